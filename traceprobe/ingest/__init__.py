@@ -1,0 +1,34 @@
+"""Bytes to columns: recognise a file by its content and read it into a `Trace`.
+
+Nothing is dropped silently here: what is repaired, lost or cannot be linked is counted in
+`Trace.quality`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from traceprobe.ingest.sniff import recognise
+from traceprobe.model import Trace
+
+Progress = Callable[[int, int], None]
+"""Called with (bytes of the file consumed, bytes of the file)."""
+
+
+def load(path: str | Path, progress: Progress | None = None) -> Trace:
+    """Read one Kineto Chrome trace or one Nsight Systems SQLite export, plain or gzipped.
+
+    Raises:
+        UnsupportedInput: the content is neither; the message names the command that converts it.
+        DamagedInput: it is one of them, but no part of it can be read.
+        EmptyTrace: it holds neither GPU work nor host phases.
+        OSError: the file cannot be opened.
+    """
+    file = Path(path)
+    found = recognise(file)
+    if found.format == "nsys":
+        from traceprobe.ingest.nsight import read
+    else:
+        from traceprobe.ingest.kineto import read
+    return read(file, found, progress or (lambda done, total: None))

@@ -1,0 +1,151 @@
+"""A Chrome trace as bounded pieces of whole events: head, chunks, tail.
+
+The trace is never held as one string. Chunks are cut at the last place in the buffer where one
+event ends and the next begins; the text before and after `traceEvents` is parsed apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+CHUNK = 8 << 20
+"""Decompressed bytes per chunk."""
+_SEARCH = 256 << 10
+_KEYS = rb"ph|name|cat|ts|pid|tid|args|id|dur|s|bp"
+BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*\"(?:" + _KEYS + rb")\"\s*:)")
+_ARRAY = re.compile(rb"\"traceEvents\"\s*:\s*\[")
+_ARRAY_END = re.compile(rb"(?:\}\s*|\[\s*)\](?=\s*(?:,\s*\"|\}|\Z))")
+
+
+@dataclass
+class Reader:
+    """Reads a file once: `blocks()` yields decompressed bytes while it hashes and counts."""
+
+    path: Path
+    gzipped: bool
+    progress: Callable[[int, int], None]
+    truncated: bool = False
+    digest: Any = field(default_factory=hashlib.sha256)
+
+    def blocks(self) -> Iterator[bytes]:
+        """Decompressed blocks of at most CHUNK bytes; a cut or broken gzip stream ends early."""
+        total, done = self.path.stat().st_size, 0
+        inflate = _Inflate()
+        with self.path.open("rb") as file:
+            while block := file.read(CHUNK // 12 if self.gzipped else CHUNK):
+                self.digest.update(block)
+                done += len(block)
+                if not self.gzipped:
+                    yield block
+                elif not self.truncated:
+                    try:
+                        yield from inflate(block)
+                    except zlib.error:
+                        self.truncated = True
+                self.progress(done, total)
+        self.truncated |= inflate.inside
+
+
+class _Inflate:
+    """Streaming gunzip of concatenated members; `inside` says that a member has not ended."""
+
+    def __init__(self) -> None:
+        self._decoder = zlib.decompressobj(wbits=31)
+        self.inside = False
+
+    def __call__(self, block: bytes) -> Iterator[bytes]:
+        while block:
+            self.inside = True
+            yield self._decoder.decompress(block, CHUNK)
+            block = self._decoder.unconsumed_tail
+            if self._decoder.eof:
+                block = self._decoder.unused_data.lstrip(b"\0")
+                self._decoder = zlib.decompressobj(wbits=31)
+                self.inside = False
+
+
+@dataclass
+class Split:
+    """Splits a byte stream into chunks; `head` and `tail` are complete once iteration is over."""
+
+    head: bytes = b""
+    tail: bytes = b""
+    first: bytes = b""
+    bare_list: bool = False
+    ended: bool = False
+
+    def chunks(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield comma-separated events without brackets; after the last one set `tail`."""
+        buffer = b""
+        for block in blocks:
+            buffer += block
+            start = self._start(buffer)
+            if start >= 0:
+                buffer = buffer[start:].lstrip()
+                self.first = buffer[:16]
+                break
+        else:
+            self.head = buffer
+            return
+        for block in blocks:
+            buffer += block
+            if len(buffer) < CHUNK:
+                continue
+            cut = _last_boundary(buffer)
+            if cut:
+                yield buffer[:cut]
+                buffer = buffer[cut:].lstrip(b", \t\r\n")
+        events, self.tail, self.ended = split_tail(buffer, self.bare_list)
+        if events.strip():
+            yield events
+
+    def _start(self, buffer: bytes) -> int:
+        if buffer.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
+            self.bare_list = True
+            return buffer.index(b"[") + 1
+        match = _ARRAY.search(buffer)
+        if match is None:
+            return -1
+        self.head = buffer[: match.start()]
+        return match.end()
+
+
+def _last_boundary(buffer: bytes) -> int:
+    """Offset just after the `}` of the last event that another follows, or 0."""
+    low = max(0, len(buffer) - _SEARCH)
+    last = 0
+    for match in BOUNDARY.finditer(buffer, low):
+        last = match.start() + 1
+    return last
+
+
+def split_tail(buffer: bytes, bare_list: bool) -> tuple[bytes, bytes, bool]:
+    """Cut the last buffer at the end of the events array: (events, rest, whether it ended).
+
+    The array's end is the leftmost bracket after which the file still parses: brackets of the
+    events' own arrays leave garbage, and those of the tail come later.
+    """
+    if bare_list:
+        end = buffer.rstrip().removesuffix(b"]")
+        return end, b"", end != buffer.rstrip()
+    for match in _ARRAY_END.finditer(buffer):
+        rest = buffer[match.end() :]
+        if parse_object(b"{" + rest.lstrip().removeprefix(b",")) is not None:
+            return buffer[: match.end() - 1], rest, True
+    return buffer, b"", False
+
+
+def parse_object(text: bytes) -> dict[str, Any] | None:
+    """`text` as a JSON object, or None."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None

@@ -1,0 +1,63 @@
+"""What a name means: the kind of a GPU op, of a host call, of a profiler row.
+
+Each function works on one distinct name; callers apply it to the name table, not to events.
+"""
+
+from __future__ import annotations
+
+import re
+
+from traceprobe.model import Call, Kind
+
+# Collective kernels of NCCL, RCCL, NVSHMEM, DeepEP, PyTorch symmetric memory (multimem, one/two
+# shot) and the custom all-reduces of inference engines (cross_device_reduce, lamport).
+_COLLECTIVE = re.compile(
+    r"nccl|rccl|nvshmem|deep_?ep|multimem|cross_?device_?reduce|(one|two)_?shot|lamport"
+    r"|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|all2all",
+    re.IGNORECASE,
+)
+_COPIES = (
+    (re.compile(r"HtoD|HtoA|M2D|Host -> Device|Host-to-(Device|Array)", re.I), Kind.H2D),
+    (re.compile(r"DtoH|AtoH|D2M|Device -> Host|(Device|Array)-to-Host", re.I), Kind.D2H),
+    (re.compile(r"PtoP|P2P|Peer", re.I), Kind.COMM),
+)
+_VERSION_SUFFIX = re.compile(r"_v\d+(_ptsz|_ptds)?$|_(ptsz|ptds)$")
+_CALLS = (
+    (re.compile(r"GraphLaunch"), Call.GRAPH_LAUNCH),
+    (re.compile(r"Launch(Cooperative)?Kernel|LaunchGrid|^zeCommandListAppendLaunch"), Call.LAUNCH),
+    (re.compile(r"(Stream|Device|Event|Ctx|Context)Synchronize"), Call.SYNC),
+    (re.compile(r"^(cuda|cu|hip)Memcpy"), Call.COPY),
+    (re.compile(r"^(cuda|cu|hip)Memset"), Call.MEMSET),
+)
+# Rows of the profiler's own work. "Command Buffer Full", lazy loading and module loading are
+# stalls of the driver that the program has without a profiler too, so they are not here.
+_PROFILER = re.compile(
+    r"^(CUDA profiling|CUPTI|TLS allocation|Chunk Allocation|Unknown$|Activity Buffer"
+    r"|Buffer Flush|Instrumentation|Resource|OVERHEAD_CUPTI)|\(Profiler\)",
+    re.IGNORECASE,
+)
+
+
+def kernel_kind(name: str) -> Kind:
+    """COMM for collective kernels, else KERNEL."""
+    return Kind.COMM if _COLLECTIVE.search(name) else Kind.KERNEL
+
+
+def copy_kind(name: str) -> Kind:
+    """Direction of a copy from its name or its label; D2D where neither end is the host."""
+    return next((kind for pattern, kind in _COPIES if pattern.search(name)), Kind.D2D)
+
+
+def api_name(name: str) -> str:
+    """`cudaLaunchKernel_v7000` to `cudaLaunchKernel`."""
+    return _VERSION_SUFFIX.sub("", name)
+
+
+def call_kind(api: str) -> Call:
+    """What a CUDA or HIP API call does; a blocking copy is a COPY."""
+    return next((call for pattern, call in _CALLS if pattern.search(api)), Call.OTHER)
+
+
+def is_profiler(name: str) -> bool:
+    """Whether an overhead row is the profiler's own work."""
+    return bool(_PROFILER.search(name))

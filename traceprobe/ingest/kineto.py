@@ -1,0 +1,125 @@
+"""PyTorch profiler (Kineto) Chrome traces: dialects A to G, read in bounded chunks.
+
+Only the fields that the analysis needs are decoded; operators are reduced to the few facts that
+decide a phase (who is an autograd thread, what runs forward again), Python frames are skipped.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from traceprobe.ingest.chunks import Reader, Split, parse_object
+from traceprobe.ingest.kineto_columns import Columns, gather
+from traceprobe.ingest.kineto_event import Event
+from traceprobe.ingest.kineto_link import build
+from traceprobe.ingest.repair import salvage
+from traceprobe.ingest.sniff import Found
+from traceprobe.model import DamagedInput, Origin, Quality, Trace
+
+_MANY = msgspec.json.Decoder(list[Event])
+_ONE = msgspec.json.Decoder(Event)
+
+
+def read(path: Path, found: Found, progress: Callable[[int, int], None]) -> Trace:
+    """Read a Kineto trace. See `traceprobe.ingest.load` for errors."""
+    quality = Quality()
+    reader = Reader(path, found.gzipped, progress)
+    split = Split()
+    columns = Columns()
+    with _no_cycles():
+        for events in _decode(split.chunks(reader.blocks()), quality):
+            columns.add(events)
+    if not columns.events:
+        raise DamagedInput(
+            f"{path.name}: JSON without trace events; a PyTorch trace has a `traceEvents` list "
+            "(`prof.export_chrome_trace`)"
+        )
+    if reader.truncated or not (split.ended or split.bare_list):
+        quality.warn(
+            "truncated-file",
+            "The file ends in the middle of the events; the part before that was read.",
+        )
+    metadata = _metadata(split.head, split.tail)
+    origin = Origin(
+        name=path.name,
+        sha256=reader.digest.hexdigest(),
+        format="kineto",
+        dialect=_dialect(columns, metadata, split),
+        producer=_producer(metadata),
+        bytes=path.stat().st_size,
+    )
+    return build(
+        gather(columns, metadata, quality),
+        list(columns.names),
+        metadata,
+        origin,
+        quality,
+        columns.thread_names,
+        columns.categories,
+    )
+
+
+def _decode(chunks: Iterable[bytes], quality: Quality) -> Iterator[list[Event]]:
+    for chunk in chunks:
+        try:
+            yield _MANY.decode(b"[" + chunk + b"]")
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            saved = salvage(chunk, _ONE.decode)
+            quality.events_repaired += saved.repaired
+            quality.events_lost += saved.lost
+            yield saved.events
+
+
+@contextmanager
+def _no_cycles() -> Iterator[None]:
+    """Events hold no cycles; the collector would scan millions of them for nothing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _metadata(head: bytes, tail: bytes) -> dict[str, Any]:
+    """Top-level keys from before and after the events; a damaged tail costs only itself."""
+    before = head.strip().removeprefix(b"\xef\xbb\xbf").rstrip(b", \t\r\n")
+    after = tail.strip().removeprefix(b",")
+    found: dict[str, Any] = {}
+    for text in (before + b"}", b"{" + after):
+        found.update(parse_object(text) or {})
+    return found
+
+
+def _dialect(columns: Columns, metadata: dict[str, Any], split: Split) -> str:
+    """One of A to G, told by shape: the file carries no version of PyTorch."""
+    if split.bare_list and not columns.categories:
+        return "A (legacy autograd list)"
+    if any(category[:1].isupper() for category in columns.categories if category != "Trace"):
+        return "B (capitalised categories, PyTorch 1.8 to 1.11)"
+    if columns.copy_kinds:
+        return "G (cupti_monitor backend)"
+    if split.first.startswith(b'{"ph":"'):
+        return "F (Python streaming exporter)"
+    if "baseTimeNanoseconds" in metadata:
+        return "E (relative to baseTimeNanoseconds, PyTorch 2.4 or later)"
+    if columns.fractional:
+        return "D (epoch microseconds with decimals)"
+    return "C (epoch microseconds, PyTorch 1.12 to 2.3)"
+
+
+def _producer(metadata: dict[str, Any]) -> str:
+    versions = {
+        "CUPTI": metadata.get("cupti_version"),
+        "CUDA runtime": metadata.get("cuda_runtime_version"),
+        "HIP runtime": metadata.get("hip_runtime_version"),
+    }
+    known = [f"{name} {version}" for name, version in versions.items() if version is not None]
+    return ", ".join(["PyTorch profiler (Kineto)", *known])

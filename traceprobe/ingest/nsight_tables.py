@@ -1,0 +1,122 @@
+"""Tolerant access to an export: which tables and columns exist, and integer columns from them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from traceprobe.model import UNKNOWN, Int64s
+
+_PREFIX = "CUPTI_ACTIVITY_KIND_"
+KERNEL, MEMCPY, MEMSET, RUNTIME, GRAPH = (
+    _PREFIX + table for table in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME", "GRAPH_TRACE")
+)
+Table = dict[str, Int64s]
+
+
+class Database:
+    """One export. `columns` maps each table or view to its column names."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        rows = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+        self.columns = {
+            name: {row[1] for row in connection.execute(f"PRAGMA table_info({_quote(name)})")}
+            for (name,) in rows.fetchall()
+        }
+
+    def integers(self, table: str, wanted: Mapping[str, int], where: str = "") -> Table | None:
+        """Columns of a table as int64, in the file's own row order.
+
+        Args:
+            wanted: column to the value that stands for a NULL, a text or a missing column.
+
+        Returns:
+            None where the table does not exist or is empty.
+        """
+        present = self.columns.get(table)
+        if present is None or not {"start"} <= present:
+            return None
+        select = ", ".join(
+            f"COALESCE(CAST({_quote(c)} AS INTEGER), {d}) AS {_quote(c)}"
+            for c, d in wanted.items()
+            if c in present
+        )
+        if not select:
+            return None
+        rows = pd.read_sql_query(f"SELECT {select} FROM {_quote(table)} {where}", self._connection)
+        if rows.empty:
+            return None
+        return {
+            column: rows[column].to_numpy(dtype=np.int64)
+            if column in present
+            else np.full(len(rows), default, dtype=np.int64)
+            for column, default in wanted.items()
+        }
+
+    def nvtx_texts(self, where: str) -> list[str]:
+        """Names of the NVTX rows that `where` selects, by rowid: own text, else a registered string."""
+        present = self.columns["NVTX_EVENTS"]
+        own = "text" if "text" in present else "NULL"
+        registered = "textId" if "textId" in present else "NULL"
+        strings = self.strings
+        found = self._connection.execute(
+            f"SELECT {own}, {registered} FROM NVTX_EVENTS {where} ORDER BY rowid"
+        )
+        return [str(t) if t is not None else strings.get(i, "unnamed") for t, i in found]
+
+    def rows(self, table: str, columns: tuple[str, ...]) -> list[tuple[object, ...]]:
+        """Rows of a small table; a missing column gives NULLs, a missing table no rows."""
+        present = self.columns.get(table)
+        if present is None:
+            return []
+        select = ", ".join(_quote(c) if c in present else "NULL" for c in columns)
+        found = self._connection.execute(f"SELECT {select} FROM {_quote(table)}")
+        return [tuple(row) for row in found.fetchall()]
+
+    def pairs(self, table: str, key: str = "name", value: str = "value") -> dict[str, str]:
+        """A key-value table as a dict of strings."""
+        return {str(k): str(v) for k, v in self.rows(table, (key, value))}
+
+    @cached_property
+    def metadata(self) -> dict[str, str]:
+        """Facts of the export: META_DATA_EXPORT, before schema 3.4 EXPORT_META_DATA."""
+        return self.pairs("EXPORT_META_DATA") | self.pairs("META_DATA_EXPORT")
+
+    @cached_property
+    def strings(self) -> dict[int, str]:
+        """StringIds: id to text."""
+        return {
+            int(str(i)): str(text) for i, text in self.rows("StringIds", ("id", "value")) if i is not None
+        }
+
+    def labels(self, table: str) -> dict[int, str]:
+        """An ENUM_* table: code to label, empty where the export has none."""
+        return {
+            int(str(code)): str(label or name)
+            for code, name, label in self.rows(table, ("id", "name", "label"))
+            if code is not None
+        }
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def process(global_id: Int64s) -> Int64s:
+    """Host, VM and process bits of a serialised id: the same for a process and its threads."""
+    return np.where(global_id == UNKNOWN, 0, global_id >> 24)
+
+
+def pid(process_key: int) -> int:
+    """The operating system's process id."""
+    return int(process_key) & 0xFFFFFF
+
+
+def tid(global_id: Int64s) -> Int64s:
+    """The operating system's thread id."""
+    return np.where(global_id == UNKNOWN, UNKNOWN, global_id & 0xFFFFFF)

@@ -1,0 +1,97 @@
+"""Which kind of file is this? By content, never by suffix."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from traceprobe.model import DamagedInput, UnsupportedInput
+
+SQLITE_MAGIC = b"SQLite format 3\0"
+GZIP_MAGIC = b"\x1f\x8b"
+HEAD = 64 * 1024
+
+EXPORT = "nsys export --type sqlite -o {stem}.sqlite {name}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """`format` and whether the file is gzip-compressed."""
+
+    format: Literal["kineto", "nsys"]
+    gzipped: bool
+
+
+def recognise(path: Path) -> Found:
+    """Look at the first 64 KiB of a file, through gzip if need be.
+
+    Raises:
+        UnsupportedInput: with what the file is and the command that makes a readable one.
+        DamagedInput: an empty file, or a gzip stream whose first block is broken.
+    """
+    if path.is_dir():
+        raise UnsupportedInput(f"{path.name}: is a directory; name the trace files inside it")
+    with path.open("rb") as file:
+        head = file.read(HEAD)
+    gzipped = head.startswith(GZIP_MAGIC)
+    if gzipped:
+        head = _gunzip_head(path)
+    if not head.strip():
+        raise DamagedInput(f"{path.name}: the file is empty; capture or copy it again")
+    if head.startswith(SQLITE_MAGIC):
+        return Found("nsys", gzipped)
+    text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if text[:1] in (b"{", b"["):
+        return Found("kineto", gzipped)
+    raise UnsupportedInput(f"{path.name}: {_diagnose(head, path)}")
+
+
+def _gunzip_head(path: Path) -> bytes:
+    try:
+        with gzip.open(path) as file:
+            return file.read(HEAD)
+    except EOFError:
+        pass
+    except (OSError, zlib.error) as error:
+        raise DamagedInput(f"{path.name}: the gzip stream is broken ({error})") from error
+    decoder = zlib.decompressobj(wbits=31)
+    with path.open("rb") as file:
+        return decoder.decompress(file.read(HEAD))
+
+
+def _diagnose(head: bytes, path: Path) -> str:
+    export = EXPORT.format(stem=path.name.split(".")[0], name=path.name)
+    if head.startswith(b"version https://git-lfs.github.com"):
+        return (
+            "is a Git LFS pointer, not the trace itself; fetch it with "
+            f"`git lfs pull --include={path.name}`"
+        )
+    if head.startswith(b"\x89HDF\r\n\x1a\n"):
+        return (
+            "is an HDF5 export of Nsight Systems; export the report again as SQLite: "
+            f"`{EXPORT.format(stem=path.name.split('.')[0], name='REPORT.nsys-rep')}`"
+        )
+    if head.startswith(b"PAR1"):
+        return (
+            "is a Parquet file; export the Nsight report as SQLite: "
+            f"`{EXPORT.format(stem=path.name.split('.')[0], name='REPORT.nsys-rep')}`"
+        )
+    if path.suffix in (".nsys-rep", ".qdrep") or b"QuadD" in head or b"NVIDIA Nsight" in head:
+        return f"is an Nsight Systems report, not an export of one; convert it with `{export}`"
+    if head[:1] == b"\x0a" or path.suffix == ".pftrace":
+        return (
+            "is a Perfetto protobuf trace (.pftrace), which traceprobe does not read; "
+            'export Chrome JSON instead: `prof.export_chrome_trace("trace.json.gz")`'
+        )
+    if head.startswith(b"PK\x03\x04"):
+        return f"is a zip archive; unpack it first: `unzip {path.name}`"
+    if head.startswith(b"\x28\xb5\x2f\xfd"):
+        return f"is zstd-compressed; unpack it first: `zstd -d {path.name}`"
+    return (
+        "is neither a Chrome trace (JSON) nor an Nsight Systems SQLite export; make one with "
+        '`prof.export_chrome_trace("trace.json.gz")` or '
+        f"`{EXPORT.format(stem='run', name='run.nsys-rep')}`"
+    )

@@ -1,0 +1,192 @@
+"""The event model that both formats are read into: three frames of typed columns.
+
+Every time is an int64 nanosecond on the trace's own clock. A *process* is identified by `pid`, a
+*device* by `(pid, device)` because device ordinals are local to a process, a *host thread* by
+`(pid, thread)`. Names are indices into `Trace.names`, so that a regular expression runs once per
+distinct name and never once per event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+Int64s = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+UNKNOWN = -1
+"""Stands for "not recorded" in integer columns where a null would cost a float or a mask."""
+
+
+class Kind(IntEnum):
+    """What a GPU op does. Only these count as GPU work."""
+
+    KERNEL = 0
+    COMM = 1
+    H2D = 2
+    D2H = 3
+    D2D = 4
+    MEMSET = 5
+
+
+class Call(IntEnum):
+    """What a host call asks of the GPU."""
+
+    OTHER = 0
+    LAUNCH = 1
+    GRAPH_LAUNCH = 2
+    COPY = 3
+    MEMSET = 4
+    SYNC = 5
+
+
+class Source(IntEnum):
+    """Who wrote a host range."""
+
+    USER = 0
+    FRAMEWORK = 1
+    PROFILER = 2
+    MARK = 3
+
+
+class Role(IntEnum):
+    """What autograd says about the operator that made a launch."""
+
+    UNKNOWN = 0
+    FORWARD = 1
+    BACKWARD = 2
+
+
+GPU_OPS: Mapping[str, Any] = {
+    "pid": pl.Int64,
+    "device": pl.Int64,
+    "stream": pl.Int64,
+    "kind": pl.Int64,  # Kind
+    "name": pl.Int64,  # index into Trace.names
+    "t0": pl.Int64,
+    "t1": pl.Int64,
+    "bytes": pl.Int64,  # UNKNOWN where not recorded
+    "pageable": pl.Boolean,  # a copy from or to pageable host memory
+    "graph": pl.Boolean,  # replayed from a CUDA graph
+    "correlation": pl.Int64,  # UNKNOWN where not recorded
+    "linked": pl.Boolean,  # a launch row with this correlation exists
+    "launch_t0": pl.Int64,  # UNKNOWN without a launch site
+    "launch_t1": pl.Int64,
+    "thread": pl.Int64,  # host thread of the launch site
+    "role": pl.Int64,  # Role of the operator that launched it
+}
+
+HOST_CALLS: Mapping[str, Any] = {
+    "pid": pl.Int64,
+    "thread": pl.Int64,
+    "t0": pl.Int64,
+    "t1": pl.Int64,
+    "name": pl.Int64,
+    "call": pl.Int64,  # Call
+    "correlation": pl.Int64,
+    "recorded": pl.Boolean,  # at least one GPU op carries this correlation
+}
+
+HOST_RANGES: Mapping[str, Any] = {
+    "pid": pl.Int64,
+    "thread": pl.Int64,
+    "t0": pl.Int64,
+    "t1": pl.Int64,
+    "name": pl.Int64,
+    "source": pl.Int64,  # Source
+}
+
+
+class TraceprobeError(Exception):
+    """Base of every error this library raises on purpose; the message says what, where and how to fix."""
+
+
+class UnsupportedInput(TraceprobeError):
+    """The file is not a trace that traceprobe reads."""
+
+
+class DamagedInput(TraceprobeError):
+    """The file is a trace, but too little of it survives to be read."""
+
+
+class EmptyTrace(TraceprobeError):
+    """The file is readable and holds neither GPU work nor host phases."""
+
+
+class UsageError(TraceprobeError):
+    """An option or a combination of inputs makes no sense."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a trace came from. `name` is the file's base name: no directory leaves this machine."""
+
+    name: str
+    sha256: str
+    format: str
+    dialect: str
+    producer: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Device:
+    """One accelerator as one process sees it (`kind` "gpu"), or the process's own CPU ("cpu")."""
+
+    pid: int
+    index: int
+    name: str | None
+    kind: str = "gpu"
+
+
+@dataclass
+class Quality:
+    """Counts of what ingest had to repair, lost or could not link, and warnings for the reader."""
+
+    events_repaired: int = 0
+    events_lost: int = 0
+    warnings: dict[str, str] = field(default_factory=dict)
+
+    def warn(self, code: str, message: str) -> None:
+        """Record a warning once per code; the first message stays."""
+        self.warnings.setdefault(code, message)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One input file as columns. `gpu_ops`, `host_calls`, `host_ranges` follow the schemas above.
+
+    Args:
+        rank_of: rank of each process where the file records it.
+        thread_names: (pid, thread) to the name the program gave the thread.
+        profiled: marks of a profiler that slows the host ("operators", "stacks", "memory", "shapes").
+        metadata: whitelisted facts (world size, library versions, capture calibration).
+    """
+
+    origin: Origin
+    names: list[str]
+    gpu_ops: pl.DataFrame
+    host_calls: pl.DataFrame
+    host_ranges: pl.DataFrame
+    devices: tuple[Device, ...]
+    quality: Quality
+    rank_of: Mapping[int, int] = field(default_factory=dict)
+    thread_names: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    profiled: frozenset[str] = frozenset()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+def frame(schema: Mapping[str, Any], columns: Mapping[str, Any]) -> pl.DataFrame:
+    """Build a frame with exactly `schema`'s columns and dtypes; a missing column is an error."""
+    return pl.DataFrame({c: pl.Series(c, columns[c], dtype=t) for c, t in schema.items()})
+
+
+def empty(schema: Mapping[str, Any]) -> pl.DataFrame:
+    """A frame of `schema` without rows."""
+    return pl.DataFrame(schema=dict(schema))

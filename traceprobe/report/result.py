@@ -1,0 +1,297 @@
+"""The result of an analysis: plain records that serialise to `report.json` (schema version 1.0).
+
+Every output (HTML, Markdown, terminal) is a pure function of a `Report`. Units are in the field
+names; a quantity that was not observed is `None`, never 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+SCHEMA_VERSION = "1.0"
+
+COMPUTE_PHASES = (
+    "forward",
+    "backward",
+    "recompute",
+    "optimizer",
+    "graph",
+    "input",
+    "unattributed",
+)
+TRANSFERS = ("communication", "h2d", "d2h", "memory")
+IDLE_CAUSES = (
+    "idle_data_wait",
+    "idle_host",
+    "idle_sync",
+    "idle_latency",
+    "idle_profiler",
+    "idle_unexplained",
+)
+PARTITION = COMPUTE_PHASES + TRANSFERS + IDLE_CAUSES
+"""Exclusive classes of a GPU window, in priority order; they sum to the window."""
+BUSY = COMPUTE_PHASES + TRANSFERS
+SHARES = ("io", "communication", "overhead", "compute", "other")
+
+Bound = Literal["io", "compute", "communication", "overhead", "mixed", "inconclusive"]
+Status = Literal["fail", "warn", "pass", "not-applicable", "inconclusive"]
+Nanoseconds = dict[str, int | None]
+"""Class name to ns; None where that class was not observed in the trace."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all result records: immutable, keyword-only."""
+
+
+class Input(Record):
+    name: str
+    sha256: str
+    format: Literal["kineto", "nsys"]
+    dialect: str
+    producer: str
+    bytes: int
+    origin_ns: str
+    """Trace clock at the report's time zero, as a decimal string (beyond 2**53 in UTC traces)."""
+
+
+class Message(Record):
+    code: str
+    message: str
+
+
+class ObserverEffect(Record):
+    profiled_step_ms: float
+    unprofiled_step_ms: float
+    ratio: float
+
+
+class Quality(Record):
+    gpu_ops: int
+    gpu_ops_linked: int
+    launches_without_gpu_op: int
+    events_repaired: int
+    events_lost: int
+    observer_effect: ObserverEffect | None
+    warnings: list[Message]
+
+
+class DeviceInfo(Record):
+    index: int
+    name: str | None
+    kind: Literal["gpu", "cpu"]
+
+
+class StepMarker(Record):
+    kind: Literal["user", "range", "optimizer", "dataloader", "kernels"]
+    pattern: str
+    count: int
+    confidence: float
+
+
+class Iteration(Record):
+    """One GPU window. `index` counts markers from 0; times are ns after the report's time zero."""
+
+    index: int
+    label: str
+    start_ns: int | None
+    end_ns: int | None
+    coverage: float | None
+    used: bool
+    skip_reason: str | None
+    collectives: int
+    launches: int
+    partition_ns: Nanoseconds | None
+    busy_ns: Nanoseconds | None
+
+
+class StepTimes(Record):
+    mean: float
+    p10: float
+    p50: float
+    p90: float
+
+
+class Communication(Record):
+    total_ns: int
+    exposed_ns: int
+    overlapped_ns: int
+    overlap_pct: float
+
+
+class HostToDevice(Record):
+    total_ns: int
+    exposed_ns: int
+    overlapped_ns: int
+    overlap_pct: float
+    bytes: int
+    gbps: float | None
+    pageable_bytes: int
+
+
+class HostActivity(Record):
+    """What a time partition cannot say, per used iteration (or over the whole capture without one)."""
+
+    launches_per_step: float
+    kernels_per_step: float
+    mean_kernel_us: float | None
+    launch_to_start_us_p50: float | None
+    syncs_per_step: float
+    idle_after_sync_ns: int
+    """Host-late idle from a synchronisation until the host is ahead of the GPU again."""
+    data_wait_inferred_ns: int
+    """Part of idle_data_wait that no range names: the step thread was between the step ranges."""
+
+
+class KernelShare(Record):
+    name: str
+    phase: str
+    count: int
+    total_ns: int
+    mean_ns: float
+
+
+class Summary(Record):
+    """Totals over the used iterations, or over the whole capture where there is no step marker."""
+
+    iterations_used: int
+    step_ms: StepTimes | None
+    window_ns: int
+    partition_ns: Nanoseconds
+    share: dict[str, float]
+    busy_ns: Nanoseconds
+    attributed_share: float | None
+    """Share of kernel time (comm excluded) whose phase is known."""
+    communication: Communication | None
+    h2d: HostToDevice | None
+    collectives_per_step: float | None
+    host: HostActivity
+    top_kernels: list[KernelShare]
+
+
+class Gap(Record):
+    start_ns: int
+    end_ns: int
+    iteration: int | None
+    cause: str
+    evidence: str
+    before: str | None
+    after: str | None
+
+
+class Lane(Record):
+    """One row of the timeline picture, as parallel arrays. Times are ns after the picture's start."""
+
+    name: str
+    start_ns: list[int]
+    duration_ns: list[int]
+    label: list[str]
+    detail: list[str]
+
+
+class Timeline(Record):
+    """One representative iteration. `merged` counts ops joined with a neighbour below one pixel."""
+
+    iteration: int | None
+    start_ns: int
+    duration_ns: int
+    lanes: list[Lane]
+    merged: int
+
+
+class Rank(Record):
+    rank: int
+    pid: int
+    device: DeviceInfo
+    step_marker: StepMarker | None
+    iterations: list[Iteration]
+    summary: Summary
+    gaps: list[Gap]
+    timeline: Timeline | None
+
+
+class Run(Record):
+    """What only several ranks together can say; per step, summed over collectives, mean over ranks."""
+
+    world_size: int
+    collectives_matched: int
+    transfer_ns: int | None
+    skew_ns: int | None
+    straggler_rank: int | None
+    straggler_cause: str | None
+
+
+class Term(Record):
+    """One term of the confidence; the terms add up to it (before clamping to [0, 1])."""
+
+    name: str
+    value: float
+    why: str
+
+
+class Verdict(Record):
+    bound: Bound
+    secondary: str | None
+    headline: str
+    confidence: float
+    confidence_terms: list[Term]
+    shares: dict[str, float]
+    """After corrections (observer effect, transfer cost); sums to 1. Empty when nothing was measured."""
+    reasons: list[str]
+    missing: list[str]
+    thresholds: dict[str, float]
+
+
+class Finding(Record):
+    id: str
+    status: Status
+    title: str
+    saving_ms_per_step: float | None
+    evidence: list[str]
+    advice: str
+
+
+class Report(Record):
+    """A whole analysis. See `docs/report-json.md` for the meaning of every field."""
+
+    schema_version: str
+    traceprobe_version: str
+    inputs: list[Input]
+    quality: Quality
+    ranks: list[Rank]
+    run: Run | None
+    workload: dict[str, Any] | None
+    verdict: Verdict
+    findings: list[Finding]
+
+    def to_json(self) -> str:
+        """The report as indented JSON with sorted keys, ending in a newline."""
+        return msgspec.json.format(encode(self), indent=1).decode() + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Report:
+        """Read a report back.
+
+        Raises:
+            msgspec.DecodeError: `text` is not JSON.
+            msgspec.ValidationError: it is not a report; the message holds the offending path.
+        """
+        return msgspec.json.decode(text, type=cls)
+
+    def to_html(self) -> str:
+        """One self-contained HTML page: no network, readable without scripts."""
+        from traceprobe.report.html import render
+
+        return render(self)
+
+    def to_markdown(self) -> str:
+        """A summary that fits an issue comment."""
+        from traceprobe.report.markdown import render
+
+        return render(self)
+
+
+def encode(report: Report) -> bytes:
+    """Compact JSON with sorted keys, as embedded in the HTML page."""
+    return msgspec.json.encode(report, order="sorted")
