@@ -89,6 +89,7 @@ HOST_CALLS: Mapping[str, Any] = {
     "t1": pl.Int64,
     "name": pl.Int64,
     "call": pl.Int64,  # Call
+    "blocking": pl.Boolean,  # does not return before the GPU has caught up
     "correlation": pl.Int64,
     "recorded": pl.Boolean,  # at least one GPU op carries this correlation
 }

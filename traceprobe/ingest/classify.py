@@ -29,6 +29,9 @@ _CALLS = (
     (re.compile(r"^(cuda|cu|hip)Memcpy"), Call.COPY),
     (re.compile(r"^(cuda|cu|hip)Memset"), Call.MEMSET),
 )
+_BLOCKING = re.compile(
+    r"(Stream|Device|Event|Ctx|Context)Synchronize|^(cuda|cu|hip)Memcpy(?!.*(Async|Peer))"
+)
 # Rows of the profiler's own work. "Command Buffer Full", lazy loading and module loading are
 # stalls of the driver that the program has without a profiler too, so they are not here.
 _PROFILER = re.compile(
@@ -56,6 +59,11 @@ def api_name(name: str) -> str:
 def call_kind(api: str) -> Call:
     """What a CUDA or HIP API call does; a blocking copy is a COPY."""
     return next((call for pattern, call in _CALLS if pattern.search(api)), Call.OTHER)
+
+
+def is_blocking(api: str) -> bool:
+    """Whether the call waits for the GPU: synchronisations and copies that are not Async."""
+    return bool(_BLOCKING.search(api))
 
 
 def is_profiler(name: str) -> bool:

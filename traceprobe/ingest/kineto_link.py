@@ -17,6 +17,7 @@ from traceprobe.ingest.classify import (
     api_name,
     call_kind,
     copy_kind,
+    is_blocking,
     is_profiler,
     kernel_kind,
 )
@@ -152,11 +153,13 @@ def _host_calls(
     if calls is None:
         return {
             **{c: np.empty(0, dtype=np.int64) for c in (*HOST_CALLS, "role")},
+            "blocking": np.empty(0, dtype=bool),
             "recorded": np.empty(0, dtype=bool),
         }
     return {
         **calls,
         "call": _per_name(calls["name"], names, lambda name: call_kind(api_name(name))),
+        "blocking": _per_name(calls["name"], names, is_blocking).astype(bool),
         "role": role(calls["thread"], calls["t0"]),
     }
 

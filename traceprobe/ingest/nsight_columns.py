@@ -16,6 +16,7 @@ from traceprobe.ingest.classify import (
     api_name,
     call_kind,
     copy_kind,
+    is_blocking,
     is_profiler,
     kernel_kind,
 )
@@ -192,6 +193,7 @@ def _host_calls(db: Database, names: _Names) -> dict[str, Any]:
         "t1": np.maximum(rows["end"], rows["start"]),
         "name": np.array([names(t) for t in texts], dtype=np.int64)[inverse],
         "call": np.array([call_kind(t) for t in texts], dtype=np.int64)[inverse],
+        "blocking": np.array([is_blocking(t) for t in texts], dtype=bool)[inverse],
         "correlation": rows["correlationId"],
     }
 

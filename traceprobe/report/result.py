@@ -209,6 +209,8 @@ class Rank(Record):
     summary: Summary
     gaps: list[Gap]
     timeline: Timeline | None
+    input: int = 0
+    """Index of the input this rank came from; its times count from that input's origin."""
 
 
 class Run(Record):

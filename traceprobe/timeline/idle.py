@@ -1,0 +1,195 @@
+"""Why the GPU idled: every instant of every gap gets one cause.
+
+For a gap [a, b) with the op that starts at b, launched by a call that began at L: what follows max(a,
+L) is latency (the GPU had been fed), what precedes it is the host being late, and there the cause
+is what the step thread was doing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from traceprobe.model import UNKNOWN, Int64s, Source
+from traceprobe.timeline.intervals import (
+    EMPTY,
+    Intervals,
+    complement,
+    intersect,
+    measure_until,
+    merge,
+    subtract,
+    union,
+)
+from traceprobe.timeline.markers import Marker
+from traceprobe.timeline.phases import PhaseRanges
+
+CAUSES = (
+    "idle_data_wait",
+    "idle_host",
+    "idle_sync",
+    "idle_latency",
+    "idle_profiler",
+    "idle_unexplained",
+)
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Gaps of one device, ascending. Arrays equally long, int64 ns or row numbers of the ops.
+
+    Args:
+        t0, t1: the gap.
+        late_until: end of its host-late part; t0 where the GPU had been fed.
+        after: row of the op that ends the gap. before: row of the op that ran last before it.
+        thread: thread that launched `after`, UNKNOWN where nothing is known of it.
+    """
+
+    t0: Int64s
+    t1: Int64s
+    late_until: Int64s
+    after: Int64s
+    before: Int64s
+    thread: Int64s
+
+
+@dataclass(frozen=True)
+class HostState:
+    """What the host of one process does, as sets of time.
+
+    Args:
+        profiler: the profiler is at work, on any thread.
+        data_annotated: the step thread is inside a data range.
+        data_inferred: it is outside every step range and inside no call; empty where the marker
+            has no ranges that could leave waits outside.
+        sync, busy: per thread, inside a blocking synchronisation; inside any call or range.
+    """
+
+    profiler: Intervals
+    data_annotated: Intervals
+    data_inferred: Intervals
+    sync: dict[int, Intervals]
+    busy: dict[int, Intervals]
+    step_thread: int
+
+
+def find_gaps(ops: pl.DataFrame) -> Gaps:
+    """Gaps between the first and the last op of one device; `ops` sorted by start."""
+    t0, t1 = ops["t0"].to_numpy(), ops["t1"].to_numpy()
+    reach = np.maximum.accumulate(t1)
+    after = np.flatnonzero(t0[1:] > reach[:-1]) + 1
+    owner = np.maximum.accumulate(np.where(t1 == reach, np.arange(len(t1)), 0))
+    launch, thread = ops["launch_t0"].to_numpy()[after], ops["thread"].to_numpy()[after]
+    start, end = reach[after - 1], t0[after]
+    late = np.where(thread == UNKNOWN, start, np.clip(launch, start, end))
+    return Gaps(start, end, late, after, owner[after - 1], thread)
+
+
+def host_state(
+    calls: pl.DataFrame,
+    ranges: pl.DataFrame,
+    marks: PhaseRanges,
+    marker: Marker | None,
+    step_thread: int,
+    threads: set[int],
+) -> HostState:
+    """Collect the sets that decide causes, for the threads that launch GPU work."""
+    profiler = ranges.filter(pl.col("source") == int(Source.PROFILER))
+    data = marks.select("data") & (marks.thread == step_thread)
+    sync = calls.filter(pl.col("blocking"))
+    in_call = _sets(calls, {step_thread, *threads})
+    inferred = EMPTY
+    if marker is not None and marker.inside is not None and len(marker.inside.t0):
+        low, high = int(marker.inside.t0[0]), int(marker.inside.t1[-1])
+        outside = complement(marker.inside, low, high)
+        inferred = subtract(outside, in_call.get(step_thread, EMPTY))
+    named = ranges.filter(pl.col("source") != int(Source.PROFILER))
+    in_range = _sets(named, threads)
+    return HostState(
+        profiler=union(profiler["t0"].to_numpy(), profiler["t1"].to_numpy()),
+        data_annotated=union(marks.t0[data], marks.t1[data]),
+        data_inferred=inferred,
+        sync=_sets(sync, {step_thread, *threads}),
+        busy={
+            t: merge(in_call.get(t, EMPTY), in_range.get(t, EMPTY)) for t in {step_thread, *threads}
+        },
+        step_thread=step_thread,
+    )
+
+
+def _sets(rows: pl.DataFrame, threads: set[int]) -> dict[int, Intervals]:
+    wanted = rows.filter(pl.col("thread").is_in(sorted(threads)))
+    return {
+        int(key[0]): union(part["t0"].to_numpy(), part["t1"].to_numpy())
+        for key, part in wanted.partition_by("thread", as_dict=True).items()
+    }
+
+
+def causes(gaps: Gaps, host: HostState, loaders: set[int]) -> dict[str, Intervals]:
+    """Split the gaps into disjoint sets, one per cause, plus `data_inferred` inside idle_data_wait.
+
+    A gap that ends with an op of unknown launch is unexplained. A loader thread is no step thread:
+    where it is late, what counts is what the step thread does.
+    """
+    known = gaps.thread != UNKNOWN
+    found: dict[str, list[Intervals]] = {cause: [] for cause in (*CAUSES, "data_inferred")}
+    found["idle_unexplained"].append(union(gaps.t0[~known], gaps.t1[~known]))
+    found["idle_latency"].append(union(gaps.late_until[known], gaps.t1[known]))
+    for thread in np.unique(gaps.thread[known]).tolist():
+        mine = gaps.thread == thread
+        late = union(gaps.t0[mine], gaps.late_until[mine])
+        if thread == host.step_thread or thread in loaders:
+            busy, own_sync = EMPTY, EMPTY
+        else:
+            busy, own_sync = host.busy.get(thread, EMPTY), host.sync.get(thread, EMPTY)
+        profiler = intersect(late, host.profiler)
+        late = subtract(late, profiler)
+        quiet = subtract(late, busy)
+        annotated = intersect(quiet, host.data_annotated)
+        inferred = subtract(intersect(quiet, host.data_inferred), annotated)
+        data = merge(annotated, inferred)
+        late = subtract(late, data)
+        step_sync = intersect(subtract(late, busy), host.sync.get(host.step_thread, EMPTY))
+        sync = merge(step_sync, intersect(late, own_sync))
+        for cause, part in (
+            ("idle_profiler", profiler),
+            ("idle_data_wait", data),
+            ("data_inferred", inferred),
+            ("idle_sync", sync),
+            ("idle_host", subtract(late, sync)),
+        ):
+            found[cause].append(part)
+    return {cause: merge(*parts) for cause, parts in found.items()}
+
+
+def main_cause(gaps: Gaps, by_cause: dict[str, Intervals]) -> list[str]:
+    """The cause that fills most of each gap."""
+    spent = np.stack(
+        [
+            measure_until(by_cause[c], gaps.t1) - measure_until(by_cause[c], gaps.t0)
+            for c in CAUSES
+        ]
+    )
+    return [CAUSES[i] for i in np.argmax(spent, axis=0)] if len(gaps.t0) else []
+
+
+def after_sync(gaps: Gaps, ops: pl.DataFrame, sync_ends: Int64s) -> Intervals:
+    """Host-late idle from a synchronisation until the host is ahead of the GPU again.
+
+    A gap counts if a synchronisation ended between the launch of the last op that was launched
+    ahead of the GPU and the launch that ends the gap.
+    """
+    late = gaps.late_until > gaps.t0
+    if not late.any() or not len(sync_ends):
+        return EMPTY
+    launch = ops["launch_t0"].to_numpy()
+    is_late = np.zeros(len(launch), dtype=bool)
+    is_late[gaps.after[late]] = True
+    ahead = np.maximum.accumulate(np.where(is_late, -1, np.arange(len(launch))))
+    since = np.where(ahead >= 0, launch[np.maximum(ahead, 0)], np.iinfo(np.int64).min)[gaps.after]
+    at = np.searchsorted(np.sort(sync_ends), launch[gaps.after], "right") - 1
+    last_sync = np.where(at >= 0, np.sort(sync_ends)[np.maximum(at, 0)], np.iinfo(np.int64).min)
+    hit = late & (last_sync > since)
+    return union(gaps.t0[hit], gaps.late_until[hit])

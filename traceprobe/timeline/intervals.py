@@ -1,0 +1,129 @@
+"""Sets of time as sorted, disjoint, half-open intervals; every operation is vectorised.
+
+All busy times, overlaps and partitions are measures of such sets, never sums of durations: kernels
+overlap across streams, and since Hopper even on one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from traceprobe.model import Bools, Int64s
+
+
+class Intervals(NamedTuple):
+    """Disjoint intervals [t0, t1), ascending, none empty. Both arrays int64 ns, equally long."""
+
+    t0: Int64s
+    t1: Int64s
+
+
+EMPTY = Intervals(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+
+
+def union(t0: Int64s, t1: Int64s) -> Intervals:
+    """The set of instants covered by any of the given intervals, in any order, overlapping or not."""
+    keep = t1 > t0
+    order = np.argsort(t0[keep], kind="stable")
+    start, end = t0[keep][order], t1[keep][order]
+    if not len(start):
+        return EMPTY
+    reach = np.maximum.accumulate(end)
+    first = np.concatenate([[True], start[1:] > reach[:-1]])
+    last = np.concatenate([first[1:], [True]])
+    return Intervals(start[first], reach[last])
+
+
+def merge(*sets: Intervals) -> Intervals:
+    """Union of sets."""
+    if not sets:
+        return EMPTY
+    return union(np.concatenate([s.t0 for s in sets]), np.concatenate([s.t1 for s in sets]))
+
+
+def complement(a: Intervals, low: int, high: int) -> Intervals:
+    """The part of [low, high) that is not in `a`."""
+    inner = clip(a, low, high)
+    start = np.concatenate([[low], inner.t1])
+    end = np.concatenate([inner.t0, [high]])
+    keep = end > start
+    return Intervals(start[keep], end[keep])
+
+
+def clip(a: Intervals, low: int, high: int) -> Intervals:
+    """The part of `a` inside [low, high)."""
+    start, end = np.maximum(a.t0, low), np.minimum(a.t1, high)
+    keep = end > start
+    return Intervals(start[keep], end[keep])
+
+
+def intersect(a: Intervals, b: Intervals) -> Intervals:
+    """Instants in both sets."""
+    low = np.searchsorted(b.t1, a.t0, "right")
+    high = np.searchsorted(b.t0, a.t1, "left")
+    count = np.maximum(high - low, 0)
+    left = np.repeat(np.arange(len(a.t0)), count)
+    right = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + np.repeat(low, count)
+    return Intervals(np.maximum(a.t0[left], b.t0[right]), np.minimum(a.t1[left], b.t1[right]))
+
+
+def subtract(a: Intervals, b: Intervals) -> Intervals:
+    """Instants in `a` and not in `b`."""
+    if not len(a.t0):
+        return EMPTY
+    return intersect(a, complement(b, int(a.t0[0]), int(a.t1[-1])))
+
+
+def contains(a: Intervals, instants: Int64s) -> Bools:
+    """Whether each instant lies in the set."""
+    at = np.searchsorted(a.t0, instants, "right") - 1
+    return (at >= 0) & (a.t1[np.maximum(at, 0)] > instants) if len(a.t0) else np.zeros(len(instants), bool)
+
+
+def measure(a: Intervals) -> int:
+    """Total length in ns."""
+    return int((a.t1 - a.t0).sum())
+
+
+def measure_until(a: Intervals, instants: Int64s) -> Int64s:
+    """Length of the part of `a` before each instant."""
+    if not len(a.t0):
+        return np.zeros(len(instants), dtype=np.int64)
+    before = np.concatenate([[0], np.cumsum(a.t1 - a.t0)])
+    at = np.searchsorted(a.t0, instants, "right")
+    last = np.maximum(at - 1, 0)
+    overshoot = np.where(at > 0, np.maximum(a.t1[last] - instants, 0), 0)
+    return before[at] - overshoot
+
+
+def per_window(a: Intervals, edges: Int64s) -> Int64s:
+    """Length of `a` inside each window [edges[k], edges[k + 1])."""
+    return np.diff(measure_until(a, edges))
+
+
+def innermost(t0: Int64s, t1: Int64s, label: Int64s) -> tuple[Int64s, Int64s]:
+    """Labels of the innermost of several, arbitrarily overlapping, ranges as a step function.
+
+    The innermost range at an instant is the one that started last among those that hold it.
+
+    Returns:
+        (instants, labels): `labels[i]` holds from `instants[i]` to the next instant; -1 is none.
+    """
+    order = np.lexsort((-t1, t0))
+    start, end, labels = t0[order], t1[order], label[order]
+    edges = np.unique(np.concatenate([start, end]))
+    result = np.full(len(edges), -1, dtype=np.int64)
+    # Later starts overwrite earlier ones; ranges are annotations, thousands at most, not events.
+    low, high = np.searchsorted(edges, start), np.searchsorted(edges, end)
+    for a, b, value in zip(low.tolist(), high.tolist(), labels.tolist(), strict=True):
+        result[a:b] = value
+    return edges, result
+
+
+def look_up(steps: tuple[Int64s, Int64s], instants: Int64s) -> Int64s:
+    """Value of a step function (as returned by `innermost`) at each instant; -1 before the first."""
+    edges, values = steps
+    at = np.searchsorted(edges, instants, "right") - 1
+    return np.where(at >= 0, values[np.maximum(at, 0)], -1) if len(edges) else np.full(len(instants), -1)

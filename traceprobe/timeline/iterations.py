@@ -1,0 +1,115 @@
+"""Iterations: host windows from the step marker, GPU windows from what was launched in them.
+
+An op belongs to the iteration in whose host window it was launched, whatever the thread: the GPU
+lags the host by up to two steps. The GPU window of k runs from the first kernel or memset launched in
+k to that of the next iteration; windows tile the device's timeline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from traceprobe.model import UNKNOWN, Bools, Call, Int64s, Kind
+from traceprobe.timeline.markers import Marker
+
+MIN_COVERAGE = 0.99
+_OUTLIER = 3.0
+_STARTS_WINDOW = (Kind.KERNEL, Kind.COMM, Kind.MEMSET)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """GPU windows of one device.
+
+    Args:
+        index: marker number of each window, ascending; iterations without GPU work have none.
+        edges: len(index) + 1 window edges, ns; the last window ends with the device's last op.
+    """
+
+    index: Int64s
+    edges: Int64s
+
+
+def of_launches(starts: Int64s, launch_t0: Int64s, launched: Bools) -> Int64s:
+    """Iteration number of each launch; UNKNOWN without a launch, or before the first marker."""
+    k = np.searchsorted(starts, launch_t0, "right") - 1
+    return np.where(launched, k, UNKNOWN).astype(np.int64)
+
+
+def gpu_windows(iteration: Int64s, kind: Int64s, t0: Int64s, t1: Int64s, count: int) -> Windows:
+    """Windows from the ops of one device.
+
+    Args:
+        iteration: iteration number of each op, UNKNOWN where it has none.
+        count: number of markers.
+
+    Returns:
+        Windows in ascending order. A window that would begin before its predecessor does (work
+        launched later but started earlier) is joined to it.
+    """
+    opens = (iteration >= 0) & np.isin(kind, _STARTS_WINDOW)
+    never = np.iinfo(np.int64).max
+    begin = np.full(count, never, dtype=np.int64)
+    np.minimum.at(begin, iteration[opens], t0[opens])
+    index = np.flatnonzero(begin != never)
+    if not len(index):
+        return Windows(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+    start = begin[index]
+    ahead = np.concatenate([[True], start[1:] > np.maximum.accumulate(start)[:-1]])
+    return Windows(index[ahead], np.concatenate([start[ahead], [max(int(t1.max()), int(start.max()))]]))
+
+
+def coverage(calls: pl.DataFrame, starts: Int64s) -> tuple[Int64s, Int64s]:
+    """Calls of each iteration that ask for GPU work, and those of them that have a GPU row.
+
+    A memset without a row is no evidence of a cut capture: zero bytes leave none, in every step
+    alike. So memsets count only where they have one.
+
+    Args:
+        calls: host calls of the process.
+        starts: marker times.
+
+    Returns:
+        (asked, recorded), one entry per marker.
+    """
+    asks = pl.col("call").is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH), int(Call.COPY)])
+    work = calls.filter(asks | pl.col("recorded"))
+    k = np.searchsorted(starts, work["t0"].to_numpy(), "right") - 1
+    inside = k >= 0
+    recorded = work["recorded"].to_numpy() & inside
+    size = len(starts)
+    return np.bincount(k[inside], minlength=size), np.bincount(k[recorded], minlength=size)
+
+
+def skip_reasons(
+    windows: Windows, marker: Marker, covered: list[float | None], collectives: Int64s
+) -> list[str | None]:
+    """Why each iteration is left out of the summary; None for those that are used.
+
+    Args:
+        covered: coverage of each iteration, None where it made no launches.
+        collectives: collective kernels launched in each iteration.
+    """
+    count = len(marker.starts)
+    reasons: list[str | None] = [None] * count
+    has_window = np.isin(np.arange(count), windows.index)
+    for k in range(count):
+        share = covered[k]
+        if share is not None and share < MIN_COVERAGE:
+            reasons[k] = f"capture cut: {share:.1%} of its launches have a GPU row"
+        elif not has_window[k]:
+            reasons[k] = "no GPU work"
+    reasons[count - 1] = reasons[count - 1] or "the last iteration has no end"
+    used = [k for k in windows.index.tolist() if reasons[k] is None]
+    if len(used) >= 4:
+        first, rest = used[0], used[1:]
+        length = dict(zip(windows.index.tolist(), np.diff(windows.edges).tolist(), strict=True))
+        others = np.array([length[k] for k in rest])
+        if length[first] > max(_OUTLIER * float(np.median(others)), float(others.max())):
+            reasons[first] = "warm-up: much longer than every other iteration"
+        elif len(set(collectives[rest].tolist())) == 1 and collectives[first] != collectives[rest[0]]:
+            reasons[first] = "warm-up: another number of collectives than every other iteration"
+    return reasons

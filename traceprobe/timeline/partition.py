@@ -1,0 +1,66 @@
+"""The exclusive partition of GPU windows: where every nanosecond of a device went.
+
+Classes claim time in a fixed order: compute by phase, then what communication, copies and memory
+operations leave exposed, then idle by cause. The share of a class is the growth of the union when
+its intervals join, so the classes sum to the window exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+
+from traceprobe.model import Int64s, Kind
+from traceprobe.timeline.intervals import EMPTY, Intervals, merge, per_window, union
+from traceprobe.timeline.phases import Phase
+
+PHASES: Mapping[str, Phase] = {phase.name.lower(): phase for phase in Phase}
+TRANSFERS: Mapping[str, tuple[Kind, ...]] = {
+    "communication": (Kind.COMM,),
+    "h2d": (Kind.H2D,),
+    "d2h": (Kind.D2H,),
+    "memory": (Kind.D2D, Kind.MEMSET),
+}
+
+
+def busy_sets(ops: pl.DataFrame, phase: Int64s) -> dict[str, Intervals]:
+    """When each class of work runs on one device, inclusive, in priority order.
+
+    Args:
+        ops: GPU ops of one device.
+        phase: `Phase` of each op.
+    """
+    kind, t0, t1 = (ops[c].to_numpy() for c in ("kind", "t0", "t1"))
+    kernel = kind == int(Kind.KERNEL)
+    sets = {}
+    for name, value in PHASES.items():
+        mine = kernel & (phase == int(value))
+        sets[name] = union(t0[mine], t1[mine])
+    for name, kinds in TRANSFERS.items():
+        mine = np.isin(kind, kinds)
+        sets[name] = union(t0[mine], t1[mine])
+    return sets
+
+
+def exclusive(sets: Mapping[str, Intervals], edges: Int64s) -> dict[str, Int64s]:
+    """Time that each class claims in each window after those before it; ns per window."""
+    claimed, before = EMPTY, np.zeros(max(len(edges) - 1, 0), dtype=np.int64)
+    result = {}
+    for name, mine in sets.items():
+        claimed = merge(claimed, mine)
+        total = per_window(claimed, edges)
+        result[name] = total - before
+        before = total
+    return result
+
+
+def inclusive(sets: Mapping[str, Intervals], edges: Int64s) -> dict[str, Int64s]:
+    """Busy time of each class in each window, whatever else runs; ns per window."""
+    return {name: per_window(mine, edges) for name, mine in sets.items()}
+
+
+def compute(sets: Mapping[str, Intervals]) -> Intervals:
+    """When any kernel that is not communication runs."""
+    return merge(*(sets[name] for name in PHASES))
