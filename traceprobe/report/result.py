@@ -37,6 +37,7 @@ SHARES = ("io", "communication", "overhead", "compute", "other")
 
 Bound = Literal["io", "compute", "communication", "overhead", "mixed", "inconclusive"]
 Status = Literal["fail", "warn", "pass", "not-applicable", "inconclusive"]
+DeviceKind = Literal["gpu", "cpu"]
 Nanoseconds = dict[str, int | None]
 """Class name to ns; None where that class was not observed in the trace."""
 
@@ -80,7 +81,7 @@ class Quality(Record):
 class DeviceInfo(Record):
     index: int
     name: str | None
-    kind: Literal["gpu", "cpu"]
+    kind: DeviceKind
 
 
 class StepMarker(Record):
@@ -118,6 +119,8 @@ class Communication(Record):
     exposed_ns: int
     overlapped_ns: int
     overlap_pct: float
+    skew_exposed_ns: int | None = None
+    """Exposed time spent waiting for the slowest rank; None where that cannot be told."""
 
 
 class HostToDevice(Record):
@@ -166,6 +169,8 @@ class Summary(Record):
     communication: Communication | None
     h2d: HostToDevice | None
     collectives_per_step: float | None
+    coverage: float | None
+    """Launches and copies of the summarised time that have a GPU row."""
     host: HostActivity
     top_kernels: list[KernelShare]
 

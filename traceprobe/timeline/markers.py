@@ -133,27 +133,32 @@ def _by_counter(ranges: _Ranges) -> Iterator[Marker]:
     for i in ranges.distinct.tolist():
         name = ranges.names[i]
         if _STEP_WORD.search(name) and not _COUNTER_NOISE.search(name):
-            templates.setdefault(_DIGITS.sub("#", name), []).append(i)
+            templates.setdefault(template(name), []).append(i)
     found: list[tuple[int, int, Marker]] = []
-    for template, members in templates.items():
-        if "#" not in template:
+    for pattern, members in templates.items():
+        if "#" not in pattern:
             continue
         rows = np.flatnonzero(np.isin(ranges.name, members))
         if not _counts_up([ranges.names[i] for i in ranges.name[rows]]):
             continue
         marks = bool((ranges.source[rows] == int(Source.MARK)).all())
         confidence = 0.95 if len(rows) > 1 else 0.5
-        marker = ranges.marker("range", template, rows, confidence, outside=not marks)
+        marker = ranges.marker("range", pattern, rows, confidence, outside=not marks)
         total = int((ranges.t1[rows] - ranges.t0[rows]).sum())
         found.append((-total, int(rows[0]), marker))
     yield from (marker for _, _, marker in sorted(found, key=lambda f: f[:2]))
+
+
+def template(name: str) -> str:
+    """A name with its numbers blotted out: what ranges of one kind have in common."""
+    return _DIGITS.sub("#", name)
 
 
 def _counts_up(names: list[str]) -> bool:
     """Whether some number in the names grows by one from each range to the next (rarely restarting)."""
     numbers = np.array([[int(d[-18:]) for d in _DIGITS.findall(n)] for n in names])
     if len(names) < 2:
-        return "#" in _DIGITS.sub("#", names[0])
+        return "#" in template(names[0])
     return bool(((np.diff(numbers, axis=0) == 1).mean(axis=0) >= 0.8).any())
 
 

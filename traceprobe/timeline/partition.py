@@ -16,6 +16,9 @@ from traceprobe.model import Int64s, Kind
 from traceprobe.timeline.intervals import EMPTY, Intervals, merge, per_window, union
 from traceprobe.timeline.phases import Phase
 
+Columns = Mapping[str, Int64s]
+"""Class name to ns per window."""
+
 PHASES: Mapping[str, Phase] = {phase.name.lower(): phase for phase in Phase}
 TRANSFERS: Mapping[str, tuple[Kind, ...]] = {
     "communication": (Kind.COMM,),

@@ -192,7 +192,7 @@ def _progress(
         turns = [(marks.t1[forward], Progress.AFTER), (marks.t0[forward], Progress.BEFORE)]
     else:
         turns = _bursts(elsewhere, on_step, begin, step_starts)
-    if not turns:
+    if not turns and not len(step_starts):
         return EMPTY
     state = _steps([(restart, Progress.BEFORE), *turns])
     # zero_grad may come first in a step: an optimizer range ends only what has been forward.
@@ -203,8 +203,11 @@ def _progress(
 def _bursts(
     elsewhere: Int64s, on_step: Int64s, optimizer: Int64s, step_starts: Int64s
 ) -> list[tuple[Int64s, Progress]]:
-    """Backward passes told by launches from other threads, between launches of the step thread."""
-    if not len(elsewhere):
+    """Backward passes told by launches from other threads, between launches of the step thread.
+
+    Without a step or an optimizer to relate them to, two threads that launch prove nothing.
+    """
+    if not len(elsewhere) or not (len(step_starts) or len(optimizer)):
         return []
     launches = np.sort(elsewhere)
     previous = np.searchsorted(np.sort(on_step), launches)
@@ -213,8 +216,10 @@ def _bursts(
     ends = np.sort(np.concatenate([optimizer, step_starts]))
     following = np.concatenate([first[1:], [np.iinfo(np.int64).max]])
     more = np.searchsorted(ends, last) == np.searchsorted(ends, following)
-    # Another pass before the step ends is accumulation: forward runs again in between.
-    return [(first, Progress.AFTER), (last[more] + 1, Progress.BEFORE)]
+    # Another pass before the step ends is accumulation: forward runs again in between. Without
+    # optimizer ranges nothing tells what comes after the last pass.
+    turns = [(first, Progress.AFTER), (last[more] + 1, Progress.BEFORE)]
+    return turns if len(optimizer) else [*turns, (last[~more] + 1, Progress.DONE)]
 
 
 def _steps(changes: list[tuple[Int64s, Progress]]) -> tuple[Int64s, Int64s]:

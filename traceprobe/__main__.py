@@ -1,0 +1,5 @@
+"""`python -m traceprobe`."""
+
+from traceprobe.cli import main
+
+main()

@@ -1,0 +1,77 @@
+"""The library: load traces, analyse them, get a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from traceprobe.ingest import Progress
+    from traceprobe.model import Trace
+    from traceprobe.report.result import Report
+    from traceprobe.verdict.thresholds import Thresholds
+
+
+def _default_thresholds() -> Thresholds:
+    from traceprobe.verdict.thresholds import Thresholds
+
+    return Thresholds()
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to analyse.
+
+    Args:
+        step: regular expression of the step ranges; None looks for them.
+        phases: phase name to regular expression, before the built-in table
+            (`traceprobe.timeline.phases.RANGE_NAMES` lists the names).
+        steps: use only iterations with first <= index < last.
+        rank: use only this rank.
+        unprofiled_step_ms: step time without a profiler, in ms; corrects the observer effect.
+        thresholds: the numbers that the verdict depends on.
+    """
+
+    step: str | None = None
+    phases: Mapping[str, str] = field(default_factory=dict)
+    steps: tuple[int, int] | None = None
+    rank: int | None = None
+    unprofiled_step_ms: float | None = None
+    thresholds: Thresholds = field(default_factory=_default_thresholds)
+
+
+def load(path: str | Path, progress: Progress | None = None) -> Trace:
+    """Read one trace file: a Kineto Chrome trace or an Nsight Systems SQLite export, plain or gz.
+
+    Args:
+        progress: called with (bytes of the file consumed, bytes of the file).
+
+    Returns:
+        The trace as typed columns in int64 ns; see `traceprobe.model`.
+
+    Raises:
+        UnsupportedInput: the content is neither format; the message names the remedy.
+        DamagedInput: too little of the file survives.
+        EmptyTrace: neither GPU work nor host phases.
+        OSError: the file cannot be opened.
+    """
+    from traceprobe.ingest import load as read
+
+    return read(path, progress)
+
+
+def analyze(traces: Trace | Sequence[Trace], options: Options | None = None) -> Report:
+    """Analyse one trace, or the rank files of one run.
+
+    Returns:
+        The report; times are ns, shares fractions of the used iterations, see `docs/report-json.md`.
+
+    Raises:
+        UsageError: an option is invalid, or two inputs claim the same rank.
+    """
+    from traceprobe.analysis import run
+    from traceprobe.model import Trace
+
+    return run([traces] if isinstance(traces, Trace) else list(traces), options or Options())

@@ -1,0 +1,369 @@
+"""Accounts of devices to the records of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from traceprobe.model import UNKNOWN, Call, Device, Int64s, Kind, Trace
+from traceprobe.report import result
+from traceprobe.timeline import partition
+from traceprobe.timeline.device import Account
+from traceprobe.timeline.phases import Phase
+from traceprobe.timeline.picture import draw
+from traceprobe.timeline.ranks import Collectives
+
+MAX_GAPS = 50
+MAX_KERNELS = 15
+MAX_DETAIL = 160
+_EVIDENCE = {
+    "idle_data_wait": "the step thread waits for data",
+    "idle_host": "the launch came late: host code",
+    "idle_sync": "the host is inside a synchronising call",
+    "idle_latency": "launched in time, started later",
+    "idle_profiler": "the profiler is at work",
+    "idle_unexplained": "no host rows explain it",
+}
+
+
+def origin(trace: Trace) -> int:
+    """Time zero of a trace's report: its first GPU op or host call."""
+    starts = [f["t0"].min() for f in (trace.gpu_ops, trace.host_calls) if len(f)]
+    return int(min(s for s in starts if isinstance(s, int)))
+
+
+def rank_record(
+    account: Account,
+    trace: Trace,
+    device: Device,
+    rank: int,
+    exposed_wait: Int64s | None,
+    source: int,
+) -> result.Rank:
+    """One device of one process as a record.
+
+    Args:
+        exposed_wait: time per window spent waiting for other ranks, where known.
+        source: index of the input file.
+    """
+    zero = origin(trace)
+    marker = account.process.marker
+    return result.Rank(
+        rank=rank,
+        pid=account.process.pid,
+        device=result.DeviceInfo(index=device.index, name=device.name, kind=_device_kind(device)),
+        step_marker=None
+        if marker is None
+        else result.StepMarker(
+            kind=marker.kind,
+            pattern=marker.pattern,
+            count=len(marker.starts),
+            confidence=marker.confidence,
+        ),
+        iterations=_iterations(account, zero),
+        summary=_summary(account, trace.names, exposed_wait),
+        gaps=_gaps(account, trace.names, zero),
+        timeline=_timeline(account, trace.names, zero),
+        input=source,
+    )
+
+
+def _device_kind(device: Device) -> result.DeviceKind:
+    return "cpu" if device.kind == "cpu" else "gpu"
+
+
+def _iterations(account: Account, zero: int) -> list[result.Iteration]:
+    process, marker = account.process, account.process.marker
+    if marker is None:
+        return []
+    window = {k: w for w, k in enumerate(account.index.tolist())}
+    records = []
+    for k, label in enumerate(marker.labels):
+        w = window.get(k)
+        asked = int(process.asked[k])
+        records.append(
+            result.Iteration(
+                index=k,
+                label=label,
+                start_ns=None if w is None else int(account.edges[w]) - zero,
+                end_ns=None if w is None else int(account.edges[w + 1]) - zero,
+                coverage=round(int(process.recorded[k]) / asked, 4) if asked else None,
+                used=account.reasons[k] is None and w is not None,
+                skip_reason=account.reasons[k] or (None if w is not None else "no GPU work"),
+                collectives=int(account.collectives[k]),
+                launches=int(process.launches[k]),
+                partition_ns=None if w is None else _row(account, account.exclusive, w),
+                busy_ns=None if w is None else _row(account, account.busy, w),
+            )
+        )
+    return records
+
+
+def _row(account: Account, columns: partition.Columns, window: int) -> result.Nanoseconds:
+    return {
+        name: int(values[window]) if name in account.observed else None
+        for name, values in columns.items()
+    }
+
+
+def _total(account: Account, columns: partition.Columns, chosen: Int64s) -> result.Nanoseconds:
+    return {
+        name: int(values[chosen].sum()) if name in account.observed else None
+        for name, values in columns.items()
+    }
+
+
+def _summary(
+    account: Account, names: Sequence[str], exposed_wait: Int64s | None
+) -> result.Summary:
+    length = np.diff(account.edges)
+    steps = int(account.used.sum())
+    chosen = np.flatnonzero(account.used) if steps else np.arange(len(length))
+    window = int(length[chosen].sum())
+    parts = _total(account, account.exclusive, chosen)
+    inside = _inside(account, chosen)
+    collectives = account.collectives[account.index[account.used]]
+    return result.Summary(
+        iterations_used=steps,
+        step_ms=_step_times(length[chosen]) if steps else None,
+        window_ns=window,
+        partition_ns=parts,
+        share=shares(parts, window),
+        busy_ns=_total(account, account.busy, chosen),
+        attributed_share=_attributed(inside),
+        communication=_communication(account, chosen, exposed_wait),
+        h2d=_host_to_device(account, chosen, inside),
+        collectives_per_step=round(float(collectives.mean()), 3) if steps else None,
+        coverage=_coverage(account),
+        host=_host(account, chosen, inside, max(steps, 1)),
+        top_kernels=_top_kernels(inside, names),
+    )
+
+
+def shares(parts: result.Nanoseconds, window: int) -> dict[str, float]:
+    """The five shares of a partition; they sum to 1 but for rounding."""
+    group = {
+        "io": ("idle_data_wait", "h2d"),
+        "communication": ("communication",),
+        "overhead": ("idle_host", "idle_sync", "idle_latency"),
+        "compute": (*result.COMPUTE_PHASES, "memory"),
+        "other": ("idle_profiler", "idle_unexplained", "d2h"),
+    }
+    return {
+        name: round(sum(parts[p] or 0 for p in members) / window, 6) if window else 0.0
+        for name, members in group.items()
+    }
+
+
+def _step_times(length: Int64s) -> result.StepTimes:
+    ms = length / 1e6
+    p10, p50, p90 = np.percentile(ms, [10, 50, 90])
+    return result.StepTimes(
+        mean=round(float(ms.mean()), 6),
+        p10=round(float(p10), 6),
+        p50=round(float(p50), 6),
+        p90=round(float(p90), 6),
+    )
+
+
+def _inside(account: Account, chosen: Int64s) -> pl.DataFrame:
+    """Ops that start in the chosen windows; with the whole capture, all of them."""
+    if not len(account.index):
+        return account.ops
+    at = np.searchsorted(account.edges, account.ops["t0"].to_numpy(), "right") - 1
+    return account.ops.filter(np.isin(at, chosen))
+
+
+def _attributed(ops: pl.DataFrame) -> float | None:
+    kernels = ops.filter(pl.col("kind") == int(Kind.KERNEL)).with_columns(d=pl.col("t1") - pl.col("t0"))
+    total = int(kernels["d"].sum())
+    known = int(kernels.filter(pl.col("phase") != int(Phase.UNATTRIBUTED))["d"].sum())
+    return round(known / total, 6) if total else None
+
+
+def _communication(
+    account: Account, chosen: Int64s, exposed_wait: Int64s | None
+) -> result.Communication | None:
+    if "communication" not in account.observed:
+        return None
+    total = int(account.busy["communication"][chosen].sum())
+    overlapped = int(account.overlap["communication"][chosen].sum())
+    return result.Communication(
+        total_ns=total,
+        exposed_ns=int(account.exclusive["communication"][chosen].sum()),
+        overlapped_ns=overlapped,
+        overlap_pct=round(100 * overlapped / total, 3) if total else 0.0,
+        skew_exposed_ns=None if exposed_wait is None else int(exposed_wait[chosen].sum()),
+    )
+
+
+def _host_to_device(
+    account: Account, chosen: Int64s, inside: pl.DataFrame
+) -> result.HostToDevice | None:
+    if "h2d" not in account.observed:
+        return None
+    total = int(account.busy["h2d"][chosen].sum())
+    overlapped = int(account.overlap["h2d"][chosen].sum())
+    copies = inside.filter((pl.col("kind") == int(Kind.H2D)) & (pl.col("bytes") > 0))
+    size = int(copies["bytes"].sum())
+    busy = int((copies["t1"] - copies["t0"]).sum())
+    return result.HostToDevice(
+        total_ns=total,
+        exposed_ns=int(account.exclusive["h2d"][chosen].sum()),
+        overlapped_ns=overlapped,
+        overlap_pct=round(100 * overlapped / total, 3) if total else 0.0,
+        bytes=size,
+        gbps=round(size / busy, 3) if busy else None,
+        pageable_bytes=int(copies.filter(pl.col("pageable"))["bytes"].sum()),
+    )
+
+
+def _coverage(account: Account) -> float | None:
+    process = account.process
+    if process.marker is not None and account.used.any():
+        k = account.index[account.used]
+        asked, recorded = int(process.asked[k].sum()), int(process.recorded[k].sum())
+    else:
+        work = process.calls.filter(
+            pl.col("call").is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH), int(Call.COPY)])
+        )
+        asked, recorded = len(work), int(work["recorded"].sum())
+    return round(recorded / asked, 4) if asked else None
+
+
+def _host(
+    account: Account, chosen: Int64s, inside: pl.DataFrame, steps: int
+) -> result.HostActivity:
+    kernels = inside.filter(pl.col("kind") == int(Kind.KERNEL))
+    duration = (kernels["t1"] - kernels["t0"]).mean()
+    delay = kernels.filter(pl.col("thread") != UNKNOWN).select(pl.col("t0") - pl.col("launch_t1"))["t0"].median()
+    process = account.process
+    calls = process.calls
+    if process.marker is not None and len(account.index):
+        at = np.searchsorted(process.marker.starts, calls["t0"].to_numpy(), "right") - 1
+        calls = calls.filter(np.isin(at, account.index[chosen]))
+    launches = calls.filter(pl.col("call").is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH)]))
+    return result.HostActivity(
+        launches_per_step=round(len(launches) / steps, 3),
+        kernels_per_step=round(len(kernels) / steps, 3),
+        mean_kernel_us=round(float(duration) / 1e3, 3) if isinstance(duration, float) else None,
+        launch_to_start_us_p50=round(float(delay) / 1e3, 3) if isinstance(delay, float) else None,
+        syncs_per_step=round(int(calls["blocking"].sum()) / steps, 3),
+        idle_after_sync_ns=int(account.host_late_after_sync[chosen].sum()),
+        data_wait_inferred_ns=int(account.inferred[chosen].sum()),
+    )
+
+
+def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[result.KernelShare]:
+    kernels = ops.filter(pl.col("kind").is_in([int(Kind.KERNEL), int(Kind.COMM)]))
+    phase = pl.when(pl.col("kind") == int(Kind.COMM)).then(-1).otherwise(pl.col("phase"))
+    top = (
+        kernels.group_by("name", phase.alias("label"))
+        .agg(count=pl.len(), total=(pl.col("t1") - pl.col("t0")).sum())
+        .sort(["total", "name", "label"], descending=[True, False, False])
+        .head(MAX_KERNELS)
+    )
+    return [
+        result.KernelShare(
+            name=shorten(names[row["name"]]),
+            phase="communication" if row["label"] < 0 else Phase(row["label"]).name.lower(),
+            count=row["count"],
+            total_ns=row["total"],
+            mean_ns=round(row["total"] / row["count"], 1),
+        )
+        for row in top.iter_rows(named=True)
+    ]
+
+
+def _gaps(account: Account, names: Sequence[str], zero: int) -> list[result.Gap]:
+    """The longest idle gaps inside the account's windows."""
+    gaps = account.gaps
+    low, high = int(account.edges[0]), int(account.edges[-1])
+    inside = (gaps.t0 >= low) & (gaps.t1 <= high)
+    order = np.lexsort((gaps.t0, gaps.t0 - gaps.t1))
+    rows = order[inside[order]][:MAX_GAPS]
+    name = account.ops["name"].to_numpy()
+    window = np.searchsorted(account.edges, gaps.t0[rows], "right") - 1
+    return [
+        result.Gap(
+            start_ns=int(gaps.t0[i]) - zero,
+            end_ns=int(gaps.t1[i]) - zero,
+            iteration=int(account.index[w]) if len(account.index) else None,
+            cause=account.gap_causes[i],
+            evidence=_EVIDENCE[account.gap_causes[i]],
+            before=shorten(names[name[gaps.before[i]]]),
+            after=shorten(names[name[gaps.after[i]]]),
+        )
+        for i, w in zip(rows.tolist(), window.tolist(), strict=True)
+    ]
+
+
+def _timeline(account: Account, names: Sequence[str], zero: int) -> result.Timeline:
+    picture = draw(account, names)
+    return result.Timeline(
+        iteration=picture.index,
+        start_ns=picture.t0 - zero,
+        duration_ns=picture.t1 - picture.t0,
+        merged=picture.merged,
+        lanes=[
+            result.Lane(
+                name=lane.name,
+                start_ns=(lane.t0 - picture.t0).tolist(),
+                duration_ns=(lane.t1 - lane.t0).tolist(),
+                label=lane.label,
+                detail=[shorten(d) for d in lane.detail],
+            )
+            for lane in picture.lanes
+        ],
+    )
+
+
+def shorten(name: str) -> str:
+    """A name that fits a table; kernel names run to kilobytes of template arguments."""
+    return name if len(name) <= MAX_DETAIL else name[: MAX_DETAIL - 1] + "…"
+
+
+def run_record(
+    ranks: Sequence[result.Rank], matched: Collectives | None, world_size: int | None
+) -> result.Run | None:
+    """What the ranks say together; None for one rank of a run that is not distributed."""
+    if len(ranks) < 2 and (world_size or 1) < 2:
+        return None
+    size = max(world_size or 0, len(ranks))
+    if matched is None:
+        return result.Run(
+            world_size=size,
+            collectives_matched=0,
+            transfer_ns=None,
+            skew_ns=None,
+            straggler_rank=None,
+            straggler_cause=None,
+        )
+    steps = matched.steps
+    skew = round(sum(matched.wait_ns) / len(ranks) / steps)
+    slowest = int(np.argmin(matched.wait_ns))
+    step = ranks[slowest].summary.window_ns / max(ranks[slowest].summary.iterations_used, 1)
+    late = skew > 0.01 * step
+    return result.Run(
+        world_size=size,
+        collectives_matched=matched.count,
+        transfer_ns=round(matched.transfer_ns / steps),
+        skew_ns=skew,
+        straggler_rank=ranks[slowest].rank if late else None,
+        straggler_cause=_excess(ranks, slowest) if late else None,
+    )
+
+
+def _excess(ranks: Sequence[result.Rank], slowest: int) -> str:
+    """The share, communication aside, in which the straggler exceeds the other ranks most."""
+    mine = ranks[slowest].summary.share
+    others = [r.summary.share for i, r in enumerate(ranks) if i != slowest]
+    excess = {
+        name: mine[name] - sum(o[name] for o in others) / len(others)
+        for name in ("io", "overhead", "compute")
+    }
+    return max(excess, key=lambda name: excess[name])
+
+

@@ -1,0 +1,37 @@
+"""The command line: arguments to library calls to exit codes; no logic of its own.
+
+Exit codes: 0 done, 1 a gate that was asked for failed, 2 usage error or unreadable input,
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from traceprobe.cli.app import app
+from traceprobe.cli.console import fail
+
+__all__ = ["app", "main"]
+
+ISSUES = "https://github.com/traceprobe/traceprobe/issues"
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        fail("interrupted", code=130)
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`); there is nobody left to tell.
+        sys.stderr.close()
+        sys.exit(2)
+    except Exception as error:
+        from traceprobe.model import TraceprobeError
+
+        if isinstance(error, TraceprobeError):
+            fail(str(error))
+        if isinstance(error, OSError):
+            where = f"{error.filename}: " if error.filename else ""
+            fail(f"{where}{error.strerror or error}")
+        fail(f"internal error: {type(error).__name__}: {error}\nplease report it at {ISSUES}")

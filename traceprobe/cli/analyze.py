@@ -1,0 +1,134 @@
+"""`traceprobe analyze`: traces in, verdict and reports out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from traceprobe.cli.console import note, progress, terminal_width, use_color
+
+
+def command(
+    inputs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="INPUT...",
+            help="Trace files; several are the ranks of one run. Plain or .gz, known by content.",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+        ),
+    ],
+    output: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Report to write, repeatable: .html, .json or .md; - prints JSON. "
+            "[default: traceprobe-INPUT.html]",
+            show_default=False,
+        ),
+    ] = None,
+    step: Annotated[
+        str | None,
+        typer.Option(help="Regular expression of the ranges that are steps. [default: found]", show_default=False),
+    ] = None,
+    phase: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=REGEX",
+            help="Ranges that mean a phase, repeatable: data, h2d, forward, backward, optimizer, "
+            "communication.",
+            show_default=False,
+        ),
+    ] = None,
+    steps: Annotated[
+        str | None,
+        typer.Option(metavar="A:B", help="Use only iterations A to B-1, counted from 0.", show_default=False),
+    ] = None,
+    rank: Annotated[int | None, typer.Option(help="Use only this rank.", show_default=False)] = None,
+    unprofiled_step_ms: Annotated[
+        float | None,
+        typer.Option(
+            help="Step time without a profiler; takes the profiler's own cost out of the verdict.",
+            show_default=False,
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Overwrite existing outputs.")] = False,
+    open_report: Annotated[bool, typer.Option("--open", help="Open the HTML report in a browser.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary, no messages.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also say how the trace was read, and every finding.")
+    ] = False,
+) -> None:
+    """Find what holds a training run back.
+
+    Examples: `traceprobe analyze trace.json.gz` · `traceprobe analyze run.sqlite -o - | jq .verdict` ·
+    `traceprobe analyze rank*.json.gz -o run.html`
+    """
+    from traceprobe.api import Options
+    from traceprobe.cli import outputs
+
+    options = Options(
+        step=step,
+        phases=dict(_pair(p) for p in phase or []),
+        steps=_span(steps) if steps is not None else None,
+        rank=rank,
+        unprofiled_step_ms=unprofiled_step_ms,
+    )
+    targets = output or [outputs.default_output(inputs[0])]
+    outputs.check(targets, inputs, force=force)
+
+    from traceprobe.api import analyze, load
+
+    with progress(inputs, quiet=quiet) as bar:
+        traces = [load(path, bar(position)) for position, path in enumerate(inputs)]
+    if verbose:
+        for trace in traces:
+            note(f"{trace.origin.name}: {trace.origin.producer}, {trace.origin.dialect}", quiet=quiet)
+    report = analyze(traces, options)
+    written = outputs.write(report, targets)
+    if not quiet and Path("-") not in targets:
+        from traceprobe.report.terminal import render
+
+        typer.echo(render(report, width=terminal_width(), color=use_color()), nl=False)
+    for path in written:
+        note(f"wrote {path} ({outputs.size(path)})", quiet=quiet)
+    if open_report:
+        _open(written)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, separator, pattern = text.partition("=")
+    if not separator or not pattern:
+        _usage(f"--phase {text}: write NAME=REGEX, e.g. --phase forward='model_fwd'")
+    return name, pattern
+
+
+def _span(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d*):(\d*)", text)
+    if match is None:
+        _usage(f"--steps {text}: write A:B, e.g. --steps 5:50")
+    first = int(match[1] or 0)
+    last = int(match[2]) if match[2] else 2**31
+    if first >= last:
+        _usage(f"--steps {text}: is empty; A must be less than B")
+    return first, last
+
+
+def _usage(message: str) -> NoReturn:
+    from traceprobe.model import UsageError
+
+    raise UsageError(message)
+
+
+def _open(written: list[Path]) -> None:
+    import webbrowser
+
+    page = next((path for path in written if path.suffix == ".html"), None)
+    if page is None:
+        _usage("--open needs an HTML output; add -o report.html")
+    webbrowser.open(page.resolve().as_uri())

@@ -1,0 +1,46 @@
+"""The application: its commands and global options."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from traceprobe.cli import analyze, inspect, render
+
+app = typer.Typer(
+    name="traceprobe",
+    help=(
+        "What holds a training run back: IO, compute, communication or overhead.\n\n"
+        "Reads PyTorch profiler (Kineto) Chrome traces and Nsight Systems SQLite exports.\n\n"
+        "  traceprobe analyze trace.json.gz\n\n"
+        "  traceprobe analyze run.sqlite -o report.html -o report.json"
+    ),
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done, 1 a requested gate failed, 2 usage error or unreadable input, 130 interrupted.",
+)
+
+
+def _version(show: bool) -> None:
+    if show:
+        from traceprobe import __version__
+
+        typer.echo(f"traceprobe {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _globals(
+    version: Annotated[
+        bool,
+        typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+app.command("analyze")(analyze.command)
+app.command("inspect")(inspect.command)
+app.command("render")(render.command)

@@ -1,0 +1,68 @@
+"""Messages and progress on standard error; standard output is for data."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+
+def fail(message: str, code: int = 2) -> NoReturn:
+    """Print one error and exit."""
+    print(f"traceprobe: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def note(message: str, *, quiet: bool) -> None:
+    """A line for the person at the terminal."""
+    if not quiet:
+        print(message, file=sys.stderr)
+
+
+@contextmanager
+def progress(paths: list[Path], *, quiet: bool) -> Iterator[Callable[[int], Callable[[int, int], None]]]:
+    """A progress bar by bytes over several files, on a terminal only.
+
+    Yields:
+        Function of the file's position that returns the callback for `traceprobe.load`.
+    """
+    if quiet or not sys.stderr.isatty():
+        yield lambda _: lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    with Progress(
+        TextColumn("reading {task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
+        tasks = [bar.add_task(path.name, total=None, start=False) for path in paths]
+
+        def of(position: int) -> Callable[[int, int], None]:
+            bar.start_task(tasks[position])
+            return lambda done, total: bar.update(tasks[position], completed=done, total=total)
+
+        yield of
+
+
+def terminal_width() -> int:
+    """Columns of the terminal; 80 where there is none."""
+    try:
+        return int(os.environ.get("COLUMNS") or os.get_terminal_size(sys.stdout.fileno()).columns)
+    except (OSError, ValueError):
+        return 80
+
+
+def use_color() -> bool:
+    """Whether standard output takes colour: NO_COLOR, FORCE_COLOR, then a terminal that can."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"

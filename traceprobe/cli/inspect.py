@@ -1,0 +1,28 @@
+"""`traceprobe inspect`: what is in a file, and what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from traceprobe.cli.console import progress
+
+
+def command(
+    trace: Annotated[
+        Path,
+        typer.Argument(metavar="INPUT", help="A trace file.", exists=True, dir_okay=False),
+    ],
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Say what a trace holds, and what it lacks for a verdict."""
+    from traceprobe.api import load
+    from traceprobe.inspection import describe
+    from traceprobe.report.text import sanitize
+
+    with progress([trace], quiet=quiet) as bar:
+        loaded = load(trace, bar(0))
+    for line in describe(loaded):
+        typer.echo(sanitize(line))

@@ -1,0 +1,102 @@
+"""Writing reports: by suffix, whole or not at all, and never over what exists without being told."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from traceprobe.model import UsageError
+
+if TYPE_CHECKING:
+    from traceprobe.report.result import Report
+
+RENDERERS: Mapping[str, Callable[[Report], str]] = {
+    ".html": lambda report: report.to_html(),
+    ".json": lambda report: report.to_json(),
+    ".md": lambda report: report.to_markdown(),
+}
+
+
+def default_output(first: Path) -> Path:
+    """`traceprobe-<stem>.html` in the current folder."""
+    stem = first.name
+    for suffix in (".gz", ".json", ".sqlite", ".pt.trace", ".db"):
+        stem = stem.removesuffix(suffix)
+    return Path(f"traceprobe-{stem}.html")
+
+
+def check(outputs: list[Path], inputs: list[Path], *, force: bool) -> None:
+    """Refuse, before any work is done, what could not or must not be written.
+
+    Raises:
+        UsageError: unknown suffix, missing folder, existing file without `force`, an input.
+    """
+    seen: set[Path] = set()
+    for path in outputs:
+        if str(path) == "-":
+            continue
+        if path.suffix not in RENDERERS:
+            raise UsageError(f"{path}: the suffix must be one of {', '.join(RENDERERS)}, or - for JSON")
+        if not path.parent.is_dir():
+            raise UsageError(f"{path}: there is no folder {path.parent}; make it first")
+        if path.resolve() in {p.resolve() for p in inputs}:
+            raise UsageError(f"{path}: is an input; choose another output")
+        if path.resolve() in seen:
+            raise UsageError(f"{path}: is given twice")
+        seen.add(path.resolve())
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path}: is not a regular file")
+        if path.exists() and not force:
+            raise UsageError(f"{path}: exists; overwrite it with --force, or choose another with -o")
+    if sum(str(path) == "-" for path in outputs) > 1:
+        raise UsageError("-o -: is given twice")
+
+
+def write(report: Report, outputs: list[Path]) -> list[Path]:
+    """Render and write every output; "-" is JSON on standard output.
+
+    Each file is written beside its place and renamed, so that a failure leaves none or the old one.
+
+    Returns:
+        The files written.
+    """
+    texts = [(path, RENDERERS.get(path.suffix, RENDERERS[".json"])(report)) for path in outputs]
+    for path, text in texts:
+        if str(path) == "-":
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        else:
+            _replace(path, text)
+    return [path for path, _ in texts if str(path) != "-"]
+
+
+def _replace(path: Path, text: str) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def size(path: Path) -> str:
+    """`1.3 MB`, for messages."""
+    length = float(path.stat().st_size)
+    for unit in ("B", "kB", "MB"):
+        if length < 1000 or unit == "MB":
+            return f"{length:.0f} {unit}" if unit == "B" else f"{length:.1f} {unit}"
+        length /= 1000
+    raise AssertionError

@@ -1,0 +1,53 @@
+"""`traceprobe render`: a report.json to the other outputs, without the trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from traceprobe.cli.console import note, terminal_width, use_color
+
+
+def command(
+    report_json: Annotated[
+        Path,
+        typer.Argument(metavar="REPORT.JSON", help="A report.json.", exists=True, dir_okay=False),
+    ],
+    output: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Output to write, repeatable: .html, .json or .md; - prints JSON. [default: the terminal]",
+            show_default=False,
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Overwrite existing outputs.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No messages.")] = False,
+) -> None:
+    """Render a report.json again: `traceprobe render report.json -o report.html`."""
+    import msgspec
+
+    from traceprobe.cli import outputs
+    from traceprobe.model import UsageError
+    from traceprobe.report.result import SCHEMA_VERSION, Report
+
+    targets = output or []
+    outputs.check(targets, [report_json], force=force)
+    try:
+        report = Report.from_json(report_json.read_bytes())
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UsageError(f"{report_json.name}: is not a traceprobe report.json ({error})") from error
+    if report.schema_version.split(".")[0] != SCHEMA_VERSION.split(".")[0]:
+        raise UsageError(
+            f"{report_json.name}: has schema version {report.schema_version}, this traceprobe reads "
+            f"{SCHEMA_VERSION}; analyse the trace again"
+        )
+    for path in outputs.write(report, targets):
+        note(f"wrote {path} ({outputs.size(path)})", quiet=quiet)
+    if not targets:
+        from traceprobe.report.terminal import render
+
+        typer.echo(render(report, width=terminal_width(), color=use_color()), nl=False)

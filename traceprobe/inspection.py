@@ -1,0 +1,76 @@
+"""What a trace holds and what it lacks, in plain lines: the answer to "can this be analysed?"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from traceprobe.model import Kind, Source, Trace
+from traceprobe.timeline import markers, phases
+
+_TOP = 12
+
+
+def describe(trace: Trace) -> Iterator[str]:
+    """Lines about one trace: origin, devices, ops, threads, ranges, marker, what is missing."""
+    origin = trace.origin
+    yield f"{origin.name}: {origin.format}, {origin.dialect}"
+    yield f"  producer   {origin.producer}"
+    yield f"  size       {origin.bytes / 1e6:.2f} MB, sha256 {origin.sha256[:12]}"
+    for device in trace.devices:
+        rank = trace.rank_of.get(device.pid)
+        yield (
+            f"  device     {device.kind} {device.index} of process {device.pid}: "
+            f"{device.name or 'unknown model'}" + ("" if rank is None else f", rank {rank}")
+        )
+    counts = {Kind(k).name.lower(): n for k, n in trace.gpu_ops["kind"].value_counts().sort("kind").rows()}
+    yield f"  gpu ops    {len(trace.gpu_ops)}: " + ", ".join(f"{n} {k}" for k, n in counts.items())
+    linked = int(trace.gpu_ops["linked"].sum())
+    yield f"  linked     {linked} of {len(trace.gpu_ops)} GPU ops have their launch in the file"
+    yield f"  host calls {len(trace.host_calls)}, ranges {len(trace.host_ranges)}"
+    if trace.profiled:
+        yield f"  profiler   records {', '.join(sorted(trace.profiled))}"
+    yield from _ranges(trace)
+    yield from _markers(trace)
+    quality = trace.quality
+    yield f"  quality    {quality.events_repaired} events repaired, {quality.events_lost} lost"
+    for code, message in sorted(quality.warnings.items()):
+        yield f"  warning    {code}: {message}"
+    for missing in _missing(trace):
+        yield f"  missing    {missing}"
+
+
+def _ranges(trace: Trace) -> Iterator[str]:
+    shown = trace.host_ranges.filter(pl.col("source") != int(Source.PROFILER))
+    counts = shown["name"].value_counts().rows()
+    merged: dict[str, int] = {}
+    for name, count in counts:
+        template = markers.template(trace.names[name])
+        merged[template] = merged.get(template, 0) + count
+    top = sorted(merged.items(), key=lambda item: (-item[1], item[0]))
+    for template, count in top[:_TOP]:
+        yield f"  range      {count:6d} x {template[:80]}"
+    if len(top) > _TOP:
+        yield f"  range      and {len(top) - _TOP} more names"
+
+
+def _markers(trace: Trace) -> Iterator[str]:
+    for pid in sorted({d.pid for d in trace.devices}):
+        mine = pl.col("pid") == pid
+        found = markers.find(
+            trace.host_ranges.filter(mine), trace.gpu_ops.filter(mine), trace.names, None
+        )
+        if found is None:
+            yield f"  steps      process {pid}: no step marker"
+        else:
+            yield f"  steps      process {pid}: {len(found.starts)} x {found.pattern[:60]} ({found.kind})"
+
+
+def _missing(trace: Trace) -> Iterator[str]:
+    if not len(trace.host_calls):
+        yield "host calls: idle time cannot be explained; record the CPU too"
+    marks = phases.phase_ranges(trace.host_ranges, trace.names, phases.compile_names({}))
+    for phase in ("data", "forward", "optimizer"):
+        if not marks.select(phase).any():
+            yield f"{phase} ranges (annotate them, or name yours with --phase {phase}=REGEX)"

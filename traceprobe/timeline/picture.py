@@ -1,0 +1,111 @@
+"""One iteration as lanes of segments: what a person looks at to believe the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from traceprobe.model import Bools, Int64s, Kind
+from traceprobe.timeline.device import Account
+from traceprobe.timeline.phases import Phase
+
+PIXELS = 1200
+_KIND_LABEL = {
+    Kind.COMM: "communication",
+    Kind.H2D: "h2d",
+    Kind.D2H: "d2h",
+    Kind.D2D: "memory",
+    Kind.MEMSET: "memory",
+}
+
+
+@dataclass(frozen=True)
+class Segments:
+    """One lane: arrays of equal length, times on the trace's clock."""
+
+    name: str
+    t0: Int64s
+    t1: Int64s
+    label: list[str]
+    detail: list[str]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A window and its lanes; `merged` ops were joined with a neighbour less than a pixel away."""
+
+    index: int | None
+    t0: int
+    t1: int
+    lanes: list[Segments]
+    merged: int
+
+
+def representative(account: Account) -> int:
+    """Number of the used window whose length is nearest the median of the used windows."""
+    length = np.diff(account.edges).astype(np.float64)
+    candidates = np.flatnonzero(account.used) if account.used.any() else np.arange(len(length))
+    middle = np.median(length[candidates])
+    return int(candidates[np.argmin(np.abs(length[candidates] - middle))])
+
+
+def draw(account: Account, names: Sequence[str]) -> Picture:
+    """Lanes of the representative window: the step thread, then each stream."""
+    window = representative(account)
+    low, high = int(account.edges[window]), int(account.edges[window + 1])
+    pixel = max((high - low) // PIXELS, 1)
+    lanes, merged = [_host_lane(account, low, high)], 0
+    ops = account.ops.filter((pl.col("t0") < high) & (pl.col("t1") > low))
+    for stream in sorted(ops["stream"].unique().to_list()):
+        lane, joined = _stream_lane(ops.filter(pl.col("stream") == stream), stream, pixel, low, high, names)
+        lanes.append(lane)
+        merged += joined
+    index = int(account.index[window]) if len(account.index) else None
+    return Picture(index, low, high, [lane for lane in lanes if len(lane.t0)], merged)
+
+
+def _host_lane(account: Account, low: int, high: int) -> Segments:
+    marks = account.process.marks
+    keep = (marks.t0 < high) & (marks.t1 > low) & (marks.thread == account.process.host.step_thread)
+    rows = np.flatnonzero(keep)
+    outer = rows[marks.t1[rows] >= np.maximum.accumulate(marks.t1[rows])] if len(rows) else rows
+    phase = [marks.phase[i] for i in outer.tolist()]
+    return Segments(
+        "host: step thread",
+        np.maximum(marks.t0[outer], low),
+        np.minimum(marks.t1[outer], high),
+        ["idle_data_wait" if p == "data" else p for p in phase],
+        phase,
+    )
+
+
+def _stream_lane(
+    ops: pl.DataFrame, stream: int, pixel: int, low: int, high: int, names: Sequence[str]
+) -> tuple[Segments, int]:
+    t0 = np.maximum(ops["t0"].to_numpy(), low)
+    t1 = np.minimum(ops["t1"].to_numpy(), high)
+    label = [
+        _KIND_LABEL.get(Kind(k), Phase(p).name.lower())
+        for k, p in zip(ops["kind"].to_list(), ops["phase"].to_list(), strict=True)
+    ]
+    codes = np.unique(label, return_inverse=True)[1]
+    new = _breaks(t0, t1, codes, pixel)
+    first = np.flatnonzero(new)
+    size = np.diff(np.concatenate([first, [len(t0)]]))
+    end = np.maximum.reduceat(t1, first)
+    name = ops["name"].to_list()
+    detail = [
+        names[name[i]] if n == 1 else f"{n} ops, first {names[name[i]]}"
+        for i, n in zip(first.tolist(), size.tolist(), strict=True)
+    ]
+    lane = Segments(f"stream {stream}", t0[first], end, [label[i] for i in first.tolist()], detail)
+    return lane, int(len(t0) - len(first))
+
+
+def _breaks(t0: Int64s, t1: Int64s, codes: Int64s, pixel: int) -> Bools:
+    """Where a new segment begins: another label, or at least a pixel after all before it."""
+    reach = np.maximum.accumulate(t1)
+    return np.concatenate([[True], (codes[1:] != codes[:-1]) | (t0[1:] - reach[:-1] >= pixel)])

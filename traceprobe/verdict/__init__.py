@@ -1,0 +1,44 @@
+"""Judgement: shares to a bound, a confidence, reasons and findings. Sees results, never events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from traceprobe.report.result import Quality, Rank, Run, Verdict
+from traceprobe.verdict import confidence, wording
+from traceprobe.verdict.bounds import decide
+from traceprobe.verdict.correction import correct
+from traceprobe.verdict.thresholds import Thresholds
+
+__all__ = ["Thresholds", "judge"]
+
+
+def judge(
+    ranks: Sequence[Rank],
+    run: Run | None,
+    quality: Quality,
+    profiled: frozenset[str],
+    unprofiled_ns: float | None,
+    limits: Thresholds,
+) -> Verdict:
+    """The verdict of a run.
+
+    Args:
+        ranks: every device of every process, with its summary.
+        profiled: marks of profiling found in the inputs (`Trace.profiled`).
+        unprofiled_ns: step time without a profiler, if known.
+    """
+    corrected = correct(ranks, run, unprofiled_ns, profiled)
+    decision = decide(corrected, ranks, quality, limits)
+    terms = confidence.terms(decision, corrected, ranks, run, quality, profiled, limits)
+    return Verdict(
+        bound=decision.bound,
+        secondary=decision.secondary,
+        headline=wording.headline(decision, corrected, ranks),
+        confidence=confidence.total(terms),
+        confidence_terms=terms,
+        shares=corrected.shares,
+        reasons=wording.reasons(decision, corrected, ranks, run, limits),
+        missing=list(decision.missing),
+        thresholds=limits.as_dict(),
+    )

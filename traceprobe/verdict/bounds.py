@@ -1,0 +1,110 @@
+"""The bound: what holds the run back, from corrected shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from traceprobe.report.result import Bound, Quality, Rank
+from traceprobe.verdict.correction import Corrected
+from traceprobe.verdict.thresholds import Thresholds
+
+CANDIDATES = ("io", "communication", "overhead")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The bound, the runner-up, and by how much the nearest threshold was missed (a share)."""
+
+    bound: Bound
+    secondary: str | None
+    margin: float
+    missing: tuple[str, ...] = ()
+
+
+def decide(
+    corrected: Corrected, ranks: Sequence[Rank], quality: Quality, limits: Thresholds
+) -> Decision:
+    """Judge the shares, or say what is missing to judge them."""
+    missing = _missing(ranks, quality, limits)
+    if missing:
+        return Decision("inconclusive", None, 0.0, tuple(missing))
+    if all(rank.step_marker is None for rank in ranks):
+        return _whole_capture(corrected.shares, limits)
+    shares = {
+        name: corrected.shares[name]
+        for name in CANDIDATES
+        if not (name == "overhead" and corrected.overhead_ruled_out)
+    }
+    return _by_threshold(shares, limits)
+
+
+def _by_threshold(shares: dict[str, float], limits: Thresholds) -> Decision:
+    ordered = sorted(shares, key=lambda name: (-shares[name], name))
+    first, second = ordered[0], ordered[1]
+    lead = shares[first] - shares[second]
+    if shares[second] >= limits.mixed and lead <= limits.mixed_margin:
+        margin = min(shares[second] - limits.mixed, limits.mixed_margin - lead)
+        return Decision("mixed", f"{first}+{second}", margin)
+    if shares[first] >= limits.bound:
+        margin = shares[first] - limits.bound
+        if shares[second] >= limits.mixed:
+            margin = min(margin, lead - limits.mixed_margin)
+        return Decision(_BOUND[first], second if shares[second] >= limits.notable else None, margin)
+    margin = limits.bound - shares[first]
+    return Decision("compute", first if shares[first] >= limits.notable else None, margin)
+
+
+_BOUND: dict[str, Bound] = {
+    "io": "io",
+    "communication": "communication",
+    "overhead": "overhead",
+    "compute": "compute",
+}
+
+
+def _whole_capture(shares: dict[str, float], limits: Thresholds) -> Decision:
+    """Without a step marker only a majority decides."""
+    first = max(_BOUND, key=lambda name: shares[name])
+    if shares[first] >= limits.whole_capture:
+        return Decision(_BOUND[first], None, shares[first] - limits.whole_capture)
+    return Decision(
+        "inconclusive",
+        None,
+        0.0,
+        (
+            f"there is no step marker, and no cause fills {limits.whole_capture:.0%} of the capture "
+            f"(the largest is {first} with {shares[first]:.0%}); call prof.step() each iteration, "
+            "annotate steps (`step 0`, `step 1`, …) or name them with --step",
+        ),
+    )
+
+
+def _missing(ranks: Sequence[Rank], quality: Quality, limits: Thresholds) -> list[str]:
+    missing = []
+    marked = [rank for rank in ranks if rank.step_marker is not None]
+    fewest = min((rank.summary.iterations_used for rank in marked), default=0)
+    if marked and fewest < limits.min_iterations:
+        missing.append(
+            f"{fewest} usable iterations, {limits.min_iterations} are needed; profile at least "
+            f"{limits.min_iterations + 2} consecutive steps (`schedule(wait=1, warmup=2, active=6)`)"
+        )
+    if not marked and quality.gpu_ops < limits.min_gpu_ops:
+        missing.append(
+            f"{quality.gpu_ops} GPU ops, at least {limits.min_gpu_ops} are needed; profile more work"
+        )
+    # Of a whole capture nothing is known of its borders: there low coverage costs confidence only.
+    covered = min((r.summary.coverage for r in marked if r.summary.coverage is not None), default=1.0)
+    if covered < limits.coverage:
+        missing.append(
+            f"only {covered:.0%} of the launches have a GPU row: the capture lost GPU work; "
+            "synchronise before stopping the profiler, or capture fewer steps"
+        )
+    window = sum(rank.summary.window_ns for rank in ranks)
+    unexplained = sum(rank.summary.partition_ns["idle_unexplained"] or 0 for rank in ranks)
+    if window and unexplained / window > limits.unexplained:
+        missing.append(
+            f"{unexplained / window:.0%} of the time is idle that no host rows explain; record the "
+            "CPU too (`ProfilerActivity.CPU`, `nsys profile --trace=cuda,nvtx`)"
+        )
+    return missing

@@ -1,0 +1,136 @@
+"""Shares of a run after what the capture itself distorted is taken out.
+
+Two corrections, both of which leave `partition_ns` and `summary.share` as captured: waiting for
+other ranks is not transfer, and a profiler slows the host but not the kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from traceprobe.report.result import COMPUTE_PHASES, SHARES, Rank, Run
+
+HEAVY = frozenset({"operators", "stacks", "memory"})
+"""Marks of a profiler that slows the host enough to matter."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """ns per step of one rank. `skew` is exposed waiting for other ranks, 0 where unknown."""
+
+    io: float
+    communication: float
+    skew: float
+    overhead: float
+    compute: float
+    other: float
+
+    @property
+    def total(self) -> float:
+        """The step."""
+        return self.io + self.communication + self.skew + self.overhead + self.compute + self.other
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """The shares that the verdict judges.
+
+    Args:
+        shares: fractions, sum 1. overhead_ruled_out: the profiler slowed the host and the step did
+            not get longer, so the host cannot be the limit. split_unknown: communication and
+            overhead share a remainder that one rank cannot split. notes: what was corrected.
+    """
+
+    shares: dict[str, float]
+    overhead_ruled_out: bool = False
+    split_unknown: bool = False
+    notes: list[str] = field(default_factory=list)
+
+
+def per_step(rank: Rank) -> Times:
+    """A rank's partition in the five groups plus skew."""
+    steps = max(rank.summary.iterations_used, 1)
+    part = {name: (value or 0) / steps for name, value in rank.summary.partition_ns.items()}
+    skew = 0.0
+    if rank.summary.communication is not None:
+        skew = (rank.summary.communication.skew_exposed_ns or 0) / steps
+    return Times(
+        io=part["idle_data_wait"] + part["h2d"],
+        communication=part["communication"] - skew,
+        skew=skew,
+        overhead=part["idle_host"] + part["idle_sync"] + part["idle_latency"],
+        compute=sum(part[p] for p in COMPUTE_PHASES) + part["memory"],
+        other=part["idle_profiler"] + part["idle_unexplained"] + part["d2h"],
+    )
+
+
+def correct(
+    ranks: Sequence[Rank], run: Run | None, unprofiled_ns: float | None, profiled: frozenset[str]
+) -> Corrected:
+    """Correct and average the ranks.
+
+    Args:
+        unprofiled_ns: step time without a profiler, if known.
+        profiled: marks of profiling found in the inputs.
+    """
+    matched = run is not None and run.transfer_ns is not None
+    times, notes = [], []
+    ruled_out = split_unknown = False
+    for rank in ranks:
+        before = per_step(rank)
+        after = before
+        if unprofiled_ns is not None and rank.summary.iterations_used:
+            after = _without_profiler(before, unprofiled_ns, matched)
+            split_unknown |= not matched and before.communication > 0 and after != before
+            if before.total <= unprofiled_ns and profiled & HEAVY:
+                ruled_out = True
+            unfit = after.total - unprofiled_ns
+            if unfit > 0.02 * unprofiled_ns:
+                notes.append(
+                    f"rank {rank.rank}: {unfit / 1e6:.2f} ms per step of GPU work, copies and data "
+                    "wait do not fit into the unprofiled step"
+                )
+            if before.total - after.total > 0.005 * before.total:
+                notes.append(
+                    f"rank {rank.rank}: {(before.total - after.total) / 1e6:.2f} ms per step of "
+                    "host time and waiting exist only under the profiler and were taken out"
+                )
+        times.append(after)
+    if ruled_out:
+        notes.append(
+            "the profiled step is no longer than the unprofiled one although the profiler slows the "
+            "host: the host does not limit this run"
+        )
+    return Corrected(_shares(times, run), ruled_out, split_unknown, notes)
+
+
+def _without_profiler(times: Times, unprofiled: float, matched: bool) -> Times:
+    """Shrink what a profiler inflates until the step has its unprofiled length, never below 0."""
+    if times.communication + times.skew == 0:
+        excess = max(times.total - unprofiled, 0.0)
+        return replace(times, overhead=max(times.overhead - excess, 0.0))
+    rest = max(unprofiled - times.compute - times.io - times.other, 0.0)
+    if times.communication + times.skew + times.overhead <= rest:
+        return times
+    if matched:
+        communication = min(times.communication, rest)
+        overhead = min(times.overhead, rest - communication)
+        skew = min(times.skew, rest - communication - overhead)
+        return replace(times, communication=communication, overhead=overhead, skew=skew)
+    scale = rest / (times.communication + times.overhead)
+    return replace(
+        times, communication=times.communication * scale, overhead=times.overhead * scale
+    )
+
+
+def _shares(times: Sequence[Times], run: Run | None) -> dict[str, float]:
+    """Mean of the ranks' shares; skew goes to the cause of the rank that the others wait for."""
+    mean = dict.fromkeys(SHARES, 0.0)
+    cause = (run.straggler_cause if run is not None else None) or "communication"
+    counted = [t for t in times if t.total > 0]
+    for t in counted:
+        for name in SHARES:
+            mean[name] += getattr(t, name) / t.total / len(counted)
+        mean[cause] += t.skew / t.total / len(counted)
+    return {name: round(value, 6) for name, value in mean.items()}

@@ -1,0 +1,53 @@
+"""Findings: one question about the run a file, each with evidence, advice and an upper bound.
+
+A finding is a pure function of `Evidence`. `not-applicable` means that the run has nothing of the
+kind, `inconclusive` that the trace cannot answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from traceprobe.report.result import Finding
+from traceprobe.verdict.findings import (
+    communication_exposed,
+    communication_skew,
+    data_wait,
+    h2d_exposed,
+    h2d_pageable,
+    host_overhead,
+    memory_traffic,
+    phase_attribution,
+    profiler_distortion,
+    small_kernels,
+    synchronization,
+    unused_iterations,
+)
+from traceprobe.verdict.findings.evidence import Evidence
+
+CHECKS: Sequence[Callable[[Evidence], Finding]] = (
+    communication_exposed.check,
+    communication_skew.check,
+    data_wait.check,
+    h2d_exposed.check,
+    h2d_pageable.check,
+    host_overhead.check,
+    memory_traffic.check,
+    phase_attribution.check,
+    profiler_distortion.check,
+    small_kernels.check,
+    synchronization.check,
+    unused_iterations.check,
+)
+_ORDER = ("fail", "warn", "inconclusive", "pass", "not-applicable")
+
+
+def run_all(evidence: Evidence) -> list[Finding]:
+    """Every finding, worst first, then by saving, then by id."""
+    found = [check(evidence) for check in CHECKS]
+    return sorted(
+        found, key=lambda f: (_ORDER.index(f.status), -(f.saving_ms_per_step or 0.0), f.id)
+    )
+
+
+__all__ = ["CHECKS", "Evidence", "run_all"]

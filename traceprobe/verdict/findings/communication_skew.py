@@ -1,0 +1,49 @@
+"""Do ranks wait for each other?"""
+
+from __future__ import annotations
+
+from traceprobe.report.result import Finding
+from traceprobe.verdict.findings.evidence import Evidence, lines, saving
+
+ID = "communication-skew"
+
+
+def check(evidence: Evidence) -> Finding:
+    """Time in collectives beyond the shortest duration among the ranks."""
+    title = "Ranks wait for the slowest one"
+    run = evidence.run
+    if run is None:
+        return _without("not-applicable", title, "one process, one rank", "")
+    if run.skew_ns is None or run.transfer_ns is None:
+        return _without(
+            "inconclusive",
+            title,
+            f"the run has {run.world_size} ranks, and their collectives could not be matched",
+            "Analyse the trace files of all ranks together: `traceprobe analyze rank*.json.gz`.",
+        )
+    ms = run.skew_ns / 1e6
+    return Finding(
+        id=ID,
+        status=evidence.grade(evidence.share(ms)),
+        title=title,
+        saving_ms_per_step=saving(ms),
+        evidence=lines(
+            f"{ms:.2f} ms per step ({evidence.share(ms):.1%}) inside collectives is waiting, "
+            f"{run.transfer_ns / 1e6:.2f} ms is transfer ({run.collectives_matched} collectives matched)",
+            f"the others wait for rank {run.straggler_rank}, which has more {run.straggler_cause}"
+            if run.straggler_rank is not None
+            else "",
+        ),
+        advice="Look at the slowest rank first: its own finding is the cause, the collective the place.",
+    )
+
+
+def _without(status: str, title: str, why: str, advice: str) -> Finding:
+    return Finding(
+        id=ID,
+        status="inconclusive" if status == "inconclusive" else "not-applicable",
+        title=title,
+        saving_ms_per_step=None,
+        evidence=[why],
+        advice=advice,
+    )

@@ -1,0 +1,46 @@
+"""Does the GPU wait for the input pipeline?"""
+
+from __future__ import annotations
+
+from traceprobe.report.result import Finding
+from traceprobe.verdict.findings.evidence import Evidence, lines, saving
+
+ID = "data-wait"
+ADVICE = (
+    "Give the loader more workers (`num_workers`) and a deeper queue (`prefetch_factor`), keep them "
+    "alive (`persistent_workers=True`), move decoding and augmentation to the GPU, or store the data "
+    "in a form that needs less work per sample."
+)
+
+
+def check(evidence: Evidence) -> Finding:
+    """Idle time during which the step thread waits for its next batch."""
+    title = "GPU waits for input data"
+    if not evidence.observed("idle_data_wait"):
+        return Finding(
+            id=ID,
+            status="inconclusive",
+            title=title,
+            saving_ms_per_step=None,
+            evidence=["the trace has no data-loading range and no step ranges with room between them"],
+            advice="Annotate loading, e.g. `with record_function('data_loading'): batch = next(it)`.",
+        )
+    ms = evidence.exclusive_ms("idle_data_wait")
+    inferred = sum(r.summary.host.data_wait_inferred_ns for r in evidence.ranks)
+    total = sum(r.summary.partition_ns["idle_data_wait"] or 0 for r in evidence.ranks)
+    return Finding(
+        id=ID,
+        status=evidence.grade(evidence.share(ms)),
+        title=title,
+        saving_ms_per_step=saving(ms),
+        evidence=lines(
+            f"{ms:.2f} ms per step ({evidence.share(ms):.1%}) of idle GPU while the step thread waits "
+            "for data",
+            f"{inferred / total:.0%} of it is inferred: the step thread is between step ranges, in no "
+            "CUDA call"
+            if inferred
+            else "",
+            evidence.worst("idle_data_wait"),
+        ),
+        advice=ADVICE,
+    )

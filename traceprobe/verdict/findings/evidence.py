@@ -1,0 +1,82 @@
+"""What findings look at: the records of the run, and means over its ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from traceprobe.report.result import Quality, Rank, Run, Status, Verdict
+from traceprobe.verdict.thresholds import Thresholds
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Records of a run; all `*_ms` methods are means over ranks, per used step."""
+
+    ranks: Sequence[Rank]
+    run: Run | None
+    quality: Quality
+    verdict: Verdict
+    limits: Thresholds
+    profiled: frozenset[str]
+
+    def observed(self, *classes: str) -> bool:
+        """Whether any rank shows any of these classes of the partition."""
+        return any(r.summary.partition_ns[c] is not None for r in self.ranks for c in classes)
+
+    def exclusive_ms(self, *classes: str) -> float:
+        """Exclusive time in these classes of the partition."""
+        return self._mean([sum(r.summary.partition_ns[c] or 0 for c in classes) for r in self.ranks])
+
+    def step_ms(self) -> float:
+        """Length of a step, or of the whole capture without a step marker."""
+        return self._mean([r.summary.window_ns for r in self.ranks])
+
+    def hideable_ms(self, exposed: str, busy: str) -> float:
+        """Upper bound for hiding `exposed` behind the rest: window − exposed, but a step stays at
+        least as long as its longest single resource."""
+        savings = []
+        for rank in self.ranks:
+            summary = rank.summary
+            gone = summary.partition_ns[exposed] or 0
+            compute = sum(summary.busy_ns[p] or 0 for p in ("forward", "backward", "optimizer"))
+            longest = max(summary.busy_ns[busy] or 0, compute)
+            savings.append(max(min(gone, summary.window_ns - longest), 0))
+        return self._mean(savings)
+
+    def share(self, ms: float) -> float:
+        """A time as a fraction of the step."""
+        step = self.step_ms()
+        return ms / step if step else 0.0
+
+    def grade(self, share: float) -> Status:
+        """fail from the bound threshold on, warn from the notable one."""
+        if share >= self.limits.bound:
+            return "fail"
+        return "warn" if share >= self.limits.notable else "pass"
+
+    def worst(self, *classes: str) -> str:
+        """The rank with the largest share, as a phrase; empty for a single rank."""
+        if len(self.ranks) < 2:
+            return ""
+        worst = max(
+            self.ranks,
+            key=lambda r: sum(r.summary.partition_ns[c] or 0 for c in classes)
+            / max(r.summary.window_ns, 1),
+        )
+        ns = sum(worst.summary.partition_ns[c] or 0 for c in classes)
+        return f"largest on rank {worst.rank}: {ns / max(worst.summary.window_ns, 1):.1%}"
+
+    def _mean(self, ns: Sequence[float]) -> float:
+        steps = [max(r.summary.iterations_used, 1) for r in self.ranks]
+        return sum(n / s for n, s in zip(ns, steps, strict=True)) / len(self.ranks) / 1e6
+
+
+def lines(*candidates: str) -> list[str]:
+    """Evidence lines without the empty ones."""
+    return [line for line in candidates if line]
+
+
+def saving(ms: float) -> float | None:
+    """A saving as it is reported: None where there is nothing to save."""
+    return round(ms, 4) if ms > 0 else None

@@ -1,0 +1,36 @@
+"""Do batches come from pageable memory?"""
+
+from __future__ import annotations
+
+from traceprobe.report.result import Finding
+from traceprobe.verdict.findings.evidence import Evidence
+
+ID = "h2d-pageable"
+MIN_BYTES = 1 << 20
+"""Per step; scalars and small index tensors are copied from pageable memory everywhere."""
+
+
+def check(evidence: Evidence) -> Finding:
+    """Pageable copies go through a staging buffer, block the host and cannot overlap."""
+    title = "Batches are copied from pageable memory"
+    copies = [r.summary.h2d for r in evidence.ranks if r.summary.h2d is not None]
+    steps = sum(max(r.summary.iterations_used, 1) for r in evidence.ranks)
+    size = sum(c.bytes for c in copies)
+    pageable = sum(c.pageable_bytes for c in copies)
+    if not size:
+        return Finding(
+            id=ID,
+            status="not-applicable",
+            title=title,
+            saving_ms_per_step=None,
+            evidence=["no host-to-device copies of known size"],
+            advice="",
+        )
+    return Finding(
+        id=ID,
+        status="warn" if pageable / steps >= MIN_BYTES else "pass",
+        title=title,
+        saving_ms_per_step=None,
+        evidence=[f"{pageable / steps / 1e6:.2f} of {size / steps / 1e6:.2f} MB per step are pageable"],
+        advice="Set `pin_memory=True` on the DataLoader, or pin the tensors that you copy yourself.",
+    )

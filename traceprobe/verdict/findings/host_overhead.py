@@ -1,0 +1,45 @@
+"""Does the host launch too slowly?"""
+
+from __future__ import annotations
+
+from traceprobe.report.result import Finding
+from traceprobe.verdict.findings.evidence import Evidence, lines, saving
+
+ID = "host-overhead"
+
+
+def check(evidence: Evidence) -> Finding:
+    """Idle GPU because the next kernel was launched late, or launched in time and started late."""
+    title = "The host does not keep the GPU fed"
+    if not evidence.observed("idle_host", "idle_latency"):
+        return Finding(
+            id=ID,
+            status="inconclusive",
+            title=title,
+            saving_ms_per_step=None,
+            evidence=["the trace has no host rows"],
+            advice="Record the CPU too (`ProfilerActivity.CPU`, `nsys profile --trace=cuda,nvtx`).",
+        )
+    late, latency = evidence.exclusive_ms("idle_host"), evidence.exclusive_ms("idle_latency")
+    # What the verdict keeps after the observer effect is what a change can still save.
+    kept = evidence.verdict.shares.get("overhead", 0.0) * evidence.step_ms()
+    launches = sum(r.summary.host.launches_per_step for r in evidence.ranks) / len(evidence.ranks)
+    return Finding(
+        id=ID,
+        status=evidence.grade(min(evidence.share(late + latency), evidence.share(kept))),
+        title=title,
+        saving_ms_per_step=saving(min(late + latency, kept)),
+        evidence=lines(
+            f"{late:.2f} ms per step of late launches, {latency:.2f} ms of launch and dependency latency",
+            f"{launches:.0f} launches per step",
+            f"{evidence.verdict.shares.get('overhead', 0.0):.1%} of the step remain after correction for "
+            "the profiler"
+            if evidence.quality.observer_effect is not None
+            else "",
+            evidence.worst("idle_host", "idle_latency"),
+        ),
+        advice=(
+            "Launch less: `torch.compile`, CUDA graphs (`mode=\"reduce-overhead\"`), fused or foreach "
+            "optimizers, a larger batch; and keep Python out of the inner loop."
+        ),
+    )

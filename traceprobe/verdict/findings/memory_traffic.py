@@ -1,0 +1,34 @@
+"""Do copies and memsets inside the GPU cost time of their own?"""
+
+from __future__ import annotations
+
+from traceprobe.report.result import Finding
+from traceprobe.verdict.findings.evidence import Evidence, saving
+
+ID = "memory-traffic"
+
+
+def check(evidence: Evidence) -> Finding:
+    """Device-to-device and device-to-host copies and memsets during which no kernel runs."""
+    title = "Copies and memsets inside the GPU"
+    if not evidence.observed("memory", "d2h"):
+        return Finding(
+            id=ID,
+            status="not-applicable",
+            title=title,
+            saving_ms_per_step=None,
+            evidence=["no such operations"],
+            advice="",
+        )
+    ms = evidence.exclusive_ms("memory", "d2h")
+    return Finding(
+        id=ID,
+        status="warn" if evidence.share(ms) >= evidence.limits.notable else "pass",
+        title=title,
+        saving_ms_per_step=saving(ms),
+        evidence=[f"{ms:.2f} ms per step ({evidence.share(ms):.1%}) while no kernel runs"],
+        advice=(
+            "Avoid needless `.contiguous()`, `.clone()` and `.cpu()`; `zero_grad(set_to_none=True)`; "
+            "`gradient_as_bucket_view=True` for DDP."
+        ),
+    )

@@ -1,0 +1,40 @@
+"""Are the kernels too small to be worth a launch?"""
+
+from __future__ import annotations
+
+from traceprobe.report.result import Finding
+from traceprobe.verdict.findings.evidence import Evidence
+
+ID = "small-kernels"
+SHORT_US = 10.0
+"""About what a launch costs the host."""
+MANY = 500.0
+
+
+def check(evidence: Evidence) -> Finding:
+    """Mean kernel duration against the cost of a launch."""
+    title = "Many short kernels"
+    known = [r.summary.host for r in evidence.ranks if r.summary.host.mean_kernel_us is not None]
+    if not known:
+        return Finding(
+            id=ID,
+            status="not-applicable",
+            title=title,
+            saving_ms_per_step=None,
+            evidence=["no kernels"],
+            advice="",
+        )
+    mean = sum(h.mean_kernel_us or 0.0 for h in known) / len(known)
+    count = sum(h.kernels_per_step for h in known) / len(known)
+    starved = evidence.verdict.shares.get("overhead", 0.0) >= evidence.limits.notable
+    return Finding(
+        id=ID,
+        status="warn" if mean < SHORT_US and count > MANY and starved else "pass",
+        title=title,
+        saving_ms_per_step=None,
+        evidence=[f"{count:.0f} kernels per step, {mean:.1f} us on average"],
+        advice=(
+            "Fuse them (`torch.compile`, fused optimizers and losses), replay them as a CUDA graph, or "
+            "raise the batch size so that each does more."
+        ),
+    )

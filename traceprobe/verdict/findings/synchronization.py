@@ -1,0 +1,44 @@
+"""Does the program wait for the GPU where it need not?"""
+
+from __future__ import annotations
+
+from traceprobe.report.result import Finding
+from traceprobe.verdict.findings.evidence import Evidence, saving
+
+ID = "synchronization"
+
+
+def check(evidence: Evidence) -> Finding:
+    """Blocking calls, and the idle GPU until the host is ahead of it again."""
+    title = "Synchronisation drains the GPU"
+    if not evidence.observed("idle_sync"):
+        return Finding(
+            id=ID,
+            status="inconclusive",
+            title=title,
+            saving_ms_per_step=None,
+            evidence=["the trace has no CUDA calls"],
+            advice="Record the CUDA runtime (`ProfilerActivity.CUDA`, `nsys profile --trace=cuda`).",
+        )
+    count = sum(r.summary.host.syncs_per_step for r in evidence.ranks) / len(evidence.ranks)
+    after = [
+        r.summary.host.idle_after_sync_ns / max(r.summary.iterations_used, 1) for r in evidence.ranks
+    ]
+    waited = evidence.exclusive_ms("idle_data_wait")
+    ms = max(sum(after) / len(after) / 1e6 - waited, 0.0) + evidence.exclusive_ms("idle_sync")
+    ms = min(ms, evidence.exclusive_ms("idle_sync", "idle_host"))
+    return Finding(
+        id=ID,
+        status=evidence.grade(evidence.share(ms)) if count >= 0.5 else "pass",
+        title=title,
+        saving_ms_per_step=saving(ms) if count >= 0.5 else None,
+        evidence=[
+            f"{count:.1f} blocking calls per step",
+            f"{ms:.2f} ms per step ({evidence.share(ms):.1%}) of idle GPU in them and until the host is "
+            "ahead again",
+        ],
+        advice=(
+            "Keep values on the GPU: no `.item()`, `.cpu()`, `print(loss)` or `if tensor:` in the step; "
+            "log every N steps, and copy with `non_blocking=True`."
+        ),
+    )
