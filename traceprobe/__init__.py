@@ -45,7 +45,14 @@ __all__ = [
     "load",
 ]
 
-_MODEL = ("DamagedInput", "EmptyTrace", "Trace", "TraceprobeError", "UnsupportedInput", "UsageError")
+_MODEL = (
+    "DamagedInput",
+    "EmptyTrace",
+    "Trace",
+    "TraceprobeError",
+    "UnsupportedInput",
+    "UsageError",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -15,7 +15,7 @@ from traceprobe.report import result
 from traceprobe.timeline import device, phases, process, ranks
 from traceprobe.timeline.device import Account
 from traceprobe.verdict import judge
-from traceprobe.verdict.confidence import HEAVY
+from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.findings import Evidence, run_all
 from traceprobe.verdict.findings.profiler_distortion import REMEASURE
 
@@ -89,16 +89,17 @@ def rank_numbers(traces: Sequence[Trace]) -> dict[tuple[int, int], int]:
     Raises:
         UsageError: two inputs claim the same rank.
     """
-    processes = [(s, pid) for s, t in enumerate(traces) for pid in sorted({d.pid for d in t.devices})]
-    claimed = {
-        (s, pid): traces[s].rank_of[pid] for s, pid in processes if pid in traces[s].rank_of
-    }
+    processes = [
+        (s, pid) for s, t in enumerate(traces) for pid in sorted({d.pid for d in t.devices})
+    ]
+    claimed = {(s, pid): traces[s].rank_of[pid] for s, pid in processes if pid in traces[s].rank_of}
     owner: dict[int, tuple[int, int]] = {}
     for key, rank in claimed.items():
         if rank in owner:
             first, second = traces[owner[rank][0]].origin.name, traces[key[0]].origin.name
             raise UsageError(
-                f"{first} and {second} both say that they are rank {rank}; give the files of one run"
+                f"{first} and {second} both say that they are rank {rank}; give the files of "
+                "one run"
             )
         owner[rank] = key
     free = iter(r for r in range(len(processes) + len(owner) + 1) if r not in owner)
@@ -167,9 +168,7 @@ def _quality(
             ratio=round(profiled / unprofiled_ms, 4),
         )
     warnings = {code: text for t in traces for code, text in t.quality.warnings.items()}
-    launches = [
-        t.host_calls.filter(~t.host_calls["recorded"])["call"].to_numpy() for t in traces
-    ]
+    launches = [t.host_calls.filter(~t.host_calls["recorded"])["call"].to_numpy() for t in traces]
     asks = [int(Call.LAUNCH), int(Call.GRAPH_LAUNCH), int(Call.COPY)]
     return result.Quality(
         gpu_ops=sum(len(t.gpu_ops) for t in traces),
@@ -193,7 +192,8 @@ def _with_warnings(
             result.Message(
                 code="observer-effect",
                 message=(
-                    f"Overhead decides this verdict, and the trace records {marks}: a profiler that does "
+                    f"Overhead decides this verdict, and the trace records {marks}: a profiler "
+                    "that does "
                     f"so slows the host, often more than the run itself does. {REMEASURE}"
                 ),
             )
@@ -207,5 +207,6 @@ def _with_warnings(
         )
     merged = sorted([*quality.warnings, *added], key=lambda m: m.code)
     return result.Quality(
-        **{f: getattr(quality, f) for f in quality.__struct_fields__ if f != "warnings"}, warnings=merged
+        **{f: getattr(quality, f) for f in quality.__struct_fields__ if f != "warnings"},
+        warnings=merged,
     )

@@ -66,7 +66,7 @@ def analyze(traces: Trace | Sequence[Trace], options: Options | None = None) -> 
     """Analyse one trace, or the rank files of one run.
 
     Returns:
-        The report; times are ns, shares fractions of the used iterations, see `docs/report-json.md`.
+        The report, as described in `docs/report-json.md`: times in ns, shares as fractions.
 
     Raises:
         UsageError: an option is invalid, or two inputs claim the same rank.

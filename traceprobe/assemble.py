@@ -115,9 +115,7 @@ def _total(account: Account, columns: partition.Columns, chosen: Int64s) -> resu
     }
 
 
-def _summary(
-    account: Account, names: Sequence[str], exposed_wait: Int64s | None
-) -> result.Summary:
+def _summary(account: Account, names: Sequence[str], exposed_wait: Int64s | None) -> result.Summary:
     length = np.diff(account.edges)
     steps = int(account.used.sum())
     chosen = np.flatnonzero(account.used) if steps else np.arange(len(length))
@@ -177,7 +175,9 @@ def _inside(account: Account, chosen: Int64s) -> pl.DataFrame:
 
 
 def _attributed(ops: pl.DataFrame) -> float | None:
-    kernels = ops.filter(pl.col("kind") == int(Kind.KERNEL)).with_columns(d=pl.col("t1") - pl.col("t0"))
+    kernels = ops.filter(pl.col("kind") == int(Kind.KERNEL)).with_columns(
+        d=pl.col("t1") - pl.col("t0")
+    )
     total = int(kernels["d"].sum())
     known = int(kernels.filter(pl.col("phase") != int(Phase.UNATTRIBUTED))["d"].sum())
     return round(known / total, 6) if total else None
@@ -238,7 +238,11 @@ def _host(
 ) -> result.HostActivity:
     kernels = inside.filter(pl.col("kind") == int(Kind.KERNEL))
     duration = (kernels["t1"] - kernels["t0"]).mean()
-    delay = kernels.filter(pl.col("thread") != UNKNOWN).select(pl.col("t0") - pl.col("launch_t1"))["t0"].median()
+    delay = (
+        kernels.filter(pl.col("thread") != UNKNOWN)
+        .select(pl.col("t0") - pl.col("launch_t1"))["t0"]
+        .median()
+    )
     process = account.process
     calls = process.calls
     if process.marker is not None and len(account.index):
@@ -365,5 +369,3 @@ def _excess(ranks: Sequence[result.Rank], slowest: int) -> str:
         for name in ("io", "overhead", "compute")
     }
     return max(excess, key=lambda name: excess[name])
-
-

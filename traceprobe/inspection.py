@@ -24,7 +24,9 @@ def describe(trace: Trace) -> Iterator[str]:
             f"  device     {device.kind} {device.index} of process {device.pid}: "
             f"{device.name or 'unknown model'}" + ("" if rank is None else f", rank {rank}")
         )
-    counts = {Kind(k).name.lower(): n for k, n in trace.gpu_ops["kind"].value_counts().sort("kind").rows()}
+    counts = {
+        Kind(k).name.lower(): n for k, n in trace.gpu_ops["kind"].value_counts().sort("kind").rows()
+    }
     yield f"  gpu ops    {len(trace.gpu_ops)}: " + ", ".join(f"{n} {k}" for k, n in counts.items())
     linked = int(trace.gpu_ops["linked"].sum())
     yield f"  linked     {linked} of {len(trace.gpu_ops)} GPU ops have their launch in the file"
@@ -64,7 +66,8 @@ def _markers(trace: Trace) -> Iterator[str]:
         if found is None:
             yield f"  steps      process {pid}: no step marker"
         else:
-            yield f"  steps      process {pid}: {len(found.starts)} x {found.pattern[:60]} ({found.kind})"
+            pattern = f"{found.pattern[:60]} ({found.kind})"
+            yield f"  steps      process {pid}: {len(found.starts)} x {pattern}"
 
 
 def _missing(trace: Trace) -> Iterator[str]:

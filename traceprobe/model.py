@@ -105,7 +105,7 @@ HOST_RANGES: Mapping[str, Any] = {
 
 
 class TraceprobeError(Exception):
-    """Base of every error this library raises on purpose; the message says what, where and how to fix."""
+    """Base of every error raised on purpose; the message says what, where and how to fix it."""
 
 
 class UnsupportedInput(TraceprobeError):
@@ -166,7 +166,8 @@ class Trace:
     Args:
         rank_of: rank of each process where the file records it.
         thread_names: (pid, thread) to the name the program gave the thread.
-        profiled: marks of a profiler that slows the host ("operators", "stacks", "memory", "shapes").
+        profiled: what a profiler that slows the host recorded: "operators", "stacks", "memory",
+            "shapes".
         metadata: whitelisted facts (world size, library versions, capture calibration).
     """
 

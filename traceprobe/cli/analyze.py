@@ -34,7 +34,10 @@ def command(
     ] = None,
     step: Annotated[
         str | None,
-        typer.Option(help="Regular expression of the ranges that are steps. [default: found]", show_default=False),
+        typer.Option(
+            help="Regular expression of the ranges that are steps. [default: found]",
+            show_default=False,
+        ),
     ] = None,
     phase: Annotated[
         list[str] | None,
@@ -47,9 +50,13 @@ def command(
     ] = None,
     steps: Annotated[
         str | None,
-        typer.Option(metavar="A:B", help="Use only iterations A to B-1, counted from 0.", show_default=False),
+        typer.Option(
+            metavar="A:B", help="Use only iterations A to B-1, counted from 0.", show_default=False
+        ),
     ] = None,
-    rank: Annotated[int | None, typer.Option(help="Use only this rank.", show_default=False)] = None,
+    rank: Annotated[
+        int | None, typer.Option(help="Use only this rank.", show_default=False)
+    ] = None,
     unprofiled_step_ms: Annotated[
         float | None,
         typer.Option(
@@ -57,17 +64,22 @@ def command(
             show_default=False,
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", "-f", help="Overwrite existing outputs.")] = False,
-    open_report: Annotated[bool, typer.Option("--open", help="Open the HTML report in a browser.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", "-f", help="Overwrite existing outputs.")
+    ] = False,
+    open_report: Annotated[
+        bool, typer.Option("--open", help="Open the HTML report in a browser.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary, no messages.")] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Also say how the trace was read, and every finding.")
+        bool,
+        typer.Option("--verbose", "-v", help="Also say how the trace was read, and every finding."),
     ] = False,
 ) -> None:
     """Find what holds a training run back.
 
-    Examples: `traceprobe analyze trace.json.gz` · `traceprobe analyze run.sqlite -o - | jq .verdict` ·
-    `traceprobe analyze rank*.json.gz -o run.html`
+    Examples: `traceprobe analyze trace.json.gz`, `traceprobe analyze rank*.json.gz -o run.html`,
+    `traceprobe analyze run.sqlite -o - | jq .verdict`
     """
     from traceprobe.api import Options
     from traceprobe.cli import outputs
@@ -88,7 +100,9 @@ def command(
         traces = [load(path, bar(position)) for position, path in enumerate(inputs)]
     if verbose:
         for trace in traces:
-            note(f"{trace.origin.name}: {trace.origin.producer}, {trace.origin.dialect}", quiet=quiet)
+            note(
+                f"{trace.origin.name}: {trace.origin.producer}, {trace.origin.dialect}", quiet=quiet
+            )
     report = analyze(traces, options)
     written = outputs.write(report, targets)
     if not quiet and Path("-") not in targets:

@@ -19,7 +19,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 1 a requested gate failed, 2 usage error or unreadable input, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 a requested gate failed, 2 usage error or unreadable input, "
+    "130 interrupted.",
 )
 
 
@@ -35,7 +36,9 @@ def _version(show: bool) -> None:
 def _globals(
     version: Annotated[
         bool,
-        typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version."),
+        typer.Option(
+            "--version", "-V", callback=_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     pass

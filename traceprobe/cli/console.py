@@ -23,7 +23,9 @@ def note(message: str, *, quiet: bool) -> None:
 
 
 @contextmanager
-def progress(paths: list[Path], *, quiet: bool) -> Iterator[Callable[[int], Callable[[int, int], None]]]:
+def progress(
+    paths: list[Path], *, quiet: bool
+) -> Iterator[Callable[[int], Callable[[int, int], None]]]:
     """A progress bar by bytes over several files, on a terminal only.
 
     Yields:

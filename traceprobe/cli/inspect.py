@@ -20,9 +20,9 @@ def command(
     """Say what a trace holds, and what it lacks for a verdict."""
     from traceprobe.api import load
     from traceprobe.inspection import describe
-    from traceprobe.report.text import sanitize
+    from traceprobe.report.text import clean
 
     with progress([trace], quiet=quiet) as bar:
         loaded = load(trace, bar(0))
     for line in describe(loaded):
-        typer.echo(sanitize(line))
+        typer.echo(clean(line))

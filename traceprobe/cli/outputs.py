@@ -1,4 +1,4 @@
-"""Writing reports: by suffix, whole or not at all, and never over what exists without being told."""
+"""Writing reports: by suffix, whole or not at all, and over existing files only if told to."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def check(outputs: list[Path], inputs: list[Path], *, force: bool) -> None:
         if str(path) == "-":
             continue
         if path.suffix not in RENDERERS:
-            raise UsageError(f"{path}: the suffix must be one of {', '.join(RENDERERS)}, or - for JSON")
+            raise UsageError(
+                f"{path}: the suffix must be one of {', '.join(RENDERERS)}, or - for JSON"
+            )
         if not path.parent.is_dir():
             raise UsageError(f"{path}: there is no folder {path.parent}; make it first")
         if path.resolve() in {p.resolve() for p in inputs}:
@@ -51,7 +53,9 @@ def check(outputs: list[Path], inputs: list[Path], *, force: bool) -> None:
         if path.exists() and not path.is_file():
             raise UsageError(f"{path}: is not a regular file")
         if path.exists() and not force:
-            raise UsageError(f"{path}: exists; overwrite it with --force, or choose another with -o")
+            raise UsageError(
+                f"{path}: exists; overwrite it with --force, or choose another with -o"
+            )
     if sum(str(path) == "-" for path in outputs) > 1:
         raise UsageError("-o -: is given twice")
 

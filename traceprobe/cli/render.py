@@ -20,11 +20,14 @@ def command(
         typer.Option(
             "--output",
             "-o",
-            help="Output to write, repeatable: .html, .json or .md; - prints JSON. [default: the terminal]",
+            help="Output to write, repeatable: .html, .json or .md; - prints JSON. [default: "
+            "the terminal]",
             show_default=False,
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", "-f", help="Overwrite existing outputs.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", "-f", help="Overwrite existing outputs.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No messages.")] = False,
 ) -> None:
     """Render a report.json again: `traceprobe render report.json -o report.html`."""
@@ -39,10 +42,13 @@ def command(
     try:
         report = Report.from_json(report_json.read_bytes())
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise UsageError(f"{report_json.name}: is not a traceprobe report.json ({error})") from error
+        raise UsageError(
+            f"{report_json.name}: is not a traceprobe report.json ({error})"
+        ) from error
     if report.schema_version.split(".")[0] != SCHEMA_VERSION.split(".")[0]:
         raise UsageError(
-            f"{report_json.name}: has schema version {report.schema_version}, this traceprobe reads "
+            f"{report_json.name}: has schema version {report.schema_version}, this traceprobe "
+            "reads "
             f"{SCHEMA_VERSION}; analyse the trace again"
         )
     for path in outputs.write(report, targets):

@@ -160,16 +160,16 @@ class Columns:
 
     def _ids(self, values: list[Number]) -> Int64s:
         """Process and thread ids; "stream 7" is 7, other text gets a number of its own."""
-        return np.array(
-            [v if v.__class__ is int else self._id(v) for v in values], dtype=np.int64
-        )
+        return np.array([v if v.__class__ is int else self._id(v) for v in values], dtype=np.int64)
 
     def _id(self, value: Number) -> int:
         number = _integer(value)
         if number != UNKNOWN or value is None:
             return number
         digits = "".join(c for c in str(value) if c.isdigit())
-        return int(digits[:18]) if digits else -2 - self.names.setdefault(str(value), len(self.names))
+        return (
+            int(digits[:18]) if digits else -2 - self.names.setdefault(str(value), len(self.names))
+        )
 
 
 def gather(columns: Columns, metadata: Mapping[str, Any], quality: Quality) -> dict[str, Table]:
@@ -191,14 +191,17 @@ def gather(columns: Columns, metadata: Mapping[str, Any], quality: Quality) -> d
             keep = (table["t1"] >= table["t0"]) & (table["t0"] != 0)
             quality.events_lost += int(len(keep) - np.count_nonzero(keep))
             tables[group] = {c: v[keep] for c, v in table.items()}
-    end = max((int(t["t1"].max()) for t in tables.values() if "t1" in t and len(t["t1"])), default=0)
+    end = max(
+        (int(t["t1"].max()) for t in tables.values() if "t1" in t and len(t["t1"])), default=0
+    )
     for table in tables.values():
         if "t1" in table:
             unfinished = table["t1"] == _UNFINISHED
             if unfinished.any():
                 quality.warn(
                     "unfinished-events",
-                    "Some host events never ended; they are taken to run to the end of the capture.",
+                    "Some host events never ended; they are taken to run to the end of the "
+                    "capture.",
                 )
                 table["t1"] = np.where(unfinished, np.maximum(end, table["t0"]), table["t1"])
             table["t1"] = table["t1"] + base
@@ -244,9 +247,7 @@ def nanoseconds(microseconds: np.typing.NDArray[np.float64]) -> Int64s:
 def integers(values: list[Number]) -> Int64s:
     """Numbers or numeric strings to int64; None and what does not fit becomes UNKNOWN."""
     try:
-        return np.array(
-            [v if v.__class__ is int else _integer(v) for v in values], dtype=np.int64
-        )
+        return np.array([v if v.__class__ is int else _integer(v) for v in values], dtype=np.int64)
     except OverflowError:
         return np.array([_integer(v) for v in values], dtype=np.int64)
 

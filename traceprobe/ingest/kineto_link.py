@@ -38,7 +38,6 @@ from traceprobe.model import (
     Role,
     Source,
     Trace,
-    empty,
     frame,
 )
 
@@ -90,14 +89,22 @@ def build(
         host_calls["correlation"], gpu["correlation"][gpu["linked"]]
     ) & (host_calls["correlation"] != UNKNOWN)
     ops = frame(GPU_OPS, gpu).sort("t0", "t1", "stream", "correlation", maintain_order=True)
-    devices = [(int(p), int(d)) for p, d in ops.select("pid", "device").unique().sort("pid", "device").rows()]
+    devices = [
+        (int(p), int(d))
+        for p, d in ops.select("pid", "device").unique().sort("pid", "device").rows()
+    ]
     return Trace(
         origin=origin,
         names=names,
         gpu_ops=ops,
-        host_calls=frame(HOST_CALLS, {c: host_calls[c] for c in HOST_CALLS}).sort("t0", "t1", "thread"),
+        host_calls=frame(HOST_CALLS, {c: host_calls[c] for c in HOST_CALLS}).sort(
+            "t0", "t1", "thread"
+        ),
         host_ranges=frame(HOST_RANGES, ranges).sort("t0", "t1", "thread", "name"),
-        devices=tuple(Device(p, d, _device_name(metadata, d) if kind == "gpu" else "CPU", kind) for p, d in devices),
+        devices=tuple(
+            Device(p, d, _device_name(metadata, d) if kind == "gpu" else "CPU", kind)
+            for p, d in devices
+        ),
         quality=quality,
         rank_of=_rank(metadata, pids),
         thread_names=thread_names,
@@ -208,7 +215,9 @@ def _role_of(operators: Table, op: Int64s) -> Int64s:
 def _kinds(gpu: Table, names: list[str]) -> Int64s:
     copies = _per_name(gpu["name"], names, copy_kind)
     kernels = _per_name(gpu["name"], names, kernel_kind)
-    category = np.array([names[c] for c in gpu["category"]]) if len(gpu["category"]) else np.empty(0, "U1")
+    category = (
+        np.array([names[c] for c in gpu["category"]]) if len(gpu["category"]) else np.empty(0, "U1")
+    )
     return np.select(
         [category == "memcpy", category == "memset"], [copies, int(Kind.MEMSET)], default=kernels
     ).astype(np.int64)
@@ -228,7 +237,9 @@ def _legacy_ops(tables: Mapping[str, Table], names: list[str]) -> dict[str, Any]
     unknown = np.full(count, UNKNOWN, dtype=np.int64)
     copies = _per_name(gpu["name"], names, copy_kind)
     kernels = _per_name(gpu["name"], names, kernel_kind)
-    lower = _per_name(gpu["name"], names, lambda n: 1 * ("memcpy" in n.lower()) + 2 * ("memset" in n.lower()))
+    lower = _per_name(
+        gpu["name"], names, lambda n: 1 * ("memcpy" in n.lower()) + 2 * ("memset" in n.lower())
+    )
     host = tables.get("operators")
     return {
         **{c: gpu[c] for c in ("name", "t0", "t1")},
@@ -251,7 +262,9 @@ def _cpu_work(
     operators: Table, names: list[str], role: Callable[[Int64s, Int64s], Int64s]
 ) -> dict[str, Any]:
     """The outermost operators of each thread as the work of a device called CPU."""
-    steps = _per_name(operators["name"], names, lambda n: bool(_STEP_OPERATOR.search(n))).astype(bool)
+    steps = _per_name(operators["name"], names, lambda n: bool(_STEP_OPERATOR.search(n))).astype(
+        bool
+    )
     ops = {c: v[~steps] for c, v in operators.items()}
     order = np.lexsort((-ops["t1"], ops["t0"], ops["thread"]))
     ops = {c: v[order] for c, v in ops.items()}
@@ -262,7 +275,9 @@ def _cpu_work(
         keep[mine[1:]] = ops["t0"][mine][1:] >= end[:-1]
     ops = {c: v[keep] for c, v in ops.items()}
     count = len(ops["t0"])
-    collective = _per_name(ops["name"], names, lambda n: bool(_CPU_COLLECTIVE.search(n))).astype(bool)
+    collective = _per_name(ops["name"], names, lambda n: bool(_CPU_COLLECTIVE.search(n))).astype(
+        bool
+    )
     return {
         **{c: ops[c] for c in ("pid", "name", "t0", "t1", "thread")},
         "device": np.zeros(count, dtype=np.int64),

@@ -61,7 +61,9 @@ _COPY_LABELS = {
 _MEMORY_LABELS = {0: "Pageable", 1: "Pinned"}
 _PUSH_POP, _START_END, _MARK = (59, 70), (60, 71), 34
 _OPEN = np.iinfo(np.int64).max
-_LIBRARY = re.compile(r"^(nccl|\[DALI\]|cub::|thrust::|cudnn|cublas|aten::|autograd::)", re.IGNORECASE)
+_LIBRARY = re.compile(
+    r"^(nccl|\[DALI\]|cub::|thrust::|cudnn|cublas|aten::|autograd::)", re.IGNORECASE
+)
 _RANK_KEYS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _WORLD_KEYS = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
 
@@ -111,13 +113,26 @@ def build(db: Database, origin: Origin, quality: Quality) -> Trace:
 
 
 def _gpu_ops(db: Database, names: _Names, quality: Quality) -> list[dict[str, Any]]:
-    common = {"start": UNKNOWN, "end": UNKNOWN, "deviceId": 0, "streamId": 0, "correlationId": UNKNOWN, "globalPid": UNKNOWN}
+    common = {
+        "start": UNKNOWN,
+        "end": UNKNOWN,
+        "deviceId": 0,
+        "streamId": 0,
+        "correlationId": UNKNOWN,
+        "globalPid": UNKNOWN,
+    }
     parts = []
-    if kernels := db.integers(KERNEL, {**common, "demangledName": UNKNOWN, "shortName": UNKNOWN, "graphNodeId": 0}):
-        text = np.where(kernels["demangledName"] == UNKNOWN, kernels["shortName"], kernels["demangledName"])
+    if kernels := db.integers(
+        KERNEL, {**common, "demangledName": UNKNOWN, "shortName": UNKNOWN, "graphNodeId": 0}
+    ):
+        text = np.where(
+            kernels["demangledName"] == UNKNOWN, kernels["shortName"], kernels["demangledName"]
+        )
         name, kind = _strings(db, names, text, kernel_kind)
         parts.append(_op(kernels, name, kind, graph=kernels["graphNodeId"] > 0))
-    if copies := db.integers(MEMCPY, {**common, "bytes": UNKNOWN, "copyKind": 0, "srcKind": 2, "dstKind": 2}):
+    if copies := db.integers(
+        MEMCPY, {**common, "bytes": UNKNOWN, "copyKind": 0, "srcKind": 2, "dstKind": 2}
+    ):
         labels = _COPY_LABELS | db.labels("ENUM_CUDA_MEMCPY_OPER")
         memory = _MEMORY_LABELS | db.labels("ENUM_CUDA_MEM_KIND")
         codes, inverse = np.unique(copies["copyKind"], return_inverse=True)
@@ -134,7 +149,9 @@ def _gpu_ops(db: Database, names: _Names, quality: Quality) -> list[dict[str, An
         ids, inverse = np.unique(graphs["graphId"], return_inverse=True)
         name = np.array([names(f"CUDA graph {i}") for i in ids])[inverse]
         count = len(name)
-        parts.append(_op(graphs, name, np.full(count, Kind.KERNEL), graph=np.ones(count, dtype=bool)))
+        parts.append(
+            _op(graphs, name, np.full(count, Kind.KERNEL), graph=np.ones(count, dtype=bool))
+        )
         quality.warn(
             "graph-level-capture",
             "CUDA graphs were traced as whole replays: the GPU counts as busy inside them, their "
@@ -182,7 +199,13 @@ def _strings(db: Database, names: _Names, ids: Any, value: Any) -> tuple[Any, An
 
 
 def _host_calls(db: Database, names: _Names) -> dict[str, Any]:
-    wanted = {"start": UNKNOWN, "end": UNKNOWN, "globalTid": UNKNOWN, "correlationId": UNKNOWN, "nameId": UNKNOWN}
+    wanted = {
+        "start": UNKNOWN,
+        "end": UNKNOWN,
+        "globalTid": UNKNOWN,
+        "correlationId": UNKNOWN,
+        "nameId": UNKNOWN,
+    }
     rows = db.integers(RUNTIME, wanted) or {c: np.empty(0, dtype=np.int64) for c in wanted}
     distinct, inverse = np.unique(rows["nameId"], return_inverse=True)
     texts = [api_name(db.strings.get(int(i), "unknown")) for i in distinct]
@@ -204,17 +227,23 @@ def _link(gpu: dict[str, Any], calls: dict[str, Any]) -> tuple[dict[str, Any], d
         gpu["pid"] = np.full(len(gpu["pid"]), calls["pid"][0])  # export without globalPid
     key = ["pid", "correlation"]
     call_frame = pl.DataFrame(
-        {**{c: calls[c] for c in (*key, "t0", "t1", "thread", "call")}, "row": np.arange(len(calls["t0"]))}
+        {
+            **{c: calls[c] for c in (*key, "t0", "t1", "thread", "call")},
+            "row": np.arange(len(calls["t0"])),
+        }
     ).filter(pl.col("correlation") > 0)
     # Of a runtime call and the driver call inside it, the one that is a launch comes first.
-    best = call_frame.sort(pl.col("call") == int(Call.OTHER), "t0").unique(key, keep="first", maintain_order=True)
+    best = call_frame.sort(pl.col("call") == int(Call.OTHER), "t0").unique(
+        key, keep="first", maintain_order=True
+    )
     joined = pl.DataFrame({c: gpu[c] for c in key}).join(
-        best.rename({"t0": "launch_t0", "t1": "launch_t1"}), on=key, how="left", maintain_order="left"
+        best.rename({"t0": "launch_t0", "t1": "launch_t1"}),
+        on=key,
+        how="left",
+        maintain_order="left",
     )
     linked = joined["launch_t0"].is_not_null().to_numpy()
-    site = joined.select(
-        pl.col("launch_t0", "launch_t1", "thread").fill_null(UNKNOWN)
-    )
+    site = joined.select(pl.col("launch_t0", "launch_t1", "thread").fill_null(UNKNOWN))
     recorded = np.zeros(len(calls["t0"]), dtype=bool)
     recorded[joined["row"].drop_nulls().to_numpy()] = True
     role = np.full(len(linked), Role.UNKNOWN, dtype=np.int64)
@@ -248,7 +277,11 @@ def _nvtx(db: Database, names: _Names, last: int, quality: Quality) -> dict[str,
     wanted = {"start": UNKNOWN, "end": int(_OPEN), "eventType": 0, "globalTid": UNKNOWN}
     types = (*_PUSH_POP, *_START_END, _MARK)
     where = f"WHERE eventType IN ({', '.join(map(str, types))}) AND start IS NOT NULL"
-    rows = db.integers("NVTX_EVENTS", wanted, where + " ORDER BY rowid") if "eventType" in present else None
+    rows = (
+        db.integers("NVTX_EVENTS", wanted, where + " ORDER BY rowid")
+        if "eventType" in present
+        else None
+    )
     if rows is None:
         return {c: np.empty(0, dtype=np.int64) for c in HOST_RANGES}
     text = db.nvtx_texts(where)
@@ -261,9 +294,12 @@ def _nvtx(db: Database, names: _Names, last: int, quality: Quality) -> dict[str,
     if is_open.any():
         quality.warn(
             "open-ranges",
-            f"{int(is_open.sum())} NVTX ranges never closed; they are taken to run to the end of the capture.",
+            f"{int(is_open.sum())} NVTX ranges never closed; they are taken to run to the end "
+            "of the capture.",
         )
-    end = np.where(mark, rows["start"], np.where(is_open, max(last, int(rows["start"].max())), rows["end"]))
+    end = np.where(
+        mark, rows["start"], np.where(is_open, max(last, int(rows["start"].max())), rows["end"])
+    )
     return {
         "pid": process(rows["globalTid"]),
         "thread": tid(rows["globalTid"]),
@@ -282,14 +318,19 @@ def _devices(db: Database, ops: pl.DataFrame) -> tuple[Device, ...]:
     by_ordinal = {c: str(name) for _, c, name in gpus if name and c is not None}
     if len(set(ordinals)) < len(gpus):  # 2021 captures give every GPU ordinal 0
         by_ordinal = by_id
-    exact = {(p, c): by_id.get(g) for g, c, p in db.rows("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId", "pid"))}
+    exact = {
+        (p, c): by_id.get(g)
+        for g, c, p in db.rows("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId", "pid"))
+    }
     found = ops.select("pid", "device").unique().sort("pid", "device").rows()
     return tuple(Device(p, d, exact.get((p, d)) or by_ordinal.get(d)) for p, d in found)
 
 
 def _ranks(db: Database, ops: pl.DataFrame) -> dict[int, int]:
     """Ranks from MPI, or from the environment of a capture of one process."""
-    mpi = {pid(int(str(g)) >> 24): int(str(r)) for g, r in db.rows("MPI_RANKS", ("globalTid", "rank"))}
+    mpi = {
+        pid(int(str(g)) >> 24): int(str(r)) for g, r in db.rows("MPI_RANKS", ("globalTid", "rank"))
+    }
     pids = ops["pid"].unique().sort().to_list()
     if mpi or len(pids) != 1:
         return {p: r for p, r in mpi.items() if p in pids}
@@ -325,10 +366,15 @@ def _thread_names(db: Database) -> dict[tuple[int, int], str]:
     }
 
 
-def _warn_about_gaps(db: Database, ops: pl.DataFrame, host: dict[str, Any], quality: Quality) -> None:
+def _warn_about_gaps(
+    db: Database, ops: pl.DataFrame, host: dict[str, Any], quality: Quality
+) -> None:
     metadata = db.metadata
     if metadata.get("EXPORT_PARAM_TIMES_TO_EXPORT") or "DERIVED_WINDOW_NS" in metadata:
-        quality.warn("filtered-export", "The file is an excerpt in time: work at its borders lost its launches.")
+        quality.warn(
+            "filtered-export",
+            "The file is an excerpt in time: work at its borders lost its launches.",
+        )
     if "globalPid" not in db.columns.get(KERNEL, {"globalPid"}):
         quality.warn("no-process-ids", "The export has no process ids; it is read as one process.")
     graph_calls = (host["call"] == Call.GRAPH_LAUNCH) & ~host["recorded"]
@@ -336,7 +382,8 @@ def _warn_about_gaps(db: Database, ops: pl.DataFrame, host: dict[str, Any], qual
         quality.warn(
             "graph-launches-unrecorded",
             f"{int(graph_calls.sum())} CUDA graph launches have no GPU row: the GPU worked, the "
-            "file does not say when. Export with a newer nsys, or capture with --cuda-graph-trace=node.",
+            "file does not say when. Export with a newer nsys, or capture with "
+            "--cuda-graph-trace=node.",
         )
 
 
@@ -352,7 +399,8 @@ def _why_empty(db: Database) -> str:
         return f"no GPU work in the export. Nsight Systems said: {' | '.join(telling[:3])[:600]}"
     if KERNEL not in db.columns:
         return (
-            "no CUDA tables in the export: either CUDA was not traced (`nsys profile --trace=cuda,nvtx`) "
+            "no CUDA tables in the export: either CUDA was not traced (`nsys profile "
+            "--trace=cuda,nvtx`) "
             "or the export was cut short (`nsys export --type sqlite --force-overwrite true`)"
         )
     return "no GPU work in the export; profile with `nsys profile --trace=cuda,nvtx`"

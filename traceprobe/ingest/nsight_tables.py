@@ -59,7 +59,7 @@ class Database:
         }
 
     def nvtx_texts(self, where: str) -> list[str]:
-        """Names of the NVTX rows that `where` selects, by rowid: own text, else a registered string."""
+        """Names of the NVTX rows that `where` selects: their own text, else a registered string."""
         present = self.columns["NVTX_EVENTS"]
         own = "text" if "text" in present else "NULL"
         registered = "textId" if "textId" in present else "NULL"
@@ -91,7 +91,9 @@ class Database:
     def strings(self) -> dict[int, str]:
         """StringIds: id to text."""
         return {
-            int(str(i)): str(text) for i, text in self.rows("StringIds", ("id", "value")) if i is not None
+            int(str(i)): str(text)
+            for i, text in self.rows("StringIds", ("id", "value"))
+            if i is not None
         }
 
     def labels(self, table: str) -> dict[int, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Generic, TypeVar
 
 import msgspec
@@ -21,7 +22,9 @@ _BARE = re.compile(rb"(?<=[:\[,])(\s*)-?(?:inf(?:inity)?|nan|N/A)(?=\s*[,}\]])",
 _TRAILING_COMMA = re.compile(rb",(\s*[}\]])")
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 _BAD_ESCAPE = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
-_NAME = re.compile(rb'("name"\s*:\s*")(.*?)("\s*,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|s)"\s*:)', re.S)
+_NAME = re.compile(
+    rb'("name"\s*:\s*")(.*?)("\s*,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|s)"\s*:)', re.S
+)
 _UNESCAPED_QUOTE = re.compile(rb'(?<!\\)"')
 _ARRAY_CLOSED = re.compile(rb"\}\s*\]")
 
@@ -59,9 +62,7 @@ def salvage(chunk: bytes, decode: Callable[[bytes], Event]) -> Salvage[Event]:
 
 def _pieces(chunk: bytes) -> list[bytes]:
     starts = [0, *(match.end() for match in BOUNDARY.finditer(chunk)), len(chunk)]
-    pieces = [
-        chunk[a:b].strip(b", \t\r\n") for a, b in zip(starts[:-1], starts[1:], strict=True)
-    ]
+    pieces = [chunk[a:b].strip(b", \t\r\n") for a, b in pairwise(starts)]
     return [piece for piece in pieces if piece]
 
 
@@ -87,7 +88,7 @@ def _clean(piece: bytes) -> bytes:
 def _requote(piece: bytes) -> bytes:
     """Escape quotes inside the name: it ends where the next known key begins."""
     return _NAME.sub(
-        lambda m: m[1] + _UNESCAPED_QUOTE.sub(rb'\"', m[2]) + m[3],
+        lambda m: m[1] + _UNESCAPED_QUOTE.sub(rb"\"", m[2]) + m[3],
         piece,
         count=1,
     )

@@ -42,11 +42,7 @@ Nanoseconds = dict[str, int | None]
 """Class name to ns; None where that class was not observed in the trace."""
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all result records: immutable, keyword-only."""
-
-
-class Input(Record):
+class Input(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     sha256: str
     format: Literal["kineto", "nsys"]
@@ -57,18 +53,18 @@ class Input(Record):
     """Trace clock at the report's time zero, as a decimal string (beyond 2**53 in UTC traces)."""
 
 
-class Message(Record):
+class Message(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     message: str
 
 
-class ObserverEffect(Record):
+class ObserverEffect(msgspec.Struct, frozen=True, kw_only=True):
     profiled_step_ms: float
     unprofiled_step_ms: float
     ratio: float
 
 
-class Quality(Record):
+class Quality(msgspec.Struct, frozen=True, kw_only=True):
     gpu_ops: int
     gpu_ops_linked: int
     launches_without_gpu_op: int
@@ -78,20 +74,20 @@ class Quality(Record):
     warnings: list[Message]
 
 
-class DeviceInfo(Record):
+class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     name: str | None
     kind: DeviceKind
 
 
-class StepMarker(Record):
+class StepMarker(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["user", "range", "optimizer", "dataloader", "kernels"]
     pattern: str
     count: int
     confidence: float
 
 
-class Iteration(Record):
+class Iteration(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU window. `index` counts markers from 0; times are ns after the report's time zero."""
 
     index: int
@@ -107,14 +103,14 @@ class Iteration(Record):
     busy_ns: Nanoseconds | None
 
 
-class StepTimes(Record):
+class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     mean: float
     p10: float
     p50: float
     p90: float
 
 
-class Communication(Record):
+class Communication(msgspec.Struct, frozen=True, kw_only=True):
     total_ns: int
     exposed_ns: int
     overlapped_ns: int
@@ -123,7 +119,7 @@ class Communication(Record):
     """Exposed time spent waiting for the slowest rank; None where that cannot be told."""
 
 
-class HostToDevice(Record):
+class HostToDevice(msgspec.Struct, frozen=True, kw_only=True):
     total_ns: int
     exposed_ns: int
     overlapped_ns: int
@@ -133,8 +129,8 @@ class HostToDevice(Record):
     pageable_bytes: int
 
 
-class HostActivity(Record):
-    """What a time partition cannot say, per used iteration (or over the whole capture without one)."""
+class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
+    """What a partition cannot say, per used iteration or over the whole capture."""
 
     launches_per_step: float
     kernels_per_step: float
@@ -147,7 +143,7 @@ class HostActivity(Record):
     """Part of idle_data_wait that no range names: the step thread was between the step ranges."""
 
 
-class KernelShare(Record):
+class KernelShare(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     phase: str
     count: int
@@ -155,7 +151,7 @@ class KernelShare(Record):
     mean_ns: float
 
 
-class Summary(Record):
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Totals over the used iterations, or over the whole capture where there is no step marker."""
 
     iterations_used: int
@@ -175,7 +171,7 @@ class Summary(Record):
     top_kernels: list[KernelShare]
 
 
-class Gap(Record):
+class Gap(msgspec.Struct, frozen=True, kw_only=True):
     start_ns: int
     end_ns: int
     iteration: int | None
@@ -185,8 +181,8 @@ class Gap(Record):
     after: str | None
 
 
-class Lane(Record):
-    """One row of the timeline picture, as parallel arrays. Times are ns after the picture's start."""
+class Lane(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the timeline picture, as parallel arrays; ns after the picture's start."""
 
     name: str
     start_ns: list[int]
@@ -195,7 +191,7 @@ class Lane(Record):
     detail: list[str]
 
 
-class Timeline(Record):
+class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     """One representative iteration. `merged` counts ops joined with a neighbour below one pixel."""
 
     iteration: int | None
@@ -205,7 +201,7 @@ class Timeline(Record):
     merged: int
 
 
-class Rank(Record):
+class Rank(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     pid: int
     device: DeviceInfo
@@ -218,8 +214,8 @@ class Rank(Record):
     """Index of the input this rank came from; its times count from that input's origin."""
 
 
-class Run(Record):
-    """What only several ranks together can say; per step, summed over collectives, mean over ranks."""
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """What only several ranks together can say; ns per step, summed over its collectives."""
 
     world_size: int
     collectives_matched: int
@@ -229,7 +225,7 @@ class Run(Record):
     straggler_cause: str | None
 
 
-class Term(Record):
+class Term(msgspec.Struct, frozen=True, kw_only=True):
     """One term of the confidence; the terms add up to it (before clamping to [0, 1])."""
 
     name: str
@@ -237,20 +233,20 @@ class Term(Record):
     why: str
 
 
-class Verdict(Record):
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     bound: Bound
     secondary: str | None
     headline: str
     confidence: float
     confidence_terms: list[Term]
     shares: dict[str, float]
-    """After corrections (observer effect, transfer cost); sums to 1. Empty when nothing was measured."""
+    """After corrections for the observer effect and for waiting in collectives; sums to 1."""
     reasons: list[str]
     missing: list[str]
     thresholds: dict[str, float]
 
 
-class Finding(Record):
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     status: Status
     title: str
@@ -259,7 +255,7 @@ class Finding(Record):
     advice: str
 
 
-class Report(Record):
+class Report(msgspec.Struct, frozen=True, kw_only=True):
     """A whole analysis. See `docs/report-json.md` for the meaning of every field."""
 
     schema_version: str

@@ -1,8 +1,8 @@
 """Why the GPU idled: every instant of every gap gets one cause.
 
-For a gap [a, b) with the op that starts at b, launched by a call that began at L: what follows max(a,
-L) is latency (the GPU had been fed), what precedes it is the host being late, and there the cause
-is what the step thread was doing.
+For a gap [a, b) with the op that starts at b, launched by a call that began at L: what follows
+max(a, L) is latency (the GPU had been fed), what precedes it is the host being late, and there the
+cause is what the step thread was doing.
 """
 
 from __future__ import annotations
@@ -167,10 +167,7 @@ def causes(gaps: Gaps, host: HostState, loaders: set[int]) -> dict[str, Interval
 def main_cause(gaps: Gaps, by_cause: dict[str, Intervals]) -> list[str]:
     """The cause that fills most of each gap."""
     spent = np.stack(
-        [
-            measure_until(by_cause[c], gaps.t1) - measure_until(by_cause[c], gaps.t0)
-            for c in CAUSES
-        ]
+        [measure_until(by_cause[c], gaps.t1) - measure_until(by_cause[c], gaps.t0) for c in CAUSES]
     )
     return [CAUSES[i] for i in np.argmax(spent, axis=0)] if len(gaps.t0) else []
 

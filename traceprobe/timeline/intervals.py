@@ -24,7 +24,7 @@ EMPTY = Intervals(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
 def union(t0: Int64s, t1: Int64s) -> Intervals:
-    """The set of instants covered by any of the given intervals, in any order, overlapping or not."""
+    """The instants covered by any of the given intervals, in any order, overlapping or not."""
     keep = t1 > t0
     order = np.argsort(t0[keep], kind="stable")
     start, end = t0[keep][order], t1[keep][order]
@@ -65,7 +65,9 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
     high = np.searchsorted(b.t0, a.t1, "left")
     count = np.maximum(high - low, 0)
     left = np.repeat(np.arange(len(a.t0)), count)
-    right = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + np.repeat(low, count)
+    right = (
+        np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + np.repeat(low, count)
+    )
     return Intervals(np.maximum(a.t0[left], b.t0[right]), np.minimum(a.t1[left], b.t1[right]))
 
 
@@ -79,7 +81,11 @@ def subtract(a: Intervals, b: Intervals) -> Intervals:
 def contains(a: Intervals, instants: Int64s) -> Bools:
     """Whether each instant lies in the set."""
     at = np.searchsorted(a.t0, instants, "right") - 1
-    return (at >= 0) & (a.t1[np.maximum(at, 0)] > instants) if len(a.t0) else np.zeros(len(instants), bool)
+    return (
+        (at >= 0) & (a.t1[np.maximum(at, 0)] > instants)
+        if len(a.t0)
+        else np.zeros(len(instants), bool)
+    )
 
 
 def measure(a: Intervals) -> int:
@@ -123,7 +129,11 @@ def innermost(t0: Int64s, t1: Int64s, label: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def look_up(steps: tuple[Int64s, Int64s], instants: Int64s) -> Int64s:
-    """Value of a step function (as returned by `innermost`) at each instant; -1 before the first."""
+    """Value of a step function (see `innermost`) at each instant; -1 before the first."""
     edges, values = steps
     at = np.searchsorted(edges, instants, "right") - 1
-    return np.where(at >= 0, values[np.maximum(at, 0)], -1) if len(edges) else np.full(len(instants), -1)
+    return (
+        np.where(at >= 0, values[np.maximum(at, 0)], -1)
+        if len(edges)
+        else np.full(len(instants), -1)
+    )

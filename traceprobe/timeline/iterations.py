@@ -1,8 +1,8 @@
 """Iterations: host windows from the step marker, GPU windows from what was launched in them.
 
 An op belongs to the iteration in whose host window it was launched, whatever the thread: the GPU
-lags the host by up to two steps. The GPU window of k runs from the first kernel or memset launched in
-k to that of the next iteration; windows tile the device's timeline.
+lags the host by up to two steps. The GPU window of k runs from the first kernel or memset launched
+in k to that of the next iteration; windows tile the device's timeline.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def gpu_windows(iteration: Int64s, kind: Int64s, t0: Int64s, t1: Int64s, count: 
         return Windows(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
     start = begin[index]
     ahead = np.concatenate([[True], start[1:] > np.maximum.accumulate(start)[:-1]])
-    return Windows(index[ahead], np.concatenate([start[ahead], [max(int(t1.max()), int(start.max()))]]))
+    return Windows(
+        index[ahead], np.concatenate([start[ahead], [max(int(t1.max()), int(start.max()))]])
+    )
 
 
 def coverage(calls: pl.DataFrame, starts: Int64s) -> tuple[Int64s, Int64s]:
@@ -110,6 +112,8 @@ def skip_reasons(
         others = np.array([length[k] for k in rest])
         if length[first] > max(_OUTLIER * float(np.median(others)), float(others.max())):
             reasons[first] = "warm-up: much longer than every other iteration"
-        elif len(set(collectives[rest].tolist())) == 1 and collectives[first] != collectives[rest[0]]:
+        elif (
+            len(set(collectives[rest].tolist())) == 1 and collectives[first] != collectives[rest[0]]
+        ):
             reasons[first] = "warm-up: another number of collectives than every other iteration"
     return reasons

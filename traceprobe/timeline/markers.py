@@ -1,8 +1,8 @@
 """Where iterations begin on the host: the step marker.
 
 In order: the user's pattern; ranges whose names differ only in a counter; ends of
-`Optimizer.step#`; starts of `DataLoader.__next__`; bursts of optimizer kernels that recur. The first
-kind that delimits at least three windows wins; if none does, the first that delimits one.
+`Optimizer.step#`; starts of `DataLoader.__next__`; bursts of optimizer kernels that recur. The
+first kind that delimits at least three windows wins; if none does, the first that delimits one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _STEP_WORD = re.compile(r"step|iter|batch", re.IGNORECASE)
 _COUNTER_NOISE = re.compile(r"(op_id|seq) ?=")
 _OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#")
 _DATA_NEXT = re.compile(r"^enumerate\(Data(Loader|Pipe)\)#.*|^\[pl\].*train_dataloader_next")
-_OPTIMIZER_KERNEL = re.compile(r"multi_?tensor_?apply|fused_?adam|adam|\bsgd\b|lamb|optimizer", re.I)
+_OPTIMIZER_KERNEL = re.compile(
+    r"multi_?tensor_?apply|fused_?adam|adam|\bsgd\b|lamb|optimizer", re.I
+)
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ def template(name: str) -> str:
 
 
 def _counts_up(names: list[str]) -> bool:
-    """Whether some number in the names grows by one from each range to the next (rarely restarting)."""
+    """Whether a number in the names grows by one from range to range, with few restarts."""
     numbers = np.array([[int(d[-18:]) for d in _DIGITS.findall(n)] for n in names])
     if len(names) < 2:
         return "#" in template(names[0])
@@ -163,7 +165,7 @@ def _counts_up(names: list[str]) -> bool:
 
 
 def _by_optimizer(ranges: _Ranges) -> Iterator[Marker]:
-    """Iterations end where the optimizer does; several backward passes before it are accumulation."""
+    """Iterations end where the optimizer does, however many backward passes come before it."""
     rows = ranges.rows(_OPTIMIZER_STEP.search)
     if len(rows):
         outer = rows[ranges.t1[rows] >= np.maximum.accumulate(ranges.t1[rows])]
@@ -215,5 +217,3 @@ def _by_kernels(ops: pl.DataFrame, names: Sequence[str]) -> Marker | None:
         inside=None,
         confidence=0.6,
     )
-
-

@@ -8,13 +8,16 @@ its intervals join, so the classes sum to the window exactly.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 
 from traceprobe.model import Int64s, Kind
 from traceprobe.timeline.intervals import EMPTY, Intervals, merge, per_window, union
 from traceprobe.timeline.phases import Phase
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Columns = Mapping[str, Int64s]
 """Class name to ns per window."""

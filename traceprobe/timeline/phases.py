@@ -59,13 +59,18 @@ def compile_names(overrides: Mapping[str, str]) -> dict[str, re.Pattern[str]]:
         UsageError: an unknown phase name or an invalid expression.
     """
     table: dict[str, re.Pattern[str]] = {}
-    for name, pattern in {**overrides, **{n: p for n, p in RANGE_NAMES.items() if n not in overrides}}.items():
+    for name, pattern in {
+        **overrides,
+        **{n: p for n, p in RANGE_NAMES.items() if n not in overrides},
+    }.items():
         if name not in RANGE_NAMES:
             raise UsageError(f"--phase {name}: no such phase; one of {', '.join(RANGE_NAMES)}")
         try:
             table[name] = re.compile(pattern, re.IGNORECASE)
         except re.error as error:
-            raise UsageError(f"--phase {name}={pattern!r} is not a regular expression: {error}") from error
+            raise UsageError(
+                f"--phase {name}={pattern!r} is not a regular expression: {error}"
+            ) from error
     return table
 
 
@@ -133,7 +138,9 @@ def assign(
     on_loader = launched & np.isin(thread, list(loaders))
     other = launched & ~on_step & ~on_loader
 
-    state = look_up(_progress(marks, step_starts, time[kernel & other], time[kernel & on_step]), time)
+    state = look_up(
+        _progress(marks, step_starts, time[kernel & other], time[kernel & on_step]), time
+    )
     autograd_threads = set(np.unique(thread[role == int(Role.BACKWARD)]).tolist()) | {
         t for t, name in thread_names.items() if _AUTOGRAD_THREAD.search(name)
     }

@@ -60,7 +60,9 @@ def draw(account: Account, names: Sequence[str]) -> Picture:
     lanes, merged = [_host_lane(account, low, high)], 0
     ops = account.ops.filter((pl.col("t0") < high) & (pl.col("t1") > low))
     for stream in sorted(ops["stream"].unique().to_list()):
-        lane, joined = _stream_lane(ops.filter(pl.col("stream") == stream), stream, pixel, low, high, names)
+        lane, joined = _stream_lane(
+            ops.filter(pl.col("stream") == stream), stream, pixel, low, high, names
+        )
         lanes.append(lane)
         merged += joined
     index = int(account.index[window]) if len(account.index) else None

@@ -51,7 +51,9 @@ def prepare(
         UsageError: the step pattern is invalid or matches too little.
     """
     mine = pl.col("pid") == pid
-    ops, calls, ranges = (f.filter(mine) for f in (trace.gpu_ops, trace.host_calls, trace.host_ranges))
+    ops, calls, ranges = (
+        f.filter(mine) for f in (trace.gpu_ops, trace.host_calls, trace.host_ranges)
+    )
     marker = markers.find(ranges, ops, trace.names, step)
     marks = phases.phase_ranges(ranges, trace.names, names)
     step_thread = _step_thread(marker, marks, calls, ops)
@@ -83,8 +85,7 @@ def prepare(
 def _step_thread(
     marker: Marker | None, marks: PhaseRanges, calls: pl.DataFrame, ops: pl.DataFrame
 ) -> int:
-    """The marker's thread; else that of the forward and optimizer ranges; else the one that
-    launches most of what is not backward."""
+    """The marker's thread, else that of the phase ranges, else the busiest one outside autograd."""
     if marker is not None and marker.thread != UNKNOWN:
         return marker.thread
     named = marks.thread[marks.select("forward") | marks.select("optimizer")]

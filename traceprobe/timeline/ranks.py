@@ -1,8 +1,8 @@
 """What several ranks say together: how long a collective takes, and how long ranks wait in it.
 
 A collective ends on all ranks at once but begins when each arrives. Its transfer time is the
-shortest duration among the ranks; what a rank spends in it beyond that is waiting for the slowest. So
-only durations are compared, never clocks.
+shortest duration among the ranks; what a rank spends in it beyond that is waiting for the slowest.
+So only durations are compared, never clocks.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def match(accounts: Sequence[Account]) -> Collectives | None:
     steps = common["step"]
     if not len(steps):
         return None
-    matched = [t.filter(pl.col("step").is_in(steps.implode())).sort("step", "order") for t in tables]
+    matched = [
+        t.filter(pl.col("step").is_in(steps.implode())).sort("step", "order") for t in tables
+    ]
     duration = np.stack([(t["t1"] - t["t0"]).to_numpy() for t in matched])
     transfer = duration.min(axis=0)
     return Collectives(
@@ -76,7 +78,9 @@ def _collectives(account: Account) -> pl.DataFrame:
     """Collectives launched in used iterations: step label, order within it, t0, t1."""
     marker = account.process.marker
     if marker is None:
-        return pl.DataFrame(schema={"step": pl.String, "order": pl.Int64, "t0": pl.Int64, "t1": pl.Int64})
+        return pl.DataFrame(
+            schema={"step": pl.String, "order": pl.Int64, "t0": pl.Int64, "t1": pl.Int64}
+        )
     used = account.index[account.used]
     rows = account.ops.filter(
         (pl.col("kind") == int(Kind.COMM)) & pl.col("iteration").is_in(used.tolist())

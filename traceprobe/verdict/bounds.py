@@ -73,7 +73,8 @@ def _whole_capture(shares: dict[str, float], limits: Thresholds) -> Decision:
         None,
         0.0,
         (
-            f"there is no step marker, and no cause fills {limits.whole_capture:.0%} of the capture "
+            f"there is no step marker, and no cause fills {limits.whole_capture:.0%} of the "
+            "capture "
             f"(the largest is {first} with {shares[first]:.0%}); call prof.step() each iteration, "
             "annotate steps (`step 0`, `step 1`, …) or name them with --step",
         ),
@@ -87,14 +88,18 @@ def _missing(ranks: Sequence[Rank], quality: Quality, limits: Thresholds) -> lis
     if marked and fewest < limits.min_iterations:
         missing.append(
             f"{fewest} usable iterations, {limits.min_iterations} are needed; profile at least "
-            f"{limits.min_iterations + 2} consecutive steps (`schedule(wait=1, warmup=2, active=6)`)"
+            f"{limits.min_iterations + 2} consecutive steps (`schedule(wait=1, warmup=2, "
+            "active=6)`)"
         )
     if not marked and quality.gpu_ops < limits.min_gpu_ops:
         missing.append(
-            f"{quality.gpu_ops} GPU ops, at least {limits.min_gpu_ops} are needed; profile more work"
+            f"{quality.gpu_ops} GPU ops, at least {limits.min_gpu_ops} are needed; profile "
+            "more work"
         )
     # Of a whole capture nothing is known of its borders: there low coverage costs confidence only.
-    covered = min((r.summary.coverage for r in marked if r.summary.coverage is not None), default=1.0)
+    covered = min(
+        (r.summary.coverage for r in marked if r.summary.coverage is not None), default=1.0
+    )
     if covered < limits.coverage:
         missing.append(
             f"only {covered:.0%} of the launches have a GPU row: the capture lost GPU work; "

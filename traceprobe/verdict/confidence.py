@@ -59,7 +59,7 @@ def total(found: Sequence[Term]) -> float:
 
 
 def distorted(decision: Decision, quality: Quality, profiled: frozenset[str]) -> bool:
-    """Whether overhead decides a trace that a heavy profiler made, with nothing to correct it by."""
+    """Whether overhead decides a heavily profiled trace, with nothing to correct it by."""
     return (
         "overhead" in (decision.bound, *(decision.secondary or "").split("+"))
         and decision.bound in ("overhead", "mixed")
@@ -78,7 +78,8 @@ def _evidence(decision: Decision, ranks: Sequence[Rank], run: Run | None) -> lis
             Term(
                 name="inferred-data-wait",
                 value=-round(0.2 * inferred / waited, 4),
-                why="no range names the data wait; it is told by the step thread being between steps",
+                why="no range names the data wait; it is told by the step thread being between "
+                "steps",
             )
         )
     alone = run is None or run.transfer_ns is None
@@ -139,7 +140,8 @@ def _capture(corrected: Corrected, ranks: Sequence[Rank]) -> list[Term]:
             Term(
                 name="split-unknown",
                 value=-0.1,
-                why="one rank cannot split the unprofiled remainder into communication and overhead",
+                why="one rank cannot split the unprofiled remainder into communication and "
+                "overhead",
             )
         )
     return terms

@@ -99,7 +99,8 @@ def correct(
         times.append(after)
     if ruled_out:
         notes.append(
-            "the profiled step is no longer than the unprofiled one although the profiler slows the "
+            "the profiled step is no longer than the unprofiled one although the profiler "
+            "slows the "
             "host: the host does not limit this run"
         )
     return Corrected(_shares(times, run), ruled_out, split_unknown, notes)

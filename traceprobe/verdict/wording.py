@@ -12,7 +12,8 @@ from traceprobe.verdict.thresholds import Thresholds
 SUBJECT = {
     "io": "waiting for input data or copying it to the GPU",
     "communication": "communication that no computation hides",
-    "overhead": "the GPU idle while the host prepares work: Python, framework, launches, synchronisation",
+    "overhead": "the GPU idle while the host prepares work: Python, framework, launches, "
+    "synchronisation",
     "compute": "GPU computation",
 }
 _IDLE = {
@@ -52,13 +53,16 @@ def reasons(
     if decision.bound == "compute" and any(r.step_marker for r in ranks):
         largest = decision.secondary
         found.append(
-            f"{largest} takes {shares[largest]:.1%}, below the {limits.bound:.0%} that would make it "
+            f"{largest} takes {shares[largest]:.1%}, below the {limits.bound:.0%} that would "
+            "make it "
             "the bound"
             if largest
             else f"io, communication and overhead each take less than {limits.notable:.0%}"
         )
     elif decision.bound != "inconclusive":
-        names = [decision.bound] if decision.bound != "mixed" else (decision.secondary or "").split("+")
+        names = (
+            [decision.bound] if decision.bound != "mixed" else (decision.secondary or "").split("+")
+        )
         limit = limits.mixed if decision.bound == "mixed" else limits.bound
         if not any(r.step_marker for r in ranks):
             limit = limits.whole_capture
@@ -72,10 +76,13 @@ def reasons(
         )
         if run.straggler_rank is not None:
             found.append(
-                f"the other ranks wait for rank {run.straggler_rank}, which has more {run.straggler_cause}"
+                f"the other ranks wait for rank {run.straggler_rank}, which has more "
+                f"{run.straggler_cause}"
             )
     elif decision.bound == "communication":
-        found.append("with one rank this is communication or waiting for peers; give all rank files")
+        found.append(
+            "with one rank this is communication or waiting for peers; give all rank files"
+        )
     return found + corrected.notes
 
 

@@ -30,9 +30,11 @@ def check(evidence: Evidence) -> Finding:
         title=title,
         saving_ms_per_step=saving(evidence.hideable_ms("communication", "communication")),
         evidence=lines(
-            f"{ms:.2f} ms per step ({evidence.share(ms):.1%}) of communication while nothing is computed",
+            f"{ms:.2f} ms per step ({evidence.share(ms):.1%}) of communication while nothing "
+            "is computed",
             f"{sum(c.overlap_pct for c in comm) / len(comm):.1f} % of communication overlaps with "
-            "computation" + (f", {sum(known) / len(known):.1f} collectives per step" if known else ""),
+            "computation"
+            + (f", {sum(known) / len(known):.1f} collectives per step" if known else ""),
             evidence.worst("communication"),
         ),
         advice=(

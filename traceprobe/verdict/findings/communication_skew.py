@@ -29,12 +29,14 @@ def check(evidence: Evidence) -> Finding:
         saving_ms_per_step=saving(ms),
         evidence=lines(
             f"{ms:.2f} ms per step ({evidence.share(ms):.1%}) inside collectives is waiting, "
-            f"{run.transfer_ns / 1e6:.2f} ms is transfer ({run.collectives_matched} collectives matched)",
+            f"{run.transfer_ns / 1e6:.2f} ms is transfer ({run.collectives_matched} "
+            "collectives matched)",
             f"the others wait for rank {run.straggler_rank}, which has more {run.straggler_cause}"
             if run.straggler_rank is not None
             else "",
         ),
-        advice="Look at the slowest rank first: its own finding is the cause, the collective the place.",
+        advice="Look at the slowest rank first: its own finding is the cause, the collective "
+        "the place.",
     )
 
 

@@ -7,8 +7,10 @@ from traceprobe.verdict.findings.evidence import Evidence, lines, saving
 
 ID = "data-wait"
 ADVICE = (
-    "Give the loader more workers (`num_workers`) and a deeper queue (`prefetch_factor`), keep them "
-    "alive (`persistent_workers=True`), move decoding and augmentation to the GPU, or store the data "
+    "Give the loader more workers (`num_workers`) and a deeper queue (`prefetch_factor`), keep "
+    "them "
+    "alive (`persistent_workers=True`), move decoding and augmentation to the GPU, or store "
+    "the data "
     "in a form that needs less work per sample."
 )
 
@@ -22,8 +24,11 @@ def check(evidence: Evidence) -> Finding:
             status="inconclusive",
             title=title,
             saving_ms_per_step=None,
-            evidence=["the trace has no data-loading range and no step ranges with room between them"],
-            advice="Annotate loading, e.g. `with record_function('data_loading'): batch = next(it)`.",
+            evidence=[
+                "the trace has no data-loading range and no step ranges with room between them"
+            ],
+            advice="Annotate loading, e.g. `with record_function('data_loading'): batch = "
+            "next(it)`.",
         )
     ms = evidence.exclusive_ms("idle_data_wait")
     inferred = sum(r.summary.host.data_wait_inferred_ns for r in evidence.ranks)
@@ -34,9 +39,11 @@ def check(evidence: Evidence) -> Finding:
         title=title,
         saving_ms_per_step=saving(ms),
         evidence=lines(
-            f"{ms:.2f} ms per step ({evidence.share(ms):.1%}) of idle GPU while the step thread waits "
+            f"{ms:.2f} ms per step ({evidence.share(ms):.1%}) of idle GPU while the step "
+            "thread waits "
             "for data",
-            f"{inferred / total:.0%} of it is inferred: the step thread is between step ranges, in no "
+            f"{inferred / total:.0%} of it is inferred: the step thread is between step "
+            "ranges, in no "
             "CUDA call"
             if inferred
             else "",

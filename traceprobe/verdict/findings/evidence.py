@@ -26,15 +26,19 @@ class Evidence:
 
     def exclusive_ms(self, *classes: str) -> float:
         """Exclusive time in these classes of the partition."""
-        return self._mean([sum(r.summary.partition_ns[c] or 0 for c in classes) for r in self.ranks])
+        return self._mean(
+            [sum(r.summary.partition_ns[c] or 0 for c in classes) for r in self.ranks]
+        )
 
     def step_ms(self) -> float:
         """Length of a step, or of the whole capture without a step marker."""
         return self._mean([r.summary.window_ns for r in self.ranks])
 
     def hideable_ms(self, exposed: str, busy: str) -> float:
-        """Upper bound for hiding `exposed` behind the rest: window − exposed, but a step stays at
-        least as long as its longest single resource."""
+        """Upper bound for hiding `exposed` behind the rest of the step.
+
+        A step stays at least as long as its longest single resource.
+        """
         savings = []
         for rank in self.ranks:
             summary = rank.summary
@@ -50,7 +54,7 @@ class Evidence:
         return ms / step if step else 0.0
 
     def grade(self, share: float) -> Status:
-        """fail from the bound threshold on, warn from the notable one."""
+        """Fail from the bound threshold on, warn from the notable one."""
         if share >= self.limits.bound:
             return "fail"
         return "warn" if share >= self.limits.notable else "pass"
@@ -61,8 +65,9 @@ class Evidence:
             return ""
         worst = max(
             self.ranks,
-            key=lambda r: sum(r.summary.partition_ns[c] or 0 for c in classes)
-            / max(r.summary.window_ns, 1),
+            key=lambda r: (
+                sum(r.summary.partition_ns[c] or 0 for c in classes) / max(r.summary.window_ns, 1)
+            ),
         )
         ns = sum(worst.summary.partition_ns[c] or 0 for c in classes)
         return f"largest on rank {worst.rank}: {ns / max(worst.summary.window_ns, 1):.1%}"

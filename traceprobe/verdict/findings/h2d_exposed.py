@@ -36,7 +36,8 @@ def check(evidence: Evidence) -> Finding:
             + f"; {sum(c.overlap_pct for c in copies) / len(copies):.0f} % overlaps with kernels",
         ],
         advice=(
-            "Pin the loader's memory (`pin_memory=True`), copy with `non_blocking=True`, and prefetch "
+            "Pin the loader's memory (`pin_memory=True`), copy with `non_blocking=True`, and "
+            "prefetch "
             "the next batch on a stream of its own while this one is computed."
         ),
     )

@@ -31,6 +31,9 @@ def check(evidence: Evidence) -> Finding:
         status="warn" if pageable / steps >= MIN_BYTES else "pass",
         title=title,
         saving_ms_per_step=None,
-        evidence=[f"{pageable / steps / 1e6:.2f} of {size / steps / 1e6:.2f} MB per step are pageable"],
-        advice="Set `pin_memory=True` on the DataLoader, or pin the tensors that you copy yourself.",
+        evidence=[
+            f"{pageable / steps / 1e6:.2f} of {size / steps / 1e6:.2f} MB per step are pageable"
+        ],
+        advice="Set `pin_memory=True` on the DataLoader, or pin the tensors that you copy "
+        "yourself.",
     )

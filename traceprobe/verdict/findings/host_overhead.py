@@ -30,16 +30,19 @@ def check(evidence: Evidence) -> Finding:
         title=title,
         saving_ms_per_step=saving(min(late + latency, kept)),
         evidence=lines(
-            f"{late:.2f} ms per step of late launches, {latency:.2f} ms of launch and dependency latency",
+            f"{late:.2f} ms per step of late launches, {latency:.2f} ms of launch and "
+            "dependency latency",
             f"{launches:.0f} launches per step",
-            f"{evidence.verdict.shares.get('overhead', 0.0):.1%} of the step remain after correction for "
+            f"{evidence.verdict.shares.get('overhead', 0.0):.1%} of the step remain after "
+            "correction for "
             "the profiler"
             if evidence.quality.observer_effect is not None
             else "",
             evidence.worst("idle_host", "idle_latency"),
         ),
         advice=(
-            "Launch less: `torch.compile`, CUDA graphs (`mode=\"reduce-overhead\"`), fused or foreach "
+            'Launch less: `torch.compile`, CUDA graphs (`mode="reduce-overhead"`), fused or '
+            "foreach "
             "optimizers, a larger batch; and keep Python out of the inner loop."
         ),
     )

@@ -28,7 +28,8 @@ def check(evidence: Evidence) -> Finding:
         saving_ms_per_step=saving(ms),
         evidence=[f"{ms:.2f} ms per step ({evidence.share(ms):.1%}) while no kernel runs"],
         advice=(
-            "Avoid needless `.contiguous()`, `.clone()` and `.cpu()`; `zero_grad(set_to_none=True)`; "
+            "Avoid needless `.contiguous()`, `.clone()` and `.cpu()`; "
+            "`zero_grad(set_to_none=True)`; "
             "`gradient_as_bucket_view=True` for DDP."
         ),
     )

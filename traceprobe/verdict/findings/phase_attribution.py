@@ -12,7 +12,9 @@ ENOUGH = 0.98
 def check(evidence: Evidence) -> Finding:
     """Share of kernel time whose phase is known."""
     title = "Kernels without a phase"
-    known = [r.summary.attributed_share for r in evidence.ranks if r.summary.attributed_share is not None]
+    known = [
+        r.summary.attributed_share for r in evidence.ranks if r.summary.attributed_share is not None
+    ]
     if not known:
         return Finding(
             id=ID,

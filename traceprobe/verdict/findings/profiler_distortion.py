@@ -20,7 +20,9 @@ def check(evidence: Evidence) -> Finding:
     effect = evidence.quality.observer_effect
     flush = evidence.exclusive_ms("idle_profiler")
     rows = (
-        f"{flush:.2f} ms per step of idle GPU under the profiler's own rows" if flush >= 0.005 else ""
+        f"{flush:.2f} ms per step of idle GPU under the profiler's own rows"
+        if flush >= 0.005
+        else ""
     )
     if effect is not None:
         return Finding(
@@ -30,7 +32,8 @@ def check(evidence: Evidence) -> Finding:
             saving_ms_per_step=None,
             evidence=lines(
                 f"{effect.profiled_step_ms:.2f} ms per step under the profiler, "
-                f"{effect.unprofiled_step_ms:.2f} ms without it (x {effect.ratio:.2f}); the verdict is "
+                f"{effect.unprofiled_step_ms:.2f} ms without it (x {effect.ratio:.2f}); the "
+                "verdict is "
                 "corrected for it",
                 rows,
             ),
@@ -53,7 +56,8 @@ def check(evidence: Evidence) -> Finding:
         title=title,
         saving_ms_per_step=None,
         evidence=lines(
-            f"the trace records {', '.join(marks)}, each of which slows the host; the unprofiled step "
+            f"the trace records {', '.join(marks)}, each of which slows the host; the "
+            "unprofiled step "
             "time is unknown",
             rows,
         ),

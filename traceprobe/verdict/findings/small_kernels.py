@@ -34,7 +34,8 @@ def check(evidence: Evidence) -> Finding:
         saving_ms_per_step=None,
         evidence=[f"{count:.0f} kernels per step, {mean:.1f} us on average"],
         advice=(
-            "Fuse them (`torch.compile`, fused optimizers and losses), replay them as a CUDA graph, or "
+            "Fuse them (`torch.compile`, fused optimizers and losses), replay them as a CUDA "
+            "graph, or "
             "raise the batch size so that each does more."
         ),
     )

@@ -18,11 +18,13 @@ def check(evidence: Evidence) -> Finding:
             title=title,
             saving_ms_per_step=None,
             evidence=["the trace has no CUDA calls"],
-            advice="Record the CUDA runtime (`ProfilerActivity.CUDA`, `nsys profile --trace=cuda`).",
+            advice="Record the CUDA runtime (`ProfilerActivity.CUDA`, `nsys profile "
+            "--trace=cuda`).",
         )
     count = sum(r.summary.host.syncs_per_step for r in evidence.ranks) / len(evidence.ranks)
     after = [
-        r.summary.host.idle_after_sync_ns / max(r.summary.iterations_used, 1) for r in evidence.ranks
+        r.summary.host.idle_after_sync_ns / max(r.summary.iterations_used, 1)
+        for r in evidence.ranks
     ]
     waited = evidence.exclusive_ms("idle_data_wait")
     ms = max(sum(after) / len(after) / 1e6 - waited, 0.0) + evidence.exclusive_ms("idle_sync")
@@ -34,11 +36,13 @@ def check(evidence: Evidence) -> Finding:
         saving_ms_per_step=saving(ms) if count >= 0.5 else None,
         evidence=[
             f"{count:.1f} blocking calls per step",
-            f"{ms:.2f} ms per step ({evidence.share(ms):.1%}) of idle GPU in them and until the host is "
+            f"{ms:.2f} ms per step ({evidence.share(ms):.1%}) of idle GPU in them and until "
+            "the host is "
             "ahead again",
         ],
         advice=(
-            "Keep values on the GPU: no `.item()`, `.cpu()`, `print(loss)` or `if tensor:` in the step; "
+            "Keep values on the GPU: no `.item()`, `.cpu()`, `print(loss)` or `if tensor:` in "
+            "the step; "
             "log every N steps, and copy with `non_blocking=True`."
         ),
     )

@@ -19,7 +19,8 @@ def check(evidence: Evidence) -> Finding:
             title=title,
             saving_ms_per_step=None,
             evidence=["no step marker: the whole capture is one window"],
-            advice="Call `prof.step()` each iteration, or annotate steps and name them with `--step`.",
+            advice="Call `prof.step()` each iteration, or annotate steps and name them with "
+            "`--step`.",
         )
     skipped = [i for i in found if not i.used]
     expected = len(evidence.ranks)

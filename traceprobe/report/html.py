@@ -1,0 +1,202 @@
+"""The HTML report: one file, no network, the verdict readable without scripts.
+
+The page embeds the whole report as JSON, so that it can be rebuilt from itself. Strings from a
+trace reach the page in two ways only: through jinja's autoescaping, or inside JSON whose `<`, `>`
+and `&` are written as Unicode escapes, which no HTML parser can mistake for markup.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from traceprobe.report import palette
+from traceprobe.report.bars import Segment, partition_bar, share_bar
+from traceprobe.report.charts import MAX_MARKS, Chart, iterations_chart, timeline_chart
+from traceprobe.report.iterations import iteration_bars, iterations_summary, iterations_table
+from traceprobe.report.lanes import timeline_picture, timeline_summary, timeline_table
+from traceprobe.report.ranking import ranked_findings, ranks_in_detail
+from traceprobe.report.resources import templates_dir
+from traceprobe.report.result import Rank, Report, encode
+from traceprobe.report.tables import (
+    Table,
+    gaps_table,
+    kernels_table,
+    metrics_tables,
+    steps_divisor,
+)
+from traceprobe.report.text import code_spans, duration, percent, shorten, signed, significant, size
+
+MAX_BARS = 140
+"""Bars of one chart; times the classes of the partition this stays below the limit of marks."""
+MAX_PROSE = 600
+"""Characters of one headline, reason or piece of evidence."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart with the words and the table that say the same without it."""
+
+    title: str
+    summary: str
+    chart: Chart
+    table: Table
+
+
+@dataclass(frozen=True)
+class Bar:
+    """The partition of one rank, and the time that its 100 % stand for."""
+
+    rank: Rank
+    window: str
+    segments: list[Segment]
+
+
+@dataclass(frozen=True)
+class RankView:
+    """What the page shows of one rank; `window` says which time its numbers stand for."""
+
+    rank: Rank
+    window: str
+    figures: list[Figure]
+    kernels: Table
+
+
+def render(report: Report) -> str:
+    """The page of `report`. Equal reports give equal pages, byte for byte."""
+    # A report made in Python may hold an int where the schema says float, or keys in another order;
+    # one trip through JSON makes it what a reader of the file would have.
+    report = Report.from_json(encode(report))
+    detailed = ranks_in_detail(report)
+    views = [_rank_view(rank, len(detailed)) for rank in detailed]
+    charts = [figure.chart for view in views for figure in view.figures]
+    bars = [Bar(r, _window(r), partition_bar(r.summary.partition_ns)) for r in report.ranks]
+    status_order = list(palette.STATUS_WORDS)
+    findings = ranked_findings(report.findings)
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            report=report,
+            verdict=report.verdict,
+            shares=share_bar(report.verdict.shares),
+            metrics=metrics_tables(report.ranks),
+            bars=bars,
+            classes={segment.key for bar in bars for segment in bar.segments},
+            views=views,
+            left_out=[rank.rank for rank in report.ranks if rank not in detailed],
+            open_findings=[f for f in findings if status_order.index(f.status) < 3],
+            folded_findings=[f for f in findings if status_order.index(f.status) >= 3],
+            gaps=gaps_table(report),
+            style=Markup(_file("report.css")),
+            script=Markup(_file("report.js")),
+            vendor=Markup(vendored_scripts()) if charts else Markup(""),
+            report_json=_inert(encode(report)),
+            charts_json=_inert(msgspec.json.encode([_payload(chart) for chart in charts])),
+        )
+    )
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(templates_dir()),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(
+        duration=duration,
+        share=percent,
+        significant=significant,
+        bytesize=size,
+        name=lambda text: shorten(text, 160),
+        prose=_prose,
+        signed=signed,
+        pretty=_pretty,
+    )
+    environment.globals.update(palette=palette)
+    return environment
+
+
+def _prose(text: str) -> Markup:
+    """A sentence; what stands between backticks is set as code."""
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if is_code else escape(part)
+        for part, is_code in code_spans(shorten(text, MAX_PROSE))
+    )
+
+
+def _pretty(value: object) -> str:
+    """Indented JSON in ASCII, which leaves no control character and no bidi mark unescaped."""
+    return json.dumps(value, indent=1, sort_keys=True)
+
+
+def _window(rank: Rank) -> str:
+    unit = "per step" if rank.summary.iterations_used else "in the whole capture"
+    return f"{duration(rank.summary.window_ns / steps_divisor(rank))} {unit}"
+
+
+def _rank_view(rank: Rank, ranks_shown: int) -> RankView:
+    figures: list[Figure] = []
+    bars = iteration_bars(rank, MAX_BARS)
+    if any(bar.partition_ns for bar in bars):
+        words = iterations_summary(rank)
+        figures.append(
+            Figure(
+                title="Every iteration",
+                summary=words,
+                chart=iterations_chart(f"chart-iterations-{rank.rank}", bars, words),
+                table=iterations_table(bars),
+            )
+        )
+    timeline = rank.timeline
+    if timeline is not None and any(lane.start_ns for lane in timeline.lanes):
+        # The whole page has to stay fast, so the ranks share the marks.
+        picture = timeline_picture(timeline, rank.gaps, MAX_MARKS // ranks_shown)
+        words = timeline_summary(timeline, picture)
+        figures.append(
+            Figure(
+                title="Timeline" if timeline.iteration is None else "Timeline of one iteration",
+                summary=words,
+                chart=timeline_chart(f"chart-timeline-{rank.rank}", picture, words),
+                table=timeline_table(picture),
+            )
+        )
+    return RankView(rank, _window(rank), figures, kernels_table(rank))
+
+
+def _payload(chart: Chart) -> dict[str, Any]:
+    fields = asdict(chart)
+    return {key: fields[key] for key in ("id", "description", "spec", "data")}
+
+
+def _inert(json_bytes: bytes) -> Markup:
+    """JSON that means the same and that no HTML parser can leave."""
+    text = json_bytes.decode()
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)
+
+
+def _file(name: str) -> str:
+    return (templates_dir() / name).read_text(encoding="utf-8")
+
+
+def vendored_scripts() -> str:
+    """Vega, Vega-Lite and Vega-Embed in load order, each behind its licence."""
+    folder = templates_dir() / "vendor"
+    versions = json.loads((folder / "VERSIONS.json").read_text(encoding="utf-8"))
+    parts: list[str] = []
+    for record in versions["load_order"]:
+        package = record["package"]
+        licence = (folder / f"{package}.LICENSE.txt").read_text(encoding="utf-8")
+        source = (folder / record["file"]).read_text(encoding="utf-8")
+        parts.append(f"/*! {package} {record['version']}\n{licence}*/\n{source}")
+    return "".join(parts)

@@ -1,0 +1,197 @@
+"""Tables of plain text, filled from the report and laid out by the outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from traceprobe.report.palette import BUSY_WORDS, CLASS_WORDS, SHARE_WORDS
+from traceprobe.report.result import BUSY, SHARES, Communication, Gap, HostToDevice, Rank, Report
+from traceprobe.report.text import (
+    NOT_OBSERVED,
+    clean,
+    duration,
+    ms,
+    percent,
+    shorten,
+    significant,
+    size,
+)
+
+MAX_GAPS = 25
+MAX_KERNELS = 15
+MAX_RANK_COLUMNS = 4
+"""With more ranks than this a rank is a row, so that the table grows downwards."""
+MAX_NAME = 110
+MAX_NEIGHBOUR = 64
+"""Characters of a name in a table; the embedded data has more of it."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """`align` has one letter a column: `l` text, `r` number, `n` name from the trace."""
+
+    caption: str
+    align: str
+    header: list[str]
+    rows: list[list[str]]
+
+
+def steps_divisor(rank: Rank) -> int:
+    """What turns a rank's totals into values per step; 1 when the whole capture is one window."""
+    return max(1, rank.summary.iterations_used)
+
+
+def metrics_tables(ranks: Sequence[Rank]) -> list[Table]:
+    """The numbers of every rank by subject; times per step, or per capture for one without steps.
+
+    A metric that no rank could observe is left out, and so is a kind of work that no rank did.
+    """
+    busy = {key for rank in ranks for key, value in rank.summary.busy_ns.items() if value}
+    tables: list[Table] = []
+    for caption, metrics in _metrics(busy).items():
+        cells = {label: [value(rank) for rank in ranks] for label, value in metrics}
+        seen = {label: row for label, row in cells.items() if set(row) != {NOT_OBSERVED}}
+        if seen:
+            tables.append(_by_rank(caption, seen, [f"rank {rank.rank}" for rank in ranks]))
+    return tables
+
+
+def _by_rank(caption: str, metrics: dict[str, list[str]], ranks: list[str]) -> Table:
+    if len(ranks) <= MAX_RANK_COLUMNS:
+        rows = [[label, *cells] for label, cells in metrics.items()]
+        return Table(caption, "l" + "r" * len(ranks), ["", *ranks], rows)
+    rows = [[rank, *cells] for rank, *cells in zip(ranks, *metrics.values(), strict=True)]
+    return Table(caption, "l" + "r" * len(metrics), ["", *metrics], rows)
+
+
+Metric = tuple[str, Callable[[Rank], str]]
+
+
+def _metrics(busy: set[str]) -> dict[str, list[Metric]]:
+    return {
+        "Steps": [
+            ("device", lambda r: shorten(r.device.name or r.device.kind, 60)),
+            ("iterations used", lambda r: f"{r.summary.iterations_used} of {len(r.iterations)}"),
+            ("launches with a GPU row", lambda r: percent(r.summary.coverage)),
+            ("mean (ms)", _step("mean")),
+            ("p10 (ms)", _step("p10")),
+            ("median (ms)", _step("p50")),
+            ("p90 (ms)", _step("p90")),
+        ],
+        "Shares as captured": [(SHARE_WORDS[key], _share(key)) for key in SHARES],
+        "Busy time, overlap included": [
+            *((f"{BUSY_WORDS[key]} (ms)", _busy(key)) for key in BUSY if key in busy),
+            ("kernel time with a known phase", lambda r: percent(r.summary.attributed_share)),
+        ],
+        "Communication": [
+            ("exposed (ms)", _communication(lambda c, r: _per_step(c.exposed_ns, r))),
+            (
+                "of that, waiting for other ranks (ms)",
+                _communication(lambda c, r: _per_step(c.skew_exposed_ns, r)),
+            ),
+            ("hidden by kernels", _communication(lambda c, _: percent(c.overlap_pct / 100))),
+            ("collectives", lambda r: _number(r.summary.collectives_per_step)),
+        ],
+        "Host to device": [
+            ("exposed (ms)", _h2d(lambda h, r: _per_step(h.exposed_ns, r))),
+            ("hidden by kernels", _h2d(lambda h, _: percent(h.overlap_pct / 100))),
+            ("copied", _h2d(lambda h, r: size(h.bytes // steps_divisor(r)))),
+            ("from pageable memory", _h2d(lambda h, r: size(h.pageable_bytes // steps_divisor(r)))),
+            ("rate (GB/s)", _h2d(lambda h, _: _number(h.gbps))),
+        ],
+        "Host": [
+            ("launches", lambda r: _number(r.summary.host.launches_per_step)),
+            ("kernels", lambda r: _number(r.summary.host.kernels_per_step)),
+            ("mean kernel (µs)", lambda r: _number(r.summary.host.mean_kernel_us)),
+            (
+                "launch to start, median (µs)",
+                lambda r: _number(r.summary.host.launch_to_start_us_p50),
+            ),
+            ("synchronisations", lambda r: _number(r.summary.host.syncs_per_step)),
+            (
+                "idle after a synchronisation (ms)",
+                lambda r: _per_step(r.summary.host.idle_after_sync_ns, r),
+            ),
+            (
+                "data wait inferred (ms)",
+                lambda r: _per_step(r.summary.host.data_wait_inferred_ns, r),
+            ),
+        ],
+    }
+
+
+def _per_step(total_ns: int | None, rank: Rank) -> str:
+    return NOT_OBSERVED if total_ns is None else ms(total_ns / steps_divisor(rank))
+
+
+def _number(value: float | None) -> str:
+    return NOT_OBSERVED if value is None else significant(value)
+
+
+def _step(field: str) -> Callable[[Rank], str]:
+    return lambda r: _number(getattr(r.summary.step_ms, field, None))
+
+
+def _share(key: str) -> Callable[[Rank], str]:
+    return lambda r: percent(r.summary.share.get(key))
+
+
+def _busy(key: str) -> Callable[[Rank], str]:
+    return lambda r: _per_step(r.summary.busy_ns.get(key), r)
+
+
+def _communication(text: Callable[[Communication, Rank], str]) -> Callable[[Rank], str]:
+    return lambda r: text(c, r) if (c := r.summary.communication) else NOT_OBSERVED
+
+
+def _h2d(text: Callable[[HostToDevice, Rank], str]) -> Callable[[Rank], str]:
+    return lambda r: text(h, r) if (h := r.summary.h2d) else NOT_OBSERVED
+
+
+def gaps_table(report: Report) -> Table:
+    """The longest idle gaps of all ranks, longest first."""
+    several = len(report.ranks) > 1
+    found = [(rank.rank, gap) for rank in report.ranks for gap in rank.gaps]
+    found.sort(key=lambda item: (item[1].start_ns - item[1].end_ns, item[0], item[1].start_ns))
+    header = ["idle", "cause", "evidence", "iteration", "starts at", "before", "after"]
+    rows = [_gap_row(rank, gap, several=several) for rank, gap in found[:MAX_GAPS]]
+    caption = f"{len(rows)} longest idle gaps"
+    if len(found) > len(rows):
+        caption += f" ({len(found) - len(rows)} more in the embedded data)"
+    if several:
+        return Table(caption, "rrllrrnn", ["rank", *header], rows)
+    return Table(caption, "rllrrnn", header, rows)
+
+
+def _gap_row(rank: int, gap: Gap, *, several: bool) -> list[str]:
+    row = [
+        duration(gap.end_ns - gap.start_ns),
+        CLASS_WORDS.get(gap.cause, clean(gap.cause)).removeprefix("idle: "),
+        shorten(gap.evidence, MAX_NAME),
+        NOT_OBSERVED if gap.iteration is None else str(gap.iteration),
+        f"{gap.start_ns / 1e6:,.3f} ms",
+        shorten(gap.before or NOT_OBSERVED, MAX_NEIGHBOUR),
+        shorten(gap.after or NOT_OBSERVED, MAX_NEIGHBOUR),
+    ]
+    return [str(rank), *row] if several else row
+
+
+def kernels_table(rank: Rank) -> Table:
+    """The kernels of one rank that took the most time; sums of durations, overlap included."""
+    divisor = steps_divisor(rank)
+    kernels = rank.summary.top_kernels
+    rows = [
+        [
+            shorten(kernel.name, MAX_NAME),
+            BUSY_WORDS.get(kernel.phase, clean(kernel.phase)),
+            significant(kernel.count / divisor),
+            significant(kernel.mean_ns / 1e3),
+            ms(kernel.total_ns / divisor),
+        ]
+        for kernel in kernels[:MAX_KERNELS]
+    ]
+    unit = "per step" if rank.summary.iterations_used else "in the capture"
+    header = ["kernel", "phase", f"count {unit}", "mean (µs)", f"ms {unit}"]
+    caption = f"{len(rows)} kernels with the most time"
+    return Table(caption, "nlrrr", header, rows)

@@ -1,0 +1,117 @@
+"""Numbers and names as a reader sees them, the same in every output.
+
+Times come in as nanoseconds and go out in the unit that keeps three significant digits short. Names
+come from traces, so from anybody: whatever could steer a terminal or reorder the text around a name
+is taken out before it is shown.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
+
+NOT_OBSERVED = "—"
+"""Stands where a quantity was not observed; never to be read as 0."""
+
+_ESCAPE_SEQUENCE = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor movement
+    r"|\x1b[PX\]^_].*?(?:\x07|\x1b\\|$)"  # strings up to their terminator: titles, hyperlinks
+    r"|\x1b[ -/]*[0-~]",  # all other two-character sequences
+    re.DOTALL,
+)
+_SPACES = re.compile(r"\s+")
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Cn"})
+"""Unicode categories without a glyph: controls, bidi and zero-width marks, lone surrogates."""
+
+
+@lru_cache(maxsize=8192)
+def clean(name: str) -> str:
+    """`name` on one line, without control characters, terminal escapes and bidi controls."""
+    if name.isascii() and name.isprintable() and "  " not in name:
+        return name.strip()
+    text = _SPACES.sub(" ", _ESCAPE_SEQUENCE.sub("", name))
+    return "".join(c for c in text if unicodedata.category(c) not in _INVISIBLE).strip()
+
+
+def shorten(name: str, limit: int) -> str:
+    """`clean(name)` in at most `limit` characters; an ellipsis shows that some are missing."""
+    text = clean(name[: limit * 8])
+    if len(text) <= limit and len(name) <= limit * 8:
+        return text
+    return text[: limit - 1].rstrip() + "…"
+
+
+def significant(value: float) -> str:
+    """`value` with three significant digits, no exponent and no more than four decimals."""
+    if value == 0:
+        return "0"
+    decimals = sum(abs(value) < floor for floor in (99.95, 9.995, 0.9995, 0.09995))
+    return f"{value:,.{decimals}f}"
+
+
+def ms(nanoseconds: float | None) -> str:
+    """A duration in ms, as a bare number for a column whose header names the unit."""
+    return NOT_OBSERVED if nanoseconds is None else significant(nanoseconds / 1e6)
+
+
+def duration(nanoseconds: float | None) -> str:
+    """A duration with its unit: s from 10 s on, µs below 1 ms, ms between."""
+    if nanoseconds is None:
+        return NOT_OBSERVED
+    magnitude = abs(nanoseconds)
+    if magnitude >= 1e10:
+        return f"{significant(nanoseconds / 1e9)} s"
+    if magnitude >= 1e6 or magnitude == 0:
+        return f"{significant(nanoseconds / 1e6)} ms"
+    return f"{significant(nanoseconds / 1e3)} µs"
+
+
+def percent(share: float | None) -> str:
+    """A share in [0, 1] as a percentage with one decimal."""
+    return NOT_OBSERVED if share is None else f"{100 * share:.1f} %"
+
+
+def percentages(values: Sequence[float]) -> list[str]:
+    """Each value's part of the total, rounded so that the printed numbers add up to 100.0 %.
+
+    Rounding each alone can print 99.9 or 100.1; here the largest remainders are rounded up.
+    """
+    total = sum(values)
+    if total <= 0:
+        return [percent(0.0) for _ in values]
+    tenths = [1000 * value / total for value in values]
+    floors = [int(tenth) for tenth in tenths]
+    by_remainder = sorted(range(len(values)), key=lambda i: (floors[i] - tenths[i], i))
+    for i in by_remainder[: 1000 - sum(floors)]:
+        floors[i] += 1
+    return [f"{floor / 10:.1f} %" for floor in floors]
+
+
+def signed(value: float) -> str:
+    """`value` with its sign and two decimals, and no negative zero."""
+    return f"{round(value, 2) + 0.0:+.2f}"
+
+
+def code_spans(text: str) -> list[tuple[str, bool]]:
+    """`text` cut at its backticks, each piece with whether it is code.
+
+    Backticks that do not pair up are literal: the text is then one piece.
+    """
+    pieces = text.split("`")
+    if len(pieces) % 2 == 0 or any(not code.strip() for code in pieces[1::2]):
+        return [(text, False)]
+    return [(piece, i % 2 == 1) for i, piece in enumerate(pieces) if piece]
+
+
+def size(count: int | None) -> str:
+    """A number of bytes in the largest binary unit that keeps it above 1."""
+    if count is None:
+        return NOT_OBSERVED
+    value = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{significant(value)} {unit}"
+        value /= 1024
+    return f"{significant(value)} GiB"
