@@ -1,4 +1,4 @@
-"""What a trace holds and what it lacks, in plain lines: the answer to "can this be analysed?"."""
+"""What a trace holds and what it lacks, in plain lines: can this be analysed?"""
 
 from __future__ import annotations
 
@@ -12,38 +12,44 @@ from traceprobe.timeline import markers, phases
 _TOP = 12
 
 
-def describe(trace: Trace) -> Iterator[str]:
+Line = tuple[str, str]
+"""What the line is about, and what it says."""
+
+
+def describe(trace: Trace) -> Iterator[Line]:
     """Lines about one trace: origin, devices, ops, threads, ranges, marker, what is missing."""
     origin = trace.origin
-    yield f"{origin.name}: {origin.format}, {origin.dialect}"
-    yield f"  producer   {origin.producer}"
-    yield f"  size       {origin.bytes / 1e6:.2f} MB, sha256 {origin.sha256[:12]}"
+    yield "file", f"{origin.name}: {origin.format}, {origin.dialect}"
+    yield "producer", origin.producer
+    yield "size", f"{origin.bytes / 1e6:.2f} MB, sha256 {origin.sha256[:12]}"
     for device in trace.devices:
         rank = trace.rank_of.get(device.pid)
+        place = f"{device.kind} {device.index} of process {device.pid}"
         yield (
-            f"  device     {device.kind} {device.index} of process {device.pid}: "
-            f"{device.name or 'unknown model'}" + ("" if rank is None else f", rank {rank}")
+            "device",
+            f"{place}: {device.name or 'unknown model'}"
+            + ("" if rank is None else f", rank {rank}"),
         )
     counts = {
         Kind(k).name.lower(): n for k, n in trace.gpu_ops["kind"].value_counts().sort("kind").rows()
     }
-    yield f"  gpu ops    {len(trace.gpu_ops)}: " + ", ".join(f"{n} {k}" for k, n in counts.items())
+    yield "gpu ops", f"{len(trace.gpu_ops)}: " + ", ".join(f"{n} {k}" for k, n in counts.items())
     linked = int(trace.gpu_ops["linked"].sum())
-    yield f"  linked     {linked} of {len(trace.gpu_ops)} GPU ops have their launch in the file"
-    yield f"  host calls {len(trace.host_calls)}, ranges {len(trace.host_ranges)}"
+    yield "linked", f"{linked} of {len(trace.gpu_ops)} GPU ops have their launch in the file"
+    yield "host calls", f"{len(trace.host_calls)}, ranges {len(trace.host_ranges)}"
     if trace.profiled:
-        yield f"  profiler   records {', '.join(sorted(trace.profiled))}"
+        yield "profiler", f"records {', '.join(sorted(trace.profiled))}"
     yield from _ranges(trace)
     yield from _markers(trace)
     quality = trace.quality
-    yield f"  quality    {quality.events_repaired} events repaired, {quality.events_lost} lost"
+    yield "quality", f"{quality.events_repaired} events repaired, {quality.events_lost} lost"
     for code, message in sorted(quality.warnings.items()):
-        yield f"  warning    {code}: {message}"
+        yield "warning", f"{code}: {message}"
     for missing in _missing(trace):
-        yield f"  missing    {missing}"
+        yield "missing", missing
 
 
-def _ranges(trace: Trace) -> Iterator[str]:
+def _ranges(trace: Trace) -> Iterator[Line]:
     shown = trace.host_ranges.filter(pl.col("source") != int(Source.PROFILER))
     counts = shown["name"].value_counts().rows()
     merged: dict[str, int] = {}
@@ -52,22 +58,22 @@ def _ranges(trace: Trace) -> Iterator[str]:
         merged[template] = merged.get(template, 0) + count
     top = sorted(merged.items(), key=lambda item: (-item[1], item[0]))
     for template, count in top[:_TOP]:
-        yield f"  range      {count:6d} x {template[:80]}"
+        yield "range", f"{count:6d} x {template[:80]}"
     if len(top) > _TOP:
-        yield f"  range      and {len(top) - _TOP} more names"
+        yield "range", f"and {len(top) - _TOP} more names"
 
 
-def _markers(trace: Trace) -> Iterator[str]:
+def _markers(trace: Trace) -> Iterator[Line]:
     for pid in sorted({d.pid for d in trace.devices}):
         mine = pl.col("pid") == pid
         found = markers.find(
             trace.host_ranges.filter(mine), trace.gpu_ops.filter(mine), trace.names, None
         )
         if found is None:
-            yield f"  steps      process {pid}: no step marker"
+            yield "steps", f"process {pid}: no step marker"
         else:
             pattern = f"{found.pattern[:60]} ({found.kind})"
-            yield f"  steps      process {pid}: {len(found.starts)} x {pattern}"
+            yield "steps", f"process {pid}: {len(found.starts)} x {pattern}"
 
 
 def _missing(trace: Trace) -> Iterator[str]:

@@ -24,5 +24,5 @@ def command(
 
     with progress([trace], quiet=quiet) as bar:
         loaded = load(trace, bar(0))
-    for line in describe(loaded):
-        typer.echo(clean(line))
+    for subject, text in describe(loaded):
+        typer.echo(f"{subject:<10} {clean(text)}")

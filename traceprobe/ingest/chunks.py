@@ -7,6 +7,7 @@ event ends and the next begins; the text before and after `traceEvents` is parse
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -19,10 +20,21 @@ import msgspec
 CHUNK = 8 << 20
 """Decompressed bytes per chunk."""
 _SEARCH = 256 << 10
+_TAIL = 1 << 20
 _KEYS = rb"ph|name|cat|ts|pid|tid|args|id|dur|s|bp"
 BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*\"(?:" + _KEYS + rb")\"\s*:)")
 _ARRAY = re.compile(rb"\"traceEvents\"\s*:\s*\[")
-_ARRAY_END = re.compile(rb"(?:\}\s*|\[\s*)\](?=\s*(?:,\s*\"|\}|\Z))")
+_ARRAY_END = re.compile(rb"(?<=\})\s*,?\s*\](?=\s*(?:,\s*\"|\}|\Z))")
+_NO_EVENTS = re.compile(rb"\s*\]")
+# Keys of a PyTorch trace beside `traceEvents`; none of them is a key of an event's arguments.
+_TOP_LEVEL = (
+    *("schemaVersion", "deviceProperties", "distributedInfo", "baseTimeNanoseconds", "traceName"),
+    *("displayTimeUnit", "trace_id", "record_shapes", "with_stack", "profile_memory", "with_flops"),
+    *("with_modules", "INFO", "WARNING", "ERROR", "cupti_version", "cuda_runtime_version"),
+    *("cuda_driver_version", "hip_runtime_version", "hip_driver_version", "roctracer_version"),
+    *("host_name", "metadata", "traceprobe"),
+)
+_TAIL_BEGINS = re.compile(rb"\s*,\s*\"(?:" + "|".join(_TOP_LEVEL).encode() + rb")\"\s*:")
 
 
 @dataclass
@@ -130,17 +142,40 @@ def _last_boundary(buffer: bytes) -> int:
 def split_tail(buffer: bytes, bare_list: bool) -> tuple[bytes, bytes, bool]:
     """Cut the last buffer at the end of the events array: (events, rest, whether it ended).
 
-    The array's end is the leftmost bracket after which the file still parses: brackets of the
-    events' own arrays leave garbage, and those of the tail come later.
+    The array's end is the leftmost bracket after which the file still parses, or goes on with a
+    key that only the top level has: brackets of the events' own arrays are followed by neither, and
+    those of the tail come later.
     """
     if bare_list:
         end = buffer.rstrip().removesuffix(b"]")
         return end, b"", end != buffer.rstrip()
-    for match in _ARRAY_END.finditer(buffer):
-        rest = buffer[match.end() :]
-        if parse_object(b"{" + rest.lstrip().removeprefix(b",")) is not None:
-            return buffer[: match.end() - 1], rest, True
+    empty = _NO_EVENTS.match(buffer)
+    if empty:
+        return b"", buffer[empty.end() :], True
+    for low in (max(0, len(buffer) - _TAIL), 0):  # a longer tail is rare, and the search is slow
+        for match in _ARRAY_END.finditer(buffer, low):
+            rest = buffer[match.end() :]
+            if (
+                _TAIL_BEGINS.match(rest)
+                or parse_object(b"{" + rest.lstrip().removeprefix(b",")) is not None
+            ):
+                return buffer[: match.start()], rest, True
     return buffer, b"", False
+
+
+def salvage_keys(text: bytes) -> dict[str, Any]:
+    """The known top-level keys whose values still parse, from a head or tail that does not."""
+    found: dict[str, Any] = {}
+    decoder = json.JSONDecoder(strict=False)
+    readable = text.decode("utf-8", "replace")
+    for key in _TOP_LEVEL:
+        for match in re.finditer(rf'"{key}"\s*:\s*', readable):
+            try:
+                found[key] = decoder.raw_decode(readable, match.end())[0]
+                break
+            except (ValueError, RecursionError):
+                continue
+    return found
 
 
 def parse_object(text: bytes) -> dict[str, Any] | None:

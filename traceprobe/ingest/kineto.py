@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from traceprobe.ingest.chunks import Reader, Split, parse_object
+from traceprobe.ingest.chunks import Reader, Split, parse_object, salvage_keys
 from traceprobe.ingest.kineto_columns import Columns, gather
 from traceprobe.ingest.kineto_event import Event
 from traceprobe.ingest.kineto_link import build
@@ -94,13 +94,14 @@ def _metadata(head: bytes, tail: bytes) -> dict[str, Any]:
     after = tail.strip().removeprefix(b",")
     found: dict[str, Any] = {}
     for text in (before + b"}", b"{" + after):
-        found.update(parse_object(text) or {})
+        parsed = parse_object(text)
+        found.update(salvage_keys(text) if parsed is None else parsed)
     return found
 
 
 def _dialect(columns: Columns, metadata: dict[str, Any], split: Split) -> str:
     """One of A to G, told by shape: the file carries no version of PyTorch."""
-    if split.bare_list and not columns.categories:
+    if split.bare_list and columns.categories <= {"cpu_to_cuda"}:
         return "A (legacy autograd list)"
     if any(category[:1].isupper() for category in columns.categories if category != "Trace"):
         return "B (capitalised categories, PyTorch 1.8 to 1.11)"

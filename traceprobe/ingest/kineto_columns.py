@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -31,11 +30,19 @@ _UNFINISHED = _MISSING + 1
 Table = dict[str, Int64s]
 
 
+class _Index(dict[str, int]):
+    """Text to its number in order of first appearance."""
+
+    def __missing__(self, text: str) -> int:
+        self[text] = number = len(self)
+        return number
+
+
 @dataclass
 class Columns:
     """Accumulates events as lists of small arrays, one list per group of categories."""
 
-    names: dict[str, int] = field(default_factory=dict)
+    names: _Index = field(default_factory=_Index)
     parts: dict[str, list[Table]] = field(default_factory=dict)
     thread_names: dict[tuple[int, int], str] = field(default_factory=dict)
     categories: set[str] = field(default_factory=set)
@@ -87,7 +94,7 @@ class Columns:
         return {
             **self._times(events),
             "name": self._names(e.name for e in events),
-            "pid": self._ids([e.pid for e in events]),
+            "pid": _pids([e.pid for e in events]),
             "thread": self._ids([e.tid for e in events]),
         }
 
@@ -112,14 +119,16 @@ class Columns:
         kinds = [a.copy_kind for a in args]
         named = any(kinds)
         self.copy_kinds |= named
-        device = integers([a.device if a.device is not None else a.in_device for a in args])
-        pid = self._ids([e.pid for e in events])
+        device = integers([a.device for a in args])
+        if (device == UNKNOWN).any():  # peer-to-peer copies have two ends
+            device = np.where(device == UNKNOWN, integers([a.in_device for a in args]), device)
+        pid = _pids([e.pid for e in events])
         stream = integers([a.stream for a in args])
         tid = self._ids([e.tid for e in events])
         return {
             **self._times(events),
             "name": self._names(
-                (f"{e.name} {k}" if k else e.name for e, k in zip(events, kinds, strict=True))
+                (_copy_name(e, a) for e, a in zip(events, args, strict=True))
                 if named
                 else (e.name for e in events)
             ),
@@ -129,7 +138,9 @@ class Columns:
             "correlation": integers([a.correlation for a in args]),
             "external": _external(args),
             "bytes": integers([a.bytes for a in args]),
-            "graph": integers([a.graph or a.graph_node for a in args]),
+            "graph": np.maximum(
+                integers([a.graph for a in args]), integers([a.graph_node for a in args])
+            ),
         }
 
     def _uncategorised(self, events: list[Event]) -> None:
@@ -154,7 +165,7 @@ class Columns:
     def _names(self, values: Iterable[Number]) -> Int64s:
         table = self.names
         return np.array(
-            [table.setdefault(v if v.__class__ is str else str(v), len(table)) for v in values],
+            [table[v] if v.__class__ is str else table[str(v)] for v in values],
             dtype=np.int64,
         )
 
@@ -217,17 +228,31 @@ def concatenate(parts: Sequence[Table]) -> Table:
 def _of(buckets: dict[str | None, list[Event]], categories: Sequence[str]) -> list[Event]:
     found = [buckets[c] for c in categories if c in buckets]
     events = found[0] if len(found) == 1 else [event for bucket in found for event in bucket]
-    return events if all(map("X".__eq__, map(attrgetter("ph"), events))) else _complete(events)
+    return events if {event.ph for event in events} <= {"X"} else _complete(events)
 
 
 def _complete(events: list[Event]) -> list[Event]:
     return [event for event in events if event.ph == "X"]
 
 
+def _pids(values: list[Number]) -> Int64s:
+    """Process ids; dialect A writes "CPU functions", which is one process without a number."""
+    pids = integers(values)
+    return np.where(pids == UNKNOWN, 0, pids)
+
+
+def _copy_name(event: Event, args: Args) -> str:
+    """The name that other dialects give a copy: `Memcpy HtoD (Pinned -> Device)`."""
+    if not args.copy_kind:
+        return str(event.name)
+    return f"{event.name} {args.copy_kind} ({args.source_kind} -> {args.target_kind})"
+
+
 def _external(args: list[Args]) -> Int64s:
-    return integers(
-        [a.external_id if a.external_id is not None else a.external_id_lower for a in args]
-    )
+    external = integers([a.external_id for a in args])
+    if (external == UNKNOWN).all():  # dialect B spells it in lower case
+        return integers([a.external_id_lower for a in args])
+    return external
 
 
 def floats(values: list[Number]) -> np.typing.NDArray[np.float64]:
@@ -247,8 +272,8 @@ def nanoseconds(microseconds: np.typing.NDArray[np.float64]) -> Int64s:
 def integers(values: list[Number]) -> Int64s:
     """Numbers or numeric strings to int64; None and what does not fit becomes UNKNOWN."""
     try:
-        return np.array([v if v.__class__ is int else _integer(v) for v in values], dtype=np.int64)
-    except OverflowError:
+        return np.array(values, dtype=np.int64)
+    except (OverflowError, TypeError, ValueError):
         return np.array([_integer(v) for v in values], dtype=np.int64)
 
 

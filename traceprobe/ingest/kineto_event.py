@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from traceprobe.model import UNKNOWN
+
 Number = int | float | str | None
 
 
@@ -16,27 +18,33 @@ class Args(
         "sequence": "Sequence number",
         "forward_thread": "Fwd thread id",
         "copy_kind": "copy kind",
+        "source_kind": "src kind",
+        "target_kind": "dst kind",
         "graph": "graph id",
         "graph_node": "graph node id",
         "in_device": "inDevice",
     },
 ):
-    """Numbers may be strings (ROCm writes `"bytes": "616"`), so every one is a `Number`."""
+    """Numbers may be strings (ROCm writes `"bytes": "616"`), so every one is a `Number`.
 
-    correlation: Number = None
-    external_id: Number = None
-    external_id_lower: Number = None
-    stream: Number = None
-    device: Number = None
-    in_device: Number = None
-    bytes: Number = None
-    sequence: Number = None
-    forward_thread: Number = None
+    A missing one is UNKNOWN already here: columns of integers need no second look.
+    """
+
+    correlation: Number = UNKNOWN
+    external_id: Number = UNKNOWN
+    external_id_lower: Number = UNKNOWN
+    stream: Number = UNKNOWN
+    device: Number = UNKNOWN
+    in_device: Number = UNKNOWN
+    bytes: Number = UNKNOWN
+    sequence: Number = UNKNOWN
+    forward_thread: Number = UNKNOWN
     copy_kind: Number = None
-    graph: Number = None
-    graph_node: Number = None
+    source_kind: Number = None
+    target_kind: Number = None
+    graph: Number = UNKNOWN
+    graph_node: Number = UNKNOWN
     name: Number = None
-    labels: Number = None
 
 
 class Event(msgspec.Struct, gc=False):

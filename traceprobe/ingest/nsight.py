@@ -19,9 +19,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from traceprobe.ingest.nsight_columns import build
-from traceprobe.ingest.nsight_tables import Database
+from traceprobe.ingest.nsight_tables import EXPORT_TABLES, Database
 from traceprobe.ingest.sniff import Found
-from traceprobe.model import DamagedInput, Origin, Quality, Trace
+from traceprobe.model import DamagedInput, Origin, Quality, Trace, UnsupportedInput
 
 _BLOCK = 4 << 20
 _TOOL = re.compile(r"(?:NsightSystems-cli-|nsight-systems(?:-cli)?/)(\d{4}\.\d+(?:\.\d+)?)")
@@ -34,6 +34,11 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None]) -> Trac
     with _plain(path, found.gzipped) as file, closing(_connect(file)) as connection:
         try:
             db = Database(connection)
+            if not db.columns.keys() & EXPORT_TABLES:
+                raise UnsupportedInput(
+                    f"{path.name}: is a SQLite database, but not an export of Nsight Systems; make "
+                    "one with `nsys export --type sqlite -o run.sqlite run.nsys-rep`"
+                )
             origin = Origin(
                 name=path.name,
                 sha256=digest,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -11,10 +11,14 @@ import pandas as pd
 
 from traceprobe.model import UNKNOWN, Int64s
 
+MISSING = int(np.iinfo(np.int64).min)
+"""A time that is not there; unlike UNKNOWN no clock ever shows it."""
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
 KERNEL, MEMCPY, MEMSET, RUNTIME, GRAPH = (
     _PREFIX + table for table in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME", "GRAPH_TRACE")
 )
+EXPORT_TABLES = {"StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA", KERNEL, MEMCPY, GRAPH}
+"""Any of these makes a SQLite file an export."""
 Table = dict[str, Int64s]
 
 
@@ -23,6 +27,7 @@ class Database:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self.lost = 0
         rows = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
         self.columns = {
             name: {row[1] for row in connection.execute(f"PRAGMA table_info({_quote(name)})")}
@@ -33,7 +38,8 @@ class Database:
         """Columns of a table as int64, in the file's own row order.
 
         Args:
-            wanted: column to the value that stands for a NULL, a text or a missing column.
+            wanted: column to the value that stands for a NULL, a text or a missing column; rows in
+                which MISSING has to stand for something are left out and counted in `lost`.
 
         Returns:
             None where the table does not exist or is empty.
@@ -42,7 +48,8 @@ class Database:
         if present is None or not {"start"} <= present:
             return None
         select = ", ".join(
-            f"COALESCE(CAST({_quote(c)} AS INTEGER), {d}) AS {_quote(c)}"
+            f"CASE WHEN typeof({_quote(c)}) IN ('integer', 'real') "
+            f"THEN CAST({_quote(c)} AS INTEGER) ELSE {d} END AS {_quote(c)}"
             for c, d in wanted.items()
             if c in present
         )
@@ -51,22 +58,24 @@ class Database:
         rows = pd.read_sql_query(f"SELECT {select} FROM {_quote(table)} {where}", self._connection)
         if rows.empty:
             return None
-        return {
+        found = {
             column: rows[column].to_numpy(dtype=np.int64)
             if column in present
             else np.full(len(rows), default, dtype=np.int64)
             for column, default in wanted.items()
         }
+        needed = [column for column, default in wanted.items() if default == MISSING]
+        keep = np.all([found[column] != MISSING for column in needed], axis=0)
+        self.lost += int(len(keep) - np.count_nonzero(keep))
+        return found if keep.all() else {column: v[keep] for column, v in found.items()}
 
-    def nvtx_texts(self, where: str) -> list[str]:
+    def texts(self, table: str, where: str) -> list[str]:
         """Names of the NVTX rows that `where` selects: their own text, else a registered string."""
-        present = self.columns["NVTX_EVENTS"]
+        present = self.columns[table]
         own = "text" if "text" in present else "NULL"
         registered = "textId" if "textId" in present else "NULL"
         strings = self.strings
-        found = self._connection.execute(
-            f"SELECT {own}, {registered} FROM NVTX_EVENTS {where} ORDER BY rowid"
-        )
+        found = self._connection.execute(f"SELECT {own}, {registered} FROM {_quote(table)} {where}")
         return [str(t) if t is not None else strings.get(i, "unnamed") for t, i in found]
 
     def rows(self, table: str, columns: tuple[str, ...]) -> list[tuple[object, ...]]:
@@ -122,3 +131,26 @@ def pid(process_key: int) -> int:
 def tid(global_id: Int64s) -> Int64s:
     """The operating system's thread id."""
     return np.where(global_id == UNKNOWN, UNKNOWN, global_id & 0xFFFFFF)
+
+
+class Names:
+    """A name table that grows; called once per distinct text."""
+
+    def __init__(self) -> None:
+        self.index: dict[str, int] = {}
+
+    def __call__(self, text: str) -> int:
+        """Number of the text."""
+        return self.index.setdefault(text, len(self.index))
+
+
+def strings(
+    db: Database, names: Names, ids: Int64s, value: Callable[[str], int]
+) -> tuple[Int64s, Int64s]:
+    """String ids to (name number, value of the name), computed once per distinct id."""
+    distinct, inverse = np.unique(ids, return_inverse=True)
+    texts = [db.strings.get(int(i), "unknown") for i in distinct]
+    return (
+        np.array([names(t) for t in texts], dtype=np.int64)[inverse],
+        np.array([int(value(t)) for t in texts], dtype=np.int64)[inverse],
+    )

@@ -163,4 +163,6 @@ def _provenance(report: Report) -> list[str]:
     if len(warnings) > MAX_EVIDENCE:
         lines.append(f"- … {len(warnings) - MAX_EVIDENCE} more warnings")
     version = escape(report.traceprobe_version, 40)
-    return [*lines, "", f"traceprobe {version}; {inputs or 'no inputs'}{more}"]
+    if lines:
+        lines.append("")
+    return [*lines, f"traceprobe {version}; {inputs or 'no inputs'}{more}"]

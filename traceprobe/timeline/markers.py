@@ -138,7 +138,7 @@ def _by_counter(ranges: _Ranges) -> Iterator[Marker]:
             templates.setdefault(template(name), []).append(i)
     found: list[tuple[int, int, Marker]] = []
     for pattern, members in templates.items():
-        if "#" not in pattern:
+        if r"\d+" not in pattern:
             continue
         rows = np.flatnonzero(np.isin(ranges.name, members))
         if not _counts_up([ranges.names[i] for i in ranges.name[rows]]):
@@ -152,15 +152,18 @@ def _by_counter(ranges: _Ranges) -> Iterator[Marker]:
 
 
 def template(name: str) -> str:
-    """A name with its numbers blotted out: what ranges of one kind have in common."""
-    return _DIGITS.sub("#", name)
+    """A name with its numbers blotted out: what ranges of one kind have in common.
+
+    It can be given to `--step` as it is, unless the name holds characters special to expressions.
+    """
+    return _DIGITS.sub(r"\\d+", name)
 
 
 def _counts_up(names: list[str]) -> bool:
     """Whether a number in the names grows by one from range to range, with few restarts."""
     numbers = np.array([[int(d[-18:]) for d in _DIGITS.findall(n)] for n in names])
     if len(names) < 2:
-        return "#" in template(names[0])
+        return r"\d+" in template(names[0])
     return bool(((np.diff(numbers, axis=0) == 1).mean(axis=0) >= 0.8).any())
 
 

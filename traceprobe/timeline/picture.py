@@ -45,11 +45,17 @@ class Picture:
 
 
 def representative(account: Account) -> int:
-    """Number of the used window whose length is nearest the median of the used windows."""
-    length = np.diff(account.edges).astype(np.float64)
+    """Number of the used window whose partition, in shares, is most like that of all used windows.
+
+    Neither the median nor the mean length will do: loader stalls come in bursts, and a window
+    without one would show a healthy step.
+    """
+    parts = np.stack(list(account.exclusive.values())).astype(np.float64)
+    length = np.maximum(parts.sum(axis=0), 1.0)
     candidates = np.flatnonzero(account.used) if account.used.any() else np.arange(len(length))
-    middle = np.median(length[candidates])
-    return int(candidates[np.argmin(np.abs(length[candidates] - middle))])
+    whole = parts[:, candidates].sum(axis=1) / length[candidates].sum()
+    distance = np.abs(parts[:, candidates] / length[candidates] - whole[:, None]).sum(axis=0)
+    return int(candidates[np.argmin(distance)])
 
 
 def draw(account: Account, names: Sequence[str]) -> Picture:

@@ -10,11 +10,11 @@ from traceprobe.verdict.correction import Corrected
 from traceprobe.verdict.thresholds import Thresholds
 
 SUBJECT = {
-    "io": "waiting for input data or copying it to the GPU",
+    "io": "waiting for input data or copying it to the device",
     "communication": "communication that no computation hides",
-    "overhead": "the GPU idle while the host prepares work: Python, framework, launches, "
+    "overhead": "the device idle while the host prepares work: Python, framework, launches, "
     "synchronisation",
-    "compute": "GPU computation",
+    "compute": "computation",
 }
 _IDLE = {
     "idle_data_wait": "waits for data",
@@ -100,7 +100,7 @@ def _data_wait(ranks: Sequence[Rank]) -> list[str]:
     steps = sum(r.summary.iterations_used for r in ranks)
     amount = f"{waited / steps / 1e6:.1f} ms per step" if steps else f"{waited / window:.0%}"
     where = "between the steps" if inferred > waited / 2 else "inside data ranges"
-    return [f"the GPU waits {amount} for data while the step thread is {where}"]
+    return [f"the device waits {amount} for data while the step thread is {where}"]
 
 
 def _idle(ranks: Sequence[Rank]) -> list[str]:

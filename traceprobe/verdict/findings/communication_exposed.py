@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.report.result import Finding
-from traceprobe.verdict.findings.evidence import Evidence, lines, saving
+from traceprobe.verdict.findings.evidence import Evidence, lines
 
 ID = "communication-exposed"
 
@@ -28,9 +28,9 @@ def check(evidence: Evidence) -> Finding:
         id=ID,
         status=evidence.grade(evidence.verdict.shares.get("communication", 0.0)),
         title=title,
-        saving_ms_per_step=saving(evidence.hideable_ms("communication", "communication")),
+        saving_ms_per_step=evidence.saving(evidence.hideable_ms("communication", "communication")),
         evidence=lines(
-            f"{ms:.2f} ms per step ({evidence.share(ms):.1%}) of communication while nothing "
+            f"{ms:.2f} ms {evidence.per} ({evidence.share(ms):.1%}) of communication while nothing "
             "is computed",
             f"{sum(c.overlap_pct for c in comm) / len(comm):.1f} % of communication overlaps with "
             "computation"

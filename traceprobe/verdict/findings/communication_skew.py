@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.report.result import Finding
-from traceprobe.verdict.findings.evidence import Evidence, lines, saving
+from traceprobe.verdict.findings.evidence import Evidence, lines
 
 ID = "communication-skew"
 
@@ -26,9 +26,9 @@ def check(evidence: Evidence) -> Finding:
         id=ID,
         status=evidence.grade(evidence.share(ms)),
         title=title,
-        saving_ms_per_step=saving(ms),
+        saving_ms_per_step=evidence.saving(ms),
         evidence=lines(
-            f"{ms:.2f} ms per step ({evidence.share(ms):.1%}) inside collectives is waiting, "
+            f"{ms:.2f} ms {evidence.per} ({evidence.share(ms):.1%}) inside collectives is waiting, "
             f"{run.transfer_ns / 1e6:.2f} ms is transfer ({run.collectives_matched} "
             "collectives matched)",
             f"the others wait for rank {run.straggler_rank}, which has more {run.straggler_cause}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.report.result import Finding
-from traceprobe.verdict.findings.evidence import Evidence, lines, saving
+from traceprobe.verdict.findings.evidence import Evidence, lines
 
 ID = "data-wait"
 ADVICE = (
@@ -37,9 +37,9 @@ def check(evidence: Evidence) -> Finding:
         id=ID,
         status=evidence.grade(evidence.share(ms)),
         title=title,
-        saving_ms_per_step=saving(ms),
+        saving_ms_per_step=evidence.saving(ms),
         evidence=lines(
-            f"{ms:.2f} ms per step ({evidence.share(ms):.1%}) of idle GPU while the step "
+            f"{ms:.2f} ms {evidence.per} ({evidence.share(ms):.1%}) of idle GPU while the step "
             "thread waits "
             "for data",
             f"{inferred / total:.0%} of it is inferred: the step thread is between step "

@@ -20,6 +20,16 @@ class Evidence:
     limits: Thresholds
     profiled: frozenset[str]
 
+    @property
+    def per(self) -> str:
+        """What times refer to: "per step", or "in the capture" where there is no step marker."""
+        marked = any(r.summary.iterations_used for r in self.ranks)
+        return "per step" if marked else "in the capture"
+
+    def saving(self, ms: float) -> float | None:
+        """An upper bound as it is reported: None where nothing is saved, or there are no steps."""
+        return round(ms, 4) if ms > 0 and self.per == "per step" else None
+
     def observed(self, *classes: str) -> bool:
         """Whether any rank shows any of these classes of the partition."""
         return any(r.summary.partition_ns[c] is not None for r in self.ranks for c in classes)
@@ -80,8 +90,3 @@ class Evidence:
 def lines(*candidates: str) -> list[str]:
     """Evidence lines without the empty ones."""
     return [line for line in candidates if line]
-
-
-def saving(ms: float) -> float | None:
-    """A saving as it is reported: None where there is nothing to save."""
-    return round(ms, 4) if ms > 0 else None

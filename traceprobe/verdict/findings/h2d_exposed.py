@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.report.result import Finding
-from traceprobe.verdict.findings.evidence import Evidence, saving
+from traceprobe.verdict.findings.evidence import Evidence
 
 ID = "h2d-exposed"
 
@@ -28,10 +28,11 @@ def check(evidence: Evidence) -> Finding:
         id=ID,
         status=evidence.grade(evidence.share(ms)),
         title=title,
-        saving_ms_per_step=saving(evidence.hideable_ms("h2d", "h2d")),
+        saving_ms_per_step=evidence.saving(evidence.hideable_ms("h2d", "h2d")),
         evidence=[
-            f"{ms:.2f} ms per step ({evidence.share(ms):.1%}) of copying while no kernel runs",
-            f"{sum(c.bytes for c in copies) / steps / 1e6:.1f} MB per step"
+            f"{ms:.2f} ms {evidence.per} ({evidence.share(ms):.1%}) of copying while no kernel "
+            "runs",
+            f"{sum(c.bytes for c in copies) / steps / 1e6:.1f} MB {evidence.per}"
             + (f" at {sum(rate) / len(rate):.1f} GB/s" if rate else "")
             + f"; {sum(c.overlap_pct for c in copies) / len(copies):.0f} % overlaps with kernels",
         ],

@@ -32,7 +32,8 @@ def check(evidence: Evidence) -> Finding:
         title=title,
         saving_ms_per_step=None,
         evidence=[
-            f"{pageable / steps / 1e6:.2f} of {size / steps / 1e6:.2f} MB per step are pageable"
+            f"{pageable / steps / 1e6:.2f} of {size / steps / 1e6:.2f} MB {evidence.per} are "
+            "pageable"
         ],
         advice="Set `pin_memory=True` on the DataLoader, or pin the tensors that you copy "
         "yourself.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.report.result import Finding
-from traceprobe.verdict.findings.evidence import Evidence, lines, saving
+from traceprobe.verdict.findings.evidence import Evidence, lines
 
 ID = "host-overhead"
 
@@ -28,11 +28,11 @@ def check(evidence: Evidence) -> Finding:
         id=ID,
         status=evidence.grade(min(evidence.share(late + latency), evidence.share(kept))),
         title=title,
-        saving_ms_per_step=saving(min(late + latency, kept)),
+        saving_ms_per_step=evidence.saving(min(late + latency, kept)),
         evidence=lines(
-            f"{late:.2f} ms per step of late launches, {latency:.2f} ms of launch and "
+            f"{late:.2f} ms {evidence.per} of late launches, {latency:.2f} ms of launch and "
             "dependency latency",
-            f"{launches:.0f} launches per step",
+            f"{launches:.0f} launches {evidence.per}",
             f"{evidence.verdict.shares.get('overhead', 0.0):.1%} of the step remain after "
             "correction for "
             "the profiler"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.report.result import Finding
-from traceprobe.verdict.findings.evidence import Evidence, saving
+from traceprobe.verdict.findings.evidence import Evidence
 
 ID = "memory-traffic"
 
@@ -25,8 +25,8 @@ def check(evidence: Evidence) -> Finding:
         id=ID,
         status="warn" if evidence.share(ms) >= evidence.limits.notable else "pass",
         title=title,
-        saving_ms_per_step=saving(ms),
-        evidence=[f"{ms:.2f} ms per step ({evidence.share(ms):.1%}) while no kernel runs"],
+        saving_ms_per_step=evidence.saving(ms),
+        evidence=[f"{ms:.2f} ms {evidence.per} ({evidence.share(ms):.1%}) while no kernel runs"],
         advice=(
             "Avoid needless `.contiguous()`, `.clone()` and `.cpu()`; "
             "`zero_grad(set_to_none=True)`; "

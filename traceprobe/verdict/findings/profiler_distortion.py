@@ -20,7 +20,7 @@ def check(evidence: Evidence) -> Finding:
     effect = evidence.quality.observer_effect
     flush = evidence.exclusive_ms("idle_profiler")
     rows = (
-        f"{flush:.2f} ms per step of idle GPU under the profiler's own rows"
+        f"{flush:.2f} ms {evidence.per} of idle GPU under the profiler's own rows"
         if flush >= 0.005
         else ""
     )

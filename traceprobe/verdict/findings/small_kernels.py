@@ -32,7 +32,7 @@ def check(evidence: Evidence) -> Finding:
         status="warn" if mean < SHORT_US and count > MANY and starved else "pass",
         title=title,
         saving_ms_per_step=None,
-        evidence=[f"{count:.0f} kernels per step, {mean:.1f} us on average"],
+        evidence=[f"{count:.0f} kernels {evidence.per}, {mean:.1f} µs on average"],
         advice=(
             "Fuse them (`torch.compile`, fused optimizers and losses), replay them as a CUDA "
             "graph, or "

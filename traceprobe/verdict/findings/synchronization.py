@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.report.result import Finding
-from traceprobe.verdict.findings.evidence import Evidence, saving
+from traceprobe.verdict.findings.evidence import Evidence
 
 ID = "synchronization"
 
@@ -33,10 +33,10 @@ def check(evidence: Evidence) -> Finding:
         id=ID,
         status=evidence.grade(evidence.share(ms)) if count >= 0.5 else "pass",
         title=title,
-        saving_ms_per_step=saving(ms) if count >= 0.5 else None,
+        saving_ms_per_step=evidence.saving(ms) if count >= 0.5 else None,
         evidence=[
-            f"{count:.1f} blocking calls per step",
-            f"{ms:.2f} ms per step ({evidence.share(ms):.1%}) of idle GPU in them and until "
+            f"{count:.1f} blocking calls {evidence.per}",
+            f"{ms:.2f} ms {evidence.per} ({evidence.share(ms):.1%}) of idle GPU in them and until "
             "the host is "
             "ahead again",
         ],

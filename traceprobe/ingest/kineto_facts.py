@@ -1,0 +1,63 @@
+"""What a Kineto trace's metadata says: rank, devices, what the profiler recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from traceprobe.ingest.kineto_columns import Table
+
+
+def rank(metadata: Mapping[str, Any], pids: list[int]) -> dict[int, int]:
+    """Rank of the process, where the file records it and holds one process."""
+    info = metadata.get("distributedInfo")
+    rank = info.get("rank") if isinstance(info, dict) else None
+    return {pids[0]: rank} if isinstance(rank, int) and len(pids) == 1 else {}
+
+
+def device_name(metadata: Mapping[str, Any], index: int) -> str | None:
+    """Name of a device from `deviceProperties`; None where it is missing or empty."""
+    properties = metadata.get("deviceProperties")
+    for device in properties if isinstance(properties, list) else []:
+        if isinstance(device, dict) and device.get("id") == index:
+            return str(device.get("name") or "") or None
+    return None
+
+
+def profiled(metadata: Mapping[str, Any], categories: set[str]) -> frozenset[str]:
+    """Which of the things that slow the host the profiler recorded."""
+    marks = {
+        "operators": categories & {"cpu_op", "Operator"},
+        "stacks": categories & {"python_function", "Python"} or metadata.get("with_stack"),
+        "memory": categories & {"cpu_instant_event"} or metadata.get("profile_memory"),
+        "shapes": metadata.get("record_shapes"),
+    }
+    return frozenset(mark for mark, present in marks.items() if present)
+
+
+def facts(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """`Trace.metadata`: whitelisted, since any job may write private keys into its trace."""
+    info = metadata.get("distributedInfo")
+    facts: dict[str, Any] = {}
+    if isinstance(info, dict) and isinstance(info.get("world_size"), int):
+        facts["world_size"] = info["world_size"]
+    if isinstance(metadata.get("traceprobe"), dict):
+        facts["traceprobe"] = metadata["traceprobe"]
+    return facts
+
+
+def why_empty(metadata: Mapping[str, Any], operators: Table | None) -> str:
+    """The reason from the file itself where it has one."""
+    for level in ("ERROR", "WARNING"):
+        messages = metadata.get(level)
+        if isinstance(messages, list) and messages:
+            return f"no GPU work in the trace. The profiler said: {str(messages[0])[:300]}"
+    if operators is None:
+        return (
+            "no GPU work and no operators in the trace; profile with "
+            "`activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`"
+        )
+    return (
+        "no GPU work, and no step or phase annotations to describe a CPU run; call `prof.step()` "
+        'each iteration or wrap it in `record_function("step N")`'
+    )

@@ -1,0 +1,115 @@
+"""What an Nsight export says of the run: devices, ranks, threads, and what it warns of.
+
+Only whitelisted rows are read: the metadata holds the environment of the profiled process.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from traceprobe.ingest.nsight_tables import KERNEL, Database, pid
+from traceprobe.model import Call, Device, Quality
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_RANK_KEYS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+_WORLD_KEYS = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
+
+
+def devices(db: Database, ops: pl.DataFrame) -> tuple[Device, ...]:
+    """(pid, ordinal) to the hardware's name. Ordinals are local to a process."""
+    gpus = db.rows("TARGET_INFO_GPU", ("id", "cuDevice", "name"))
+    by_id = {i: str(name) for i, _, name in gpus if name}
+    ordinals = [c for _, c, _ in gpus if c is not None]
+    by_ordinal = {c: str(name) for _, c, name in gpus if name and c is not None}
+    if len(set(ordinals)) < len(gpus):  # 2021 captures give every GPU ordinal 0
+        by_ordinal = by_id
+    exact = {
+        (p, c): by_id.get(g)
+        for g, c, p in db.rows("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId", "pid"))
+    }
+    found = ops.select("pid", "device").unique().sort("pid", "device").rows()
+    return tuple(Device(p, d, exact.get((p, d)) or by_ordinal.get(d)) for p, d in found)
+
+
+def ranks(db: Database, ops: pl.DataFrame) -> dict[int, int]:
+    """Ranks from MPI, or from the environment of a capture of one process."""
+    mpi = {
+        pid(int(str(g)) >> 24): int(str(r)) for g, r in db.rows("MPI_RANKS", ("globalTid", "rank"))
+    }
+    pids = ops["pid"].unique().sort().to_list()
+    if mpi or len(pids) != 1:
+        return {p: r for p, r in mpi.items() if p in pids}
+    environment = _environment(db)
+    rank = next((environment[k] for k in _RANK_KEYS if environment.get(k, "").isdigit()), None)
+    return {} if rank is None else {pids[0]: int(rank)}
+
+
+def _environment(db: Database) -> dict[str, str]:
+    """The few environment variables that are read; the rest of the environment is private."""
+    allowed = {*_RANK_KEYS, *_WORLD_KEYS}
+    found: dict[str, str] = {}
+    for name, value in db.rows("META_DATA_CAPTURE", ("name", "value")):
+        if "ENVIRONMENT_VARIABLE" in str(name):
+            key, _, text = str(value).partition("=")
+            if key in allowed:
+                found[key] = text
+    return found
+
+
+def facts(db: Database) -> dict[str, Any]:
+    """`Trace.metadata` of the export."""
+    environment = _environment(db)
+    world = next((environment[k] for k in _WORLD_KEYS if environment.get(k, "").isdigit()), None)
+    return {} if world is None else {"world_size": int(world)}
+
+
+def thread_names(db: Database) -> dict[tuple[int, int], str]:
+    r"""(pid, tid) to the thread's name."""
+    rows = db.rows("ThreadNames", ("globalTid", "nameId"))
+    return {
+        (pid(int(str(g)) >> 24), int(str(g)) & 0xFFFFFF): db.strings.get(int(str(n)), "")
+        for g, n in rows
+        if g is not None and n is not None
+    }
+
+
+def warn(db: Database, host: dict[str, Any], quality: Quality) -> None:
+    """Warn of what the export itself says is missing; `host` are the columns of HOST_CALLS."""
+    metadata = db.metadata
+    if metadata.get("EXPORT_PARAM_TIMES_TO_EXPORT") or "DERIVED_WINDOW_NS" in metadata:
+        quality.warn(
+            "filtered-export",
+            "The file is an excerpt in time: work at its borders lost its launches.",
+        )
+    if "globalPid" not in db.columns.get(KERNEL, {"globalPid"}):
+        quality.warn("no-process-ids", "The export has no process ids; it is read as one process.")
+    graph_calls = (host["call"] == Call.GRAPH_LAUNCH) & ~host["recorded"]
+    if graph_calls.any():
+        quality.warn(
+            "graph-launches-unrecorded",
+            f"{int(graph_calls.sum())} CUDA graph launches have no GPU row: the GPU worked, the "
+            "file does not say when. Export with a newer nsys, or capture with "
+            "--cuda-graph-trace=node.",
+        )
+
+
+def why_empty(db: Database) -> str:
+    """The reason from the file's own diagnostics, else what is missing."""
+    texts = [
+        str(text)
+        for severity, text in db.rows("DIAGNOSTIC_EVENT", ("severity", "text"))
+        if isinstance(severity, int) and severity >= 2
+    ]
+    telling = [t for t in texts if re.search(r"CUDA|CUPTI|driver", t)] or texts
+    if telling:
+        return f"no GPU work in the export. Nsight Systems said: {' | '.join(telling[:3])[:600]}"
+    if KERNEL not in db.columns:
+        return (
+            "no CUDA tables in the export: either CUDA was not traced (`nsys profile "
+            "--trace=cuda,nvtx`) "
+            "or the export was cut short (`nsys export --type sqlite --force-overwrite true`)"
+        )
+    return "no GPU work in the export; profile with `nsys profile --trace=cuda,nvtx`"
