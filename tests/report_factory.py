@@ -1,0 +1,442 @@
+"""Small hand-made reports with exact numbers, one for each bound, and one made to hurt."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from traceprobe.report.result import (
+    BUSY,
+    IDLE_CAUSES,
+    PARTITION,
+    SCHEMA_VERSION,
+    Bound,
+    Communication,
+    DeviceInfo,
+    Finding,
+    Gap,
+    HostActivity,
+    HostToDevice,
+    Input,
+    Iteration,
+    KernelShare,
+    Lane,
+    Message,
+    ObserverEffect,
+    Quality,
+    Rank,
+    Report,
+    Run,
+    StepMarker,
+    StepTimes,
+    Summary,
+    Term,
+    Timeline,
+    Verdict,
+)
+
+MS = 1_000_000
+HOSTILE = [
+    "</script><img src=x onerror=alert(1)>",
+    '"><img onerror=alert(1)>',
+    "<!-- <script>",
+    "\u202egnp.exe\u2066 \u0645\u0631\u062d\u0628\u0627",
+    "\x1b]0;owned\x07\x1b[31mred\x1b[0m\x9b31m",
+    "@everyone #12 https://example.com [x](y) `tick` | pipe $x$ \U0001f600",
+    "{{ 7 * 7 }}\n\nsecond line\u2028third",
+    "k" * 10_000,
+]
+
+PARTITIONS: dict[Bound, dict[str, int]] = {
+    "io": {"forward": 42, "backward": 58, "optimizer": 7, "h2d": 23, "idle_data_wait": 635},
+    "compute": {"forward": 30, "backward": 60, "optimizer": 6, "idle_host": 2, "idle_latency": 2},
+    "communication": {"forward": 20, "backward": 40, "optimizer": 5, "communication": 35},
+    "overhead": {"forward": 15, "backward": 25, "idle_host": 45, "idle_sync": 10, "memory": 5},
+    "mixed": {"forward": 20, "backward": 40, "idle_data_wait": 20, "idle_host": 20},
+    "inconclusive": {"unattributed": 50, "idle_unexplained": 50},
+}
+
+
+def shares_of(partition: dict[str, int]) -> dict[str, float]:
+    """The shares as defined for the verdict, from ms a class."""
+    total = sum(partition.values())
+    groups = {
+        "io": ("idle_data_wait", "h2d"),
+        "communication": ("communication",),
+        "overhead": ("idle_host", "idle_sync", "idle_latency"),
+        "other": ("idle_profiler", "idle_unexplained", "d2h"),
+    }
+    shares = {
+        name: sum(partition.get(key, 0) for key in keys) / total for name, keys in groups.items()
+    }
+    return {**shares, "compute": 1 - sum(shares.values())}
+
+
+def nanoseconds(partition: dict[str, int], steps: int = 1) -> dict[str, int | None]:
+    """A whole partition in ns from ms; `recompute` stands for a class that was not observed."""
+    full: dict[str, int | None] = {key: partition.get(key, 0) * MS * steps for key in PARTITION}
+    if not partition.get("recompute"):
+        full["recompute"] = None
+    return full
+
+
+def make_rank(
+    partition: dict[str, int], rank: int = 0, steps: int = 12, name: str = "NVIDIA H200"
+) -> Rank:
+    """A rank whose every used step looks the same; the first and the last are skipped."""
+    length = sum(partition.values()) * MS
+    iterations = [
+        Iteration(
+            index=i,
+            label=f"step {i}",
+            start_ns=i * length,
+            end_ns=(i + 1) * length if i <= steps else None,
+            coverage=1.0,
+            used=0 < i <= steps,
+            skip_reason={0: "warm-up", steps + 1: "no end in the capture"}.get(i),
+            collectives=8,
+            launches=900,
+            partition_ns=nanoseconds(partition) if i <= steps else None,
+            busy_ns=None,
+        )
+        for i in range(steps + 2)
+    ]
+    starts = [0]
+    for value in partition.values():
+        starts.append(starts[-1] + value * MS)
+    busy = {key: partition.get(key, 0) * MS * steps for key in BUSY}
+    gap_cause = next((key for key in IDLE_CAUSES if partition.get(key)), "idle_latency")
+    return Rank(
+        rank=rank,
+        pid=4000 + rank,
+        device=DeviceInfo(index=0, name=name, kind="gpu"),
+        step_marker=StepMarker(kind="range", pattern=r"step \d+", count=steps + 2, confidence=0.9),
+        iterations=iterations,
+        summary=Summary(
+            iterations_used=steps,
+            step_ms=StepTimes(
+                mean=length / MS, p10=length / MS * 0.97, p50=length / MS, p90=length / MS * 1.04
+            ),
+            window_ns=length * steps,
+            partition_ns=nanoseconds(partition, steps),
+            share=shares_of(partition),
+            busy_ns=busy,
+            attributed_share=0.991,
+            communication=Communication(
+                total_ns=40 * MS * steps,
+                exposed_ns=partition.get("communication", 0) * MS * steps,
+                overlapped_ns=30 * MS * steps,
+                overlap_pct=75.0,
+            ),
+            h2d=HostToDevice(
+                total_ns=23 * MS * steps,
+                exposed_ns=partition.get("h2d", 0) * MS * steps,
+                overlapped_ns=0,
+                overlap_pct=0.0,
+                bytes=38_535_168 * steps,
+                gbps=1.7,
+                pageable_bytes=38_535_168 * steps,
+            ),
+            collectives_per_step=8.0,
+            coverage=0.999,
+            host=HostActivity(
+                launches_per_step=900.0,
+                kernels_per_step=880.0,
+                mean_kernel_us=117.0,
+                launch_to_start_us_p50=None,
+                syncs_per_step=2.0,
+                idle_after_sync_ns=3 * MS * steps,
+                data_wait_inferred_ns=0,
+            ),
+            top_kernels=[
+                KernelShare(
+                    name=f"sm90_xmma_gemm_bf16_{i}<float, {i}>",
+                    phase="backward",
+                    count=120,
+                    total_ns=(20 - i) * MS,
+                    mean_ns=1e5 + i,
+                )
+                for i in range(20)
+            ],
+        ),
+        gaps=[
+            Gap(
+                start_ns=i * length + starts[-2],
+                end_ns=i * length + starts[-1] - i,
+                iteration=i,
+                cause=gap_cause,
+                evidence="between the step ranges (inferred)",
+                before="multi_tensor_apply_kernel",
+                after="Memcpy HtoD" if i % 2 else None,
+            )
+            for i in range(1, 31)
+        ],
+        timeline=Timeline(
+            iteration=3,
+            start_ns=3 * length,
+            duration_ns=length,
+            lanes=[
+                Lane(
+                    name="host",
+                    start_ns=[0, length // 2],
+                    duration_ns=[length // 3, length // 4],
+                    label=["forward", "idle_data_wait"],
+                    detail=["aten::linear", "DataLoader.__next__"],
+                ),
+                Lane(
+                    name="stream 7",
+                    start_ns=starts[:-1],
+                    duration_ns=[value * MS for value in partition.values()],
+                    label=list(partition),
+                    detail=[f"kernel of {key}" for key in partition],
+                ),
+            ],
+            merged=321,
+        ),
+    )
+
+
+def make_findings() -> list[Finding]:
+    """One of every state, in an order that no output should keep."""
+    return [
+        Finding(
+            id="cuda-graphs",
+            status="not-applicable",
+            title="CUDA graphs",
+            saving_ms_per_step=None,
+            evidence=[],
+            advice="",
+        ),
+        Finding(
+            id="overlap-communication",
+            status="pass",
+            title="Communication is hidden",
+            saving_ms_per_step=0.0,
+            evidence=["92.4 % of communication runs beside kernels"],
+            advice="",
+        ),
+        Finding(
+            id="tensor-cores",
+            status="inconclusive",
+            title="Tensor-core use",
+            saving_ms_per_step=None,
+            evidence=["kernel names say nothing"],
+            advice="Capture counters.",
+        ),
+        Finding(
+            id="pageable-copies",
+            status="warn",
+            title="Copies come from pageable memory",
+            saving_ms_per_step=22.8,
+            evidence=["38.5 MB per step at 1.7 GB/s"],
+            advice="Set pin_memory=True and copy with non_blocking=True.",
+        ),
+        Finding(
+            id="data-wait",
+            status="fail",
+            title="The GPU waits for the data loader",
+            saving_ms_per_step=635.0,
+            evidence=["635 ms of 765 ms per step", "12 of 12 steps"],
+            advice="Raise num_workers, or move decoding to the GPU.",
+        ),
+    ]
+
+
+def make_report(bound: Bound = "io", **changes: Any) -> Report:
+    """A report with that bound; `changes` replace whole fields of it."""
+    partition = PARTITIONS[bound]
+    secondary: Literal["overhead"] | None = "overhead" if bound == "mixed" else None
+    fields: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "traceprobe_version": "0.1.0",
+        "inputs": [make_input("trace.json.gz")],
+        "quality": Quality(
+            gpu_ops=12_345,
+            gpu_ops_linked=12_300,
+            launches_without_gpu_op=45,
+            events_repaired=0,
+            events_lost=3,
+            observer_effect=ObserverEffect(
+                profiled_step_ms=85.1, unprofiled_step_ms=53.2, ratio=1.6
+            ),
+            warnings=[Message(code="events-lost", message="3 events could not be read")],
+        ),
+        "ranks": [make_rank(partition)],
+        "run": None,
+        "workload": {"model": "resnet50", "batch": 64},
+        "verdict": Verdict(
+            bound=bound,
+            secondary=secondary,
+            headline=f"{bound} decides: see the shares of each step.",
+            confidence=0.82,
+            confidence_terms=[
+                Term(name="margin", value=0.9, why="far above the threshold of 20 %"),
+                Term(name="single rank", value=-0.08, why="other ranks may wait"),
+            ],
+            shares=shares_of(partition),
+            reasons=["the largest share is far above its threshold"],
+            missing=["at least 3 iterations"] if bound == "inconclusive" else [],
+            thresholds={"bound": 0.2, "secondary": 0.05, "mixed_floor": 0.15, "mixed_gap": 0.05},
+        ),
+        "findings": make_findings(),
+    }
+    return Report(**{**fields, **changes})
+
+
+def make_input(name: str) -> Input:
+    """An input file of that name."""
+    return Input(
+        name=name,
+        sha256="ab" * 32,
+        format="kineto",
+        dialect="C",
+        producer="PyTorch 2.9",
+        bytes=1_234_567,
+        origin_ns="1719423456789012345",
+    )
+
+
+def make_empty_report() -> Report:
+    """Null and empty wherever the schema allows it."""
+    host = HostActivity(
+        launches_per_step=0.0,
+        kernels_per_step=0.0,
+        mean_kernel_us=None,
+        launch_to_start_us_p50=None,
+        syncs_per_step=0.0,
+        idle_after_sync_ns=0,
+        data_wait_inferred_ns=0,
+    )
+    summary = Summary(
+        iterations_used=0,
+        step_ms=None,
+        window_ns=0,
+        partition_ns=dict.fromkeys(PARTITION),
+        share={},
+        busy_ns=dict.fromkeys(BUSY),
+        attributed_share=None,
+        communication=None,
+        h2d=None,
+        collectives_per_step=None,
+        coverage=None,
+        host=host,
+        top_kernels=[],
+    )
+    rank = Rank(
+        rank=0,
+        pid=1,
+        device=DeviceInfo(index=0, name=None, kind="cpu"),
+        step_marker=None,
+        iterations=[],
+        summary=summary,
+        gaps=[],
+        timeline=None,
+    )
+    return make_report(
+        "inconclusive",
+        inputs=[],
+        quality=Quality(
+            gpu_ops=0,
+            gpu_ops_linked=0,
+            launches_without_gpu_op=0,
+            events_repaired=0,
+            events_lost=0,
+            observer_effect=None,
+            warnings=[],
+        ),
+        ranks=[rank],
+        workload=None,
+        verdict=Verdict(
+            bound="inconclusive",
+            secondary=None,
+            headline="Nothing was measured.",
+            confidence=0.0,
+            confidence_terms=[],
+            shares={},
+            reasons=[],
+            missing=[],
+            thresholds={},
+        ),
+        findings=[],
+    )
+
+
+def make_run(ranks: int, bound: Bound = "communication", straggler: int | None = 1) -> Report:
+    """A run of several ranks, one of which the others wait for."""
+    return make_report(
+        bound,
+        ranks=[make_rank(PARTITIONS[bound], rank=i) for i in range(ranks)],
+        inputs=[make_input(f"rank{i}.json") for i in range(ranks)],
+        run=Run(
+            world_size=ranks,
+            collectives_matched=96,
+            transfer_ns=12 * MS,
+            skew_ns=23 * MS,
+            straggler_rank=straggler,
+            straggler_cause="idle_data_wait",
+        ),
+    )
+
+
+def make_hostile_report() -> Report:
+    """Names that try to leave their place, in every field that a trace can fill."""
+    names = HOSTILE
+    everything = " ".join(names)
+    rank = make_rank(PARTITIONS["io"], name=names[0])
+    lane = Lane(
+        name=names[0],
+        start_ns=[i * MS for i in range(len(names))],
+        duration_ns=[MS] * len(names),
+        label=names,
+        detail=names,
+    )
+    timeline = Timeline(iteration=3, start_ns=0, duration_ns=10 * MS, lanes=[lane, lane], merged=0)
+    hostile_rank = Rank(
+        rank=0,
+        pid=1,
+        device=rank.device,
+        step_marker=StepMarker(kind="user", pattern=names[0], count=14, confidence=0.5),
+        iterations=rank.iterations,
+        summary=rank.summary,
+        gaps=[
+            Gap(
+                start_ns=0,
+                end_ns=MS,
+                iteration=1,
+                cause=names[0],
+                evidence=name,
+                before=name,
+                after=name,
+            )
+            for name in names
+        ],
+        timeline=timeline,
+    )
+    report = make_report("io")
+    return make_report(
+        "io",
+        inputs=[make_input(name) for name in names],
+        ranks=[hostile_rank],
+        workload={name[:50]: name for name in names},
+        verdict=Verdict(
+            bound="io",
+            secondary=names[0],
+            headline=everything,
+            confidence=0.5,
+            confidence_terms=[Term(name=names[0], value=0.5, why=everything)],
+            shares=report.verdict.shares,
+            reasons=names,
+            missing=names,
+            thresholds={names[0]: 0.2},
+        ),
+        findings=[
+            Finding(
+                id=f"hostile-{i}",
+                status="fail",
+                title=name,
+                saving_ms_per_step=1.0,
+                evidence=names,
+                advice=everything,
+            )
+            for i, name in enumerate(names)
+        ],
+    )

@@ -1,0 +1,386 @@
+"""What every output of a report promises, whatever the report holds."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from html.parser import HTMLParser
+
+import altair as alt
+import msgspec
+import pytest
+
+from tests.report_factory import (
+    HOSTILE,
+    MS,
+    PARTITIONS,
+    make_empty_report,
+    make_hostile_report,
+    make_rank,
+    make_report,
+    make_run,
+)
+from traceprobe.report import charts, html, iterations, lanes, markdown, terminal
+from traceprobe.report.bars import partition_bar, share_bar
+from traceprobe.report.ranking import ranked_findings, ranks_in_detail
+from traceprobe.report.resources import templates_dir
+from traceprobe.report.result import Iteration, Lane, Report, Timeline, encode
+from traceprobe.report.text import clean, duration, percentages, shorten, significant
+
+REPORTS = {
+    **{bound: make_report(bound) for bound in PARTITIONS},
+    "empty": make_empty_report(),
+    "hostile": make_hostile_report(),
+    "two-ranks": make_run(2),
+    "many-ranks": make_run(64, straggler=40),
+}
+
+
+class Page(HTMLParser):
+    """The parts of a page that the tests ask about."""
+
+    VOID = frozenset({"meta", "link", "br", "img", "input", "hr"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.ids: list[str] = []
+        self.addresses: list[str] = []
+        self.attributes: set[str] = set()
+        self.json: dict[str, str] = {}
+        self.order: list[str] = []
+        self._open: list[str] = []
+        self._script: str | None = None
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        self.tags[tag] += 1
+        self.attributes.update(values)
+        if identifier := values.get("id"):
+            self.ids.append(identifier)
+        self.addresses += [values[a] or "" for a in ("src", "href") if a in values]
+        if tag not in self.VOID:
+            self._open.append(tag)
+        if values.get("type") == "application/json":
+            self._script = values["id"]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+        self._script = None
+
+    def handle_data(self, data: str) -> None:
+        if self._script:
+            self.json[self._script] = data
+
+
+@pytest.fixture(scope="module", params=REPORTS, ids=str)
+def case(request: pytest.FixtureRequest) -> tuple[Report, str]:
+    report = REPORTS[request.param]
+    return report, html.render(report)
+
+
+def test_page_is_well_formed_and_holds_its_sections(case):
+    report, text = case
+    page = Page(text)
+    assert not [i for i, n in Counter(page.ids).items() if n > 1]
+    expected = {"verdict", "time", "findings", "ranks", "gaps", "quality", "provenance"}
+    expected |= {f"finding-{finding.id}" for finding in report.findings}
+    expected |= {f"rank-{rank.rank}" for rank in ranks_in_detail(report)}
+    assert expected <= set(page.ids)
+
+
+def test_page_asks_the_network_for_nothing(case):
+    _, text = case
+    page = Page(text)
+    assert all(a.startswith("#") or a == "data:," for a in page.addresses), page.addresses
+    assert page.tags["img"] == page.tags["iframe"] == page.tags["object"] == 0
+    assert "default-src 'none'" in text
+    assert "unsafe-eval" not in text.split("</head>")[0]
+
+
+def test_names_cannot_become_markup(case):
+    _, text = case
+    page = Page(text)
+    assert not {a for a in page.attributes if a.startswith("on")}
+    assert page.tags["script"] == (4 if page.json["traceprobe-charts"] != "[]" else 3)
+
+
+def test_embedded_report_is_the_report(case):
+    report, text = case
+    embedded = Page(text).json["traceprobe-report"]
+    assert Report.from_json(embedded) == Report.from_json(encode(report))
+    assert not set("<>&") & set(embedded)
+
+
+def test_rebuilding_from_json_changes_no_byte(case):
+    report, text = case
+    again = Report.from_json(report.to_json())
+    assert html.render(again) == text
+    assert markdown.render(again) == markdown.render(report)
+    assert terminal.render(again, 80, True) == terminal.render(report, 80, True)
+
+
+def test_charts_are_valid_specs_with_named_data_and_few_marks(case):
+    _, text = case
+    payload = json.loads(Page(text).json["traceprobe-charts"])
+    for chart in payload:
+        alt.Chart.from_dict(chart["spec"], validate=True)
+        names = set(re.findall(r'"name": "(\w+)"', json.dumps(chart["spec"]))) - {"zoom"}
+        assert names == set(chart["data"])
+        for columns in chart["data"].values():
+            assert len({len(values) for values in columns.values()}) == 1
+        assert sum(len(next(iter(c.values()))) for c in chart["data"].values()) < 5000
+        assert chart["description"]
+
+
+def test_page_stays_small(case):
+    report, text = case
+    assert len(text.encode()) < (6e6 if len(report.ranks) > 8 else 3e6)
+
+
+def test_markdown_fits_an_issue_comment(case):
+    report, _ = case
+    text = markdown.render(report)
+    assert len(text.splitlines()) <= 60
+    assert len(text) < 65_536
+    assert text.count("<details>") == text.count("</details>")
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize("name", REPORTS)
+def test_terminal_keeps_to_its_width_and_encoding(name, encoding, width):
+    text = terminal.render(REPORTS[name], width, False, encoding)
+    text.encode(encoding)
+    assert "\x1b" not in text
+    # An emoji is two columns wide in one character, so characters never exceed columns.
+    assert max(len(line) for line in text.splitlines()) <= width
+
+
+def test_terminal_colours_only_when_asked():
+    plain = terminal.render(REPORTS["io"], 80, False)
+    coloured = terminal.render(REPORTS["io"], 80, True)
+    assert "\x1b[" in coloured
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
+
+
+def test_terminal_escapes_in_names_do_not_reach_the_terminal():
+    text = terminal.render(REPORTS["hostile"], 80, True)
+    assert re.sub(r"\x1b\[[0-9;]*m", "", text).isprintable() is False  # line ends only
+    rest = re.sub(r"\x1b\[[0-9;]*m|\n", "", text)
+    assert not re.search(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", rest)
+    assert "owned" not in rest
+
+
+def test_verdict_is_told_without_scripts():
+    text = html.render(REPORTS["io"])
+    before_scripts = text.split('<script type="application/json"')[0]
+    for words in ("I/O-bound", "io decides", "Confidence 82 %", "margin", "86.0 %", "100.0 %"):
+        assert words in before_scripts
+
+
+def test_findings_come_worst_first_and_the_rest_is_folded():
+    states = [f.status for f in ranked_findings(make_report().findings)]
+    assert states == ["fail", "warn", "inconclusive", "pass", "not-applicable"]
+    text = html.render(REPORTS["io"])
+    assert re.search(r'id="finding-data-wait" open', text)
+    folded = text.index('id="findings-passed"')
+    assert text.index('id="finding-tensor-cores"') < folded
+    assert folded < text.index('id="finding-overlap-communication"')
+    assert "up to 635 ms per step" in text
+
+
+def test_equal_savings_keep_the_order_of_the_report():
+    first, second = (f for f in make_report().findings if f.saving_ms_per_step is None)
+    assert ranked_findings([second, first])[0].status == "inconclusive"
+
+
+def test_skipped_iterations_are_marked_with_their_reason():
+    text = html.render(REPORTS["io"])
+    assert "no: warm-up" in text
+    assert "skipped: no end in the capture" in text
+
+
+def test_what_was_not_observed_is_no_zero():
+    rank = make_rank(PARTITIONS["io"])
+    rank = msgspec.structs.replace(
+        rank, summary=msgspec.structs.replace(rank.summary, step_ms=None, h2d=None)
+    )
+    page = html.render(make_report(ranks=[rank]))
+    assert "Host to device" not in page
+    assert "median (ms)" not in page
+
+
+def test_straggler_is_always_among_the_ranks_in_detail():
+    shown = [rank.rank for rank in ranks_in_detail(REPORTS["many-ranks"])]
+    assert shown == [0, 1, 2, 3, 4, 5, 6, 40]
+    assert "Without pictures here: rank 7, 8" in html.render(REPORTS["many-ranks"])
+
+
+def test_hostile_names_are_inert_in_markdown():
+    text = markdown.render(REPORTS["hostile"])
+    assert not re.search(r"<(?!/?(details|summary)>)", text)
+    outside_code = re.sub(r"(?<!\\)`[^`\n]+`", "", text)
+    assert not re.search(r"@\w|#\d|https?://\w|(?<!\\)`|[^\\]\[x\]", outside_code)
+    assert "\u202e" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "literal"),
+    [
+        ("a_b", "a_b"),
+        ("_a_", r"\_a\_"),
+        ("*x*", r"\*x\*"),
+        ("- item", r"\- item"),
+        ("1. item", r"1\. item"),
+        ("1.5 ms at -3", "1.5 ms at -3"),
+        ("set `num_workers` to @four", "set `num_workers` to @\u200bfour"),
+        ("one ` tick", r"one \` tick"),
+        ("a | b", r"a \| b"),
+        ("std::vector<float>", "std::vector&lt;float&gt;"),
+        ("www.a.example", "w\u200bww.a.example"),
+    ],
+)
+def test_markdown_escape(text, literal):
+    assert markdown.escape(text) == literal
+
+
+def test_bars_add_up():
+    partition = {**dict.fromkeys(PARTITIONS["io"]), "forward": 1, "backward": 1, "h2d": 1}
+    bar = partition_bar(partition)
+    assert [s.percent for s in bar] == ["33.4 %", "33.3 %", "33.3 %"]
+    assert bar[-1].start + bar[-1].width == pytest.approx(100)
+    assert share_bar({}) == []
+    assert len(share_bar({"io": 1.0})) == 5
+
+
+def test_percentages_always_add_up_to_a_hundred():
+    for values in ([1, 1, 1], [0.0005] * 7 + [1], [2, 3, 5, 7, 11, 13], [1e-9, 1]):
+        assert sum(float(p[:-2]) for p in percentages(values)) == pytest.approx(100)
+    assert percentages([0, 0]) == ["0.0 %", "0.0 %"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (765.4, "765"),
+        (42.06, "42.1"),
+        (99.97, "100"),
+        (7.315, "7.32"),
+        (0.5, "0.500"),
+        (0.0123, "0.0123"),
+        (1234.5, "1,234"),
+        (-42.06, "-42.1"),
+    ],
+)
+def test_significant(value, text):
+    assert significant(value) == text
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "text"),
+    [
+        (None, "—"),
+        (0, "0 ms"),
+        (900, "0.900 µs"),
+        (42_100_000, "42.1 ms"),
+        (12_300_000_000, "12.3 s"),
+    ],
+)
+def test_duration(nanoseconds, text):
+    assert duration(nanoseconds) == text
+
+
+def test_clean_takes_out_what_steers_a_terminal_or_the_reading_order():
+    assert clean("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\ \x1b[1;31mred\x1b[0m") == "link red"
+    assert clean("\u202egnp.exe\u2066") == "gnp.exe"
+    assert clean("a\n\tb\x00") == "a b"
+    assert clean("naïve 模型 مرحبا") == "naïve 模型 مرحبا"
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_shorten_stays_within_its_limit(name):
+    assert len(shorten(name, 40)) <= 40
+    assert shorten(name, 40).isprintable()
+
+
+def test_long_captures_share_bars_without_mixing_used_and_skipped():
+    base = make_rank(PARTITIONS["io"]).iterations[1]
+    many = [
+        Iteration(**{**msgspec.structs.asdict(base), "index": i, "used": i % 2 == 0})
+        for i in range(1000)
+    ]
+    rank = msgspec.structs.replace(make_rank(PARTITIONS["io"]), iterations=many)
+    bars = iterations.iteration_bars(rank, 100)
+    assert len(bars) == 200
+    assert len({bar.label for bar in bars}) == 200
+    assert bars[0].label == "0 to 8"
+    assert bars[0].partition_ns["idle_data_wait"] == 635 * MS
+
+
+def test_crowded_timelines_are_joined_and_say_so():
+    count = 20_000
+    lane = Lane(
+        name="stream 7",
+        start_ns=[i * 1000 for i in range(count)],
+        duration_ns=[900] * count,
+        label=["forward"] * count,
+        detail=["kernel"] * count,
+    )
+    timeline = Timeline(
+        iteration=0, start_ns=0, duration_ns=count * 1000, lanes=[lane, lane], merged=5
+    )
+    picture = lanes.timeline_picture(timeline, [], 1000)
+    assert len(picture.segments) <= 1000
+    assert picture.joined == 5 + 2 * count - len(picture.segments)
+    assert picture.lanes == ["stream 7", "stream 7 (2)"]
+    assert str(picture.joined) in lanes.timeline_summary(timeline, picture)
+    assert charts.timeline_chart("x", picture, "words").marks == len(picture.segments)
+
+
+def test_gaps_inside_the_picture_are_a_lane_of_it():
+    rank = make_rank(PARTITIONS["io"])
+    picture = lanes.timeline_picture(rank.timeline, rank.gaps, 1000)
+    assert picture.lanes == ["host", "stream 7", "idle: longest gaps"]
+    idle = [s for s in picture.segments if s.lane == "idle: longest gaps"]
+    assert [(s.start_ns, s.duration_ns, s.label) for s in idle] == [
+        (130 * MS, 635 * MS - 3, "idle_data_wait")
+    ]
+
+
+def test_vendored_libraries_are_those_altair_writes_for():
+    versions = json.loads((templates_dir() / "vendor" / "VERSIONS.json").read_text())
+    found = {record["package"]: record["version"] for record in versions["load_order"]}
+    wanted = alt.SCHEMA_VERSION.removeprefix("v")
+    assert found["vega-lite"].split(".")[:2] == wanted.split(".")[:2]
+    assert found["vega"].split(".")[0] == str(alt.VEGA_VERSION).split(".")[0]
+    assert found["vega-embed"].split(".")[0] == str(alt.VEGAEMBED_VERSION).split(".")[0]
+
+
+def test_vendored_libraries_can_stand_in_a_script_and_carry_their_licences():
+    text = html.vendored_scripts()
+    assert "</script" not in text.lower()
+    assert "<!--" not in text
+    assert text.count("Redistribution and use") >= 3
+    assert all(p.stat().st_size < 2_000_000 for p in templates_dir().rglob("*") if p.is_file())
+
+
+def test_importing_the_renderers_loads_no_chart_library():
+    code = (
+        "import sys; from traceprobe.report import html, markdown, terminal;"
+        "print([m for m in ('altair', 'pandas', 'torch') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
