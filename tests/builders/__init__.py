@@ -1,0 +1,1 @@
+"""Writers of synthetic traces: one scenario, two formats, exact expected numbers."""

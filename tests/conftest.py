@@ -1,0 +1,71 @@
+"""What every test gets: a clean environment, the sample traces and, where there is one, the corpus.
+
+The corpus holds traces that may be tested with but not passed on. Tests that need it take the
+fixture `corpus` (its folder) or `corpus_row` (one entry of its manifest; such a test runs once for
+each). They are skipped where it is absent, unless TRACEPROBE_REQUIRE_CORPUS=1 says that it must be
+there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+CORPUS = Path(os.environ.get("TRACEPROBE_CORPUS") or ROOT.parent / "shared" / "corpus")
+REQUIRED = os.environ.get("TRACEPROBE_REQUIRE_CORPUS") == "1"
+ABSENT = f"no corpus at {CORPUS}; TRACEPROBE_CORPUS names another place"
+
+CHANGES_OUTPUT = (
+    "CLICOLOR",
+    "CLICOLOR_FORCE",
+    "COLUMNS",
+    "FORCE_COLOR",
+    "GITHUB_ACTIONS",
+    "LINES",
+    "NO_COLOR",
+    "PY_COLORS",
+    "TERM",
+    "TERMINAL_WIDTH",
+    "TTY_COMPATIBLE",
+    "TTY_INTERACTIVE",
+)
+for variable in CHANGES_OUTPUT:  # some are read when typer is imported, before any fixture
+    os.environ.pop(variable, None)
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch):
+    """No variable of the developer's shell changes what a test sees."""
+    for variable in CHANGES_OUTPUT:
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("TRACEPROBE_NO_BROWSER", "1")
+
+
+@pytest.fixture(scope="session")
+def samples():
+    """The folder of the sample traces."""
+    return ROOT / "sample_traces"
+
+
+@pytest.fixture(scope="session")
+def corpus():
+    """The folder of the corpus."""
+    if not (CORPUS / "manifest.json").is_file():
+        (pytest.fail if REQUIRED else pytest.skip)(ABSENT)
+    return CORPUS
+
+
+def pytest_generate_tests(metafunc):
+    """Run a test that takes `corpus_row` once for each file of the manifest."""
+    if "corpus_row" not in metafunc.fixturenames:
+        return
+    manifest = CORPUS / "manifest.json"
+    if manifest.is_file():
+        rows = [pytest.param(r, id=r["file"]) for r in json.loads(manifest.read_text())]
+    else:
+        rows = [pytest.param(None, id="absent")]
+    metafunc.parametrize("corpus_row", rows)

@@ -1,0 +1,246 @@
+"""Kineto ingest: every dialect and special row, with the exact columns that must come out."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+from tests.builders import kineto, truth
+from tests.builders.loop import EVERYTHING, LOADER, Loop
+from tests.builders.scenario import PID, Process, Script
+from traceprobe.ingest import chunks, load
+from traceprobe.model import (
+    UNKNOWN,
+    DamagedInput,
+    Source,
+)
+
+LOOP = replace(
+    EVERYTHING,
+    wait="loader",
+    step_name="ProfilerStep#{}",
+    process=Process(rank=1),
+    world_size=4,
+)
+STRICT = [d for d in kineto.DIALECTS if d not in "AD"]
+
+
+def read(scenario, tmp_path, dialect="E", **options):
+    return load(kineto.write(scenario, tmp_path / "trace.json", dialect, **options))
+
+
+def read_bytes(data, tmp_path, name="trace.json"):
+    path = tmp_path / name
+    path.write_bytes(data)
+    return load(path)
+
+
+def columns(trace):
+    return trace.gpu_ops, trace.host_calls, trace.host_ranges
+
+
+def assert_same(one, two):
+    """The same events, whatever numbers their names got."""
+    assert truth.seen_ops(one) == truth.seen_ops(two)
+    assert truth.op_names(one) == truth.op_names(two)
+    assert one.gpu_ops["role"].to_list() == two.gpu_ops["role"].to_list()
+    assert truth.seen_calls(one) == truth.seen_calls(two)
+    assert truth.seen_ranges(one, *Source) == truth.seen_ranges(two, *Source)
+
+
+@pytest.mark.parametrize("gz", [False, True])
+@pytest.mark.parametrize("dialect", STRICT)
+def test_gpu_ops_and_calls_of_every_dialect_to_the_nanosecond(tmp_path, dialect, gz):
+    scenario, shift = LOOP.scenario(), kineto.SHIFT_NS[dialect]
+    trace = read(scenario, tmp_path, dialect, gz=gz)
+    assert truth.seen_ops(trace) == truth.gpu_ops(scenario, shift)
+    assert truth.seen_calls(trace) == truth.host_calls(scenario, shift)
+    assert (trace.quality.events_lost, trace.quality.events_repaired) == (0, 0)
+    assert trace.quality.warnings == {}
+    assert trace.origin.format == "kineto"
+    assert trace.origin.dialect.startswith(dialect)
+
+
+@pytest.mark.parametrize("dialect", STRICT)
+def test_ranges_of_every_dialect_by_source(tmp_path, dialect):
+    scenario, shift = LOOP.scenario(), kineto.SHIFT_NS[dialect]
+    trace = read(scenario, tmp_path, dialect)
+    framework = [r["name"] for r in truth.seen_ranges(trace, Source.FRAMEWORK)]
+    assert sorted(framework) == [f"ProfilerStep#{k}" for k in range(3)] + [LOADER] * 3
+    user = replace(
+        scenario,
+        ranges=tuple(r for r in scenario.ranges if r.name in ("h2d", "forward", "optimizer")),
+    )
+    assert truth.seen_ranges(trace) == truth.host_ranges(user, shift)
+
+
+def test_dialect_d_is_exact_to_a_quarter_of_a_microsecond(tmp_path):
+    scenario, shift = LOOP.scenario().shifted(400), kineto.SHIFT_NS["D"]
+    trace = read(scenario, tmp_path, "D")
+    seen, wanted = truth.seen_ops(trace), truth.gpu_ops(scenario, shift)
+    times = ("t0", "t1", "launch_t0", "launch_t1")
+    for row, want in zip(seen, wanted, strict=True):
+        assert all(abs(row[t] - want[t]) <= 250 for t in times)
+        assert {k: v for k, v in row.items() if k not in times} == {
+            k: v for k, v in want.items() if k not in times
+        }
+    assert trace.origin.dialect.startswith("D")
+
+
+@pytest.mark.parametrize("dialect", STRICT)
+def test_pageable_copies_are_known_in_every_dialect(tmp_path, dialect):
+    script = Script().op("h2d", 10_000, 20_000, (0, 1_000), bytes=64, pageable=True)
+    script.op("h2d", 20_000, 30_000, (2_000, 3_000), bytes=64)
+    script.op("d2h", 30_000, 40_000, (4_000, 5_000), bytes=64, pageable=True)
+    trace = read(script.build(), tmp_path, dialect)
+    assert trace.gpu_ops["pageable"].to_list() == [True, False, True]
+
+
+def test_dialect_a_is_named(tmp_path):
+    assert read(LOOP.scenario(), tmp_path, "A").origin.dialect.startswith("A")
+
+
+def test_dialect_a_keeps_times_and_links_by_arrow(tmp_path):
+    scenario = LOOP.scenario()
+    trace = read(scenario, tmp_path, "A")
+    functions = (*scenario.operators, *scenario.ranges)
+    kept = ("t0", "t1", "kind", "device")
+    for seen, want in zip(truth.seen_ops(trace), truth.gpu_ops(scenario), strict=True):
+        assert {k: seen[k] for k in kept} == {k: want[k] for k in kept}
+        around = [
+            f.t0
+            for f in functions
+            if f.thread == want["thread"] and f.t0 <= want["launch_t0"] <= f.t1
+        ]
+        assert seen["linked"] == bool(around)
+        assert seen["launch_t0"] == max(around, default=UNKNOWN)
+        assert seen["thread"] == (want["thread"] if around else UNKNOWN)
+    names = [r["name"] for r in truth.seen_ranges(trace, Source.USER, Source.FRAMEWORK)]
+    assert names.count(LOADER) == 3
+
+
+def test_dialect_a_has_no_invented_process_id(tmp_path):
+    trace = read(LOOP.scenario(), tmp_path, "A")
+    (device,) = trace.devices
+    assert device.pid >= 0
+    assert set(trace.gpu_ops["pid"]) == set(trace.host_ranges["pid"]) == {device.pid}
+
+
+@pytest.mark.parametrize("dialect", ["A", "B"])
+def test_user_annotations_survive_where_they_share_a_category_with_operators(tmp_path, dialect):
+    script = Script().range("step 0", 0, 90_000).range("step 1", 90_000, 180_000)
+    script.operator("aten::relu", 1_000, 9_000).op("kernel", 10_000, 20_000, (2_000, 4_000))
+    data = kineto.dumps(script.build(), dialect).replace(b'"cat": "User"', b'"cat": "Operator"')
+    trace = read_bytes(data, tmp_path)
+    assert [r["name"] for r in truth.seen_ranges(trace)] == ["step 0", "step 1"]
+
+
+@pytest.mark.parametrize("layout", ["raw", "lines", "single", "indent"])
+@pytest.mark.parametrize("chunk", [512, 5_000, 1 << 20])
+def test_chunk_borders_change_nothing(tmp_path, monkeypatch, layout, chunk):
+    whole = read(LOOP.scenario(), tmp_path)
+    monkeypatch.setattr(chunks, "CHUNK", chunk)
+    cut = read(LOOP.scenario(), tmp_path, layout=layout)
+    assert_same(cut, whole)
+    assert cut.quality == whole.quality
+
+
+def test_times_are_exact_at_the_end_of_a_base_interval(tmp_path):
+    late = 7_889_237 * 10**9 + 999_999_001
+    scenario = Script().op("kernel", late, late + 1, (late - 3, late - 2)).build()
+    assert truth.seen_ops(read(scenario, tmp_path)) == truth.gpu_ops(scenario, kineto.EPOCH_NS)
+
+
+@pytest.mark.parametrize("dialect", ["E", "F", "G"])
+def test_a_base_time_behind_the_events_counts(tmp_path, dialect):
+    early = read(LOOP.scenario(), tmp_path, dialect)
+    late = read(LOOP.scenario(), tmp_path, dialect, base_after_events=True)
+    assert_same(early, late)
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_the_rank_is_read_before_and_behind_the_events(tmp_path, where):
+    trace = read(LOOP.scenario(), tmp_path, distributed=where)
+    assert trace.rank_of == {PID: 1}
+    assert trace.metadata["world_size"] == 4
+
+
+def test_no_rank_is_invented(tmp_path):
+    trace = read(LOOP.scenario(), tmp_path, distributed="absent")
+    assert trace.rank_of == {}
+    assert "world_size" not in trace.metadata
+
+
+@settings(max_examples=15, deadline=None)
+@given(order=st.randoms(use_true_random=False))
+def test_the_order_of_events_does_not_matter(tmp_path_factory, order):
+    folder = tmp_path_factory.mktemp("order")
+    data = kineto.dumps(Loop(steps=2, forward_ns=90_000, data_wait_ns=7_000).scenario())
+    body = json.loads(data)
+    order.shuffle(body["traceEvents"])
+    assert_same(
+        read_bytes(data, folder), read_bytes(json.dumps(body).encode(), folder, "shuffled.json")
+    )
+
+
+def test_several_processes_in_one_file_are_warned_about(tmp_path):
+    one, two = (
+        json.loads(kineto.dumps(Loop(steps=2, forward_ns=90_000, process=Process(p)).scenario()))
+        for p in (1000, 2000)
+    )
+    one["traceEvents"] += two["traceEvents"]
+    trace = read_bytes(json.dumps(one).encode(), tmp_path)
+    assert "several-processes" in trace.quality.warnings
+    assert len(trace.gpu_ops) == 16
+    assert set(trace.host_calls["pid"]) == {1000, 2000}
+
+
+def test_a_bare_list_of_categorised_events_is_read(tmp_path):
+    scenario = LOOP.scenario()
+    rows = json.loads(kineto.dumps(scenario))["traceEvents"]
+    trace = read_bytes(json.dumps(rows).encode(), tmp_path)
+    assert truth.seen_ops(trace) == truth.gpu_ops(scenario)
+
+
+def test_content_decides_and_not_the_suffix(tmp_path):
+    data = kineto.dumps(LOOP.scenario())
+    plain = read_bytes(data, tmp_path)
+    for name, content in {
+        "trace.sqlite": data,
+        "trace": b"\xef\xbb\xbf\n" + data,
+        "trace.json": gzip.compress(data),
+        "members.gz": gzip.compress(data[:9_000]) + gzip.compress(data[9_000:]),
+    }.items():
+        assert_same(read_bytes(content, tmp_path, name), plain)
+
+
+def test_provenance_and_nothing_private(tmp_path):
+    header = (("host_name", "node17"), ("username", "someone"), ("PT_PROFILER_JOB_NAME", "x"))
+    path = kineto.write(LOOP.scenario(), tmp_path / "run.json", header=header)
+    trace = load(path)
+    assert trace.origin.name == "run.json"
+    assert trace.origin.bytes == path.stat().st_size
+    assert len(trace.origin.sha256) == 64
+    text = f"{trace.origin} {trace.metadata} {trace.thread_names} {trace.names}"
+    assert not {"node17", "someone", str(tmp_path)} & set(text.split("'"))
+
+
+@pytest.mark.parametrize("text", [b'{"schemaVersion": 1}', b'{"traceEvents": []}', b"[]", b"{}"])
+def test_json_without_events_is_no_trace(tmp_path, text):
+    path = tmp_path / "other.json"
+    path.write_bytes(text)
+    with pytest.raises(DamagedInput, match="traceEvents"):
+        load(path)
+
+
+def test_frames_have_the_declared_schema(tmp_path):
+    trace = read(LOOP.scenario(), tmp_path)
+    lonely = read(Script().op("kernel", 10, 20).build(), tmp_path)
+    for one, two in zip(columns(trace), columns(lonely), strict=True):
+        assert_frame_equal(one.clear(), two.clear())

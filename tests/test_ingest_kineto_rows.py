@@ -1,0 +1,218 @@
+"""Kineto rows: links, roles, devices, and what is no GPU work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.builders import kineto, truth
+from tests.builders.loop import EVERYTHING, Loop
+from tests.builders.scenario import AUTOGRAD, PID, Call, Process, Script, merge
+from tests.test_ingest_kineto import assert_same, read, read_bytes
+from traceprobe.ingest import load
+from traceprobe.model import UNKNOWN, Device, EmptyTrace, Kind, Role, Source
+from traceprobe.model import Call as CallKind
+
+
+def test_the_autograd_thread_makes_backward_work(tmp_path):
+    trace = read(EVERYTHING.scenario(), tmp_path)
+    roles = trace.gpu_ops.select("thread", "kind", "role").rows()
+    compute = {(thread, role) for thread, kind, role in roles if kind == Kind.KERNEL}
+    assert compute == {
+        (PID, Role.FORWARD),
+        (PID, Role.UNKNOWN),  # the optimizer
+        (AUTOGRAD, Role.BACKWARD),
+    }
+
+
+def test_forward_operators_on_the_autograd_thread_are_recomputed(tmp_path):
+    script = Script().thread(AUTOGRAD, "pt_autograd_0")
+    backward = {"thread": AUTOGRAD, "sequence": 3, "forward_thread": 1}
+    script.operator("autograd::engine::evaluate_function: X", 0, 90_000, **backward)
+    again = {"thread": AUTOGRAD, "sequence": 9, "forward_thread": 0}
+    script.operator("aten::relu", 10_000, 20_000, **again)
+    script.op("kernel", 30_000, 40_000, (12_000, 13_000), thread=AUTOGRAD)
+    script.op("kernel", 50_000, 60_000, (25_000, 26_000), thread=AUTOGRAD)
+    trace = read(script.build(), tmp_path)
+    assert trace.gpu_ops["role"].to_list() == [Role.FORWARD, Role.BACKWARD]
+
+
+def test_only_kernels_copies_and_memsets_are_gpu_work(tmp_path):
+    scenario = EVERYTHING.scenario()
+    plain = read(scenario, tmp_path)
+    noisy = read(scenario, tmp_path, sync_rows=True, gpu_annotations=True, stacks=True, memory=True)
+    assert_same(plain, noisy)
+
+
+def test_marks_of_a_heavy_profiler(tmp_path):
+    scenario = EVERYTHING.scenario()
+    light = read(scenario, tmp_path, operators=False)
+    heavy = read(scenario, tmp_path, stacks=True, memory=True, shapes=True)
+    assert light.profiled == frozenset()
+    assert heavy.profiled == {"operators", "stacks", "memory", "shapes"}
+
+
+def test_overhead_rows_of_the_profiler_are_told_from_stalls_of_the_driver(tmp_path):
+    script = Script().op("kernel", 10, 20, (0, 1))
+    script.overhead("Buffer Flush", 100, 300).overhead("CUPTI Instrumentation", 300, 400)
+    for name in (
+        "Command Buffer Full",
+        "Lazy Function Loading",
+        "Runtime Triggered Module Loading",
+    ):
+        script.overhead(name, 500, 600)
+    trace = read(script.build(), tmp_path)
+    shift = kineto.EPOCH_NS
+    assert [(r["name"], r["t0"], r["t1"]) for r in truth.seen_ranges(trace, Source.PROFILER)] == [
+        ("Buffer Flush", shift + 100, shift + 300),
+        ("CUPTI Instrumentation", shift + 300, shift + 400),
+    ]
+
+
+def test_without_api_rows_the_external_id_links(tmp_path):
+    scenario = Loop(steps=2, forward_ns=90_000, backward_ns=90_000).scenario()
+    trace = read(scenario, tmp_path, calls=False)
+    operators = sorted(scenario.operators, key=lambda o: o.t0)
+    ops = trace.gpu_ops.sort("t0")
+    assert ops["thread"].to_list() == [o.thread for o in operators]
+    assert ops["launch_t0"].to_list() == [o.t0 + kineto.EPOCH_NS for o in operators]
+    assert not ops["linked"].any()
+    assert set(ops.filter(ops["thread"] == AUTOGRAD)["role"]) == {Role.BACKWARD}
+
+
+def test_a_gpu_op_without_any_link_stays(tmp_path):
+    script = Script().op("kernel", 10_000, 20_000).op("kernel", 30_000, 40_000, (1_000, 2_000))
+    scenario = script.build()
+    trace = read(scenario, tmp_path)
+    assert truth.seen_ops(trace) == truth.gpu_ops(scenario, kineto.EPOCH_NS)
+    assert trace.gpu_ops["launch_t0"].to_list() == [UNKNOWN, kineto.EPOCH_NS + 1_000]
+
+
+def test_an_external_id_that_repeats_the_correlation_is_no_link(tmp_path):
+    script = Script().operator("aten::relu", 0, 5_000).op("kernel", 10_000, 20_000)
+    data = kineto.dumps(script.build())
+    bogus = data.replace(b'"device": 0, "context"', b'"External id": 1, "device": 0, "context"')
+    assert bogus != data
+    trace = read_bytes(bogus, tmp_path)
+    assert trace.gpu_ops["thread"].to_list() == [UNKNOWN]
+
+
+def test_calls_without_gpu_ops_are_not_recorded(tmp_path):
+    script = Script().op("kernel", 10_000, 20_000, (0, 1_000))
+    script.call("cudaLaunchKernel", 2_000, 3_000).call("cudaDeviceSynchronize", 4_000, 21_000)
+    trace = read(script.build(), tmp_path)
+    assert trace.host_calls["recorded"].to_list() == [True, False, False]
+    assert trace.host_calls["blocking"].to_list() == [False, False, True]
+    assert trace.host_calls["call"].to_list() == [
+        CallKind.LAUNCH,
+        CallKind.LAUNCH,
+        CallKind.SYNC,
+    ]
+
+
+def test_kernels_of_a_graph_share_their_launch(tmp_path):
+    script = Script().op("kernel", 10_000, 20_000, (0, 1_000), api="cudaGraphLaunch", graph=True)
+    script.op(
+        "kernel", 20_000, 30_000, (0, 1_000), api="cudaGraphLaunch", graph=True, correlation=1
+    )
+    script.op("kernel", 40_000, 50_000, (2_000, 3_000))
+    scenario = script.build()
+    for dialect in ("E", "F", "G"):
+        trace = read(scenario, tmp_path, dialect)
+        assert truth.seen_ops(trace) == truth.gpu_ops(scenario, kineto.EPOCH_NS)
+        assert trace.gpu_ops["graph"].to_list() == [True, True, False]
+        assert trace.host_calls["call"].to_list() == [CallKind.GRAPH_LAUNCH, CallKind.LAUNCH]
+
+
+@pytest.mark.parametrize("dialect", ["E", "G"])
+def test_copies_between_gpus_are_communication(tmp_path, dialect):
+    script = Script(Process(devices=("NVIDIA H200",) * 2))
+    script.op("p2p", 10_000, 20_000, (0, 1_000), bytes=4096).op(
+        "d2d", 20_000, 30_000, (2_000, 3_000)
+    )
+    scenario = script.build()
+    trace = read(scenario, tmp_path, dialect)
+    assert truth.seen_ops(trace) == truth.gpu_ops(scenario, kineto.EPOCH_NS)
+    assert trace.gpu_ops["kind"].to_list() == [Kind.COMM, Kind.D2D]
+
+
+def test_rocm_rows(tmp_path):
+    script = Script(Process(devices=("AMD Instinct MI300X",) * 3))
+    place = {"device": 2, "stream": 0}
+    script.op("h2d", 10_000, 20_000, (0, 1_000), bytes=616, **place)
+    script.op("d2h", 20_000, 30_000, (2_000, 3_000), bytes=4, **place)
+    script.op("kernel", 30_000, 40_000, (4_000, 5_000), **place)
+    script.op("memset", 40_000, 50_000, (6_000, 7_000), bytes=64, **place)
+    scenario = script.build()
+    trace = read(scenario, tmp_path, rocm=True)
+    assert truth.seen_ops(trace) == truth.gpu_ops(scenario, kineto.EPOCH_NS)
+    assert [r["name"] for r in truth.seen_calls(trace)][:2] == ["hipMemcpyAsync"] * 2
+    assert trace.host_calls["call"].to_list() == [
+        CallKind.COPY,
+        CallKind.COPY,
+        CallKind.LAUNCH,
+        CallKind.MEMSET,
+    ]
+    assert trace.devices == (Device(PID, 2, "AMD Instinct MI300X"),)
+
+
+def test_devices_and_threads_have_their_names(tmp_path):
+    trace = read(EVERYTHING.scenario(), tmp_path)
+    assert trace.devices == (Device(PID, 0, "NVIDIA H200"),)
+    assert "pt_autograd_0" in trace.thread_names[PID, AUTOGRAD]
+
+
+def test_an_annotation_that_never_ended_runs_to_the_end_of_the_capture(tmp_path):
+    script = Script().range("step 0", 1_000, None).op("kernel", 10_000, 95_000, (2_000, 3_000))
+    trace = read(script.build(), tmp_path)
+    (row,) = truth.seen_ranges(trace)
+    assert (row["t0"], row["t1"]) == (kineto.EPOCH_NS + 1_000, kineto.EPOCH_NS + 95_000)
+    assert list(trace.quality.warnings) == ["unfinished-events"]
+
+
+def test_a_correlation_id_beyond_64_bits_costs_the_link_only(tmp_path):
+    scenario = Script().op("kernel", 10_000, 20_000, (0, 1_000)).build()
+    data = kineto.dumps(scenario).replace(
+        b'"correlation": 1,', b'"correlation": 18446744073709551615,'
+    )
+    trace = read_bytes(data, tmp_path)
+    assert len(trace.gpu_ops) == 1
+    assert (trace.quality.events_lost, trace.quality.events_repaired) == (0, 0)
+
+
+def test_a_run_without_a_gpu_is_a_cpu_run(tmp_path):
+    script = Script(Process(devices=()))
+    for k in range(3):
+        at = k * 100_000
+        script.range(f"step {k}", at, at + 90_000)
+        script.operator("aten::conv2d", at + 1_000, at + 40_000)
+        script.operator("aten::convolution", at + 2_000, at + 39_000)
+        script.operator("gloo:all_reduce", at + 50_000, at + 60_000)
+    trace = read(script.build(), tmp_path)
+    assert trace.devices == (Device(PID, 0, "CPU", "cpu"),)
+    assert [(r["kind"], r["t1"] - r["t0"]) for r in truth.seen_ops(trace)] == [
+        (Kind.KERNEL, 39_000),
+        (Kind.COMM, 10_000),
+    ] * 3
+
+
+@pytest.mark.parametrize(
+    ("tail", "reason"),
+    [
+        ("", "ProfilerActivity.CUDA"),
+        (', "WARNING": ["CUPTI initialization failed"]', "CUPTI initialization failed"),
+    ],
+)
+def test_a_trace_without_work_says_why(tmp_path, tail, reason):
+    scenario = replace(Script().range("step 0", 0, 9_000).build(), processes=(Process(devices=()),))
+    path = kineto.write(scenario, tmp_path / "empty.json", tail=tail)
+    with pytest.raises(EmptyTrace, match=reason):
+        load(path)
+
+
+def test_a_merged_launch_prefers_the_launching_call(tmp_path):
+    scenario = Script().op("kernel", 10_000, 20_000, (1_000, 5_000)).build()
+    outer = Call("cudaStreamIsCapturing", PID, 500, 600, correlation=1)
+    trace = read(merge(replace(scenario, calls=(outer,))), tmp_path)
+    assert trace.gpu_ops["launch_t0"].to_list() == [kineto.EPOCH_NS + 1_000]

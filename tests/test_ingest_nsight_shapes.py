@@ -1,0 +1,235 @@
+"""Nsight files that lack, add or misuse tables and columns, and how they explain themselves."""
+
+from __future__ import annotations
+
+import gzip
+import sqlite3
+from dataclasses import replace
+
+import pytest
+
+from tests.builders import nsight, truth
+from tests.builders.scenario import PID, Process, Script
+from tests.test_ingest_nsight import KERNEL, LOOP, MEMCPY, RUNTIME, read, two_ranks
+from traceprobe.ingest import load
+from traceprobe.model import UNKNOWN, Device, EmptyTrace, Kind
+
+OPTIONAL = (
+    *("ThreadNames", "PROCESSES", "TARGET_INFO_GPU", "TARGET_INFO_CUDA_DEVICE"),
+    *("TARGET_INFO_SESSION_START_TIME", "TARGET_INFO_SYSTEM_ENV", "ANALYSIS_DETAILS"),
+    *("META_DATA_EXPORT", "META_DATA_CAPTURE", "TARGET_INFO_CUDA_CONTEXT_INFO"),
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+)
+
+
+@pytest.mark.parametrize("table", OPTIONAL)
+def test_tables_that_may_be_missing(tmp_path, table):
+    scenario = LOOP.scenario()
+    trace = read(scenario, tmp_path, without=frozenset({table}))
+    assert truth.seen_ops(trace) == truth.gpu_ops(scenario)
+    assert truth.seen_calls(trace) == truth.host_calls(scenario)
+    assert truth.seen_ranges(trace) == truth.host_ranges(scenario)
+
+
+def test_everything_optional_may_be_missing_at_once(tmp_path):
+    scenario = LOOP.scenario()
+    trace = read(scenario, tmp_path, without=frozenset({*OPTIONAL, "NVTX_EVENTS"}), enums=False)
+    assert truth.seen_ops(trace) == truth.gpu_ops(scenario)
+    assert trace.host_ranges.is_empty()
+
+
+def test_without_api_rows_the_gpu_work_stays(tmp_path):
+    scenario = LOOP.scenario()
+    trace = read(scenario, tmp_path, without=frozenset({RUNTIME}))
+    bare = replace(scenario, ops=tuple(replace(op, launch=None) for op in scenario.ops))
+    assert truth.seen_ops(trace) == truth.gpu_ops(bare)
+    assert trace.host_calls.is_empty()
+    assert truth.seen_ranges(trace) == truth.host_ranges(scenario)
+
+
+def test_without_strings_kernels_are_unnamed_but_counted(tmp_path):
+    trace = read(LOOP.scenario(), tmp_path, without=frozenset({"StringIds"}))
+    assert len(trace.gpu_ops) == len(LOOP.scenario().ops)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        *((KERNEL, name) for name in ("contextId", "graphNodeId", "shortName", "demangledName")),
+        *((MEMCPY, name) for name in ("contextId", "copyCount", "graphNodeId")),
+        *((RUNTIME, name) for name in ("eventClass", "returnValue", "callchainId")),
+        *(("NVTX_EVENTS", name) for name in ("textId", "domainId", "rangeId", "endGlobalTid")),
+    ],
+    ids=".".join,
+)
+def test_columns_that_may_be_missing(tmp_path, column):
+    scenario = LOOP.scenario()
+    trace = read(scenario, tmp_path, without=frozenset({column}))
+    assert truth.seen_ops(trace) == truth.gpu_ops(scenario)
+    assert truth.seen_calls(trace) == truth.host_calls(scenario)
+    assert truth.seen_ranges(trace) == truth.host_ranges(scenario)
+
+
+def test_without_process_ids_the_file_is_one_process(tmp_path):
+    scenario = LOOP.scenario()
+    trace = read(scenario, tmp_path, global_pid=False)
+    assert truth.seen_ops(trace) == truth.gpu_ops(scenario)
+    assert list(trace.quality.warnings) == ["no-process-ids"]
+
+
+def test_without_process_ids_two_processes_are_not_guessed_apart(tmp_path):
+    trace = read(two_ranks(), tmp_path, global_pid=False)
+    assert len(trace.gpu_ops) == 6
+    assert "no-process-ids" in trace.quality.warnings
+
+
+def test_without_correlation_ids_nothing_is_linked(tmp_path):
+    trace = read(LOOP.scenario(), tmp_path, without=frozenset({(KERNEL, "correlationId")}))
+    kernels = trace.gpu_ops.filter(trace.gpu_ops["kind"] == int(Kind.KERNEL))
+    assert not kernels["linked"].any()
+    assert set(kernels["launch_t0"]) == set(kernels["correlation"]) == {UNKNOWN}
+
+
+def test_null_ids_are_unlinked_and_no_error(tmp_path):
+    scenario = LOOP.scenario()
+    path = nsight.write(scenario, tmp_path / "run.sqlite")
+    nsight.edit(
+        path,
+        f"UPDATE {RUNTIME} SET correlationId = NULL WHERE rowid = 3",
+        f"UPDATE {KERNEL} SET correlationId = NULL WHERE rowid = 5",
+        f"UPDATE {KERNEL} SET globalPid = NULL WHERE rowid = 6",
+        "UPDATE NVTX_EVENTS SET globalTid = NULL WHERE rowid = 2",
+        "UPDATE ThreadNames SET globalTid = NULL WHERE rowid = 1",
+    )
+    trace = load(path)
+    assert len(trace.gpu_ops) == len(scenario.ops)
+    assert trace.gpu_ops["linked"].to_list().count(False) == 3
+    assert len(truth.seen_ranges(trace)) == len(scenario.ranges)
+
+
+def test_copy_codes_come_from_the_files_own_table(tmp_path):
+    scenario = (
+        Script().op("h2d", 10, 20, (0, 1), bytes=4).op("d2h", 20, 30, (2, 3), bytes=4).build()
+    )
+    path = nsight.write(scenario, tmp_path / "run.sqlite")
+    assert load(path).gpu_ops["kind"].to_list() == [Kind.H2D, Kind.D2H]
+    nsight.edit(
+        path,
+        "UPDATE ENUM_CUDA_MEMCPY_OPER SET id = 101 WHERE label = 'Host-to-Device'",
+        "UPDATE ENUM_CUDA_MEMCPY_OPER SET id = 1 WHERE label = 'Device-to-Host'",
+        "UPDATE ENUM_CUDA_MEMCPY_OPER SET id = 2 WHERE label = 'Device-to-Device'",
+    )
+    assert load(path).gpu_ops["kind"].to_list() == [Kind.D2H, Kind.D2D]
+
+
+@pytest.mark.parametrize("enums", [True, False])
+def test_copy_directions_and_host_memory(tmp_path, enums):
+    script = Script(Process(devices=("NVIDIA H200",) * 2))
+    script.op("h2d", 10, 20, (0, 1), bytes=1, pageable=True)
+    script.op("h2d", 20, 30, (2, 3), bytes=2)
+    script.op("d2h", 30, 40, (4, 5), bytes=3, pageable=True)
+    script.op("d2d", 40, 50, (6, 7), bytes=4)
+    script.op("p2p", 50, 60, (8, 9), bytes=5)
+    scenario = script.build()
+    trace = read(scenario, tmp_path, enums=enums)
+    assert truth.seen_ops(trace) == truth.gpu_ops(scenario)
+
+
+def test_versioned_api_names_are_plain_and_classified(tmp_path):
+    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    connection = sqlite3.connect(path)
+    stored = {name for (name,) in connection.execute("SELECT value FROM StringIds")}
+    connection.close()
+    assert {"cudaLaunchKernel_v7000", "cudaMemcpyAsync_v3020"} <= stored
+    trace = load(path)
+    names = {trace.names[i] for i in trace.host_calls["name"]}
+    assert {"cudaLaunchKernel", "cudaLaunchKernelExC", "cudaStreamSynchronize"} <= names
+
+
+def test_devices_are_named_by_ordinal_and_not_by_row_id(tmp_path):
+    """The ids of TARGET_INFO_GPU run against the CUDA ordinals on some machines."""
+    script = Script(Process(devices=("A100", "A40")))
+    script.op("kernel", 10, 20, (0, 1), device=0).op("kernel", 20, 30, (2, 3), device=1)
+    path = nsight.write(script.build(), tmp_path / "run.sqlite", "3.0.0")
+    nsight.edit(path, "UPDATE TARGET_INFO_GPU SET id = 1 - id")
+    assert load(path).devices == (Device(PID, 0, "A100"), Device(PID, 1, "A40"))
+
+
+def test_devices_of_a_process_go_through_its_own_ordinals(tmp_path):
+    """CUDA_VISIBLE_DEVICES: device 0 of the process is GPU 1 of the machine."""
+    script = Script(Process(devices=("A100", "A40"))).op("kernel", 10, 20, (0, 1), device=0)
+    path = nsight.write(script.build(), tmp_path / "run.sqlite", "3.24.0")
+    nsight.edit(path, "UPDATE TARGET_INFO_CUDA_DEVICE SET gpuId = 1 - gpuId")
+    assert load(path).devices == (Device(PID, 0, "A40"),)
+
+
+def test_rank_and_world_size_come_from_the_captured_environment(tmp_path):
+    script = Script(Process(rank=3), world_size=8).op("kernel", 10, 20, (0, 1))
+    path = nsight.write(script.build(), tmp_path / "run.sqlite", ranks=True)
+    secret = "PROCESS_0:ENVIRONMENT_VARIABLE"
+    nsight.edit(path, f"INSERT INTO META_DATA_CAPTURE VALUES ('{secret}', 'HF_TOKEN=hf_abc')")
+    trace = load(path)
+    assert trace.rank_of == {PID: 3}
+    assert trace.metadata["world_size"] == 8
+    assert "hf_abc" not in str(trace)
+
+
+def test_an_excerpt_in_time_is_warned_about(tmp_path):
+    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    window = "('EXPORT_PARAM_TIMES_TO_EXPORT', '1s/2s')"
+    nsight.edit(path, f"INSERT INTO META_DATA_EXPORT VALUES {window}")
+    assert list(load(path).quality.warnings) == ["filtered-export"]
+
+
+def test_what_other_tools_add_is_ignored(tmp_path):
+    scenario = LOOP.scenario()
+    path = nsight.write(scenario, tmp_path / "run.sqlite")
+    nsight.edit(
+        path,
+        f"ALTER TABLE {KERNEL} ADD COLUMN name TEXT",
+        f"ALTER TABLE {KERNEL} ADD COLUMN nvtxRange TEXT",
+        f"CREATE INDEX _tool_kernel ON {KERNEL}(start)",
+        'CREATE TABLE _tool_cache ("odd ""name" TEXT)',
+        f"CREATE VIEW kernels AS SELECT * FROM {KERNEL}",
+    )
+    assert truth.seen_ops(load(path)) == truth.gpu_ops(scenario)
+
+
+def test_reading_leaves_no_trace_on_disk(tmp_path):
+    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    before, changed = path.read_bytes(), path.stat().st_mtime_ns
+    path.chmod(0o444)
+    load(path)
+    assert path.read_bytes() == before
+    assert path.stat().st_mtime_ns == changed
+    assert [p.name for p in tmp_path.iterdir()] == ["run.sqlite"]
+
+
+def test_content_decides_and_not_the_suffix(tmp_path):
+    data = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite").read_bytes()
+    for name, content in {"run.json": data, "run": gzip.compress(data), "a?b#c.db": data}.items():
+        path = tmp_path / name
+        path.write_bytes(content)
+        assert truth.seen_ops(load(path)) == truth.gpu_ops(LOOP.scenario())
+
+
+def test_a_capture_without_gpu_rows_says_why_in_the_files_own_words(tmp_path):
+    script = Script().range("step 0", 0, 9_000).call("cudaMalloc", 10, 20)
+    script.diagnose(5, 1, "Common injection library initialized successfully.")
+    script.diagnose(6, 2, "Installed CUDA driver version (13.1) is not supported by this build")
+    script.diagnose(7, 2, "No OpenGL events collected. Does the process use OpenGL?")
+    path = nsight.write(script.build(), tmp_path / "run.sqlite", "3.16.1")
+    with pytest.raises(
+        EmptyTrace, match=r"run\.sqlite: .*CUDA driver version \(13\.1\)"
+    ) as failure:
+        load(path)
+    assert "OpenGL" not in str(failure.value)
+    assert "initialized" not in str(failure.value)
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_a_capture_without_gpu_rows_and_without_words_says_what_to_trace(tmp_path, lazy):
+    scenario = Script().range("step 0", 0, 9_000).build()
+    path = nsight.write(scenario, tmp_path / "run.sqlite", lazy=lazy)
+    with pytest.raises(EmptyTrace, match="--trace=cuda,nvtx"):
+        load(path)
