@@ -1,0 +1,49 @@
+# All set-up happens in .venv; nothing else on the machine is touched.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: demo test lint packages clean help
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+TRACE ?= sample_traces/h200_unet_w1.sqlite.gz
+REPORT ?= build/demo.html
+ARGS ?=
+
+demo: $(VENV)/.runtime ## analyse a sample trace and say where the report is (TRACE=..., REPORT=...)
+	@mkdir -p $(dir $(REPORT))
+	$(BIN)/traceprobe analyze $(TRACE) --force --output $(REPORT)
+	@echo "Report: $(abspath $(REPORT))"
+
+test: $(VENV)/.dev ## run the tests (ARGS="-k name" selects)
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev ## check style, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict traceprobe
+	$(BIN)/lint-imports
+
+packages: $(VENV)/.dev ## build the wheel; try it and the editable install
+	VENV=$(VENV) scripts/check_packages.sh
+
+clean: ## remove .venv and everything that was built
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1  \t\2/p' $(MAKEFILE_LIST)
+
+$(VENV)/.python: scripts/make_venv.sh
+	@echo "Setting up $(VENV): once, about a minute"
+	PYTHON="$(PYTHON)" scripts/make_venv.sh $(VENV)
+	$(PIP) pip
+	@touch $@
+
+$(VENV)/.runtime: $(VENV)/.python pyproject.toml constraints.txt
+	$(PIP) --build-constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	$(PIP) --group dev
+	@touch $@
