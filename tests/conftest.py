@@ -42,7 +42,6 @@ def clean_environment(monkeypatch):
     """No variable of the developer's shell changes what a test sees."""
     for variable in CHANGES_OUTPUT:
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("TRACEPROBE_NO_BROWSER", "1")
 
 
 @pytest.fixture(scope="session")
@@ -67,5 +66,6 @@ def pytest_generate_tests(metafunc):
     if manifest.is_file():
         rows = [pytest.param(r, id=r["file"]) for r in json.loads(manifest.read_text())]
     else:
-        rows = [pytest.param(None, id="absent")]
+        absent = pytest.mark.skipif(not REQUIRED, reason=ABSENT)
+        rows = [pytest.param(None, id="absent", marks=absent)]
     metafunc.parametrize("corpus_row", rows)

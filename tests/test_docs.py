@@ -50,7 +50,7 @@ def test_every_command_explains_itself(name):
     assert commands()[name].help
 
 
-@pytest.mark.parametrize(("command", "option"), options(), ids=" ".join)
+@pytest.mark.parametrize(("command", "option"), options())
 def test_every_option_is_documented(command, option):
     assert re.search(rf"`[^`\n]*{re.escape(option)}(?![\w-])[^`\n]*`", TEXT)
 

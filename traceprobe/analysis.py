@@ -51,6 +51,7 @@ def run(traces: Sequence[Trace], options: Options) -> result.Report:
         profiled,
         None if unprofiled is None else unprofiled * 1e6,
         options.thresholds,
+        _recorded_wait_ns(traces),
     )
     quality = _with_warnings(quality, verdict, profiled)
     evidence = Evidence(records, together, quality, verdict, options.thresholds, profiled)
@@ -144,6 +145,13 @@ def _unprofiled_ms(traces: Sequence[Trace], options: Options) -> float | None:
     recorded = [t.metadata.get("traceprobe", {}).get("unprofiled_step_ms") for t in traces]
     known = [float(ms) for ms in recorded if isinstance(ms, (int, float)) and ms > 0]
     return max(known) if known else None
+
+
+def _recorded_wait_ns(traces: Sequence[Trace]) -> float | None:
+    """Mean over the inputs of the loader wait that the capture timed without a profiler."""
+    recorded = [t.metadata.get("traceprobe", {}).get("unprofiled_data_wait_ms") for t in traces]
+    known = [ms for ms in recorded if isinstance(ms, (int, float)) and ms >= 0]
+    return 1e6 * sum(known) / len(known) if known else None
 
 
 def _workload(traces: Sequence[Trace]) -> dict[str, object] | None:

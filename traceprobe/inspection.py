@@ -52,13 +52,18 @@ def describe(trace: Trace) -> Iterator[Line]:
 def _ranges(trace: Trace) -> Iterator[Line]:
     shown = trace.host_ranges.filter(pl.col("source") != int(Source.PROFILER))
     counts = shown["name"].value_counts().rows()
-    merged: dict[str, int] = {}
+    alike: dict[str, list[tuple[str, int]]] = {}
     for name, count in counts:
-        template = markers.template(trace.names[name])
-        merged[template] = merged.get(template, 0) + count
-    top = sorted(merged.items(), key=lambda item: (-item[1], item[0]))
-    for template, count in top[:_TOP]:
-        yield "range", f"{count:6d} x {template[:80]}"
+        text = trace.names[name]
+        alike.setdefault(markers.template(text), []).append((text, count))
+    merged = [
+        # A number that never changes, as in "h2d", is part of the name.
+        (template if len(members) > 1 else members[0][0], sum(count for _, count in members))
+        for template, members in alike.items()
+    ]
+    top = sorted(merged, key=lambda item: (-item[1], item[0]))
+    for text, count in top[:_TOP]:
+        yield "range", f"{count:6d} x {text[:80]}"
     if len(top) > _TOP:
         yield "range", f"and {len(top) - _TOP} more names"
 

@@ -87,7 +87,7 @@ def command(
     options = Options(
         step=step,
         phases=dict(_pair(p) for p in phase or []),
-        steps=_span(steps) if steps is not None else None,
+        steps=span(steps) if steps is not None else None,
         rank=rank,
         unprofiled_step_ms=unprofiled_step_ms,
     )
@@ -95,9 +95,10 @@ def command(
     outputs.check(targets, inputs, force=force)
 
     from traceprobe.api import analyze, load
+    from traceprobe.cli.inputs import readable
 
-    with progress(inputs, quiet=quiet) as bar:
-        traces = [load(path, bar(position)) for position, path in enumerate(inputs)]
+    with readable(inputs) as files, progress(inputs, quiet=quiet) as bar:
+        traces = [load(path, bar(position)) for position, path in enumerate(files)]
     if verbose:
         for trace in traces:
             note(
@@ -122,7 +123,8 @@ def _pair(text: str) -> tuple[str, str]:
     return name, pattern
 
 
-def _span(text: str) -> tuple[int, int]:
+def span(text: str) -> tuple[int, int]:
+    """`A:B` as two numbers; either may be left out."""
     match = re.fullmatch(r"(\d*):(\d*)", text)
     if match is None:
         _usage(f"--steps {text}: write A:B, e.g. --steps 5:50")

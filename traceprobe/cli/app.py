@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from traceprobe.cli import analyze, inspect, render
+from traceprobe.cli import analyze, inspect, profile, render, slice
 
 app = typer.Typer(
     name="traceprobe",
@@ -45,5 +45,7 @@ def _globals(
 
 
 app.command("analyze")(analyze.command)
+app.command("profile", context_settings=profile.CONTEXT)(profile.command)
 app.command("inspect")(inspect.command)
 app.command("render")(render.command)
+app.command("slice")(slice.command)

@@ -43,21 +43,28 @@ def check(outputs: list[Path], inputs: list[Path], *, force: bool) -> None:
             raise UsageError(
                 f"{path}: the suffix must be one of {', '.join(RENDERERS)}, or - for JSON"
             )
-        if not path.parent.is_dir():
-            raise UsageError(f"{path}: there is no folder {path.parent}; make it first")
-        if path.resolve() in {p.resolve() for p in inputs}:
-            raise UsageError(f"{path}: is an input; choose another output")
+        check_file(path, inputs, force=force)
         if path.resolve() in seen:
             raise UsageError(f"{path}: is given twice")
         seen.add(path.resolve())
-        if path.exists() and not path.is_file():
-            raise UsageError(f"{path}: is not a regular file")
-        if path.exists() and not force:
-            raise UsageError(
-                f"{path}: exists; overwrite it with --force, or choose another with -o"
-            )
     if sum(str(path) == "-" for path in outputs) > 1:
         raise UsageError("-o -: is given twice")
+
+
+def check_file(path: Path, inputs: list[Path], *, force: bool) -> None:
+    """Refuse one output file, whatever its suffix.
+
+    Raises:
+        UsageError: missing folder, existing file without `force`, not a regular file, an input.
+    """
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: there is no folder {path.parent}; make it first")
+    if path.resolve() in {p.resolve() for p in inputs}:
+        raise UsageError(f"{path}: is an input; choose another output")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path}: is not a regular file")
+    if path.exists() and not force:
+        raise UsageError(f"{path}: exists; overwrite it with --force, or choose another with -o")
 
 
 def write(report: Report, outputs: list[Path]) -> list[Path]:

@@ -11,13 +11,14 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-CHUNK = 8 << 20
+CHUNK = 2 << 20
 """Decompressed bytes per chunk."""
 _SEARCH = 256 << 10
 _TAIL = 1 << 20
@@ -27,14 +28,14 @@ _ARRAY = re.compile(rb"\"traceEvents\"\s*:\s*\[")
 _ARRAY_END = re.compile(rb"(?<=\})\s*,?\s*\](?=\s*(?:,\s*\"|\}|\Z))")
 _NO_EVENTS = re.compile(rb"\s*\]")
 # Keys of a PyTorch trace beside `traceEvents`; none of them is a key of an event's arguments.
-_TOP_LEVEL = (
+TOP_LEVEL = (
     *("schemaVersion", "deviceProperties", "distributedInfo", "baseTimeNanoseconds", "traceName"),
     *("displayTimeUnit", "trace_id", "record_shapes", "with_stack", "profile_memory", "with_flops"),
     *("with_modules", "INFO", "WARNING", "ERROR", "cupti_version", "cuda_runtime_version"),
     *("cuda_driver_version", "hip_runtime_version", "hip_driver_version", "roctracer_version"),
     *("host_name", "metadata", "traceprobe"),
 )
-_TAIL_BEGINS = re.compile(rb"\s*,\s*\"(?:" + "|".join(_TOP_LEVEL).encode() + rb")\"\s*:")
+_TAIL_BEGINS = re.compile(rb"\s*,\s*\"(?:" + "|".join(TOP_LEVEL).encode() + rb")\"\s*:")
 
 
 @dataclass
@@ -82,6 +83,18 @@ class _Inflate:
                 block = self._decoder.unused_data.lstrip(b"\0")
                 self._decoder = zlib.decompressobj(wbits=31)
                 self.inside = False
+
+
+def ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The same blocks, each made on another thread while the one before is being used.
+
+    Decompression and hashing release the interpreter lock, so they cost no time of their own.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, blocks, None)
+        while (block := coming.result()) is not None:
+            coming = pool.submit(next, blocks, None)
+            yield block
 
 
 @dataclass
@@ -168,7 +181,7 @@ def salvage_keys(text: bytes) -> dict[str, Any]:
     found: dict[str, Any] = {}
     decoder = json.JSONDecoder(strict=False)
     readable = text.decode("utf-8", "replace")
-    for key in _TOP_LEVEL:
+    for key in TOP_LEVEL:
         for match in re.finditer(rf'"{key}"\s*:\s*', readable):
             try:
                 found[key] = decoder.raw_decode(readable, match.end())[0]

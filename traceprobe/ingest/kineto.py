@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from traceprobe.ingest.chunks import Reader, Split, parse_object, salvage_keys
+from traceprobe.ingest.chunks import Reader, Split, ahead, parse_object, salvage_keys
 from traceprobe.ingest.kineto_columns import Columns, gather
 from traceprobe.ingest.kineto_event import Event
 from traceprobe.ingest.kineto_link import build
@@ -33,7 +33,7 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None]) -> Trac
     split = Split()
     columns = Columns()
     with _no_cycles():
-        for events in _decode(split.chunks(reader.blocks()), quality):
+        for events in _decode(split.chunks(ahead(reader.blocks())), quality):
             columns.add(events)
     if not columns.events:
         raise DamagedInput(
@@ -56,7 +56,7 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None]) -> Trac
     )
     return build(
         gather(columns, metadata, quality),
-        list(columns.names),
+        [str(name) for name in columns.names],
         metadata,
         origin,
         quality,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -24,16 +26,27 @@ MEMORY = ("cpu_instant_event",)
 LEGACY = "legacy"
 """Bucket of events without a category: metadata rows, and everything in dialect A."""
 
-_NO_ARGS = Args()
+Field = Callable[[Any], Any]
+# Read by C code in a loop of C code: a generator expression would cost three times as much.
+_PH, _CATEGORY, _NAME, _ARGS = map(attrgetter, ("ph", "cat", "name", "args"))
+_TS, _DUR, _PID, _TID = map(attrgetter, ("ts", "dur", "pid", "tid"))
+_CORRELATION, _STREAM, _DEVICE, _IN_DEVICE, _BYTES = (
+    attrgetter("args." + name) for name in ("correlation", "stream", "device", "in_device", "bytes")
+)
+_EXTERNAL, _EXTERNAL_LOWER = attrgetter("args.external_id"), attrgetter("args.external_id_lower")
+_SEQUENCE, _FORWARD_THREAD = attrgetter("args.sequence"), attrgetter("args.forward_thread")
+_GRAPH, _GRAPH_NODE = attrgetter("args.graph"), attrgetter("args.graph_node")
+_COPY_KIND = attrgetter("args.copy_kind")
+_CATEGORY_NAME = {category: category.lower().removeprefix("gpu_") for category in GPU}
 _MISSING = np.iinfo(np.int64).min
 _UNFINISHED = _MISSING + 1
 Table = dict[str, Int64s]
 
 
-class _Index(dict[str, int]):
-    """Text to its number in order of first appearance."""
+class _Index(dict[Any, int]):
+    """Text to its number in order of first appearance; a name that is no text is kept as it is."""
 
-    def __missing__(self, text: str) -> int:
+    def __missing__(self, text: Any) -> int:
         self[text] = number = len(self)
         return number
 
@@ -55,12 +68,9 @@ class Columns:
     def add(self, events: Sequence[Event]) -> None:
         """Take one chunk's events apart."""
         self.events += len(events)
-        buckets: dict[str | None, list[Event]] = {}
+        buckets: defaultdict[str | None, list[Event]] = defaultdict(list)
         for event in events:
-            bucket = buckets.get(event.cat)
-            if bucket is None:
-                bucket = buckets[event.cat] = []
-            bucket.append(event)
+            buckets[event.cat].append(event)
         self.categories.update(category for category in buckets if category)
         self._put("gpu", _of(buckets, GPU), self._gpu)
         self._put("calls", _of(buckets, CALLS), self._call)
@@ -83,7 +93,7 @@ class Columns:
             )
 
     def _times(self, events: list[Event]) -> Table:
-        ts, dur = floats([e.ts for e in events]), floats([e.dur for e in events])
+        ts, dur = floats(events, _TS), floats(events, _DUR)
         usable = np.isfinite(ts) & np.isfinite(dur)
         self.fractional |= bool(np.any(ts[usable] % 1.0))
         t0 = np.where(usable, nanoseconds(np.where(usable, ts, 0.0)), _MISSING)
@@ -93,54 +103,41 @@ class Columns:
     def _host(self, events: list[Event]) -> Table:
         return {
             **self._times(events),
-            "name": self._names(e.name for e in events),
-            "pid": _pids([e.pid for e in events]),
-            "thread": self._ids([e.tid for e in events]),
+            "name": self._names(map(_NAME, events), len(events)),
+            "pid": _pids(events),
+            "thread": self._ids(events),
         }
 
     def _call(self, events: list[Event]) -> Table:
-        args = [e.args or _NO_ARGS for e in events]
-        return {
-            **self._host(events),
-            "correlation": integers([a.correlation for a in args]),
-        }
+        return {**self._host(events), "correlation": integers(_with_args(events), _CORRELATION)}
 
     def _operator(self, events: list[Event]) -> Table:
-        args = [e.args or _NO_ARGS for e in events]
+        events = _with_args(events)
         return {
             **self._host(events),
-            "external": _external(args),
-            "sequence": integers([a.sequence for a in args]),
-            "forward_thread": integers([a.forward_thread for a in args]),
+            "external": _external(events),
+            "sequence": integers(events, _SEQUENCE),
+            "forward_thread": integers(events, _FORWARD_THREAD),
         }
 
     def _gpu(self, events: list[Event]) -> Table:
-        args = [e.args or _NO_ARGS for e in events]
-        kinds = [a.copy_kind for a in args]
-        named = any(kinds)
+        events = _with_args(events)
+        named = any(map(_COPY_KIND, events))
         self.copy_kinds |= named
-        device = integers([a.device for a in args])
+        device, stream = integers(events, _DEVICE), integers(events, _STREAM)
         if (device == UNKNOWN).any():  # peer-to-peer copies have two ends
-            device = np.where(device == UNKNOWN, integers([a.in_device for a in args]), device)
-        pid = _pids([e.pid for e in events])
-        stream = integers([a.stream for a in args])
-        tid = self._ids([e.tid for e in events])
+            device = np.where(device == UNKNOWN, integers(events, _IN_DEVICE), device)
+        category = map(_CATEGORY_NAME.__getitem__, map(_CATEGORY, events))
         return {
             **self._times(events),
-            "name": self._names(
-                (_copy_name(e, a) for e, a in zip(events, args, strict=True))
-                if named
-                else (e.name for e in events)
-            ),
-            "device": np.where(device == UNKNOWN, pid, device),
-            "stream": np.where(stream == UNKNOWN, tid, stream),
-            "category": self._names(str(e.cat).lower().removeprefix("gpu_") for e in events),
-            "correlation": integers([a.correlation for a in args]),
-            "external": _external(args),
-            "bytes": integers([a.bytes for a in args]),
-            "graph": np.maximum(
-                integers([a.graph for a in args]), integers([a.graph_node for a in args])
-            ),
+            "name": self._names(map(_copy_name if named else _NAME, events), len(events)),
+            "device": np.where(device == UNKNOWN, _pids(events), device),
+            "stream": np.where(stream == UNKNOWN, self._ids(events), stream),
+            "category": self._names(category, len(events)),
+            "correlation": integers(events, _CORRELATION),
+            "external": _external(events),
+            "bytes": integers(events, _BYTES),
+            "graph": np.maximum(integers(events, _GRAPH), integers(events, _GRAPH_NODE)),
         }
 
     def _uncategorised(self, events: list[Event]) -> None:
@@ -157,21 +154,20 @@ class Columns:
 
     def _arrow(self, events: list[Event]) -> Table:
         return {
-            "t0": nanoseconds(np.nan_to_num(floats([e.ts for e in events]))),
-            "thread": self._ids([e.tid for e in events]),
-            "id": integers([e.id for e in events]),
+            "t0": nanoseconds(np.nan_to_num(floats(events, _TS))),
+            "thread": self._ids(events),
+            "id": integers(events, attrgetter("id")),
         }
 
-    def _names(self, values: Iterable[Number]) -> Int64s:
-        table = self.names
-        return np.array(
-            [table[v] if v.__class__ is str else table[str(v)] for v in values],
-            dtype=np.int64,
-        )
+    def _names(self, values: Iterable[Any], count: int) -> Int64s:
+        return np.fromiter(map(self.names.__getitem__, values), dtype=np.int64, count=count)
 
-    def _ids(self, values: list[Number]) -> Int64s:
-        """Process and thread ids; "stream 7" is 7, other text gets a number of its own."""
-        return np.array([v if v.__class__ is int else self._id(v) for v in values], dtype=np.int64)
+    def _ids(self, events: list[Event]) -> Int64s:
+        """Thread and stream ids; "stream 7" is 7, other text gets a number of its own."""
+        try:
+            return np.fromiter(map(_TID, events), dtype=np.int64, count=len(events))
+        except (TypeError, ValueError, OverflowError):
+            return np.array([self._id(e.tid) for e in events], dtype=np.int64)
 
     def _id(self, value: Number) -> int:
         number = _integer(value)
@@ -195,7 +191,8 @@ def gather(columns: Columns, metadata: Mapping[str, Any], quality: Quality) -> d
     base = 0 if base == UNKNOWN else base
     quality.events_lost += columns.lost
     groups = {**columns.parts, **{f"flow_{k}": v for k, v in columns.flows.items()}}
-    tables = {group: concatenate(parts) for group, parts in groups.items()}
+    columns.parts.clear()
+    tables = {group: concatenate(groups.pop(group)) for group in list(groups)}
     for group in ("gpu", "legacy_gpu"):
         if group in tables:
             table = tables[group]
@@ -225,42 +222,49 @@ def concatenate(parts: Sequence[Table]) -> Table:
     return {column: np.concatenate([p[column] for p in parts]) for column in parts[0]}
 
 
-def _of(buckets: dict[str | None, list[Event]], categories: Sequence[str]) -> list[Event]:
+def _of(buckets: Mapping[str | None, list[Event]], categories: Sequence[str]) -> list[Event]:
     found = [buckets[c] for c in categories if c in buckets]
     events = found[0] if len(found) == 1 else [event for bucket in found for event in bucket]
-    return events if {event.ph for event in events} <= {"X"} else _complete(events)
-
-
-def _complete(events: list[Event]) -> list[Event]:
+    if set(map(_PH, events)) <= {"X"}:
+        return events
     return [event for event in events if event.ph == "X"]
 
 
-def _pids(values: list[Number]) -> Int64s:
+def _with_args(events: list[Event]) -> list[Event]:
+    """The events, each with arguments, so that they can be read without asking."""
+    if None in map(_ARGS, events):
+        for event in events:
+            event.args = event.args or Args()
+    return events
+
+
+def _pids(events: list[Event]) -> Int64s:
     """Process ids; dialect A writes "CPU functions", which is one process without a number."""
-    pids = integers(values)
+    pids = integers(events, _PID)
     return np.where(pids == UNKNOWN, 0, pids)
 
 
-def _copy_name(event: Event, args: Args) -> str:
+def _copy_name(event: Event) -> str:
     """The name that other dialects give a copy: `Memcpy HtoD (Pinned -> Device)`."""
-    if not args.copy_kind:
+    args = event.args
+    if args is None or not args.copy_kind:
         return str(event.name)
     return f"{event.name} {args.copy_kind} ({args.source_kind} -> {args.target_kind})"
 
 
-def _external(args: list[Args]) -> Int64s:
-    external = integers([a.external_id for a in args])
+def _external(events: list[Event]) -> Int64s:
+    external = integers(events, _EXTERNAL)
     if (external == UNKNOWN).all():  # dialect B spells it in lower case
-        return integers([a.external_id_lower for a in args])
+        return integers(events, _EXTERNAL_LOWER)
     return external
 
 
-def floats(values: list[Number]) -> np.typing.NDArray[np.float64]:
-    """Numbers or numeric strings to float64; anything else becomes NaN."""
+def floats(events: Sequence[Any], field: Field) -> np.typing.NDArray[np.float64]:
+    """A field of numbers or numeric strings as float64; anything else becomes NaN."""
     try:
-        return np.array(values, dtype=np.float64)
+        return np.fromiter(map(field, events), dtype=np.float64, count=len(events))
     except (ValueError, TypeError):
-        return np.array([_float(v) for v in values], dtype=np.float64)
+        return np.array([_float(field(e)) for e in events], dtype=np.float64)
 
 
 def nanoseconds(microseconds: np.typing.NDArray[np.float64]) -> Int64s:
@@ -269,12 +273,12 @@ def nanoseconds(microseconds: np.typing.NDArray[np.float64]) -> Int64s:
     return whole.astype(np.int64) * 1000 + np.rint((microseconds - whole) * 1000).astype(np.int64)
 
 
-def integers(values: list[Number]) -> Int64s:
-    """Numbers or numeric strings to int64; None and what does not fit becomes UNKNOWN."""
+def integers(events: Sequence[Any], field: Field) -> Int64s:
+    """A field of numbers or numeric strings as int64; what does not fit becomes UNKNOWN."""
     try:
-        return np.array(values, dtype=np.int64)
+        return np.fromiter(map(field, events), dtype=np.int64, count=len(events))
     except (OverflowError, TypeError, ValueError):
-        return np.array([_integer(v) for v in values], dtype=np.int64)
+        return np.array([_integer(field(e)) for e in events], dtype=np.int64)
 
 
 def _integer(value: Any) -> int:
@@ -288,7 +292,7 @@ def _integer(value: Any) -> int:
     return value if isinstance(value, int) and abs(value) < 2**63 else UNKNOWN
 
 
-def _float(value: Number) -> float:
+def _float(value: Any) -> float:
     try:
         return float(value) if value is not None else float("nan")
     except ValueError:

@@ -31,7 +31,7 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None]) -> Trac
     """Read an Nsight Systems export. See `traceprobe.ingest.load` for errors."""
     digest = _sha256(path, progress)
     quality = Quality()
-    with _plain(path, found.gzipped) as file, closing(_connect(file)) as connection:
+    with plain(path, found.gzipped) as file, closing(_connect(file)) as connection:
         try:
             db = Database(connection)
             if not db.columns.keys() & EXPORT_TABLES:
@@ -66,7 +66,7 @@ def _sha256(path: Path, progress: Callable[[int, int], None]) -> str:
 
 
 @contextmanager
-def _plain(path: Path, gzipped: bool) -> Iterator[Path]:
+def plain(path: Path, gzipped: bool) -> Iterator[Path]:
     """The file itself, or a temporary unpacked copy: SQLite needs random access."""
     if not gzipped:
         yield path

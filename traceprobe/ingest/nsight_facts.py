@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from traceprobe.ingest.chunks import parse_object
 from traceprobe.ingest.nsight_tables import KERNEL, Database, pid
 from traceprobe.model import Call, Device, Quality
 
@@ -63,7 +64,15 @@ def facts(db: Database) -> dict[str, Any]:
     """`Trace.metadata` of the export."""
     environment = _environment(db)
     world = next((environment[k] for k in _WORLD_KEYS if environment.get(k, "").isdigit()), None)
-    return {} if world is None else {"world_size": int(world)}
+    found: dict[str, Any] = {} if world is None else {"world_size": int(world)}
+    sidecars = db.rows("traceprobe", ("rank", "json"))
+    if sidecars:
+        # The first rank speaks for the run: its ranks step together.
+        first = min(sidecars, key=lambda row: (row[0] is None, row[0] or 0))
+        recorded = parse_object(str(first[1]).encode())
+        if recorded is not None:
+            found["traceprobe"] = recorded
+    return found
 
 
 def thread_names(db: Database) -> dict[tuple[int, int], str]:

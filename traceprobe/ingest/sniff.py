@@ -62,6 +62,18 @@ def _gunzip_head(path: Path) -> bytes:
         return decoder.decompress(file.read(HEAD))
 
 
+def is_nsight_report(path: Path) -> bool:
+    """Whether the file is an Nsight Systems report, which `nsys export` can turn into an input."""
+    with path.open("rb") as file:
+        return _is_report(path, file.read(HEAD))
+
+
+def _is_report(path: Path, head: bytes) -> bool:
+    named = path.suffix in (".nsys-rep", ".qdrep")
+    text = head.lstrip()[:1] in (b"{", b"[") or head.startswith((SQLITE_MAGIC, b"version "))
+    return not text and (named or b"QuadD" in head or b"NVIDIA Nsight" in head)
+
+
 def _diagnose(head: bytes, path: Path) -> str:
     export = EXPORT.format(stem=path.name.split(".")[0], name=path.name)
     if head.startswith(b"version https://git-lfs.github.com"):
@@ -79,7 +91,7 @@ def _diagnose(head: bytes, path: Path) -> str:
             "is a Parquet file; export the Nsight report as SQLite: "
             f"`{EXPORT.format(stem=path.name.split('.')[0], name='REPORT.nsys-rep')}`"
         )
-    if path.suffix in (".nsys-rep", ".qdrep") or b"QuadD" in head or b"NVIDIA Nsight" in head:
+    if _is_report(path, head):
         return f"is an Nsight Systems report, not an export of one; convert it with `{export}`"
     if head[:1] == b"\x0a" or path.suffix == ".pftrace":
         return (

@@ -151,7 +151,8 @@ def assign(
 
     phase[on_step & (state == int(Progress.BEFORE))] = before
     phase[on_step & (state == int(Progress.AFTER))] = Phase.BACKWARD
-    phase[autograd] = Phase.BACKWARD
+    # Without a GPU, and in compiled autograd, backward runs on the step thread itself.
+    phase[autograd | (on_step & (role == int(Role.BACKWARD)))] = Phase.BACKWARD
     phase[graph] = Phase.GRAPH
     enclosing = _enclosing(marks, loaders, time)
     phase = np.where(launched & (enclosing >= 0), enclosing, phase)

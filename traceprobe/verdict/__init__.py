@@ -20,6 +20,7 @@ def judge(
     profiled: frozenset[str],
     unprofiled_ns: float | None,
     limits: Thresholds,
+    data_wait_ns: float | None = None,
 ) -> Verdict:
     """The verdict of a run.
 
@@ -27,8 +28,9 @@ def judge(
         ranks: every device of every process, with its summary.
         profiled: marks of profiling found in the inputs (`Trace.profiled`).
         unprofiled_ns: step time without a profiler, if known.
+        data_wait_ns: time in the loader's `next` per step without a profiler, if known.
     """
-    corrected = correct(ranks, run, unprofiled_ns, profiled)
+    corrected = correct(ranks, run, unprofiled_ns, profiled, data_wait_ns)
     decision = decide(corrected, ranks, quality, limits)
     terms = confidence.terms(decision, corrected, ranks, run, quality, profiled, limits)
     return Verdict(

@@ -19,12 +19,18 @@ HEAVY = frozenset({"operators", "stacks", "memory"})
 class Times:
     """ns per step of one rank. `skew` is exposed waiting for other ranks, 0 where unknown."""
 
-    io: float
+    data_wait: float
+    h2d: float
     communication: float
     skew: float
     overhead: float
     compute: float
     other: float
+
+    @property
+    def io(self) -> float:
+        """Waiting for data and copying it."""
+        return self.data_wait + self.h2d
 
     @property
     def total(self) -> float:
@@ -56,7 +62,8 @@ def per_step(rank: Rank) -> Times:
     if rank.summary.communication is not None:
         skew = (rank.summary.communication.skew_exposed_ns or 0) / steps
     return Times(
-        io=part["idle_data_wait"] + part["h2d"],
+        data_wait=part["idle_data_wait"],
+        h2d=part["h2d"],
         communication=part["communication"] - skew,
         skew=skew,
         overhead=part["idle_host"] + part["idle_sync"] + part["idle_latency"],
@@ -66,13 +73,18 @@ def per_step(rank: Rank) -> Times:
 
 
 def correct(
-    ranks: Sequence[Rank], run: Run | None, unprofiled_ns: float | None, profiled: frozenset[str]
+    ranks: Sequence[Rank],
+    run: Run | None,
+    unprofiled_ns: float | None,
+    profiled: frozenset[str],
+    data_wait_ns: float | None = None,
 ) -> Corrected:
     """Correct and average the ranks.
 
     Args:
         unprofiled_ns: step time without a profiler, if known.
         profiled: marks of profiling found in the inputs.
+        data_wait_ns: time in the loader's `next` per step without a profiler, if known.
     """
     matched = run is not None and run.transfer_ns is not None
     times, notes = [], []
@@ -81,7 +93,7 @@ def correct(
         before = per_step(rank)
         after = before
         if unprofiled_ns is not None and rank.summary.iterations_used:
-            after = _without_profiler(before, unprofiled_ns, matched)
+            after = _without_profiler(before, unprofiled_ns, data_wait_ns, matched)
             split_unknown |= not matched and before.communication > 0 and after != before
             if before.total <= unprofiled_ns and profiled & HEAVY:
                 ruled_out = True
@@ -106,14 +118,22 @@ def correct(
     return Corrected(_shares(times, run), ruled_out, split_unknown, notes)
 
 
-def _without_profiler(times: Times, unprofiled: float, matched: bool) -> Times:
-    """Shrink what a profiler inflates until the step has its unprofiled length, never below 0."""
-    if times.communication + times.skew == 0:
-        excess = max(times.total - unprofiled, 0.0)
-        return replace(times, overhead=max(times.overhead - excess, 0.0))
-    rest = max(unprofiled - times.compute - times.io - times.other, 0.0)
+def _without_profiler(
+    times: Times, unprofiled: float, data_wait: float | None, matched: bool
+) -> Times:
+    """Shrink what a profiler inflates until the step has its unprofiled length, never below 0.
+
+    Work on the GPU survives a profiler. A slowed host gives the loader time to catch up, so a
+    measured loader wait replaces the trace's, as far as the unprofiled step has room for it.
+    """
+    room = max(unprofiled - times.compute - times.h2d - times.other, 0.0)
+    if data_wait is not None:
+        times = replace(times, data_wait=min(data_wait, room))
+    rest = max(room - times.data_wait, 0.0)
     if times.communication + times.skew + times.overhead <= rest:
         return times
+    if times.communication + times.skew == 0:
+        return replace(times, overhead=rest)
     if matched:
         communication = min(times.communication, rest)
         overhead = min(times.overhead, rest - communication)

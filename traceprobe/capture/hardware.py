@@ -1,0 +1,85 @@
+"""Facts about machine and libraries that explain a step time; nothing that names anybody."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from typing import Any
+
+
+def facts() -> dict[str, Any]:
+    """Hardware, library versions and the flags that decide which kernels run."""
+    return {"hardware": _hardware(), "libraries": _libraries(), "flags": _flags()}
+
+
+def _hardware() -> dict[str, Any]:
+    import torch
+
+    found: dict[str, Any] = {"cpu_count": len(os.sched_getaffinity(0)), "gpus": []}
+    for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+        p = torch.cuda.get_device_properties(index)
+        found["gpus"].append(
+            {
+                "name": p.name,
+                "memory_bytes": p.total_memory,
+                "multiprocessors": p.multi_processor_count,
+                "capability": f"{p.major}.{p.minor}",
+                "clock_khz": getattr(p, "clock_rate", None),
+                "memory_clock_khz": getattr(p, "memory_clock_rate", None),
+                "memory_bus_bits": getattr(p, "memory_bus_width", None),
+                "l2_bytes": getattr(p, "L2_cache_size", None),
+            }
+        )
+    if len(found["gpus"]) > 1:
+        found["links"] = _links()
+    return found
+
+
+def _links() -> list[str] | None:
+    """How pairs of GPUs are connected, in the words of `nvidia-smi topo -m` (NV18, PIX, SYS)."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return None
+    try:
+        shown = subprocess.run([tool, "topo", "-m"], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    rows = [line.split() for line in shown.stdout.splitlines() if re.match(r"GPU\d", line.strip())]
+    count = len(rows)
+    return sorted({cell for i, row in enumerate(rows) for cell in row[1 + i + 1 : 1 + count]})
+
+
+def _libraries() -> dict[str, str | None]:
+    import torch
+
+    cudnn = torch.backends.cudnn.version() if torch.cuda.is_available() else None
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "cudnn": None if cudnn is None else str(cudnn),
+        "nccl": _nccl(),
+    }
+
+
+def _nccl() -> str | None:
+    import torch
+
+    if not (torch.cuda.is_available() and torch.distributed.is_nccl_available()):
+        return None
+    version = torch.cuda.nccl.version()
+    return ".".join(map(str, version)) if isinstance(version, tuple) else str(version)
+
+
+def _flags() -> dict[str, Any]:
+    import torch
+
+    return {
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }

@@ -1,0 +1,70 @@
+"""What to record, handed from `traceprobe profile` to the processes it starts."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+VARIABLE = "TRACEPROBE_PLAN"
+"""Environment variable with the path of the plan."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps of a recording, in order: warm-up, calibration, settling, active.
+
+    Args:
+        folder: where each rank leaves its trace, sidecar and progress.
+        warmup: steps before anything is measured (compilation, caches, allocator).
+        calibrate: steps timed without a profiler, synchronised only at both ends.
+        settle: steps under the profiler that are thrown away.
+        active: steps that are kept; one more is recorded, because the last has no end.
+        shapes, stacks, memory: what torch.profiler records besides; each slows the host.
+        workload: name and settings, copied into the trace.
+    """
+
+    folder: str
+    backend: Literal["torch", "nsys"] = "torch"
+    warmup: int = 5
+    calibrate: int = 20
+    settle: int = 2
+    active: int = 8
+    shapes: bool = False
+    stacks: bool = False
+    memory: bool = False
+    workload: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> int:
+        """Steps that the loop makes in all."""
+        return self.warmup + self.calibrate + self.settle + self.active + 1
+
+    def save(self) -> Path:
+        """Write the plan into its folder; returns the path for the environment variable."""
+        path = Path(self.folder) / "plan.json"
+        path.write_text(json.dumps(asdict(self), sort_keys=True))
+        return path
+
+
+def current() -> Plan | None:
+    """The plan that this process was started with, or None."""
+    path = os.environ.get(VARIABLE)
+    return Plan(**json.loads(Path(path).read_text())) if path else None
+
+
+def rank() -> int:
+    """Rank of this process as its launcher set it, 0 without one."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def trace_name(number: int) -> str:
+    """File name of a rank's Kineto trace."""
+    return f"rank{number}.json.gz"
+
+
+def sidecar_name(number: int) -> str:
+    """File name of a rank's calibration, also inside its trace."""
+    return f"rank{number}.traceprobe.json"

@@ -1,0 +1,134 @@
+"""The recording of one process: which step does what, and the calibration.
+
+The calibration times the loop as it is without a profiler. It synchronises the device only at its
+two ends, so that the host may run ahead as it does in training.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+from traceprobe.capture.hardware import facts
+from traceprobe.capture.plan import Plan, rank, sidecar_name
+
+METADATA_KEY = "traceprobe"
+"""Top-level key of a Kineto trace, and table of an Nsight export, that holds the sidecar."""
+
+
+class Profiler(Protocol):
+    """A backend inside the profiled process."""
+
+    def start(self) -> None:
+        """Begin; called before the first settling step."""
+
+    def step(self) -> None:
+        """A step has ended and another begins."""
+
+    def stop(self, metadata: dict[str, Any]) -> None:
+        """End after the last step and leave the trace behind."""
+
+
+class Session:
+    """Steps through a plan. `before_step` says whether the loop goes on."""
+
+    def __init__(self, plan: Plan, profiler: Profiler | None = None) -> None:
+        self.plan = plan
+        self.rank = rank()
+        self._profiler = profiler or _backend(plan, self.rank)
+        self._waits: list[int] = []
+        self._began = 0
+        self._calibration: dict[str, Any] = {}
+        self._described: dict[str, object] = {}
+        self._progress = Path(plan.folder) / f"rank{self.rank}.progress"
+
+    def describe(self, described: dict[str, object]) -> None:
+        """Facts about the workload, for the sidecar."""
+        self._described.update(described)
+
+    def waited(self, ns: int) -> None:
+        """Time spent in the loader's `next` for the step that begins."""
+        self._waits.append(ns)
+
+    def before_step(self, number: int) -> bool:
+        """Do what is due before step `number`; False after the last."""
+        plan = self.plan
+        calibrated = plan.warmup + plan.calibrate
+        if number == plan.warmup:
+            _synchronize(reset_memory=True)
+            self._waits.clear()
+            self._began = time.perf_counter_ns()
+            self._report("calibrating")
+        if number == calibrated:
+            self._calibrate()
+            self._report("profiling")
+            self._profiler.start()
+        elif calibrated < number < plan.steps:
+            self._profiler.step()
+        elif number >= plan.steps:
+            _synchronize()
+            self._finish()
+            return False
+        if number == 0:
+            self._report("warming up")
+        return True
+
+    def _calibrate(self) -> None:
+        _synchronize()
+        elapsed = time.perf_counter_ns() - self._began
+        count = max(self.plan.calibrate, 1)
+        self._calibration = {
+            "unprofiled_step_ms": round(elapsed / count / 1e6, 6),
+            "unprofiled_data_wait_ms": self._mean_wait(count),
+            "calibration_steps": self.plan.calibrate,
+            "peak_memory_bytes": _peak_memory(),
+        }
+
+    def _mean_wait(self, count: int) -> float | None:
+        """Waiting in the loader, ms per step; None where nobody measures it."""
+        return round(sum(self._waits) / count / 1e6, 6) if self._waits else None
+
+    def _finish(self) -> None:
+        self._report("writing the trace")
+        sidecar = {
+            **self._calibration,
+            "workload": {**self.plan.workload, **self._described},
+            **facts(),
+        }
+        self._profiler.stop(sidecar)
+        target = Path(self.plan.folder) / sidecar_name(self.rank)
+        temporary = target.with_suffix(".tmp")
+        temporary.write_text(json.dumps(sidecar, indent=1, sort_keys=True) + "\n")
+        temporary.replace(target)
+        self._report("done")
+
+    def _report(self, state: str) -> None:
+        with self._progress.open("a") as file:
+            file.write(state + "\n")
+
+
+def _backend(plan: Plan, number: int) -> Profiler:
+    if plan.backend == "nsys":
+        from traceprobe.capture.nsys_backend import CudaRange
+
+        return CudaRange()
+    from traceprobe.capture.torch_backend import TorchProfiler
+
+    return TorchProfiler(plan, number)
+
+
+def _synchronize(*, reset_memory: bool = False) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        if reset_memory:
+            torch.cuda.reset_peak_memory_stats()
+
+
+def _peak_memory() -> int | None:
+    import torch
+
+    return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None

@@ -1,0 +1,23 @@
+"""Inputs as the user gives them to files that the library reads."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def readable(paths: list[Path]) -> Iterator[list[Path]]:
+    """The same files; an Nsight Systems report becomes its export where nsys is installed."""
+    from traceprobe.capture.nsys_backend import export, installed
+    from traceprobe.ingest.sniff import is_nsight_report
+
+    with tempfile.TemporaryDirectory(prefix="traceprobe-") as folder:
+        yield [
+            export(path, Path(folder) / f"{position}-{path.stem}.sqlite")
+            if is_nsight_report(path) and installed()
+            else path
+            for position, path in enumerate(paths)
+        ]

@@ -1,0 +1,162 @@
+"""`traceprobe profile`: run a training program, record it, analyse it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from traceprobe.cli.console import note, terminal_width, use_color
+
+if TYPE_CHECKING:
+    from traceprobe.report.result import Report
+
+
+class Backend(str, Enum):
+    """Which profiler records."""
+
+    torch = "torch"
+    nsys = "nsys"
+
+
+CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
+REPORT = ("report.html", "report.json")
+
+
+def command(
+    context: typer.Context,
+    workload: Annotated[
+        str | None,
+        typer.Option(
+            "--workload",
+            "-w",
+            help="Built-in training workload: bert, gpt2, pointwise, resnet50, tiny-mlp, unet, "
+            "wide-mlp. Its own settings follow as options (--settings lists them).",
+            show_default=False,
+        ),
+    ] = None,
+    backend: Annotated[
+        Backend, typer.Option(help="Profiler: torch.profiler or Nsight Systems.")
+    ] = Backend.torch,
+    nproc_per_node: Annotated[
+        int | None,
+        typer.Option(min=1, help="Ranks to start on this machine.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Folder for traces and report. [default: traceprobe-NAME]",
+            show_default=False,
+        ),
+    ] = None,
+    warmup: Annotated[int, typer.Option(min=1, help="Steps before anything is measured.")] = 5,
+    calibrate: Annotated[int, typer.Option(min=1, help="Steps timed without a profiler.")] = 20,
+    active: Annotated[int, typer.Option(min=3, help="Steps to profile.")] = 8,
+    shapes: Annotated[bool, typer.Option("--shapes", help="Record operator shapes.")] = False,
+    stacks: Annotated[
+        bool, typer.Option("--stacks", help="Record Python stacks; slows the host a lot.")
+    ] = False,
+    memory: Annotated[bool, typer.Option("--memory", help="Record allocations.")] = False,
+    settings: Annotated[
+        bool, typer.Option("--settings", help="List the settings of the workload and exit.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", "-f", help="Overwrite existing outputs.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary, no messages.")] = False,
+) -> None:
+    """Run a training program for a few steps, record them, and say what holds it back.
+
+    Examples: `traceprobe profile --workload unet`, `traceprobe profile --workload gpt2 --precision
+    bf16 --backend nsys`, `traceprobe profile -- python train.py --epochs 1`
+    """
+    from traceprobe.capture.plan import Plan
+    from traceprobe.capture.profile import Request, interpreter, record
+    from traceprobe.capture.profile import workload as script_of
+    from traceprobe.model import UsageError
+
+    extra = list(context.args)
+    if workload is not None:
+        program = [interpreter(), str(script_of(workload)), *extra]
+        name = workload
+    elif extra and not extra[0].startswith("-"):
+        program, name = extra, Path(extra[-1] if len(extra) == 1 else extra[1]).stem
+    else:
+        raise UsageError(
+            "nothing to profile: name a --workload, or write the program after --, as in "
+            "`traceprobe profile -- python train.py`"
+        )
+    if settings:
+        _list_settings(program)
+    folder = output or Path(f"traceprobe-{name}")
+    _prepare(folder, force=force)
+    plan = Plan(
+        folder="",
+        backend=backend.value,
+        warmup=warmup,
+        calibrate=calibrate,
+        active=active,
+        shapes=shapes,
+        stacks=stacks,
+        memory=memory,
+        workload={"name": name, "settings": extra} if workload else {"name": name},
+    )
+    with _states(quiet=quiet) as state:
+        traces = record(Request(program, plan, nproc_per_node), folder, state)
+        state("analysing")
+        report = _analyze(traces, folder)
+    if not quiet:
+        from traceprobe.report.terminal import render
+
+        typer.echo(render(report, width=terminal_width(), color=use_color()), nl=False)
+    for path in (*traces, *(folder / name for name in REPORT)):
+        note(f"wrote {path}", quiet=quiet)
+    again = " ".join(str(path) for path in traces)
+    note(f"next: open {folder / REPORT[0]}, or traceprobe inspect {again}", quiet=quiet)
+
+
+def _prepare(folder: Path, *, force: bool) -> None:
+    from traceprobe.model import UsageError
+
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder}: is not a folder; choose another with -o")
+    if folder.is_dir() and any(folder.iterdir()) and not force:
+        raise UsageError(
+            f"{folder}: is not empty; overwrite with --force, or choose another with -o"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _list_settings(program: list[str]) -> None:
+    import subprocess
+
+    raise typer.Exit(subprocess.run([*program, "--help"], check=False).returncode)
+
+
+def _analyze(traces: list[Path], folder: Path) -> Report:
+    from traceprobe.api import analyze, load
+    from traceprobe.cli import outputs
+
+    report = analyze([load(path) for path in traces])
+    outputs.write(report, [folder / name for name in REPORT])
+    return report
+
+
+@contextmanager
+def _states(*, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """What is going on: a spinner on a terminal, else a line per state."""
+    import sys
+
+    if quiet or not sys.stderr.isatty():
+        yield lambda text: note(text, quiet=quiet)
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("starting") as status:
+        yield lambda text: status.update(text)

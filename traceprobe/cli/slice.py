@@ -1,0 +1,41 @@
+"""`traceprobe slice`: a few steps of a trace as a small file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from traceprobe.cli.console import note
+
+
+def command(
+    trace: Annotated[
+        Path,
+        typer.Argument(metavar="INPUT", help="A trace file.", exists=True, dir_okay=False),
+    ],
+    steps: Annotated[str, typer.Option(metavar="A:B", help="Iterations A to B-1, counted from 0.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="File to write; gzipped if it ends in .gz.")
+    ],
+    step: Annotated[
+        str | None,
+        typer.Option(help="Regular expression of the ranges that are steps.", show_default=False),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", "-f", help="Overwrite an existing file.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No messages.")] = False,
+) -> None:
+    """Cut some steps out of a trace, without what is private, for a bug report or a sample.
+
+    Example: `traceprobe slice run.sqlite --steps 3:8 -o small.sqlite.gz`
+    """
+    from traceprobe.cli import outputs
+    from traceprobe.cli.analyze import span
+    from traceprobe.slicing import cut
+
+    outputs.check_file(output, [trace], force=force)
+    cut(trace, output, span(steps), step)
+    note(f"wrote {output} ({outputs.size(output)})", quiet=quiet)

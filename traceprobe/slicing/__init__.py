@@ -1,0 +1,121 @@
+"""Cutting a few steps out of a trace: a small file that its own viewers still open.
+
+What is kept is what the analysis would read, chosen by allow-lists: host rows by their start, GPU
+work by its launch. Environments, command lines, folders and user names stay behind.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from traceprobe.ingest import load
+from traceprobe.model import UNKNOWN, Trace, UsageError
+from traceprobe.timeline import markers
+
+
+@dataclass(frozen=True)
+class Window:
+    """Host time of the kept steps of one process, ns on the trace's clock, [low, high).
+
+    `gpu_low`, `gpu_high` bound the work that was launched in it, for rows without a launch.
+    """
+
+    low: int
+    high: int
+    gpu_low: int
+    gpu_high: int
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What to keep of a trace. `note` is written into the slice."""
+
+    trace: Trace
+    windows: dict[int, Window]
+    note: dict[str, object]
+
+
+def cut(source: Path, target: Path, steps: tuple[int, int], step: str | None = None) -> None:
+    """Write some iterations of a trace to a file, gzipped if its name ends in .gz.
+
+    Kept are those with first <= index < last. The last of them has no end in the slice; ask for
+    one more than you need.
+
+    Raises:
+        UsageError: there is no step marker, or too few steps.
+    """
+    trace = load(source)
+    plan = Cut(trace, _windows(trace, steps, step), _note(trace, steps))
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        if trace.origin.format == "nsys":
+            from traceprobe.slicing.nsight import write
+        else:
+            from traceprobe.slicing.kineto import write
+        write(source, temporary, plan)
+        if target.suffix == ".gz":
+            _compress(temporary)
+        temporary.chmod(0o644)
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _windows(trace: Trace, steps: tuple[int, int], step: str | None) -> dict[int, Window]:
+    found = {}
+    for pid in sorted({d.pid for d in trace.devices}):
+        mine = pl.col("pid") == pid
+        ops, ranges = trace.gpu_ops.filter(mine), trace.host_ranges.filter(mine)
+        marker = markers.find(ranges, ops, trace.names, step)
+        if marker is None:
+            raise UsageError(
+                f"{trace.origin.name}: process {pid} has no step marker; name the steps with --step"
+            )
+        first, last = steps
+        if not 0 <= first < last or first >= len(marker.starts):
+            raise UsageError(
+                f"--steps {first}:{last}: process {pid} has steps 0 to {len(marker.starts) - 1}"
+            )
+        low = int(marker.starts[first])
+        high = int(marker.starts[last]) if last < len(marker.starts) else np.iinfo(np.int64).max
+        launch = ops["launch_t0"].to_numpy()
+        inside = (ops["thread"].to_numpy() != UNKNOWN) & (launch >= low) & (launch < high)
+        work = ops.filter(inside)
+        if not len(work):
+            raise UsageError(f"--steps {first}:{last}: process {pid} launched no GPU work in them")
+        gpu_low, gpu_high = int(work["t0"].to_numpy().min()), int(work["t1"].to_numpy().max())
+        found[pid] = Window(low, high, gpu_low, gpu_high)
+    return found
+
+
+def _note(trace: Trace, steps: tuple[int, int]) -> dict[str, object]:
+    from traceprobe import __version__
+
+    return {
+        "sliced_by": f"traceprobe {__version__}",
+        "source_sha256": trace.origin.sha256,
+        "steps": f"{steps[0]}:{steps[1]}",
+    }
+
+
+def _compress(path: Path) -> None:
+    """Gzip in place, without name and time, so that the same slice gives the same bytes."""
+    packed = path.with_name(path.name + ".packed")
+    with (
+        path.open("rb") as source,
+        packed.open("wb") as raw,
+        gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=9, mtime=0) as target,
+    ):
+        shutil.copyfileobj(source, target, 1 << 20)
+    packed.replace(path)

@@ -1,0 +1,111 @@
+"""Slices of Kineto traces: events are copied as text, metadata by an allow-list."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import polars as pl
+
+from traceprobe.ingest.chunks import BOUNDARY, TOP_LEVEL, Reader, Split, parse_object
+from traceprobe.ingest.kineto_columns import GPU, floats, nanoseconds
+from traceprobe.ingest.sniff import recognise
+from traceprobe.model import UNKNOWN
+
+if TYPE_CHECKING:
+    from traceprobe.slicing import Cut, Window
+
+PUBLIC = frozenset(TOP_LEVEL) - {"host_name", "metadata", "INFO", "WARNING", "ERROR", "trace_id"}
+_FLOW = ("s", "f", "t")
+
+
+class _Row(msgspec.Struct, gc=False):
+    """The few fields that decide whether an event is kept."""
+
+    ph: str = ""
+    cat: str | None = None
+    ts: int | float | str | None = None
+    id: int | float | str | None = None
+    args: dict[str, Any] | None = None
+
+
+_DECODE = msgspec.json.Decoder(_Row).decode
+
+
+def write(source: Path, target: Path, plan: Cut) -> None:
+    """Write the slice, one event a line. Damaged events are left out."""
+    window = next(iter(plan.windows.values()))
+    facts = _head_and_tail(source)
+    base = int(facts.get("baseTimeNanoseconds") or 0)
+    calls = plan.trace.host_calls
+    kept_calls = calls.filter((pl.col("t0") >= window.low) & (pl.col("t0") < window.high))
+    linked = set(kept_calls["correlation"].to_list()) - {UNKNOWN}
+    known = set(calls["correlation"].to_list()) - {UNKNOWN}
+    chosen = _Chooser(window, base, linked, known)
+    arrows = {(row.cat, str(row.id)) for row, _ in _events(source) if row.ph == "s" and chosen(row)}
+    with target.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(_head(facts, plan))
+        separator = "\n"
+        for row, text in _events(source):
+            keep = (row.cat, str(row.id)) in arrows if row.ph in _FLOW else chosen(row)
+            if keep:
+                file.write(separator + text)
+                separator = ",\n"
+        file.write("\n]}\n")
+
+
+class _Chooser:
+    """Whether an event belongs to the slice."""
+
+    def __init__(self, window: Window, base: int, linked: set[int], known: set[int]) -> None:
+        self._window, self._base, self._linked, self._known = window, base, linked, known
+
+    def __call__(self, row: _Row) -> bool:
+        if row.ph == "M":
+            return True
+        time = floats([row], attrgetter("ts"))
+        if time[0] != time[0]:  # not a number
+            return False
+        at = int(nanoseconds(time)[0]) + self._base
+        window = self._window
+        if row.cat in GPU or row.cat == "gpu_user_annotation":
+            correlation = (row.args or {}).get("correlation")
+            if row.cat in GPU and correlation in self._known:
+                return correlation in self._linked
+            return window.gpu_low <= at < window.gpu_high
+        return window.low <= at < window.high
+
+
+def _events(source: Path) -> Iterator[tuple[_Row, str]]:
+    found = recognise(source)
+    reader = Reader(source, found.gzipped, lambda done, total: None)
+    for chunk in Split().chunks(reader.blocks()):
+        start = 0
+        for match in [*BOUNDARY.finditer(chunk), None]:
+            piece = chunk[start : match.start() + 1 if match else len(chunk)].strip(b", \t\r\n")
+            start = match.end() if match else len(chunk)
+            try:
+                yield _DECODE(piece), piece.decode("utf-8", "replace").replace("\n", " ")
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                continue
+
+
+def _head_and_tail(source: Path) -> dict[str, Any]:
+    reader = Reader(source, recognise(source).gzipped, lambda done, total: None)
+    split = Split()
+    for _ in split.chunks(reader.blocks()):
+        pass
+    head = split.head.strip().rstrip(b", \t\r\n") + b"}"
+    tail = b"{" + split.tail.strip().removeprefix(b",")
+    return {**(parse_object(head) or {}), **(parse_object(tail) or {})}
+
+
+def _head(facts: dict[str, Any], plan: Cut) -> str:
+    metadata = {k: v for k, v in facts.items() if k in PUBLIC}
+    metadata["traceName"] = plan.trace.origin.name
+    metadata["traceprobe_slice"] = plan.note
+    return json.dumps(metadata, sort_keys=True)[:-1] + ', "traceEvents": ['
