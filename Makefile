@@ -6,14 +6,14 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-TRACE ?= sample_traces/h200_unet_w1.sqlite.gz
-REPORT ?= build/demo.html
+WORKLOAD ?= unet
+REPORT ?= build/demo
 ARGS ?=
 
-demo: $(VENV)/.runtime ## analyse a sample trace and say where the report is (TRACE=..., REPORT=...)
+demo: $(VENV)/.runtime ## train a little, record it, and say where the report is (WORKLOAD=unet)
 	@mkdir -p $(dir $(REPORT))
-	$(BIN)/traceprobe analyze $(TRACE) --force --output $(REPORT)
-	@echo "Report: $(abspath $(REPORT))"
+	$(BIN)/traceprobe profile --workload $(WORKLOAD) --force --output $(REPORT)
+	@echo "Report: $(abspath $(REPORT))/report.html"
 
 test: $(VENV)/.dev ## run the tests (ARGS="-k name" selects)
 	$(BIN)/python -m pytest $(ARGS)
@@ -41,7 +41,7 @@ $(VENV)/.python: scripts/make_venv.sh
 	@touch $@
 
 $(VENV)/.runtime: $(VENV)/.python pyproject.toml constraints.txt
-	$(PIP) --build-constraint constraints.txt --editable .
+	$(PIP) --build-constraint constraints.txt --editable '.[torch]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime

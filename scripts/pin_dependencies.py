@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "constraints.txt"
 PIP = "pip>=26.0"
 """Older releases cannot read dependency groups or constrain what a build installs."""
+TORCH = "torch==2.13.0"
+"""Without a version pip takes a build with gigabytes of CUDA."""
 HEAD = """\
 # Every dependency of traceprobe and of its tests, for reproducible runs of make and CI.
 # Written by scripts/pin_dependencies.py; users' installations are not bound by it.
@@ -39,7 +41,9 @@ def resolve(interpreter: str, folder: Path) -> tuple[Python, dict[str, str]]:
     report = folder / "report.json"
     dry_run = [python, "-m", "pip", "install", "-q", "--dry-run", "--ignore-installed"]
     subprocess.run(
-        [*dry_run, "--report", report, PIP, "-e", ".", "--group", "dev"], check=True, cwd=ROOT
+        [*dry_run, "--report", report, PIP, TORCH, "-e", ".[torch]", "--group", "dev"],
+        check=True,
+        cwd=ROOT,
     )
     found = json.loads(report.read_text())
     major, minor = found["environment"]["python_version"].split(".")

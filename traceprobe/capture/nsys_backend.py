@@ -32,6 +32,10 @@ class CudaRange:
     def step(self) -> None:
         """Nothing: the step ranges mark the steps."""
 
+    def abandon(self) -> None:
+        """Close the capture range."""
+        self.stop({})
+
     def stop(self, metadata: dict[str, Any]) -> None:
         """Close the capture range; the sidecar goes into the export later."""
         import torch

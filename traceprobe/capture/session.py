@@ -6,6 +6,7 @@ two ends, so that the host may run ahead as it does in training.
 
 from __future__ import annotations
 
+import atexit
 import json
 import time
 from pathlib import Path
@@ -29,6 +30,9 @@ class Profiler(Protocol):
 
     def stop(self, metadata: dict[str, Any]) -> None:
         """End after the last step and leave the trace behind."""
+
+    def abandon(self) -> None:
+        """End without a trace."""
 
 
 class Session:
@@ -65,6 +69,8 @@ class Session:
             self._calibrate()
             self._report("profiling")
             self._profiler.start()
+            # A program that ends with its profiler running may crash on its way out.
+            atexit.register(self._profiler.abandon)
         elif calibrated < number < plan.steps:
             self._profiler.step()
         elif number >= plan.steps:
@@ -98,6 +104,7 @@ class Session:
             **facts(),
         }
         self._profiler.stop(sidecar)
+        atexit.unregister(self._profiler.abandon)
         target = Path(self.plan.folder) / sidecar_name(self.rank)
         temporary = target.with_suffix(".tmp")
         temporary.write_text(json.dumps(sidecar, indent=1, sort_keys=True) + "\n")

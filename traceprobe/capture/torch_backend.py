@@ -39,6 +39,10 @@ class TorchProfiler:
         """Advance the schedule."""
         self._profile.step()
 
+    def abandon(self) -> None:
+        """Stop the profiler and drop what it holds."""
+        self._profile.__exit__(None, None, None)
+
     def stop(self, metadata: dict[str, Any]) -> None:
         """Write the trace whole or not at all."""
         from traceprobe.capture.session import METADATA_KEY

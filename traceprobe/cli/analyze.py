@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from traceprobe.cli.console import note, progress, terminal_width, use_color
+from traceprobe.cli.console import note, progress, summary
 
 
 def command(
@@ -73,7 +73,7 @@ def command(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary, no messages.")] = False,
     verbose: Annotated[
         bool,
-        typer.Option("--verbose", "-v", help="Also say how the trace was read, and every finding."),
+        typer.Option("--verbose", "-v", help="Also say how the trace was read."),
     ] = False,
 ) -> None:
     """Find what holds a training run back.
@@ -83,6 +83,7 @@ def command(
     """
     from traceprobe.api import Options
     from traceprobe.cli import outputs
+    from traceprobe.cli.inputs import check, readable
 
     options = Options(
         step=step,
@@ -92,10 +93,12 @@ def command(
         unprofiled_step_ms=unprofiled_step_ms,
     )
     targets = output or [outputs.default_output(inputs[0])]
+    check(inputs)
     outputs.check(targets, inputs, force=force)
+    if open_report and not any(path.suffix == ".html" for path in targets):
+        _usage("--open needs an HTML output; add -o report.html")
 
     from traceprobe.api import analyze, load
-    from traceprobe.cli.inputs import readable
 
     with readable(inputs) as files, progress(inputs, quiet=quiet) as bar:
         traces = [load(path, bar(position)) for position, path in enumerate(files)]
@@ -107,9 +110,7 @@ def command(
     report = analyze(traces, options)
     written = outputs.write(report, targets)
     if not quiet and Path("-") not in targets:
-        from traceprobe.report.terminal import render
-
-        typer.echo(render(report, width=terminal_width(), color=use_color()), nl=False)
+        summary(report)
     for path in written:
         note(f"wrote {path} ({outputs.size(path)})", quiet=quiet)
     if open_report:
@@ -144,7 +145,5 @@ def _usage(message: str) -> NoReturn:
 def _open(written: list[Path]) -> None:
     import webbrowser
 
-    page = next((path for path in written if path.suffix == ".html"), None)
-    if page is None:
-        _usage("--open needs an HTML output; add -o report.html")
+    page = next(path for path in written if path.suffix == ".html")
     webbrowser.open(page.resolve().as_uri())

@@ -5,21 +5,45 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from traceprobe.report.result import Report
 
 
 def fail(message: str, code: int = 2) -> NoReturn:
     """Print one error and exit."""
-    print(f"traceprobe: {message}", file=sys.stderr)
+    note(f"traceprobe: {message}", quiet=False)
     sys.exit(code)
 
 
 def note(message: str, *, quiet: bool) -> None:
-    """A line for the person at the terminal."""
+    """A line for the person at the terminal; names from files cannot steer it."""
     if not quiet:
-        print(message, file=sys.stderr)
+        with suppress(BrokenPipeError):
+            print("".join(c for c in message if c.isprintable() or c in "\n\t"), file=sys.stderr)
+
+
+def data(text: str, encoding: str = "utf-8") -> None:
+    """Text on standard output; the program ends where the reader has gone away (`| head`)."""
+    try:
+        sys.stdout.buffer.write(text.encode(encoding, "replace"))
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(2) from None
+
+
+def summary(report: Report) -> None:
+    """A report on standard output, as wide, colourful and encoded as that takes it."""
+    from traceprobe.report.terminal import render
+
+    encoding = sys.stdout.encoding or "utf-8"
+    data(render(report, terminal_width(), use_color(), encoding), encoding)
 
 
 @contextmanager

@@ -7,6 +7,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from traceprobe.model import UsageError
+
+
+def check(paths: list[Path]) -> None:
+    """Refuse inputs that cannot be told apart, or read from their start more than once.
+
+    Raises:
+        UsageError: a pipe or device, or the same file twice.
+    """
+    seen: set[Path] = set()
+    for path in paths:
+        if not path.is_file():
+            raise UsageError(f"{path}: is not a regular file; save the trace to one first")
+        if path.resolve() in seen:
+            raise UsageError(f"{path}: is given twice")
+        seen.add(path.resolve())
+
 
 @contextmanager
 def readable(paths: list[Path]) -> Iterator[list[Path]]:

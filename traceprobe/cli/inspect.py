@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from traceprobe.cli.console import progress
+from traceprobe.cli.console import data, progress
 
 
 def command(
@@ -19,10 +20,12 @@ def command(
 ) -> None:
     """Say what a trace holds, and what it lacks for a verdict."""
     from traceprobe.api import load
+    from traceprobe.cli import inputs
     from traceprobe.inspection import describe
     from traceprobe.report.text import clean
 
+    inputs.check([trace])
     with progress([trace], quiet=quiet) as bar:
         loaded = load(trace, bar(0))
-    for subject, text in describe(loaded):
-        typer.echo(f"{subject:<10} {clean(text)}")
+    lines = [f"{subject:<10} {clean(text)}\n" for subject, text in describe(loaded)]
+    data("".join(lines), sys.stdout.encoding or "utf-8")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from traceprobe.cli.console import data
 from traceprobe.model import UsageError
 
 if TYPE_CHECKING:
@@ -74,27 +74,32 @@ def write(report: Report, outputs: list[Path]) -> list[Path]:
 
     Returns:
         The files written.
+
+    Raises:
+        UsageError: a file cannot be written.
     """
     texts = [(path, RENDERERS.get(path.suffix, RENDERERS[".json"])(report)) for path in outputs]
     for path, text in texts:
         if str(path) == "-":
-            sys.stdout.write(text)
-            sys.stdout.flush()
+            data(text)
         else:
             _replace(path, text)
     return [path for path, _ in texts if str(path) != "-"]
 
 
 def _replace(path: Path, text: str) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+            Path(temporary).chmod(0o666 & ~_umask())
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def _umask() -> int:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from traceprobe.cli.console import note, terminal_width, use_color
+from traceprobe.cli.console import note, summary
 
 
 def command(
@@ -41,7 +41,7 @@ def command(
     outputs.check(targets, [report_json], force=force)
     try:
         report = Report.from_json(report_json.read_bytes())
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(
             f"{report_json.name}: is not a traceprobe report.json ({error})"
         ) from error
@@ -54,6 +54,4 @@ def command(
     for path in outputs.write(report, targets):
         note(f"wrote {path} ({outputs.size(path)})", quiet=quiet)
     if not targets:
-        from traceprobe.report.terminal import render
-
-        typer.echo(render(report, width=terminal_width(), color=use_color()), nl=False)
+        summary(report)

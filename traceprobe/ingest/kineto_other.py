@@ -77,10 +77,14 @@ def cpu_work(
         end = np.maximum.accumulate(ops["t1"][mine])
         keep[mine[1:]] = ops["t0"][mine][1:] >= end[:-1]
     ops = {c: v[keep] for c, v in ops.items()}
+    # Gloo's collectives are annotations on threads of its own.
+    wire = per_name(ranges["name"], names, lambda n: bool(COLLECTIVE.search(n))).astype(bool)
+    columns = ("pid", "name", "t0", "t1", "thread")
+    ops = {c: np.concatenate([ops[c], ranges[c][wire]]) for c in columns}
     count = len(ops["t0"])
     collective = per_name(ops["name"], names, lambda n: bool(COLLECTIVE.search(n))).astype(bool)
     return {
-        **{c: ops[c] for c in ("pid", "name", "t0", "t1", "thread")},
+        **{c: ops[c] for c in columns},
         "device": np.zeros(count, dtype=np.int64),
         "stream": ops["thread"],
         "kind": np.where(collective, int(Kind.COMM), int(Kind.KERNEL)),

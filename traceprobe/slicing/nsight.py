@@ -21,7 +21,10 @@ _TABLES = re.compile(
     r"|TARGET_INFO_(GPU|CUDA_\w+|SESSION_START_TIME)|ANALYSIS_DETAILS|PROCESSES|ThreadNames"
     r"|DIAGNOSTIC_EVENT|META_DATA_EXPORT|EXPORT_META_DATA|traceprobe"
 )
-_METADATA = re.compile(r"EXPORT_(PRODUCT|SCHEMA|PLATFORM|ARCH|PARAM|CONFIG|TIME)\w*")
+# Not every parameter of the export: some hold the names of its files.
+_METADATA = re.compile(
+    r"EXPORT_(PRODUCT|SCHEMA|PLATFORM|ARCH)\w*|EXPORT_(PARAM|CONFIG)_(TIME|TABLES|LAZY)\w*"
+)
 _GPU = re.compile(r"CUPTI_ACTIVITY_KIND_(KERNEL|MEMCPY|MEMSET|GRAPH_TRACE)")
 _STRING_COLUMN = re.compile(r"^\s*\"?(\w+)\"?\s.*REFERENCES StringIds\(id\)", re.MULTILINE)
 _STRING_NAMES = {
@@ -49,6 +52,8 @@ def write(source: Path, target: Path, plan: Cut) -> None:
             db.execute(f'INSERT INTO main."{name}" SELECT * FROM source."{name}" t WHERE {rule}')
         if "uuid" in columns.get("TARGET_INFO_GPU", []):  # the serial identity of the board
             db.execute("UPDATE main.TARGET_INFO_GPU SET uuid = NULL")
+        if "name" in columns.get("PROCESSES", []):
+            db.execute("UPDATE main.PROCESSES SET name = base(name)")
         _strings(db, ddl, columns)
         db.execute("CREATE TABLE main.traceprobe_slice (name TEXT, value TEXT)")
         db.executemany(
@@ -71,6 +76,7 @@ def _attached(target: Path, source: Path) -> Iterator[sqlite3.Connection]:
         db.execute("PRAGMA journal_mode = OFF")
         db.execute("PRAGMA trusted_schema = OFF")
         db.create_function("public", 1, lambda key: bool(_METADATA.fullmatch(str(key))))
+        db.create_function("base", 1, lambda name: name and str(name).rsplit("/", 1)[-1])
         db.execute("ATTACH ? AS source", (f"{source.resolve().as_uri()}?mode=ro&immutable=1",))
         db.execute("BEGIN")
         yield db

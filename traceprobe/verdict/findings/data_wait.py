@@ -17,7 +17,7 @@ ADVICE = (
 
 def check(evidence: Evidence) -> Finding:
     """Idle time during which the step thread waits for its next batch."""
-    title = "GPU waits for input data"
+    title = "The device waits for input data"
     if not evidence.observed("idle_data_wait"):
         return Finding(
             id=ID,

@@ -10,7 +10,7 @@ ID = "host-overhead"
 
 def check(evidence: Evidence) -> Finding:
     """Idle GPU because the next kernel was launched late, or launched in time and started late."""
-    title = "The host does not keep the GPU fed"
+    title = "The host does not keep the device fed"
     if not evidence.observed("idle_host", "idle_latency"):
         return Finding(
             id=ID,

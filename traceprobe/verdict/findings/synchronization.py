@@ -10,7 +10,7 @@ ID = "synchronization"
 
 def check(evidence: Evidence) -> Finding:
     """Blocking calls, and the idle GPU until the host is ahead of it again."""
-    title = "Synchronisation drains the GPU"
+    title = "Synchronisation drains the device"
     if not evidence.observed("idle_sync"):
         return Finding(
             id=ID,

@@ -1,0 +1,218 @@
+"""`traceprobe profile` from the outside: real programs, real recordings, real failures."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+import traceprobe
+
+pytest.importorskip("torch", reason="PyTorch is not installed; pip install traceprobe[torch]")
+
+FAST = ["--warmup", "2", "--calibrate", "3", "--active", "4"]
+PLAIN = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.set_num_threads(1)
+model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = TensorDataset(torch.randn(640, 32), torch.randint(0, 4, (640,)))
+for epoch in range(EPOCHS):
+    for x, y in DataLoader(data, batch_size=16):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+print("trained to the end")
+"""
+RECORDED = """
+import os, torch
+from traceprobe.capture import recorder
+
+torch.set_num_threads(1)
+if "RANK" in os.environ:
+    torch.distributed.init_process_group("gloo")
+model = torch.nn.Linear(256, 256)
+if "RANK" in os.environ:
+    model = torch.nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+record = recorder()
+for number, x in enumerate(record.steps([torch.randn(8, 256)] * 4)):
+    with record.phase("forward"):
+        loss = model(x).square().mean()
+    with record.phase("backward"):
+        loss.backward()
+    with record.phase("optimizer"):
+        optimizer.step()
+        optimizer.zero_grad()
+    AFTER
+"""
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "traceprobe", "profile", *map(str, arguments)]
+
+
+def run(*arguments, **options):
+    return subprocess.run(
+        command(*arguments), capture_output=True, text=True, timeout=240, check=False, **options
+    )
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(text):
+        path = tmp_path / "train.py"
+        path.write_text(textwrap.dedent(text))
+        return [sys.executable, str(path)]
+
+    return write
+
+
+def report(folder):
+    return traceprobe.analyze([traceprobe.load(p) for p in sorted(folder.glob("rank*.json.gz"))])
+
+
+def test_a_script_that_knows_nothing_of_it_is_recorded(tmp_path, script):
+    out = tmp_path / "out"
+    done = run("-o", out, *FAST, "--", *script(PLAIN.replace("EPOCHS", "100")))
+    assert done.returncode == 0, done.stderr
+    assert "trained to the end" not in done.stdout + done.stderr
+    names = sorted(p.name for p in out.iterdir())
+    assert names == ["rank0.json.gz", "rank0.traceprobe.json", "report.html", "report.json"]
+    made = traceprobe.analyze(traceprobe.load(out / "rank0.json.gz"))
+    (rank,) = made.ranks
+    assert rank.summary.iterations_used >= 3
+    assert {"forward", "backward", "optimizer"} <= {k for k, v in rank.summary.busy_ns.items() if v}
+    assert made.quality.observer_effect is not None
+    assert json.loads((out / "report.json").read_text())["verdict"] is not None
+
+
+def test_a_script_with_the_recorder_is_recorded_in_its_own_words(tmp_path, script):
+    out = tmp_path / "out"
+    done = run("-o", out, *FAST, "--", *script(RECORDED.replace("AFTER", "pass")))
+    assert done.returncode == 0, done.stderr
+    (rank,) = report(out).ranks
+    assert rank.step_marker.kind == "range"
+    assert rank.summary.iterations_used == 4
+    assert rank.summary.attributed_share > 0.9
+    sidecar = json.loads((out / "rank0.traceprobe.json").read_text())
+    assert sidecar["unprofiled_step_ms"] > 0
+    assert sidecar["unprofiled_data_wait_ms"] is not None
+
+
+def test_two_ranks_give_two_traces_and_one_report_with_communication(tmp_path, script):
+    out = tmp_path / "out"
+    program = script(RECORDED.replace("AFTER", "pass"))
+    done = run("-o", out, *FAST, "--nproc-per-node", "2", "--", *program)
+    assert done.returncode == 0, done.stderr
+    made = report(out)
+    assert [r.rank for r in made.ranks] == [0, 1]
+    assert made.run.world_size == 2
+    assert all(r.summary.communication.total_ns > 0 for r in made.ranks)
+
+
+def test_a_program_that_fails_leaves_its_last_lines_and_nothing_else(tmp_path, script):
+    out = tmp_path / "out"
+    done = run("-o", out, *FAST, "--", *script("raise ValueError('no such volume')"))
+    assert done.returncode == 2
+    assert "ValueError: no such volume" in done.stderr
+    assert list(out.iterdir()) == []
+
+
+def test_a_program_that_ends_too_early_says_how_many_steps_are_needed(tmp_path, script):
+    out = tmp_path / "out"
+    done = run("-o", out, *FAST, "--active", "5000", "--", *script(PLAIN.replace("EPOCHS", "1")))
+    assert done.returncode == 2
+    assert "before 5008 steps were made" in done.stderr
+    assert list(out.iterdir()) == []
+
+
+def test_a_killed_rank_ends_the_run_with_a_message_and_no_orphans(tmp_path, script):
+    out = tmp_path / "out"
+    dying = "if number == 3 and os.environ['RANK'] == '1': os.kill(os.getpid(), 9)"
+    program = script(RECORDED.replace("AFTER", dying))
+    done = run("-o", out, *FAST, "--nproc-per-node", "2", "--", *program)
+    assert done.returncode == 2
+    assert "rank 1" in done.stderr
+    assert "Traceback" not in done.stderr.split("last lines")[0]
+    assert list(out.iterdir()) == []
+    assert not survivors(program[1])
+
+
+def test_an_interrupt_ends_every_process_and_leaves_no_file(tmp_path, script):
+    out = tmp_path / "out"
+    program = script(RECORDED.replace("AFTER", "import time; time.sleep(0.5)"))
+    child = subprocess.Popen(command("-o", out, *FAST, "--", *program), stderr=subprocess.PIPE)
+    until(lambda: survivors(program[1]))
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=60)
+    assert child.returncode == 130, said
+    assert b"Traceback" not in said
+    assert list(out.iterdir()) == []
+    assert not survivors(program[1])
+
+
+def test_if_traceprobe_itself_is_killed_the_program_dies_too(tmp_path, script):
+    program = script(RECORDED.replace("AFTER", "import time; time.sleep(0.5)"))
+    child = subprocess.Popen(command("-o", tmp_path / "out", *FAST, "--", *program))
+    until(lambda: survivors(program[1]))
+    child.kill()
+    child.wait()
+    until(lambda: not survivors(program[1]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "nothing to profile"),
+        (["-w", "no-such"], "--workload no-such: there is none of that name"),
+        (["--backend", "nsys", "--", sys.executable, "-c", "0"], "use --backend torch"),
+        (["--nproc-per-node", "2", "--", "bash", "-c", "0"], "starts Python scripts"),
+    ],
+)
+def test_a_request_that_cannot_work_is_refused_before_anything_runs(tmp_path, arguments, message):
+    done = run("-o", tmp_path / "out", *arguments, env={**os.environ, "PATH": "/nonexistent"})
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_outputs_are_not_overwritten_without_being_told(tmp_path, script):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "mine.txt").write_text("mine")
+    done = run("-o", out, *FAST, "--", *script("pass"))
+    assert done.returncode == 2
+    assert "is not empty" in done.stderr
+    assert (out / "mine.txt").read_text() == "mine"
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path, script):
+    (tmp_path / "file").write_text("")
+    done = run("-o", tmp_path / "file" / "out", *FAST, "--", *script("pass"))
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def survivors(path):
+    """Processes whose command line names the script, traceprobe's own aside."""
+    listed = subprocess.run(
+        ["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True
+    )
+    lines = [line for line in listed.stdout.splitlines() if path in line]
+    return [line for line in lines if "traceprobe" not in line.split(path)[0]]
+
+
+def until(condition, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.1)
