@@ -96,6 +96,13 @@ def test_progress_names_every_stage(recording):
     assert states == ["warming up", "calibrating", "profiling", "writing the trace", "done"]
 
 
+def test_while_nobody_records_a_range_is_one_shared_object_that_does_nothing():
+    from traceprobe.capture.ranges import NOTHING
+
+    record = Recorder(None)
+    assert record.phase("forward") is record.phase("backward") is NOTHING
+
+
 def test_an_empty_loader_ends_the_loop(recording):
     record, log, _ = recording
     assert list(record.steps([])) == []

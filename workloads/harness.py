@@ -36,6 +36,8 @@ from settings import Machine, SettingError, Settings, Workload, explain, parse
 __all__ = ["Batch", "Machine", "Run", "Settings", "Workload", "parse", "start"]
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+KERNELS_TRIED = 4
+"""By cuDNN for each convolution; its default of 10 takes a minute for 3-D convolutions."""
 WARNING_SWITCH = "set_warn_on_accumulate_grad_stream_mismatch"
 """Of newer versions: they warn of what capturing a part of a model cannot avoid."""
 UNTIMED = 2
@@ -73,6 +75,7 @@ class Run:
     def __init__(self, settings: Settings, machine: Machine) -> None:
         self.settings = settings
         self._machine = machine
+        self._all_reduces: int | None = None
         self.device = torch.device("cpu")
         if machine.gpus:
             self.device = torch.device("cuda", machine.local_rank)
@@ -131,6 +134,7 @@ class Run:
         if self._machine.ranks > 1 and settings.ddp:
             devices = [self.device] if self._machine.gpus else None
             model = DistributedDataParallel(model, device_ids=devices, **_ddp_options(settings))
+            self._all_reduces = all_reduces(model)
         if settings.compile != "off":
             mode = None if settings.compile == "default" else settings.compile
             model = torch.compile(model, mode=mode)
@@ -160,6 +164,8 @@ class Run:
         }
         if tokens_per_sample:
             found["tokens_per_step"] = samples * tokens_per_sample
+        if self._all_reduces is not None:
+            found["predicted_all_reduces_per_step"] = self._all_reduces
         if self.settings.inject:
             found.update(injected=True, injected_ms_per_sample=self.settings.inject)
         return found
@@ -246,7 +252,7 @@ def _set_flags(settings: Settings) -> None:
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = tf32
     torch.backends.cudnn.benchmark = True
-    torch.backends.cudnn.benchmark_limit = int(os.environ.get("LIMIT", "10"))
+    torch.backends.cudnn.benchmark_limit = KERNELS_TRIED
     if settings.cuda_graphs and hasattr(torch.autograd.graph, WARNING_SWITCH):
         getattr(torch.autograd.graph, WARNING_SWITCH)(False)
     if settings.sdpa is not None:
@@ -254,6 +260,21 @@ def _set_flags(settings: Settings) -> None:
         torch.backends.cuda.enable_math_sdp(settings.sdpa == "math")
         torch.backends.cuda.enable_mem_efficient_sdp(False)
         torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def all_reduces(model: DistributedDataParallel) -> int:
+    """How many buckets, and so all-reduces per step, DDP makes of a model's gradients.
+
+    DDP fills buckets in the order in which backward makes the gradients, which is about the reverse
+    of the parameters'. The first bucket is small, so that communication starts early, unless a size
+    was asked for (in releases that remember whether it was).
+    """
+    parameters = [p for p in model.parameters() if p.requires_grad][::-1]
+    limit = model.bucket_bytes_cap
+    by_default = getattr(model, "bucket_bytes_cap_default", True)
+    first = dist._DEFAULT_FIRST_BUCKET_BYTES if by_default else limit
+    buckets, _ = dist._compute_bucket_assignment_by_size(parameters, [first, limit])
+    return len(buckets)
 
 
 def _ddp_options(settings: Settings) -> dict[str, Any]:

@@ -21,8 +21,9 @@ class Ranges:
 
     def __call__(self, name: str) -> Range:
         """A context manager for one range."""
-        function = self._record_function(name) if self._enabled() else None
-        return Range(name, function, self._nvtx)
+        if self._enabled():
+            return Range(name, self._record_function(name), self._nvtx)
+        return NOTHING if self._nvtx is None else Range(name, None, self._nvtx)
 
 
 class Range:
@@ -49,6 +50,10 @@ class Range:
             self._function.__exit__(kind, error, trace)
         if self._nvtx is not None:
             self._nvtx.range_pop()
+
+
+NOTHING = Range("", None, None)
+"""What a range is while nobody records: one object, entered again and again."""
 
 
 def _nvtx() -> Any:
