@@ -37,6 +37,20 @@ for variable in CHANGES_OUTPUT:  # some are read when typer is imported, before 
     os.environ.pop(variable, None)
 
 
+def pytest_addoption(parser):
+    """`--update-goldens` accepts the reports as they are now."""
+    parser.addoption("--update-goldens", action="store_true", help="rewrite tests/goldens/*.json")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def every_report_is_checked():
+    """A report that breaks the contract of report.json fails the test that made it."""
+    from tests import report_rules
+
+    with report_rules.watching():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch):
     """No variable of the developer's shell changes what a test sees."""

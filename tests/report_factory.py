@@ -33,6 +33,7 @@ from traceprobe.report.result import (
     Timeline,
     Verdict,
 )
+from traceprobe.verdict.thresholds import Thresholds
 
 MS = 1_000_000
 HOSTILE = [
@@ -270,12 +271,12 @@ def make_report(bound: Bound = "io", **changes: Any) -> Report:
             confidence=0.82,
             confidence_terms=[
                 Term(name="margin", value=0.9, why="far above the threshold of 20 %"),
-                Term(name="single rank", value=-0.08, why="other ranks may wait"),
+                Term(name="single-rank", value=-0.08, why="other ranks may wait"),
             ],
             shares=shares_of(partition),
             reasons=["the largest share is far above its threshold"],
             missing=["at least 3 iterations"] if bound == "inconclusive" else [],
-            thresholds={"bound": 0.2, "secondary": 0.05, "mixed_floor": 0.15, "mixed_gap": 0.05},
+            thresholds=Thresholds().as_dict(),
         ),
         "findings": make_findings(),
     }

@@ -139,8 +139,8 @@ def _input(trace: Trace) -> result.Input:
 def _unprofiled_ms(traces: Sequence[Trace], options: Options) -> float | None:
     """The user's number, else what the capture recorded."""
     if options.unprofiled_step_ms is not None:
-        if not options.unprofiled_step_ms > 0:
-            raise UsageError("--unprofiled-step-ms must be positive")
+        if not 0 < options.unprofiled_step_ms < float("inf"):
+            raise UsageError("--unprofiled-step-ms must be a positive number of milliseconds")
         return options.unprofiled_step_ms
     recorded = [t.metadata.get("traceprobe", {}).get("unprofiled_step_ms") for t in traces]
     known = [float(ms) for ms in recorded if isinstance(ms, (int, float)) and ms > 0]

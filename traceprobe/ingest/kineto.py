@@ -19,7 +19,7 @@ from traceprobe.ingest.kineto_columns import Columns, gather
 from traceprobe.ingest.kineto_event import Event
 from traceprobe.ingest.kineto_link import build
 from traceprobe.ingest.repair import salvage
-from traceprobe.ingest.sniff import Found
+from traceprobe.ingest.sniff import Found, printable
 from traceprobe.model import DamagedInput, Origin, Quality, Trace
 
 _MANY = msgspec.json.Decoder(list[Event])
@@ -47,7 +47,7 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None]) -> Trac
         )
     metadata = _metadata(split.head, split.tail)
     origin = Origin(
-        name=path.name,
+        name=printable(path.name),
         sha256=reader.digest.hexdigest(),
         format="kineto",
         dialect=_dialect(columns, metadata, split),
@@ -69,7 +69,7 @@ def _decode(chunks: Iterable[bytes], quality: Quality) -> Iterator[list[Event]]:
     for chunk in chunks:
         try:
             yield _MANY.decode(b"[" + chunk + b"]")
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             saved = salvage(chunk, _ONE.decode)
             quality.events_repaired += saved.repaired
             quality.events_lost += saved.lost

@@ -75,6 +75,8 @@ def build(
     elif operators is not None and annotation is not None and len(host_ranges["t0"]):
         work = {c: v[annotation < 0] for c, v in operators.items()}
         gpu, kind = cpu_work(work, host_ranges, names, role), "cpu"
+        if not len(gpu["t0"]):
+            raise EmptyTrace(f"{origin.name}: {why_empty(metadata, None)}")
         quality.warn(
             "cpu-run", "There is no GPU work: the report describes the process's CPU threads."
         )

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from traceprobe.ingest.nsight_columns import build
 from traceprobe.ingest.nsight_tables import EXPORT_TABLES, Database
-from traceprobe.ingest.sniff import Found
+from traceprobe.ingest.sniff import Found, printable
 from traceprobe.model import DamagedInput, Origin, Quality, Trace, UnsupportedInput
 
 _BLOCK = 4 << 20
@@ -40,7 +40,7 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None]) -> Trac
                     "one with `nsys export --type sqlite -o run.sqlite run.nsys-rep`"
                 )
             origin = Origin(
-                name=path.name,
+                name=printable(path.name),
                 sha256=digest,
                 format="nsys",
                 dialect=f"schema {db.metadata.get('EXPORT_SCHEMA_VERSION', 'unknown')}",

@@ -50,7 +50,7 @@ def salvage(chunk: bytes, decode: Callable[[bytes], Event]) -> Salvage[Event]:
     for piece in _pieces(chunk):
         try:
             result.events.append(decode(piece))
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             event = _mend(piece, decode)
             if event is None:
                 result.lost += 1
@@ -71,7 +71,7 @@ def _mend(piece: bytes, decode: Callable[[bytes], Event]) -> Event | None:
         piece = repair(piece)
         try:
             return decode(piece)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             continue
     return None
 

@@ -62,6 +62,11 @@ def _gunzip_head(path: Path) -> bytes:
         return decoder.decompress(file.read(HEAD))
 
 
+def printable(name: str) -> str:
+    """A file name as text: names on disk are bytes, and some are no UTF-8."""
+    return name.encode("utf-8", "replace").decode()
+
+
 def is_nsight_report(path: Path) -> bool:
     """Whether the file is an Nsight Systems report, which `nsys export` can turn into an input."""
     with path.open("rb") as file:

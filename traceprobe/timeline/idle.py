@@ -182,9 +182,10 @@ def after_sync(gaps: Gaps, ops: pl.DataFrame, sync_ends: Int64s) -> Intervals:
     if not late.any() or not len(sync_ends):
         return EMPTY
     launch = ops["launch_t0"].to_numpy()
-    is_late = np.zeros(len(launch), dtype=bool)
-    is_late[gaps.after[late]] = True
-    ahead = np.maximum.accumulate(np.where(is_late, -1, np.arange(len(launch))))
+    # An op without a launch says nothing of the host.
+    not_ahead = ops["thread"].to_numpy() == UNKNOWN
+    not_ahead[gaps.after[late]] = True
+    ahead = np.maximum.accumulate(np.where(not_ahead, -1, np.arange(len(launch))))
     since = np.where(ahead >= 0, launch[np.maximum(ahead, 0)], np.iinfo(np.int64).min)[gaps.after]
     at = np.searchsorted(np.sort(sync_ends), launch[gaps.after], "right") - 1
     last_sync = np.where(at >= 0, np.sort(sync_ends)[np.maximum(at, 0)], np.iinfo(np.int64).min)

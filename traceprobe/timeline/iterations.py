@@ -104,7 +104,9 @@ def skip_reasons(
             reasons[k] = f"capture cut: {share:.1%} of its launches have a GPU row"
         elif not has_window[k]:
             reasons[k] = "no GPU work"
-    reasons[count - 1] = reasons[count - 1] or "the last iteration has no end"
+    if len(windows.index):
+        last = int(windows.index[-1])
+        reasons[last] = reasons[last] or "the last iteration has no end"
     used = [k for k in windows.index.tolist() if reasons[k] is None]
     if len(used) >= 4:
         first, rest = used[0], used[1:]

@@ -42,16 +42,16 @@ def decide(
 def _by_threshold(shares: dict[str, float], limits: Thresholds) -> Decision:
     ordered = sorted(shares, key=lambda name: (-shares[name], name))
     first, second = ordered[0], ordered[1]
-    lead = shares[first] - shares[second]
+    lead = round(shares[first] - shares[second], 6)
+    # Both conditions must change to make it mixed.
+    unmixed = max(limits.mixed - shares[second], lead - limits.mixed_margin)
     if shares[second] >= limits.mixed and lead <= limits.mixed_margin:
         margin = min(shares[second] - limits.mixed, limits.mixed_margin - lead)
         return Decision("mixed", f"{first}+{second}", margin)
     if shares[first] >= limits.bound:
-        margin = shares[first] - limits.bound
-        if shares[second] >= limits.mixed:
-            margin = min(margin, lead - limits.mixed_margin)
+        margin = min(shares[first] - limits.bound, unmixed)
         return Decision(_BOUND[first], second if shares[second] >= limits.notable else None, margin)
-    margin = limits.bound - shares[first]
+    margin = min(limits.bound - shares[first], unmixed)
     return Decision("compute", first if shares[first] >= limits.notable else None, margin)
 
 

@@ -55,7 +55,7 @@ def terms(
 
 def total(found: Sequence[Term]) -> float:
     """The confidence."""
-    return round(min(max(sum(term.value for term in found), 0.0), 1.0), 3)
+    return float(round(min(max(sum(term.value for term in found), 0.0), 1.0), 3))
 
 
 def distorted(decision: Decision, quality: Quality, profiled: frozenset[str]) -> bool:
@@ -73,7 +73,9 @@ def _evidence(decision: Decision, ranks: Sequence[Rank], run: Run | None) -> lis
     waited = sum(rank.summary.partition_ns["idle_data_wait"] or 0 for rank in ranks)
     inferred = sum(rank.summary.host.data_wait_inferred_ns for rank in ranks)
     terms = []
-    if inferred and decision.bound in ("io", "mixed"):
+    mixed = decision.bound == "mixed"
+    deciding = set((decision.secondary or "").split("+")) if mixed else {decision.bound}
+    if inferred and "io" in deciding:
         terms.append(
             Term(
                 name="inferred-data-wait",
@@ -83,7 +85,7 @@ def _evidence(decision: Decision, ranks: Sequence[Rank], run: Run | None) -> lis
             )
         )
     alone = run is None or run.transfer_ns is None
-    if alone and decision.bound in ("communication", "mixed"):
+    if alone and "communication" in deciding:
         terms.append(
             Term(
                 name="single-rank",
@@ -92,7 +94,9 @@ def _evidence(decision: Decision, ranks: Sequence[Rank], run: Run | None) -> lis
             )
         )
     unknown = sum(
-        (1 - (rank.summary.attributed_share or 1.0)) * rank.summary.window_ns for rank in ranks
+        (1 - rank.summary.attributed_share) * rank.summary.window_ns
+        for rank in ranks
+        if rank.summary.attributed_share is not None
     )
     terms.append(
         Term(
@@ -111,7 +115,9 @@ def _capture(corrected: Corrected, ranks: Sequence[Rank]) -> list[Term]:
         terms.append(
             Term(name="no-step-marker", value=-0.25, why="the whole capture counts as one window")
         )
-        covered = min((r.summary.coverage or 1.0 for r in ranks), default=1.0)
+        covered = min(
+            (r.summary.coverage for r in ranks if r.summary.coverage is not None), default=1.0
+        )
         terms.append(
             Term(
                 name="coverage",

@@ -126,6 +126,8 @@ def _without_profiler(
     Work on the GPU survives a profiler. A slowed host gives the loader time to catch up, so a
     measured loader wait replaces the trace's, as far as the unprofiled step has room for it.
     """
+    if not matched:  # alone, a rank cannot tell transfer from waiting
+        times = replace(times, communication=times.communication + times.skew, skew=0.0)
     room = max(unprofiled - times.compute - times.h2d - times.other, 0.0)
     if data_wait is not None:
         times = replace(times, data_wait=min(data_wait, room))

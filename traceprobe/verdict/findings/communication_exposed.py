@@ -28,7 +28,7 @@ def check(evidence: Evidence) -> Finding:
         id=ID,
         status=evidence.grade(evidence.verdict.shares.get("communication", 0.0)),
         title=title,
-        saving_ms_per_step=evidence.saving(evidence.hideable_ms("communication", "communication")),
+        saving_ms_per_step=evidence.saving(evidence.hideable_ms("communication")),
         evidence=lines(
             f"{ms:.2f} ms {evidence.per} ({evidence.share(ms):.1%}) of communication while nothing "
             "is computed",

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from traceprobe.report.result import Quality, Rank, Run, Status, Verdict
+from traceprobe.report.result import (
+    COMPUTE_PHASES,
+    TRANSFERS,
+    Quality,
+    Rank,
+    Run,
+    Status,
+    Verdict,
+)
 from traceprobe.verdict.thresholds import Thresholds
 
 
@@ -28,7 +36,8 @@ class Evidence:
 
     def saving(self, ms: float) -> float | None:
         """An upper bound as it is reported: None where nothing is saved, or there are no steps."""
-        return round(ms, 4) if ms > 0 and self.per == "per step" else None
+        rounded = round(ms, 6)
+        return rounded if rounded > 0 and self.per == "per step" else None
 
     def observed(self, *classes: str) -> bool:
         """Whether any rank shows any of these classes of the partition."""
@@ -44,18 +53,23 @@ class Evidence:
         """Length of a step, or of the whole capture without a step marker."""
         return self._mean([r.summary.window_ns for r in self.ranks])
 
-    def hideable_ms(self, exposed: str, busy: str) -> float:
+    def corrected_step_ms(self) -> float:
+        """The step that the verdict's shares are fractions of: without the profiler if known."""
+        effect = self.quality.observer_effect
+        return self.step_ms() if effect is None else effect.unprofiled_step_ms
+
+    def hideable_ms(self, exposed: str) -> float:
         """Upper bound for hiding `exposed` behind the rest of the step.
 
-        A step stays at least as long as its longest single resource.
+        A step stays at least as long as its longest single resource: computation, which claims
+        time first and so is the sum of its exclusive parts, or any transfer as a whole.
         """
         savings = []
         for rank in self.ranks:
-            summary = rank.summary
-            gone = summary.partition_ns[exposed] or 0
-            compute = sum(summary.busy_ns[p] or 0 for p in ("forward", "backward", "optimizer"))
-            longest = max(summary.busy_ns[busy] or 0, compute)
-            savings.append(max(min(gone, summary.window_ns - longest), 0))
+            part, busy = rank.summary.partition_ns, rank.summary.busy_ns
+            compute = sum(part[phase] or 0 for phase in COMPUTE_PHASES)
+            longest = max(compute, *(busy[name] or 0 for name in TRANSFERS))
+            savings.append(max(min(part[exposed] or 0, rank.summary.window_ns - longest), 0))
         return self._mean(savings)
 
     def share(self, ms: float) -> float:

@@ -28,7 +28,7 @@ def check(evidence: Evidence) -> Finding:
         id=ID,
         status=evidence.grade(evidence.share(ms)),
         title=title,
-        saving_ms_per_step=evidence.saving(evidence.hideable_ms("h2d", "h2d")),
+        saving_ms_per_step=evidence.saving(evidence.hideable_ms("h2d")),
         evidence=[
             f"{ms:.2f} ms {evidence.per} ({evidence.share(ms):.1%}) of copying while no kernel "
             "runs",

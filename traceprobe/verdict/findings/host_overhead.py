@@ -22,11 +22,12 @@ def check(evidence: Evidence) -> Finding:
         )
     late, latency = evidence.exclusive_ms("idle_host"), evidence.exclusive_ms("idle_latency")
     # What the verdict keeps after the observer effect is what a change can still save.
-    kept = evidence.verdict.shares.get("overhead", 0.0) * evidence.step_ms()
+    share = evidence.verdict.shares.get("overhead", 0.0)
+    kept = share * evidence.corrected_step_ms()
     launches = sum(r.summary.host.launches_per_step for r in evidence.ranks) / len(evidence.ranks)
     return Finding(
         id=ID,
-        status=evidence.grade(min(evidence.share(late + latency), evidence.share(kept))),
+        status=evidence.grade(min(evidence.share(late + latency), share)),
         title=title,
         saving_ms_per_step=evidence.saving(min(late + latency, kept)),
         evidence=lines(

@@ -1,0 +1,30 @@
+"""Reports of trace files as they lie there, each analysed once in a test run."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import traceprobe
+from tests.conftest import ROOT
+
+SAMPLES = sorted((ROOT / "sample_traces").glob("*.gz"))
+
+
+@cache
+def report_of(*paths: Path):
+    """The report of one file, or of the ranks of one run, without options.
+
+    Raises:
+        EmptyTrace: a file holds nothing to analyse; not cached.
+    """
+    return traceprobe.analyze([traceprobe.load(path) for path in paths])
+
+
+def runs() -> dict[str, list[Path]]:
+    """Name to files of each sample: those of several ranks belong together."""
+    found: dict[str, list[Path]] = {}
+    for path in SAMPLES:
+        found.setdefault(re.sub(r"\.rank\d+\.", ".", path.name), []).append(path)
+    return found

@@ -1,0 +1,268 @@
+"""What the commands print and write, where, and how they end."""
+
+from __future__ import annotations
+
+import json
+import webbrowser
+from pathlib import Path
+
+import pytest
+
+import traceprobe
+from tests.cli_runner import LOOP, MODULE, SCRIPT, Cli, spawn, write_trace
+from tests.report_rules import problems
+from traceprobe.cli.outputs import default_output
+
+installed = pytest.mark.skipif(
+    not Path(SCRIPT[0]).exists(), reason="traceprobe is not installed in this environment"
+)
+COMMANDS = [pytest.param(MODULE, id="module"), pytest.param(SCRIPT, id="script", marks=installed)]
+
+
+@pytest.fixture
+def cli(tmp_path, monkeypatch, capfdbinary):
+    return Cli(tmp_path, monkeypatch, capfdbinary)
+
+
+@pytest.fixture
+def trace(tmp_path):
+    return write_trace(tmp_path / "run.json.gz")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_json_is_all_that_goes_to_standard_output(trace, tmp_path, command):
+    done = spawn("analyze", trace, "-o", "-", cwd=tmp_path, command=command).expect(0)
+    assert problems(done.out) == []
+    assert done.err == ""
+    assert [path.name for path in tmp_path.iterdir()] == [trace.name]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_summary_is_data_and_the_rest_are_messages(trace, tmp_path, command):
+    done = spawn("analyze", trace, "-o", "a.md", cwd=tmp_path, command=command).expect(0)
+    assert done.out.startswith("I/O-bound")
+    assert done.err.startswith("wrote a.md (")
+    assert "wrote" not in done.out
+
+
+def test_without_an_output_it_is_a_page_in_the_current_folder(cli, trace):
+    done = cli("analyze", trace).expect(0)
+    assert done.err.startswith("wrote traceprobe-run.html (")
+    assert "</html>" in (cli.folder / "traceprobe-run.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_wrong_usage_ends_with_2_and_says_so_on_standard_error(tmp_path, command):
+    done = spawn("analyze", "absent.json", cwd=tmp_path, command=command).expect(2)
+    assert "absent.json" in done.err
+    assert done.out == ""
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("option", ["-V", "--version"])
+def test_version(tmp_path, command, option):
+    done = spawn(option, cwd=tmp_path, command=command).expect(0)
+    assert (done.out, done.err) == (f"traceprobe {traceprobe.__version__}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["-h"], ["--help"], ["analyze", "-h"], ["render", "--help"]])
+def test_help(cli, arguments):
+    done = cli(*arguments).expect(0)
+    assert "Usage:" in done.out
+    assert done.err == ""
+    assert "\x1b" not in done.out
+
+
+def test_no_arguments_at_all_show_the_help(cli):
+    done = cli().expect(2)
+    assert "Usage:" in done.out + done.err
+
+
+def test_rendering_again_changes_no_byte(cli, trace):
+    outputs = ["-o", "a.json", "-o", "a.html", "-o", "a.md"]
+    cli("analyze", trace, *outputs).expect(0)
+    cli("render", "a.json", *[name.replace("a.", "b.") for name in outputs]).expect(0)
+    for suffix in ("json", "html", "md"):
+        first, second = (cli.folder / f"{name}.{suffix}" for name in "ab")
+        assert first.read_bytes() == second.read_bytes()
+        assert first.stat().st_size > 500
+    assert cli("render", "a.json", "-o", "-").expect(0).out == (cli.folder / "a.json").read_text()
+
+
+def test_rendering_an_inconclusive_report_again_changes_no_byte(cli):
+    trace = write_trace(cli.folder / "short.json", loop=type(LOOP)(steps=3, forward_ns=4_000_000))
+    cli("analyze", trace, "-o", "a.json", "-o", "a.html").expect(0)
+    cli("render", "a.json", "-o", "b.html", "-o", "b.json").expect(0)
+    assert (cli.folder / "a.html").read_bytes() == (cli.folder / "b.html").read_bytes()
+    assert (cli.folder / "a.json").read_bytes() == (cli.folder / "b.json").read_bytes()
+
+
+def test_render_without_output_prints_the_summary_of_analyze(cli, trace):
+    first = cli("analyze", trace, "-o", "a.json").expect(0)
+    assert cli("render", "a.json").expect(0).out == first.out
+
+
+@pytest.mark.parametrize(
+    ("variables", "colored"),
+    [
+        ({}, False),
+        ({"FORCE_COLOR": "1"}, True),
+        ({"NO_COLOR": "1"}, False),
+        ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, False),
+        ({"NO_COLOR": "", "FORCE_COLOR": ""}, False),
+    ],
+    ids=str,
+)
+def test_colour_in_a_pipe(cli, trace, monkeypatch, variables, colored):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    done = cli("analyze", trace, "-o", "a.json").expect(0)
+    assert ("\x1b[" in done.out) == colored
+
+
+@pytest.mark.parametrize("columns", ["40", "60", "120", "0", "-5", "wide"])
+def test_the_summary_keeps_to_the_columns(cli, trace, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    done = cli("analyze", trace, "-o", "a.json").expect(0)
+    widest = max(len(line) for line in done.out.splitlines())
+    assert widest <= max(int(columns) if columns.isdecimal() else 80, 40)
+
+
+def test_an_inconclusive_verdict_is_an_answer(cli):
+    trace = write_trace(cli.folder / "short.json", loop=type(LOOP)(steps=3, forward_ns=4_000_000))
+    done = cli("analyze", trace, "-o", "-").expect(0)
+    assert json.loads(done.out)["verdict"]["bound"] == "inconclusive"
+
+
+def test_several_outputs_at_once(cli, trace):
+    done = cli("analyze", trace, "-o", "a.md", "-o", "-", "-o", "b.json").expect(0)
+    assert (cli.folder / "b.json").read_text(encoding="utf-8") == done.out
+    assert (cli.folder / "a.md").read_text(encoding="utf-8").startswith("#")
+    assert "wrote a.md" in done.err
+
+
+@pytest.mark.parametrize(
+    ("name", "output"),
+    [
+        ("run.json", "traceprobe-run.html"),
+        ("run.json.gz", "traceprobe-run.html"),
+        ("run.pt.trace.json.gz", "traceprobe-run.html"),
+        ("run.sqlite.gz", "traceprobe-run.html"),
+        ("run.v2.sqlite", "traceprobe-run.v2.html"),
+        ("trace", "traceprobe-trace.html"),
+    ],
+)
+def test_the_default_output_lies_in_the_current_folder(name, output):
+    assert default_output(Path("/far/away") / name) == Path(output)
+
+
+def test_nothing_is_overwritten_without_force(cli, trace):
+    (cli.folder / "a.json").write_text("precious")
+    done = cli("analyze", trace, "-o", "a.json", "-o", "b.html").expect(2)
+    assert "a.json: exists" in done.err
+    assert "--force" in done.err
+    assert cli.files() == {trace.name, "a.json"}
+    assert (cli.folder / "a.json").read_text() == "precious"
+    cli("analyze", trace, "-f", "-o", "a.json").expect(0)
+    assert json.loads((cli.folder / "a.json").read_text(encoding="utf-8"))["verdict"]
+
+
+def test_the_default_output_is_not_overwritten_either(cli, trace):
+    cli("analyze", trace, "-q").expect(0)
+    assert "traceprobe-run.html: exists" in cli("analyze", trace).expect(2).err
+    cli("analyze", trace, "--force", "--quiet").expect(0)
+
+
+def test_outputs_have_the_rights_of_any_new_file(cli, trace):
+    (cli.folder / "plain").touch()
+    cli("analyze", trace, "-q", "-o", "a.json").expect(0)
+    assert (cli.folder / "a.json").stat().st_mode == (cli.folder / "plain").stat().st_mode
+
+
+def test_quiet_is_silent(cli, trace):
+    done = cli("analyze", trace, "-q", "-o", "a.json").expect(0)
+    assert (done.out, done.err) == ("", "")
+    done = cli("render", "a.json", "-q", "-o", "a.md").expect(0)
+    assert (done.out, done.err) == ("", "")
+
+
+def test_quiet_still_prints_the_data_that_was_asked_for(cli, trace):
+    done = cli("analyze", trace, "-q", "-o", "-").expect(0)
+    assert json.loads(done.out)
+    assert done.err == ""
+
+
+def test_quiet_does_not_hide_errors(cli):
+    (cli.folder / "empty.json").touch()
+    assert "empty" in cli("analyze", "empty.json", "-q").expect(2).err
+
+
+def test_verbose_says_how_the_trace_was_read(cli, trace):
+    done = cli("analyze", trace, "-v", "-o", "a.json").expect(0)
+    assert "run.json.gz: PyTorch profiler (Kineto)" in done.err
+    assert "relative to baseTimeNanoseconds" in done.err
+
+
+@pytest.mark.parametrize("suffix", ["json.gz", "sqlite"])
+def test_inspect(cli, suffix):
+    trace = write_trace(cli.folder / f"run.{suffix}")
+    done = cli("inspect", trace).expect(0)
+    lines = dict(line.split(maxsplit=1) for line in done.out.splitlines())
+    assert lines["file"].startswith(f"run.{suffix}: ")
+    assert lines["steps"] == r"process 1000: 10 x step \d+ (range)"
+    assert lines["linked"].startswith("110 of 110")
+    assert done.err == ""
+    assert cli.files() == {trace.name}
+
+
+def test_open_opens_the_page(cli, trace, monkeypatch):
+    opened = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    cli("analyze", trace, "--open", "-q").expect(0)
+    assert opened == [(cli.folder / "traceprobe-run.html").as_uri()]
+
+
+def report_of(done):
+    return json.loads(done.expect(0).out)
+
+
+def test_steps_selects_iterations(cli, trace):
+    for option, used in (("2:6", [2, 3, 4, 5]), (":4", [0, 1, 2, 3]), ("5:", [5, 6, 7, 8])):
+        (rank,) = report_of(cli("analyze", trace, "-o", "-", "--steps", option))["ranks"]
+        assert [i["index"] for i in rank["iterations"] if i["used"]] == used
+        assert rank["summary"]["iterations_used"] == len(used)
+
+
+def test_step_names_the_marker(cli, trace):
+    (rank,) = report_of(cli("analyze", trace, "-o", "-", "--step", "^forward$"))["ranks"]
+    assert rank["step_marker"]["kind"] == "user"
+    assert rank["step_marker"]["pattern"] == "^forward$"
+
+
+def test_phase_maps_a_name(cli):
+    loop = type(LOOP)(**{**vars(LOOP), "wait": "range"})
+    trace = write_trace(cli.folder / "run.json", loop)
+    named = ("--phase", "forward=nothing", "--phase", "optimizer=^forward$")
+    (rank,) = report_of(cli("analyze", trace, "-o", "-", *named))["ranks"]
+    busy = rank["summary"]["busy_ns"]
+    assert busy["optimizer"] >= LOOP.forward_ns * rank["summary"]["iterations_used"]
+
+
+def test_rank_selects_one(cli):
+    from tests.builders.scenario import Process
+
+    for number in (0, 1):
+        process = Process(pid=1000 + number, rank=number)
+        write_trace(
+            cli.folder / f"rank{number}.json", type(LOOP)(**{**vars(LOOP), "process": process})
+        )
+    report = report_of(cli("analyze", "rank0.json", "rank1.json", "--rank", "1", "-o", "-"))
+    assert [rank["rank"] for rank in report["ranks"]] == [1]
+    assert len(report["inputs"]) == 2
+
+
+def test_the_unprofiled_step_time_corrects_the_verdict(cli, trace):
+    report = report_of(cli("analyze", trace, "--unprofiled-step-ms", "30", "-o", "-"))
+    effect = report["quality"]["observer_effect"]
+    assert effect["unprofiled_step_ms"] == 30.0
+    assert effect["ratio"] == pytest.approx(effect["profiled_step_ms"] / 30, abs=1e-3)

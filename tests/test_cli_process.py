@@ -1,0 +1,209 @@
+"""The command line as a process: pipes, terminals, encodings, signals, full disks."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.builders import faults, kineto
+from tests.cli_runner import (
+    LOOP,
+    MODULE,
+    Done,
+    environment,
+    interruptible,
+    spawn,
+    write_trace,
+)
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what is open")
+SGR = "\x1b["
+DATA = [
+    ["analyze", "run.json", "-o", "-"],
+    ["analyze", "run.json", "-o", "a.json"],
+    ["inspect", "run.json"],
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_trace(tmp_path / "run.json")
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory):
+    """A folder with a report."""
+    folder = tmp_path_factory.mktemp("reported")
+    trace = write_trace(folder / "run.json")
+    spawn("analyze", trace, "-q", "-o", "report.json", cwd=folder).expect(0)
+    return folder
+
+
+@pytest.mark.parametrize("arguments", DATA, ids=" ".join)
+def test_a_reader_that_has_gone_away(folder, arguments):
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = spawn(*arguments, cwd=folder, stdout=write)
+    finally:
+        os.close(write)
+    assert done.expect(2).err == ""
+
+
+def test_head_takes_the_first_line_and_no_more(folder):
+    command = f'"{sys.executable}" -m traceprobe analyze run.json -o - | head -1'
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=folder, env=environment(), capture_output=True, timeout=120
+    )
+    assert (done.stdout, done.stderr) == (b"{\n", b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", DATA[::2], ids=" ".join)
+def test_standard_output_on_a_full_disk(folder, arguments):
+    with Path("/dev/full").open("wb") as full:
+        done = spawn(*arguments, cwd=folder, stdout=full).expect(2)
+    assert "No space left on device" in done.err
+
+
+@pytest.mark.parametrize("old", [None, "precious"])
+def test_a_failing_write_leaves_the_old_file_or_none(folder, old):
+    if old is not None:
+        (folder / "a.json").write_text(old)
+    before = {path.name for path in folder.iterdir()}
+
+    def limited():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))
+
+    done = spawn("analyze", "run.json", "-f", "-o", "a.json", cwd=folder, preexec_fn=limited)
+    assert "a.json: cannot be written: File too large" in done.expect(2).err
+    assert {path.name for path in folder.iterdir()} == before
+    assert old is None or (folder / "a.json").read_text() == old
+
+
+@linux
+@pytest.mark.parametrize(
+    "command", [["analyze", "big.json", "-o", "a.html"], ["inspect", "big.json"]]
+)
+def test_an_interrupt_ends_with_130_and_leaves_nothing(tmp_path, command):
+    big = tmp_path / "big.json"
+    write_repeated(big, kineto.dumps(LOOP.scenario()), 100_000_000)
+    process = subprocess.Popen(
+        [*MODULE, *command],
+        cwd=tmp_path,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=interruptible,
+    )
+    wait_until_it_reads(process, big)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert Done(process.returncode, out.decode(), err.decode()).expect(130).out == ""
+    assert [path.name for path in tmp_path.iterdir()] == [big.name]
+
+
+def write_repeated(path, data, size):
+    """A trace whose events are repeated until the file has `size` bytes."""
+    spans = faults.spans(data)
+    low, high = spans[0][0], spans[-1][1]
+    events = data[low:high]
+    with path.open("wb") as file:
+        file.write(data[:low])
+        for _ in range(size // len(events)):
+            file.write(events + b",\n")
+        file.write(data[low:])
+
+
+def wait_until_it_reads(process, path):
+    """Return once the process is a few blocks into the file."""
+    descriptors, deadline = Path(f"/proc/{process.pid}/fd"), time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:
+        for link in descriptors.iterdir():
+            try:
+                if link.readlink() == path:
+                    position = Path(f"/proc/{process.pid}/fdinfo/{link.name}").read_text()
+                    if int(position.split()[1]) > 4_000_000:
+                        return
+            except OSError:  # closed meanwhile
+                continue
+        time.sleep(0.002)
+    pytest.fail(f"the process ended, or never read: {process.poll()}")
+
+
+@pytest.mark.parametrize(
+    ("variables", "colored"),
+    [({"TERM": "xterm"}, True), ({"TERM": "dumb"}, False)],
+    ids=str,
+)
+def test_colour_on_a_terminal(reported, variables, colored):
+    text = on_a_terminal("render", "report.json", cwd=reported, env=variables)
+    assert "I/O-bound" in text
+    assert (SGR in text) == colored
+
+
+def test_progress_is_shown_on_a_terminal_unless_quiet(folder):
+    loud = on_a_terminal("inspect", "run.json", cwd=folder, env={"TERM": "xterm"})
+    quiet = on_a_terminal("inspect", "-q", "run.json", cwd=folder, env={"TERM": "xterm"})
+    assert "reading run.json" in loud
+    assert "reading" not in quiet
+    assert "gpu ops" in loud
+    assert "gpu ops" in quiet
+
+
+def on_a_terminal(*arguments, cwd, env):
+    """Everything that a command shows on a terminal."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*MODULE, *arguments], cwd=cwd, env=environment(**env), stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            block = os.read(ours, 65536)
+        except OSError:  # Linux says that the other end is closed
+            break
+        if not block:
+            break
+        shown += block
+    os.close(ours)
+    assert process.wait(timeout=60) == 0
+    return shown.decode("utf-8", "replace")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_any_encoding_of_the_terminal_will_do(reported, encoding):
+    variables = {"PYTHONIOENCODING": encoding}
+    done = spawn("render", "report.json", cwd=reported, env=variables).expect(0)
+    assert done.out.startswith("I/O-bound")
+    assert encoding != "ascii" or done.out.isascii()
+
+
+def test_names_are_shown_in_any_encoding(tmp_path):
+    write_trace(
+        tmp_path / "run.json", type(LOOP)(**{**vars(LOOP), "step_name": "Schritt ✓ step {}"})
+    )
+    done = spawn("inspect", "run.json", cwd=tmp_path, env={"PYTHONIOENCODING": "latin-1"})
+    assert r"Schritt ? step \d+" in done.expect(0).out
+
+
+def test_json_is_utf_8_in_any_encoding(reported):
+    report = (reported / "report.json").read_text(encoding="utf-8")
+    assert not report.isascii()
+    done = spawn(
+        *("render", "report.json", "-o", "-"), cwd=reported, env={"PYTHONIOENCODING": "ascii"}
+    )
+    assert done.expect(0).out == report
+    assert json.loads(done.out)["schema_version"] == "1.0"

@@ -1,0 +1,257 @@
+"""What the command line refuses: with exit code 2, one clear message, and nothing written."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+
+import pytest
+
+from tests.builders import faults, kineto
+from tests.cli_runner import LOOP, Cli, write_trace
+
+FOREIGN = {
+    "empty.json": (faults.EMPTY, "empty"),
+    "pointer.json.gz": (faults.LFS_POINTER, "git lfs pull --include=pointer.json.gz"),
+    "run.h5": (faults.HDF5, "HDF5"),
+    "run.nsys-rep": (faults.NSYS_REPORT, "nsys export --type sqlite -o run.sqlite run.nsys-rep"),
+    "run.pftrace": (faults.PFTRACE, "Perfetto"),
+    "run.parquet": (faults.PARQUET, "Parquet"),
+    "run.zip": (b"PK\x03\x04" + bytes(100), "unzip run.zip"),
+    "run.json.zst": (b"\x28\xb5\x2f\xfd" + bytes(100), "zstd -d run.json.zst"),
+    "notes.txt": (b"Dear diary", "neither a Chrome trace"),
+    "zeros.json": (bytes(5000), "neither a Chrome trace"),
+    "list.json": (b"[]", "without trace events"),
+    "object.json": (b'{"a": 1}', "without trace events"),
+    "deep.json": (b'{"traceEvents": [' + b'{"a": ' * 50_000, ""),
+    "header.sqlite": (b"SQLite format 3\0", "damaged"),
+    "broken.json.gz": (b"\x1f\x8b\x08\0" + bytes(200), "gzip"),
+}
+
+
+@pytest.fixture
+def cli(tmp_path, monkeypatch, capfdbinary):
+    return Cli(tmp_path, monkeypatch, capfdbinary)
+
+
+@pytest.fixture
+def trace(tmp_path):
+    return write_trace(tmp_path / "run.json")
+
+
+@pytest.fixture
+def no_nsys(monkeypatch):
+    monkeypatch.setenv("TRACEPROBE_NSYS", "/nowhere/nsys")
+
+
+def refused(cli, *arguments):
+    """The message of a command that must fail without writing anything."""
+    before = cli.files()
+    done = cli(*arguments).expect(2)
+    assert cli.files() == before
+    assert done.out == ""
+    assert done.err.strip()
+    return done.err
+
+
+@pytest.mark.parametrize("command", ["analyze", "inspect"])
+@pytest.mark.parametrize("name", FOREIGN)
+def test_files_that_are_no_trace(cli, no_nsys, name, command):
+    content, part = FOREIGN[name]
+    (cli.folder / name).write_bytes(content)
+    message = refused(cli, command, name)
+    assert name in message
+    assert part in message
+    assert message.count("\n") == 1
+
+
+def test_truncated_files(cli):
+    data = write_trace(cli.folder / "whole.sqlite").read_bytes()
+    (cli.folder / "cut.sqlite").write_bytes(faults.truncated_sqlite(data))
+    assert "nsys export" in refused(cli, "analyze", "cut.sqlite")
+    (cli.folder / "cut.sqlite.gz").write_bytes(gzip.compress(data)[:2000])
+    assert "copy the file again" in refused(cli, "analyze", "cut.sqlite.gz")
+
+
+def test_a_truncated_trace_is_read_as_far_as_it_goes(cli):
+    data = kineto.dumps(LOOP.scenario())
+    (cli.folder / "cut.json").write_bytes(data[: len(data) * 3 // 4])
+    report = json.loads(cli("analyze", "cut.json", "-o", "-").expect(0).out)
+    assert [w["code"] for w in report["quality"]["warnings"]] == ["events-lost", "truncated-file"]
+
+
+def test_a_trace_of_a_loader_alone_is_empty(cli):
+    """A CPU run that is cut while it loads its first batch has phases and no work."""
+    name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    row = {"ph": "X", "pid": 1, "tid": 1, "ts": 10.0, "dur": 90.0}
+    events = [
+        row | {"cat": "user_annotation", "name": "ProfilerStep#2"},
+        row | {"cat": "user_annotation", "name": name},
+        row | {"cat": "cpu_op", "name": "aten::stack", "ts": 20.0, "dur": 5.0},
+    ]
+    (cli.folder / "loading.json").write_text(json.dumps({"traceEvents": events}))
+    assert "loading.json" in refused(cli, "analyze", "loading.json")
+
+
+def test_messages_from_files_cannot_steer_the_terminal(cli):
+    body = {"traceEvents": [{"ph": "i", "name": "x", "ts": 1}], "ERROR": ["\x1b[31mred\x07"]}
+    (cli.folder / "empty.json").write_text(json.dumps(body))
+    message = refused(cli, "analyze", "empty.json")
+    assert "red" in message
+    assert "\x1b" not in message
+    assert "\x07" not in message
+
+
+def test_a_file_name_that_is_no_text(cli, trace):
+    name = os.fsdecode(b"tr\xff.json")
+    trace.rename(cli.folder / name)
+    report = json.loads(cli("analyze", name, "-o", "-").expect(0).out)
+    assert report["inputs"][0]["name"].startswith("tr")
+
+
+@pytest.mark.parametrize("command", ["analyze", "inspect", "render"])
+def test_inputs_that_are_no_file(cli, command):
+    assert "absent" in refused(cli, command, "absent")
+    (cli.folder / "folder").mkdir()
+    assert "directory" in refused(cli, command, "folder")
+
+
+@pytest.mark.parametrize("command", ["analyze", "inspect"])
+def test_a_pipe_is_no_input(cli, command):
+    os.mkfifo(cli.folder / "pipe.json")
+    assert "regular file" in refused(cli, command, "pipe.json")
+    assert "regular file" in refused(cli, command, os.devnull)
+
+
+def test_the_same_input_twice(cli, trace):
+    (cli.folder / "link.json").symlink_to(trace)
+    assert "given twice" in refused(cli, "analyze", "run.json", "run.json")
+    assert "given twice" in refused(cli, "analyze", "run.json", "link.json")
+
+
+def test_one_bad_input_among_good_ones(cli, trace):
+    (cli.folder / "bad.json").write_text("no")
+    assert "bad.json" in refused(cli, "analyze", "run.json", "bad.json")
+
+
+@pytest.mark.parametrize(
+    ("outputs", "part"),
+    [
+        (["a.txt"], ".html, .json, .md"),
+        (["a"], ".html, .json, .md"),
+        (["a.JSON"], ".html, .json, .md"),
+        (["missing/a.json"], "there is no folder missing"),
+        (["run.json/a.json"], "there is no folder run.json"),
+        (["/proc/a.json"], "/proc/a.json: cannot be written"),
+        (["folder.json"], "not a regular file"),
+        (["full.json"], "not a regular file"),
+        (["/dev/full"], "suffix"),
+        (["run.json"], "is an input"),
+        (["./run.json"], "is an input"),
+        (["link.json"], "is an input"),
+        (["a.json", "./a.json"], "given twice"),
+        (["-", "-"], "given twice"),
+        (["a.json", "b.txt"], "b.txt"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_outputs_that_cannot_be(cli, trace, outputs, part):
+    (cli.folder / "folder.json").mkdir()
+    (cli.folder / "full.json").symlink_to("/dev/full")
+    (cli.folder / "link.json").symlink_to(trace)
+    options = [option for output in outputs for option in ("-o", output)]
+    assert part in refused(cli, "analyze", trace, "-f", *options)
+    assert trace.read_bytes() == kineto.dumps(LOOP.scenario())
+
+
+def test_outputs_are_refused_before_anything_is_read(cli):
+    (cli.folder / "bad.json").write_text("not even a trace")
+    assert "suffix" in refused(cli, "analyze", "bad.json", "-o", "a.txt")
+
+
+def test_a_report_is_not_rendered_over_itself(cli, trace):
+    cli("analyze", trace, "-q", "-o", "a.json").expect(0)
+    assert "is an input" in refused(cli, "render", "a.json", "-f", "-o", "a.json")
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (["--steps", "5"], "write A:B"),
+        (["--steps", "a:b"], "write A:B"),
+        (["--steps", "1:2:3"], "write A:B"),
+        (["--steps", "-1:3"], "write A:B"),
+        (["--steps", "5:3"], "is empty"),
+        (["--steps", "4:4"], "is empty"),
+        (["--steps", "100:200"], "usable are 0, 1, 2, 3, 4, 5, 6, 7, 8"),
+        (["--step", "("], "not a regular expression"),
+        (["--step", "no such range"], "matches 0 ranges"),
+        (["--phase", "forward"], "NAME=REGEX"),
+        (["--phase", "forward="], "NAME=REGEX"),
+        (["--phase", "forwards=x"], "data, h2d, forward, backward, optimizer, communication"),
+        (["--phase", "forward=("], "not a regular expression"),
+        (["--rank", "7"], "no such rank; the inputs hold 0"),
+        (["--rank", "one"], "--rank"),
+        (["--unprofiled-step-ms", "0"], "positive"),
+        (["--unprofiled-step-ms", "-3"], "positive"),
+        (["--unprofiled-step-ms", "nan"], "--unprofiled-step-ms"),
+        (["--unprofiled-step-ms", "inf"], "--unprofiled-step-ms"),
+        (["--unprofiled-step-ms", "fast"], "--unprofiled-step-ms"),
+        (["--open"], "--open needs an HTML output"),
+        (["--no-such-option"], "--no-such-option"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_options_that_make_no_sense(cli, trace, options, part):
+    assert part in refused(cli, "analyze", trace, "-o", "a.json", *options)
+
+
+def test_two_files_of_one_rank(cli, trace):
+    from tests.builders.scenario import Process
+
+    loop = type(LOOP)(**{**vars(LOOP), "process": Process(rank=3)})
+    for name in "ab":
+        write_trace(cli.folder / f"{name}.json", loop)
+    message = refused(cli, "analyze", "a.json", "b.json")
+    assert "a.json and b.json both say that they are rank 3" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "is not a traceprobe report.json"),
+        ("no JSON", "is not a traceprobe report.json"),
+        ("[]", "Expected `object`"),
+        ("{}", "missing required field"),
+        ('{"a": ' * 50_000, "is not a traceprobe report.json"),
+        ("\xff\xfe", "is not a traceprobe report.json"),
+    ],
+    ids=["empty", "text", "list", "object", "deep", "bytes"],
+)
+def test_render_of_something_else(cli, text, part):
+    (cli.folder / "report.json").write_text(text, encoding="latin-1")
+    message = refused(cli, "render", "report.json", "-o", "a.html")
+    assert part in message
+    assert "report.json" in message
+
+
+def test_render_of_a_trace(cli, trace):
+    assert "is not a traceprobe report.json" in refused(cli, "render", trace, "-o", "a.html")
+
+
+def test_render_of_another_schema_version(cli, trace):
+    cli("analyze", trace, "-q", "-o", "a.json").expect(0)
+    text = (cli.folder / "a.json").read_text(encoding="utf-8")
+    (cli.folder / "a.json").write_text(
+        text.replace('"schema_version": "1.0"', '"schema_version": "2.0"')
+    )
+    assert "schema version 2.0" in refused(cli, "render", "a.json", "-o", "a.html")
+    (cli.folder / "a.json").write_text(
+        text.replace('"schema_version": "1.0"', '"schema_version": "1.9"')
+    )
+    cli("render", "a.json", "-o", "a.html").expect(0)
+
+
+def test_unknown_commands(cli):
+    assert "analyse" in refused(cli, "analyse", "run.json")

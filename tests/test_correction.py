@@ -1,0 +1,238 @@
+"""Shares of the run as it is without a profiler: what survives one, what shrinks, what is waiting.
+
+Steps last 100 ms under the profiler, unless a test says otherwise.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+import traceprobe
+from tests import records
+from tests.builders import memory
+from tests.test_ranks import EARLY, LATE
+from tests.test_ranks import rank as rank_of_two
+from traceprobe.verdict.bounds import decide
+from traceprobe.verdict.correction import correct
+
+HEAVY = frozenset({"operators"})
+LIGHT = frozenset({"shapes"})
+HOST = {"forward": 60, "idle_host": 25, "idle_sync": 10, "idle_latency": 5}
+"""60 ms of computation, 40 of overhead."""
+COMM = {"forward": 40, "communication": 40, "idle_host": 20}
+
+
+def shares(corrected, **expected):
+    """Whether these are the shares that are not 0."""
+    assert corrected.shares == pytest.approx(
+        dict.fromkeys(corrected.shares, 0) | expected, abs=1e-6
+    )
+
+
+def single(parts, unprofiled_ms=None, *, together=None, profiled=HEAVY, data_wait_ms=None, **more):
+    rank = records.rank(parts, **more)
+    waited = None if data_wait_ms is None else data_wait_ms * 1e6
+    unprofiled = None if unprofiled_ms is None else unprofiled_ms * 1e6
+    return correct([rank], together, unprofiled, profiled, waited)
+
+
+def with_skew(skew, parts=COMM, **more):
+    """A rank of a run that was matched; of its exposed communication, `skew` is waiting."""
+    found = records.communication(parts["communication"], skew=skew)
+    return records.rank(parts, communication=found, **more)
+
+
+def test_without_an_unprofiled_step_time_the_shares_stay_as_captured():
+    corrected = single(HOST)
+    shares(corrected, compute=0.6, overhead=0.4)
+    assert (corrected.overhead_ruled_out, corrected.split_unknown) == (False, False)
+    assert corrected.notes == []
+
+
+def test_overhead_shrinks_until_the_step_fits():
+    corrected = single(HOST, 80)
+    shares(corrected, compute=60 / 80, overhead=20 / 80)
+    assert corrected.notes == [
+        "rank 0: 20.00 ms per step of host time and waiting exist only under the profiler and were "
+        "taken out"
+    ]
+
+
+def test_overhead_never_shrinks_below_nothing_and_the_residual_is_reported():
+    corrected = single(HOST, 50)
+    shares(corrected, compute=1)
+    assert corrected.notes[0] == (
+        "rank 0: 10.00 ms per step of GPU work, copies and data wait do not fit into the "
+        "unprofiled step"
+    )
+
+
+@pytest.mark.parametrize(("unprofiled_ms", "residuals"), [(59, 0), (58.5, 1)])
+def test_a_residual_of_two_percent_is_not_worth_a_note(unprofiled_ms, residuals):
+    notes = single(HOST, unprofiled_ms).notes
+    assert sum("do not fit" in note for note in notes) == residuals
+
+
+def test_work_of_the_gpu_and_its_copies_survive_a_profiler():
+    parts = {"forward": 30, "h2d": 20, "d2h": 5, "memory": 5, "idle_profiler": 10, "idle_host": 30}
+    shares(single(parts, 75), compute=35 / 75, io=20 / 75, other=15 / 75, overhead=5 / 75)
+
+
+def test_a_wait_for_data_stays_where_nothing_else_is_known():
+    parts = {"forward": 30, "idle_data_wait": 30, "idle_host": 40}
+    shares(single(parts, 65), compute=30 / 65, io=30 / 65, overhead=5 / 65)
+
+
+def test_a_measured_wait_for_data_replaces_the_traces():
+    parts = {"forward": 40, "idle_data_wait": 10, "h2d": 5, "idle_host": 45}
+    corrected = single(parts, 100, data_wait_ms=50)
+    shares(corrected, compute=0.4, io=0.55, overhead=0.05)
+
+
+def test_a_measured_wait_for_data_is_at_most_what_the_unprofiled_step_has_room_for():
+    parts = {"forward": 40, "idle_data_wait": 10, "idle_host": 50}
+    shares(single(parts, 80, data_wait_ms=70), compute=0.5, io=0.5)
+
+
+def test_an_unprofiled_step_that_is_no_shorter_rules_the_host_out_if_it_was_slowed():
+    corrected = single(HOST, 100)
+    assert corrected.overhead_ruled_out
+    shares(corrected, compute=0.6, overhead=0.4)
+    assert "the host does not limit this run" in corrected.notes[-1]
+    assert not single(HOST, 99).overhead_ruled_out
+    assert not single(HOST, 100, profiled=LIGHT).overhead_ruled_out
+
+
+@pytest.mark.parametrize(
+    ("parts", "bound"),
+    [
+        ({"forward": 30, "idle_host": 45, "idle_data_wait": 25}, "io"),
+        ({"forward": 30, "idle_host": 45, "communication": 25}, "communication"),
+        (HOST, "compute"),
+    ],
+)
+def test_where_the_host_is_ruled_out_the_next_candidate_decides(parts, bound):
+    rank = records.rank(parts)
+    corrected = correct([rank], None, 100e6, HEAVY)
+    decision = decide(corrected, [rank], records.quality(), records.LIMITS)
+    assert decision.bound == bound
+    assert decision.secondary != "overhead"
+
+
+def test_of_one_rank_communication_and_overhead_share_the_remainder():
+    corrected = single(COMM, 70)
+    shares(corrected, compute=40 / 70, communication=20 / 70, overhead=10 / 70)
+    assert corrected.split_unknown
+
+
+def test_a_step_that_fits_leaves_the_split_as_captured():
+    corrected = single(COMM, 100)
+    shares(corrected, compute=0.4, communication=0.4, overhead=0.2)
+    assert not corrected.split_unknown
+    assert not single(HOST, 80).split_unknown
+
+
+def test_an_unknown_split_costs_confidence():
+    rank = records.rank(COMM)
+    _, corrected, terms = records.judge_parts([rank], unprofiled_ms=70)
+    assert corrected.split_unknown
+    assert {t.name: t.value for t in terms}["split-unknown"] == -0.1
+
+
+@pytest.mark.parametrize(
+    ("unprofiled_ms", "expected"),
+    [
+        (90, {"compute": 40, "communication": 30, "overhead": 20}),
+        (70, {"compute": 40, "communication": 10, "overhead": 20}),
+        (65, {"compute": 40, "communication": 10, "overhead": 15}),
+        (45, {"compute": 40, "communication": 5}),
+    ],
+    ids=["part of the skew", "no skew", "less overhead", "less than the transfer"],
+)
+def test_of_all_ranks_transfer_is_kept_and_the_skew_is_dropped_first(unprofiled_ms, expected):
+    corrected = correct([with_skew(30)], records.run(), unprofiled_ms * 1e6, HEAVY)
+    shares(corrected, **{name: ms / unprofiled_ms for name, ms in expected.items()})
+    assert not corrected.split_unknown
+
+
+@pytest.mark.parametrize("skew", [0, 10, 40])
+def test_of_one_chosen_rank_nothing_exceeds_the_remainder_whatever_it_waited(skew):
+    alone = records.run(transfer_ns=None, skew_ns=None)
+    corrected = correct([with_skew(skew)], alone, 70e6, HEAVY)
+    assert corrected.shares["compute"] == pytest.approx(40 / 70, abs=1e-6)
+
+
+def test_of_one_chosen_rank_that_only_waited_no_overhead_is_left_to_scale():
+    parts = {"forward": 40, "communication": 60}
+    corrected = correct([with_skew(60, parts)], None, 70e6, HEAVY)
+    shares(corrected, compute=40 / 70, communication=30 / 70)
+
+
+@pytest.mark.parametrize(
+    ("cause", "expected"),
+    [
+        (None, {"communication": 0.4, "overhead": 0.2}),
+        ("io", {"communication": 0.1, "io": 0.3, "overhead": 0.2}),
+        ("overhead", {"communication": 0.1, "overhead": 0.5}),
+    ],
+)
+def test_waiting_for_a_rank_counts_as_that_ranks_cause(cause, expected):
+    together = records.run(straggler_rank=1 if cause else None, straggler_cause=cause)
+    shares(correct([with_skew(30)], together, None, HEAVY), compute=0.4, **expected)
+
+
+def test_a_rank_counts_by_its_shares_however_long_its_steps_are():
+    ranks = [records.rank({"forward": 10, "h2d": 10}), records.rank({"forward": 300}, 1)]
+    shares(correct(ranks, None, None, HEAVY), compute=0.75, io=0.25)
+
+
+def test_each_rank_is_corrected_by_itself():
+    ranks = [records.rank(HOST), records.rank({"forward": 75, "idle_host": 25}, 1)]
+    corrected = correct(ranks, None, 80e6, HEAVY)
+    shares(corrected, compute=(60 + 75) / 160, overhead=(20 + 5) / 160)
+    assert [note.split(":")[0] for note in corrected.notes] == ["rank 0", "rank 1"]
+
+
+def test_the_whole_capture_is_no_step_to_correct():
+    rank = records.rank(HOST, marked=False)
+    shares(correct([rank], None, 10e6, HEAVY), compute=0.6, overhead=0.4)
+
+
+def test_a_class_that_was_not_observed_counts_as_nothing():
+    rank = records.rank(HOST)
+    unseen = rank.summary.partition_ns | {"idle_data_wait": None, "communication": None}
+    blind = replace(rank, summary=replace(rank.summary, partition_ns=unseen))
+    shares(correct([blind], None, 80e6, HEAVY), compute=0.75, overhead=0.25)
+
+
+def test_a_chosen_rank_of_a_real_run_is_corrected_to_its_unprofiled_step():
+    traces = [memory.trace(rank_of_two(0, *EARLY)), memory.trace(rank_of_two(1, *LATE))]
+    options = traceprobe.Options(rank=0, unprofiled_step_ms=0.005)
+    verdict = traceprobe.analyze(traces, options).verdict
+    assert verdict.shares["compute"] == pytest.approx(1_100 / 5_000)
+
+
+busy = st.fixed_dictionaries(
+    {name: st.integers(0, 40) for name in ("h2d", "d2h", "memory", "idle_data_wait", "idle_sync")}
+    | {name: st.integers(0, 60) for name in ("idle_host", "communication")}
+    | {"forward": st.integers(1, 60)}
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(busy, st.integers(1, 300), st.integers(0, 60) | st.none(), st.booleans())
+def test_the_corrected_step_keeps_gpu_work_and_is_as_long_as_it_can(parts, unprofiled, skew, all_):
+    skew = None if skew is None else min(skew, parts["communication"])
+    together = records.run() if all_ and skew is not None else None
+    rank = with_skew(skew if together else None, parts)
+    corrected = correct([rank], together, unprofiled * 1e6, frozenset())
+    kept = parts["forward"] + parts["memory"]
+    survives = kept + sum(parts[p] for p in ("h2d", "d2h", "idle_data_wait"))
+    step = min(sum(parts.values()), max(unprofiled, survives))
+    assert sum(corrected.shares.values()) == pytest.approx(1, abs=5e-6)
+    assert corrected.shares["compute"] == pytest.approx(kept / step, abs=2e-6)
+    captured = correct([rank], together, None, frozenset()).shares
+    assert corrected.shares["overhead"] * step <= captured["overhead"] * sum(parts.values()) + 1e-3

@@ -1,0 +1,374 @@
+"""Findings: when each one fails, warns, passes or cannot tell, and what it says could be saved.
+
+Steps last 1000 ms: a ms is a tenth of a percent.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests import records
+from tests.records import MS, STEPS, communication, host
+from tests.test_verdict import step
+from traceprobe.report.result import HostToDevice, ObserverEffect
+from traceprobe.verdict import findings, judge
+
+HEAVY = ("operators", "stacks")
+
+
+def evidence(*ranks, together=None, profiled=(), unprofiled_ms=None, **facts):
+    good, marks = records.quality(**facts), frozenset(profiled)
+    unprofiled = None if unprofiled_ms is None else unprofiled_ms * 1e6
+    if unprofiled_ms is not None:
+        captured = ranks[0].summary.step_ms.mean
+        effect = ObserverEffect(
+            profiled_step_ms=captured,
+            unprofiled_step_ms=unprofiled_ms,
+            ratio=captured / unprofiled_ms,
+        )
+        good = replace(good, observer_effect=effect)
+    verdict = judge(ranks, together, good, marks, unprofiled, records.LIMITS)
+    return findings.Evidence(ranks, together, good, verdict, records.LIMITS, marks)
+
+
+def find(name, *ranks, **options):
+    return next(f for f in findings.run_all(evidence(*ranks, **options)) if f.id == name)
+
+
+def found(name, *ranks, **options):
+    finding = find(name, *ranks, **options)
+    return finding.status, finding.saving_ms_per_step
+
+
+def unseen(rank, *classes):
+    """The rank, of which these classes of the partition cannot be known."""
+    parts = rank.summary.partition_ns | dict.fromkeys(classes)
+    return replace(rank, summary=replace(rank.summary, partition_ns=parts))
+
+
+def copies(total, exposed=None, *, megabytes=0, pageable=0):
+    return HostToDevice(
+        total_ns=total * MS * STEPS,
+        exposed_ns=(total if exposed is None else exposed) * MS * STEPS,
+        overlapped_ns=0,
+        overlap_pct=0.0,
+        bytes=megabytes * 2**20 * STEPS,
+        gbps=10.0 if megabytes else None,
+        pageable_bytes=pageable * STEPS,
+    )
+
+
+def busy(parts, **more):
+    """Busy times as of the parts, but for these; in ns over all steps."""
+    return {name: (parts | more).get(name, 0) * MS * STEPS for name in records.BUSY}
+
+
+GRADES = [(49, "pass"), (50, "warn"), (199, "warn"), (200, "fail")]
+
+
+@pytest.mark.parametrize(("share", "status"), GRADES)
+def test_exposed_communication_is_graded_by_its_share(share, status):
+    rank = records.rank(step(communication=share), communication=communication(share))
+    assert found("communication-exposed", rank) == (status, float(share))
+
+
+def test_without_communication_there_is_none_to_expose():
+    assert found("communication-exposed", records.rank(step())) == ("not-applicable", None)
+
+
+def test_communication_says_how_much_of_it_is_hidden():
+    mine = communication(100, total=400)
+    rank = records.rank(step(communication=100), communication=mine, collectives_per_step=8.0)
+    lines = find("communication-exposed", rank).evidence
+    assert lines[1].startswith("75.0 % of communication overlaps")
+    assert "8.0 collectives per step" in lines[1]
+
+
+def test_the_rank_with_most_of_it_is_named():
+    ranks = [
+        records.rank(step(communication=c), i, communication=communication(c))
+        for i, c in enumerate((10, 300, 20))
+    ]
+    assert find("communication-exposed", *ranks).evidence[-1] == "largest on rank 1: 30.0%"
+
+
+@pytest.mark.parametrize(("skew", "status"), GRADES)
+def test_waiting_for_other_ranks_is_graded_by_its_share(skew, status):
+    together = records.run(skew_ns=skew * MS, straggler_rank=1, straggler_cause="io")
+    finding = find("communication-skew", records.rank(step()), together=together)
+    assert (finding.status, finding.saving_ms_per_step) == (status, skew)
+    assert finding.evidence[-1] == "the others wait for rank 1, which has more io"
+
+
+def test_ranks_that_were_not_matched_leave_waiting_open():
+    alone = records.run(transfer_ns=None, skew_ns=None, world_size=8)
+    finding = find("communication-skew", records.rank(step()), together=alone)
+    assert (finding.status, finding.saving_ms_per_step) == ("inconclusive", None)
+    assert "8 ranks" in finding.evidence[0]
+
+
+def test_one_rank_waits_for_nobody():
+    assert found("communication-skew", records.rank(step())) == ("not-applicable", None)
+
+
+@pytest.mark.parametrize(("share", "status"), GRADES)
+def test_waiting_for_data_is_graded_by_its_share(share, status):
+    assert found("data-wait", records.rank(step(io=share))) == (status, float(share))
+
+
+def test_an_inferred_wait_is_called_so():
+    half = host(data_wait_inferred_ns=150 * MS * STEPS)
+    rank = records.rank(step(io=300), host=half)
+    assert find("data-wait", rank).evidence[1].startswith("50% of it is inferred")
+
+
+def test_a_trace_that_cannot_show_waits_for_data_passes_nothing():
+    rank = unseen(records.rank(step()), "idle_data_wait")
+    assert found("data-wait", rank) == ("inconclusive", None)
+
+
+@pytest.mark.parametrize(("share", "status"), GRADES)
+def test_exposed_copies_to_the_gpu_are_graded_by_their_share(share, status):
+    rank = records.rank(step(h2d=share), h2d=copies(share))
+    assert found("h2d-exposed", rank) == (status, float(share))
+
+
+def test_without_copies_there_are_none_to_hide():
+    assert found("h2d-exposed", records.rank(step())) == ("not-applicable", None)
+
+
+def test_hiding_copies_cannot_make_a_step_shorter_than_the_copies():
+    parts = {"forward": 300, "h2d": 600, "idle_host": 100}
+    rank = records.rank(parts, h2d=copies(700, 600), busy_ns=busy(parts, h2d=700))
+    assert found("h2d-exposed", rank) == ("fail", 300.0)
+
+
+def test_hiding_communication_cannot_make_a_step_shorter_than_the_communication():
+    parts = {"forward": 100, "communication": 850, "idle_host": 50}
+    rank = records.rank(
+        parts,
+        communication=communication(850, total=900),
+        busy_ns=busy(parts, communication=900),
+    )
+    assert found("communication-exposed", rank) == ("fail", 100.0)
+
+
+def test_hiding_communication_cannot_make_a_step_shorter_than_the_copies_beside_it():
+    parts = {"forward": 300, "communication": 500, "idle_host": 200}
+    rank = records.rank(
+        parts,
+        communication=communication(500),
+        h2d=copies(800, 0),
+        busy_ns=busy(parts, h2d=800),
+    )
+    assert found("communication-exposed", rank) == ("fail", 200.0)
+
+
+def test_phases_that_run_at_the_same_time_count_once_as_computation():
+    parts = {"forward": 600, "backward": 100, "h2d": 300}
+    rank = records.rank(parts, h2d=copies(300), busy_ns=busy(parts, backward=600))
+    assert found("h2d-exposed", rank) == ("fail", 300.0)
+
+
+@pytest.mark.parametrize(("pageable", "status"), [(2**20, "warn"), (2**20 - 1, "pass")])
+def test_pageable_copies_matter_from_a_megabyte_on(pageable, status):
+    rank = records.rank(step(h2d=10), h2d=copies(10, megabytes=4, pageable=pageable))
+    assert found("h2d-pageable", rank) == (status, None)
+
+
+@pytest.mark.parametrize("h2d", [None, copies(10)])
+def test_copies_of_unknown_size_are_not_judged(h2d):
+    assert found("h2d-pageable", records.rank(step(), h2d=h2d)) == ("not-applicable", None)
+
+
+@pytest.mark.parametrize(("share", "status"), GRADES)
+@pytest.mark.parametrize("part", ["idle_host", "idle_latency"])
+def test_late_launches_and_latency_are_graded_by_their_share(part, share, status):
+    assert found("host-overhead", records.rank(step(**{part: share}))) == (status, float(share))
+
+
+def test_a_trace_without_host_rows_cannot_blame_the_host():
+    rank = unseen(records.rank(step()), "idle_host", "idle_latency")
+    assert found("host-overhead", rank) == ("inconclusive", None)
+
+
+def test_of_the_host_only_what_remains_without_a_profiler_can_be_saved():
+    rank = records.rank({"forward": 600, "idle_host": 400})
+    assert found("host-overhead", rank, unprofiled_ms=800) == ("fail", 200.0)
+    assert found("host-overhead", rank, unprofiled_ms=600) == ("pass", None)
+
+
+@pytest.mark.parametrize(("share", "status"), [(49, "pass"), (50, "warn"), (300, "warn")])
+@pytest.mark.parametrize("part", ["memory", "d2h"])
+def test_operations_on_gpu_memory_are_worth_a_warning_from_5_percent(part, share, status):
+    assert found("memory-traffic", records.rank(step(**{part: share}))) == (status, float(share))
+
+
+def test_without_operations_on_gpu_memory_there_is_no_traffic():
+    rank = unseen(records.rank(step()), "memory", "d2h")
+    assert found("memory-traffic", rank) == ("not-applicable", None)
+
+
+@pytest.mark.parametrize(
+    ("shares", "status"),
+    [((0.98,), "pass"), ((0.979,), "warn"), ((1.0, 0.5), "warn"), ((None,), "not-applicable")],
+)
+def test_98_percent_of_kernel_time_should_have_a_phase_on_every_rank(shares, status):
+    ranks = [records.rank(step(), i, attributed_share=s) for i, s in enumerate(shares)]
+    assert found("phase-attribution", *ranks) == (status, None)
+
+
+@pytest.mark.parametrize(("unprofiled", "status"), [(909, "warn"), (910, "pass"), (1_200, "pass")])
+def test_a_profiler_that_costs_a_tenth_of_the_step_distorts(unprofiled, status):
+    finding = find("profiler-distortion", records.rank(step()), unprofiled_ms=unprofiled)
+    assert finding.status == status
+    assert f"(x {1_000 / unprofiled:.2f})" in finding.evidence[0]
+
+
+@pytest.mark.parametrize(
+    ("shares", "profiled", "status"),
+    [
+        ({"overhead": 50}, HEAVY, "warn"),
+        ({"overhead": 49}, HEAVY, "pass"),
+        ({"overhead": 900}, ["shapes"], "pass"),
+        ({"idle_profiler": 50}, (), "warn"),
+        ({"idle_profiler": 49}, (), "pass"),
+    ],
+)
+def test_marks_of_a_profiler_matter_where_overhead_does(shares, profiled, status):
+    assert found("profiler-distortion", records.rank(step(**shares)), profiled=profiled) == (
+        status,
+        None,
+    )
+
+
+SMALL = {"mean_kernel_us": 9.9, "kernels_per_step": 501.0}
+
+
+@pytest.mark.parametrize(
+    ("overhead", "facts", "status"),
+    [
+        (50, SMALL, "warn"),
+        (49, SMALL, "pass"),
+        (50, SMALL | {"mean_kernel_us": 10.0}, "pass"),
+        (50, SMALL | {"kernels_per_step": 500.0}, "pass"),
+        (50, SMALL | {"mean_kernel_us": None}, "not-applicable"),
+    ],
+)
+def test_many_short_kernels_matter_where_the_host_is_slow(overhead, facts, status):
+    rank = records.rank(step(overhead=overhead), host=host(**facts))
+    assert found("small-kernels", rank) == (status, None)
+
+
+def synchronising(after, parts, count=1.0):
+    facts = host(syncs_per_step=count, idle_after_sync_ns=after * MS * STEPS)
+    return records.rank(parts, host=facts)
+
+
+@pytest.mark.parametrize(
+    ("after", "parts", "ms"),
+    [
+        (0, {"idle_sync": 60, "idle_host": 100}, 60),
+        (80, {"idle_sync": 60, "idle_host": 100}, 140),
+        (150, {"idle_sync": 60, "idle_host": 100}, 160),
+        (80, {"idle_data_wait": 30, "idle_host": 100}, 50),
+        (20, {"idle_data_wait": 30, "idle_host": 100}, None),
+    ],
+    ids=["in it", "and after it", "never more than there is", "but for data", "all for data"],
+)
+def test_a_synchronisation_costs_the_idle_in_it_and_until_the_host_is_ahead(after, parts, ms):
+    rank = synchronising(after, parts | {"forward": 1_000 - sum(parts.values())})
+    assert find("synchronization", rank).saving_ms_per_step == ms
+
+
+@pytest.mark.parametrize(("share", "status"), GRADES)
+def test_synchronisations_are_graded_by_their_share(share, status):
+    assert find("synchronization", synchronising(0, step(idle_sync=share))).status == status
+
+
+def test_a_rare_synchronisation_passes():
+    assert found("synchronization", synchronising(0, step(idle_sync=300), 0.4)) == ("pass", None)
+
+
+def test_without_cuda_calls_synchronisations_are_unknown():
+    rank = unseen(records.rank(step()), "idle_sync")
+    assert found("synchronization", rank) == ("inconclusive", None)
+
+
+def left_out(number):
+    rank = records.rank(step())
+    iterations = [
+        replace(i, used=k >= number, skip_reason=None if k >= number else "capture cut: 90 %")
+        for k, i in enumerate(rank.iterations)
+    ]
+    return replace(rank, iterations=iterations)
+
+
+@pytest.mark.parametrize(("counts", "status"), [((1,), "pass"), ((2,), "warn"), ((1, 1), "pass")])
+def test_one_iteration_left_out_per_rank_is_normal(counts, status):
+    finding = find("unused-iterations", *map(left_out, counts))
+    assert finding.status == status
+    assert finding.evidence[1] == f"{sum(counts)} left out: capture cut"
+
+
+def test_without_a_step_marker_no_iteration_is_left_out():
+    rank = replace(records.rank(step(), marked=False), iterations=[])
+    assert found("unused-iterations", rank) == ("not-applicable", None)
+
+
+def test_the_whole_capture_has_no_saving_per_step():
+    parts = {"idle_data_wait": 300, "idle_host": 300, "forward": 400}
+    results = findings.run_all(evidence(records.rank(parts, marked=False)))
+    assert {f.saving_ms_per_step for f in results} == {None}
+    (wait,) = (f for f in results if f.id == "data-wait")
+    assert "in the capture" in wait.evidence[0]
+
+
+def test_means_are_over_ranks():
+    ranks = [records.rank(step(io=100)), records.rank(step(io=300), 1)]
+    assert find("data-wait", *ranks).saving_ms_per_step == 200
+
+
+def test_findings_are_listed_worst_first_then_by_saving_then_by_name():
+    parts = {"idle_data_wait": 250, "idle_host": 300, "memory": 60, "h2d": 10, "forward": 380}
+    rank = replace(records.rank(parts), iterations=left_out(1).iterations)
+    results = findings.run_all(evidence(unseen(rank, "idle_sync")))
+    assert [f.id for f in results[:4]] == [
+        *["host-overhead", "data-wait", "memory-traffic", "synchronization"]
+    ]
+    order = ["fail", "warn", "inconclusive", "pass", "not-applicable"]
+    assert [f.status for f in results] == sorted((f.status for f in results), key=order.index)
+    assert len(results) == len({f.id for f in results}) == len(findings.CHECKS)
+    assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", f.id) for f in results)
+
+
+parts = st.fixed_dictionaries(
+    {name: st.integers(0, 300) for name in ("h2d", "d2h", "communication", "memory")}
+    | {name: st.integers(0, 300) for name in ("idle_data_wait", "idle_host", "idle_latency")}
+    | {name: st.integers(0, 300) for name in ("backward", "graph", "unattributed")}
+    | {"forward": st.integers(1, 300)}
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(parts, st.integers(0, 2_000), st.integers(0, 300))
+def test_a_saving_is_at_most_its_cost_and_leaves_every_resource_its_time(all_parts, more, hidden):
+    window = sum(all_parts.values())
+    beside = {"h2d": all_parts["h2d"] + more, "communication": all_parts["communication"] + hidden}
+    beside = {name: min(ms, window) for name, ms in beside.items()}
+    rank = records.rank(
+        all_parts,
+        communication=communication(all_parts["communication"], total=beside["communication"]),
+        h2d=copies(beside["h2d"], all_parts["h2d"]),
+        busy_ns=busy(all_parts, **beside),
+    )
+    cost = {"h2d-exposed": "h2d", "communication-exposed": "communication"}
+    for name, part in cost.items():
+        saving = find(name, rank).saving_ms_per_step or 0
+        assert 0 <= saving <= all_parts[part]
+        assert window - saving >= max(rank.summary.busy_ns.values()) / MS / STEPS

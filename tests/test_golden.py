@@ -1,0 +1,85 @@
+"""The reports of the sample traces, to the last digit; the ranks of one run in one report.
+
+`pytest --update-goldens` accepts the reports as they are now; look at the diff before you commit
+it. A golden is a report with three changes, so that it stays readable and below 60 kB:
+
+- the version of traceprobe is left out;
+- of the gaps of a rank the five longest stay, of each lane of its timeline the first five segments;
+- what was cut is replaced by a count, a sum and a digest of the whole list, so that any change in
+  it shows.
+
+Integers depend on the trace alone. Floats are rounded by the product, beyond what libraries differ
+in.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+
+import pytest
+
+from tests.analyses import report_of, runs
+from tests.conftest import ROOT
+
+GOLDENS = ROOT / "tests" / "goldens"
+KEPT = 5
+LARGEST = 60_000
+
+
+def golden_of(report) -> str:
+    content = json.loads(report.to_json())
+    del content["traceprobe_version"]
+    for rank in content["ranks"]:
+        lengths = [gap["end_ns"] - gap["start_ns"] for gap in rank["gaps"]]
+        rank["gaps"] = cut(rank["gaps"], lengths)
+        for lane in rank["timeline"]["lanes"]:
+            lengths = lane["duration_ns"]
+            for column in ("start_ns", "duration_ns", "label", "detail"):
+                lane[column] = cut(lane[column], lengths)
+    return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def cut(entries: list, lengths: list[int]):
+    """The first entries and what identifies all of them; a short list as it is."""
+    if len(entries) <= KEPT:
+        return entries
+    digest = hashlib.sha256(json.dumps(entries, sort_keys=True).encode())
+    return {
+        "first": entries[:KEPT],
+        "count": len(entries),
+        "total_ns": sum(lengths),
+        "sha256": digest.hexdigest(),
+    }
+
+
+def golden_file(run):
+    return GOLDENS / f"{run.removesuffix('.gz')}.json"
+
+
+@pytest.mark.parametrize("run", runs())
+def test_golden(run, request):
+    text, file = golden_of(report_of(*runs()[run])), golden_file(run)
+    if request.config.getoption("--update-goldens"):
+        GOLDENS.mkdir(exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    assert file.is_file(), f"there is no {file.name}; pytest --update-goldens writes it"
+    before, after = file.read_text(encoding="utf-8").splitlines(), text.splitlines()
+    changes = [*difflib.unified_diff(before, after, "golden", "now", lineterm="", n=1)]
+    assert not changes, "\n".join([*changes[:60], "pytest --update-goldens accepts all changes"])
+
+
+def test_goldens_stay_small():
+    assert [file.name for file in GOLDENS.iterdir() if file.stat().st_size > LARGEST] == []
+
+
+def test_every_golden_has_a_sample():
+    assert set(GOLDENS.iterdir()) == {golden_file(run) for run in runs()}
+
+
+def test_a_change_in_what_was_cut_shows():
+    entries = list(range(20))
+    other = [*entries[:-1], 99]
+    assert cut(entries, entries) != cut(other, entries)
+    assert cut(entries[:3], entries[:3]) == entries[:3]

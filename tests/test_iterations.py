@@ -1,0 +1,289 @@
+"""Iterations: which ops belong to one, where its window begins and ends, which are left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import traceprobe
+from tests.builders import memory
+from tests.builders.scenario import AUTOGRAD, Script
+from traceprobe.model import HOST_CALLS, UNKNOWN, Call, Kind, UsageError, frame
+from traceprobe.timeline import iterations
+from traceprobe.timeline.markers import Marker
+
+PITCH, LENGTH = 1_000, 500
+
+
+def array(values):
+    return np.array(values, dtype=np.int64)
+
+
+def steps(count=6, *, lag=200, inside=900):
+    """One kernel a step: launched 100 into the step, started `lag` after the step's begin."""
+    script = Script()
+    for k in range(count):
+        at = k * PITCH
+        script.range(f"step {k}", at, at + inside)
+        script.op("kernel", at + lag, at + lag + LENGTH, (at + 100, at + 110))
+    return script
+
+
+def analyze(script, **options):
+    trace = memory.trace(script.build())
+    report = traceprobe.analyze(trace, traceprobe.Options(**options))
+    return report.ranks[0]
+
+
+def windows_of(rank):
+    """Window of each iteration that has one, on the clock of the script."""
+    return {i.index: (i.start_ns, i.end_ns) for i in rank.iterations if i.partition_ns}
+
+
+def reasons_of(rank):
+    return {i.index: i.skip_reason for i in rank.iterations if not i.used}
+
+
+def test_a_launch_belongs_to_the_last_step_that_had_begun():
+    found = iterations.of_launches(
+        array([0, 10, 20]), array([-5, 0, 9, 10, 25]), np.ones(5, dtype=bool)
+    )
+    assert found.tolist() == [UNKNOWN, 0, 0, 1, 2]
+
+
+def test_without_a_launch_an_op_belongs_to_no_iteration():
+    found = iterations.of_launches(array([-9, 10]), array([UNKNOWN]), np.zeros(1, dtype=bool))
+    assert found.tolist() == [UNKNOWN]
+
+
+def test_a_launch_between_the_step_ranges_belongs_to_the_step_before():
+    script = steps(inside=300)
+    script.op("comm", 2_800, 2_900, (2_700, 2_710))
+    assert [i.collectives for i in analyze(script).iterations] == [0, 0, 1, 0, 0, 0]
+
+
+def test_a_launch_of_any_thread_belongs_to_the_step():
+    script = steps().op("comm", 2_800, 2_900, (2_700, 2_710), thread=AUTOGRAD)
+    assert [i.collectives for i in analyze(script).iterations] == [0, 0, 1, 0, 0, 0]
+
+
+def test_a_collective_without_a_launch_belongs_to_no_step():
+    script = steps().op("comm", 2_800, 2_900)
+    assert [i.collectives for i in analyze(script).iterations] == [0] * 6
+
+
+@pytest.mark.parametrize("lag", [200, 1_300, 2_300])
+def test_windows_follow_the_launches_however_far_the_gpu_lags(lag):
+    script = steps(lag=lag).op("comm", lag + 1_600, lag + 1_700, (1_150, 1_160), stream=20)
+    rank = analyze(script)
+    origin = min(lag, 100)
+    assert windows_of(rank) == {
+        k: (k * PITCH + lag - origin, (k + 1) * PITCH + lag - origin) for k in range(5)
+    }
+    assert [i.collectives for i in rank.iterations] == [0, 1, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "opens"),
+    [("memset", True), ("comm", True), ("h2d", False), ("d2d", False), ("d2h", False)],
+)
+def test_a_window_begins_with_the_first_kernel_or_memset(kind, opens):
+    script = steps().op(kind, 2_150, 2_160, (2_050, 2_055))
+    begin = (2_150 if opens else 2_200) - 100
+    windows = windows_of(analyze(script))
+    assert (windows[1][1], windows[2][0]) == (begin, begin)
+
+
+def test_an_iteration_without_gpu_work_leaves_its_time_to_the_one_before():
+    script = steps()
+    del script.ops[2]
+    rank = analyze(script)
+    assert windows_of(rank)[1] == (1_100, 3_100)
+    assert 2 not in windows_of(rank)
+    assert reasons_of(rank)[2] == "no GPU work"
+
+
+def test_a_window_that_would_begin_before_its_predecessor_is_joined_to_it():
+    kind = array([Kind.KERNEL] * 5)
+    t0 = array([100, 300, 200, 250, 400])
+    found = iterations.gpu_windows(array([0, 1, 2, 3, 4]), kind, t0, t0 + 50, 5)
+    assert found.index.tolist() == [0, 1, 4]
+    assert found.edges.tolist() == [100, 300, 400, 450]
+
+
+def test_without_ops_of_iterations_there_are_no_windows():
+    kind = array([Kind.KERNEL, Kind.H2D])
+    found = iterations.gpu_windows(array([UNKNOWN, 0]), kind, array([0, 5]), array([3, 9]), 2)
+    assert (found.index.tolist(), found.edges.tolist()) == ([], [])
+
+
+def calls(*rows):
+    """Host calls as (time, what it asks, whether a GPU row answers)."""
+    t0, asks, recorded = zip(*rows, strict=True)
+    plain = {c: [0] * len(rows) for c in HOST_CALLS}
+    return frame(
+        HOST_CALLS,
+        {**plain, "t0": t0, "call": [int(a) for a in asks], "recorded": recorded}
+        | {"blocking": [False] * len(rows)},
+    )
+
+
+def test_coverage_counts_the_launches_of_each_step_that_have_a_gpu_row():
+    rows = calls(
+        *((-1, Call.LAUNCH, True), (0, Call.LAUNCH, True), (5, Call.GRAPH_LAUNCH, False)),
+        *((9, Call.COPY, False), (10, Call.COPY, True), (11, Call.SYNC, False)),
+        *((12, Call.OTHER, False), (13, Call.OTHER, True)),
+    )
+    asked, recorded = iterations.coverage(rows, array([0, 10]))
+    assert (asked.tolist(), recorded.tolist()) == ([3, 2], [1, 2])
+
+
+def test_a_memset_without_a_row_is_no_evidence_of_a_cut_capture():
+    rows = calls((0, Call.MEMSET, False), (1, Call.MEMSET, True), (2, Call.LAUNCH, True))
+    asked, recorded = iterations.coverage(rows, array([0]))
+    assert (asked.tolist(), recorded.tolist()) == ([2], [2])
+
+
+@pytest.mark.parametrize(("rows", "used"), [(99, True), (98, False)])
+def test_an_iteration_whose_coverage_is_below_99_percent_is_left_out(rows, used):
+    script = steps()
+    for i in range(99):
+        launch = (2_300 + i, 2_301 + i)
+        if i < rows - 1:
+            script.op("kernel", 2_400 + i, 2_401 + i, launch)
+        else:
+            script.call("cudaLaunchKernel", *launch)
+    cut = analyze(script).iterations[2]
+    assert (cut.used, cut.coverage) == (used, rows / 100)
+    assert used or cut.skip_reason == "capture cut: 98.0% of its launches have a GPU row"
+
+
+def test_an_iteration_left_out_still_has_its_partition():
+    script = steps().call("cudaLaunchKernel", 2_300, 2_301)
+    rank = analyze(script)
+    assert (2 in windows_of(rank), 2 in reasons_of(rank)) == (True, True)
+    assert rank.summary.iterations_used == 4
+    assert rank.summary.window_ns == 4 * PITCH
+
+
+def test_the_last_window_has_no_end():
+    rank = analyze(steps())
+    assert reasons_of(rank) == {5: "the last iteration has no end"}
+    assert 5 not in windows_of(rank)
+
+
+def test_the_last_window_has_no_end_though_a_further_step_begins_without_gpu_work():
+    rank = analyze(steps().range("step 6", 6_000, 6_900))
+    assert 5 not in windows_of(rank)
+    assert rank.iterations[5].launches == 1
+    assert rank.iterations[5].skip_reason == "the last iteration has no end"
+    assert rank.iterations[6].skip_reason == "no GPU work"
+
+
+def skipped(lengths, collectives=None, covered=None):
+    """Reasons for windows of these lengths; the last one is that of the last marker."""
+    count = len(lengths)
+    marker = Marker("range", "", np.arange(count), ("",) * count, 0, None, 1.0)
+    edges = np.concatenate([[0], np.cumsum(lengths)])
+    found = iterations.skip_reasons(
+        iterations.Windows(np.arange(count), edges),
+        marker,
+        covered or [1.0] * count,
+        array(collectives or [0] * count),
+    )
+    return [reason and reason.split(":")[0] for reason in found]
+
+
+LAST = "the last iteration has no end"
+
+
+@pytest.mark.parametrize(
+    ("lengths", "outlier"),
+    [
+        ([31, 10, 10, 10, 10], True),
+        ([30, 10, 10, 10, 10], False),
+        ([31, 9, 11, 11, 11], False),
+        ([31, 10, 31, 10, 10, 10], False),
+        ([31, 10, 32, 10, 10, 10], False),
+        ([10, 10, 99, 10, 10], False),
+        ([99, 10, 10, 5], False),
+    ],
+    ids=[
+        "longer than three medians and than every other",
+        "just three medians",
+        "longer than three times the shortest",
+        "another is as long",
+        "stalls come in bursts",
+        "a long one that is not the first",
+        "too few to tell",
+    ],
+)
+def test_a_first_iteration_is_warm_up_only_if_nothing_else_is_as_long(lengths, outlier):
+    expected = ["warm-up" if outlier else None, *[None] * (len(lengths) - 2), LAST]
+    assert skipped(lengths) == expected
+
+
+@pytest.mark.parametrize(
+    ("collectives", "outlier"),
+    [
+        ([1, 8, 8, 8, 8, 0], True),
+        ([8, 8, 8, 8, 8, 0], False),
+        ([1, 8, 7, 8, 8, 0], False),
+        ([1, 8, 8, 0], False),
+    ],
+    ids=["unlike all others", "like all others", "the others differ too", "too few to tell"],
+)
+def test_a_first_iteration_with_other_collectives_than_all_others_is_warm_up(collectives, outlier):
+    found = skipped([10] * len(collectives), collectives)
+    assert found[0] == ("warm-up" if outlier else None)
+    assert found[1:] == [None] * (len(collectives) - 2) + [LAST]
+
+
+def test_warm_up_is_the_first_iteration_that_can_be_used():
+    covered = [0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    assert skipped([99, 50, 10, 10, 10, 10, 10], covered=covered) == [
+        *["capture cut", "warm-up", None, None, None, None, LAST]
+    ]
+
+
+def test_the_last_iteration_may_be_cut_as_well():
+    assert skipped([10] * 4, covered=[1.0, 1.0, 1.0, 0.5]) == [None, None, None, "capture cut"]
+
+
+def test_an_iteration_without_launches_has_no_coverage_to_miss():
+    assert skipped([10] * 5, covered=[None] * 5) == [None] * 4 + [LAST]
+
+
+def test_where_no_iteration_can_be_used_all_windows_are_summarised():
+    script = steps(2).call("cudaLaunchKernel", 300, 301)
+    summary = analyze(script).summary
+    assert (summary.iterations_used, summary.step_ms) == (0, None)
+    assert summary.window_ns == PITCH
+
+
+def test_where_no_iteration_has_a_window_the_whole_capture_is_summarised():
+    script = Script().op("kernel", 3_100, 3_600, (3_000, 3_010)).op("kernel", 100, 200)
+    for k in range(4):
+        script.range(f"step {k}", k * PITCH, k * PITCH + 900)
+    rank = analyze(script)
+    assert reasons_of(rank) == dict.fromkeys(range(3), "no GPU work") | {3: LAST}
+    assert rank.summary.window_ns == 3_500
+
+
+def test_without_a_marker_the_whole_capture_is_one_window():
+    script = Script().op("kernel", 50, 90, (0, 9)).op("kernel", 120, 150, (100, 105))
+    rank = analyze(script)
+    assert (rank.step_marker, rank.iterations) == (None, [])
+    assert rank.summary.window_ns == 100
+
+
+def test_steps_limit_the_summary_and_leave_the_rest_visible():
+    rank = analyze(steps(8), steps=(2, 5))
+    assert [i.index for i in rank.iterations if i.used] == [2, 3, 4]
+    assert reasons_of(rank) == dict.fromkeys([0, 1, 5, 6], "outside of --steps") | {7: LAST}
+    assert rank.summary.window_ns == 3 * PITCH
+
+
+def test_steps_that_leave_nothing_are_an_error_that_names_what_there_is():
+    with pytest.raises(UsageError, match=r"7:9 leaves no usable iteration; usable are 0, 1, 2, 3"):
+        analyze(steps(5), steps=(7, 9))

@@ -1,0 +1,323 @@
+"""The phase of a kernel by its launch site: ranges, threads, operators, and what the step had done.
+
+Kernels run one after the other on the GPU, in the order of their launches in the test.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import memory
+from tests.builders.loop import LOADER
+from tests.builders.scenario import AUTOGRAD, PID, Process, Script, merge
+from traceprobe.model import UsageError
+from traceprobe.timeline import phases, process
+
+WORKER = 1099
+ADAM_STEP = "Optimizer.step#AdamW.step"
+ZERO_GRAD = "Optimizer.zero_grad#AdamW.zero_grad"
+
+
+def steps(*ends):
+    """A script with step ranges that end at these times."""
+    script, begin = Script(), 0
+    for k, end in enumerate(ends):
+        script.range(f"step {k}", begin, end)
+        begin = end
+    return script
+
+
+def launch(script, *times, thread=PID, **columns):
+    """A kernel for each launch time."""
+    for t in times:
+        at = 100_000 + len(script.ops) * 10
+        script.op(
+            "kernel", at, at + 10, None if t is None else (t, t + 2), thread=thread, **columns
+        )
+    return script
+
+
+def prepare(script, **overrides):
+    names = phases.compile_names(overrides)
+    return process.prepare(memory.trace(script.build()), PID, None, names)
+
+
+def phases_of(script, **overrides):
+    found = prepare(script, **overrides).ops["phase"].to_list()
+    return [phases.Phase(number).name.lower() for number in found]
+
+
+NAMES = {
+    "data_loading": "data",
+    "dataload": "data",
+    "data wait": None,
+    "data_wait": "data",
+    "next_batch": "data",
+    LOADER: "data",
+    "enumerate(DataPipe)#Mapper": "data",
+    "[pl][profile]_TrainingEpochLoop.train_dataloader_next": "data",
+    "H2D copy": "h2d",
+    "host to device": "h2d",
+    "data copy in": "h2d",
+    "to_device": "h2d",
+    "Forward": "forward",
+    "DistributedDataParallel.forward": "forward",
+    "fwd_pass": "forward",
+    "my_fwd": None,
+    "forward_backward": None,
+    "feedforward": None,
+    "backward pass": "backward",
+    "bwd": "backward",
+    "optimizer": "optimizer",
+    "Optimiser step": "optimizer",
+    ADAM_STEP: "optimizer",
+    "allreduce": "communication",
+    "nccl:all_reduce": "communication",
+    "gradient_sync": "communication",
+    "step 3": None,
+}
+
+
+def meaning(name, **overrides):
+    trace = memory.trace(Script().range(name, 0, 10).op("kernel", 0, 1).build())
+    table = phases.compile_names(overrides)
+    return next(iter(phases.phase_ranges(trace.host_ranges, trace.names, table).phase), None)
+
+
+@pytest.mark.parametrize(("name", "phase"), NAMES.items())
+def test_what_a_range_means_is_told_by_its_name(name, phase):
+    assert meaning(name) == phase
+
+
+def test_the_users_expression_replaces_the_one_of_the_table():
+    assert meaning("net", forward="^net$") == "forward"
+    assert meaning("forward", forward="^net$") is None
+    assert meaning("optimizer", forward="^net$") == "optimizer"
+
+
+def test_the_users_expression_goes_before_those_of_the_table():
+    assert meaning("forward update") == "forward"
+    assert meaning("forward update", optimizer="UPDATE") == "optimizer"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [({"warmup": "x"}, "no such phase"), ({"forward": "("}, "not a regular expression")],
+)
+def test_an_unknown_phase_and_a_broken_expression_are_errors(overrides, problem):
+    with pytest.raises(UsageError, match=problem):
+        phases.compile_names(overrides)
+
+
+@pytest.mark.parametrize(
+    ("name", "phase"),
+    [
+        ("forward", "forward"),
+        ("backward", "backward"),
+        ("optimizer", "optimizer"),
+        ("h2d", "input"),
+        ("data_loading", "input"),
+    ],
+)
+@pytest.mark.parametrize("thread", [PID, WORKER])
+def test_a_range_names_the_phase_of_launches_on_any_thread(name, phase, thread):
+    script = steps(200, 300).range(name, 0, 100)
+    assert phases_of(launch(script, 0, 50, 99, thread=thread)) == [phase] * 3
+
+
+def test_the_innermost_range_that_names_a_phase_decides():
+    script = Script().range("forward", 0, 100).range("block 3", 10, 40)
+    script.range("optim.step", 20, 30)
+    assert phases_of(launch(script, 5, 15, 25, 35)) == [
+        *["forward", "forward", "optimizer", "forward"]
+    ]
+
+
+def test_a_communication_range_says_nothing_about_ordinary_kernels():
+    script = Script().range("backward", 0, 100).range("gradient_sync", 20, 80)
+    assert phases_of(launch(script, 50)) == ["backward"]
+
+
+def test_backward_operators_tell_the_autograd_thread():
+    script = Script().operator("MulBackward0", 0, 20, thread=AUTOGRAD, forward_thread=1)
+    launch(script, 10, 50, thread=AUTOGRAD)
+    assert phases_of(launch(script, 12, 14, 60)) == ["backward"] * 2 + ["unattributed"] * 3
+
+
+def test_backward_operators_on_the_step_thread_itself_are_backward():
+    script = steps(100, 200).operator("MulBackward0", 10, 20, forward_thread=1)
+    assert phases_of(launch(script, 5, 15, 25)) == ["forward", "backward", "forward"]
+
+
+def test_its_name_tells_the_autograd_thread():
+    script = Script().thread(AUTOGRAD, "pt_autograd_0").thread(WORKER, "pt_nccl_heartbt")
+    launch(launch(script, 10, thread=AUTOGRAD), 20, thread=WORKER)
+    assert phases_of(launch(script, 30, 31)) == ["backward"] + ["unattributed"] * 3
+
+
+def one_step(script=None):
+    """forward 10 to 20, optimizer 60 to 70, in a step from 0 to 100."""
+    script = script or steps(100, 200)
+    return script.range("forward", 10, 20).range("optimizer", 60, 70)
+
+
+def test_another_thread_between_forward_and_optimizer_is_autograd():
+    script = launch(one_step(), 5, 15, 30, 59, 65, 80, thread=WORKER)
+    assert phases_of(script) == [
+        *["unattributed", "forward", "backward", "backward", "optimizer", "unattributed"]
+    ]
+
+
+def test_the_step_thread_between_forward_and_optimizer_is_backward():
+    script = launch(one_step(), 15, 20, 59, 60, 70, 99)
+    assert phases_of(script) == [
+        *["forward", "backward", "backward", "optimizer", "unattributed", "unattributed"]
+    ]
+
+
+def test_the_step_thread_before_an_annotated_forward_is_not_forward():
+    assert phases_of(launch(one_step(), 5)) == ["backward"]
+
+
+def test_zeroing_gradients_is_the_optimizers_and_does_not_end_the_step():
+    script = steps(100, 200).range(ZERO_GRAD, 2, 8)
+    script = launch(one_step(script), 5, 15, 30, 65)
+    assert phases_of(script) == ["optimizer", "forward", "backward", "optimizer"]
+    without_forward = steps(100, 200).range(ZERO_GRAD, 2, 8).range(ADAM_STEP, 60, 70)
+    launch(without_forward, 5, 15, 30)
+    launch(without_forward, 40, 50, thread=AUTOGRAD)
+    assert phases_of(launch(without_forward, 65)) == [
+        *["optimizer", "forward", "forward", "backward", "backward", "optimizer"]
+    ]
+
+
+def test_a_new_step_begins_before_forward_again():
+    script = steps(100, 200)
+    script.range("forward", 10, 20).range("forward", 110, 120)
+    script.range("optimizer", 60, 70).range("optimizer", 160, 170)
+    launch(script, 130, thread=WORKER)
+    launch(script, 105, thread=WORKER)
+    assert phases_of(script) == ["backward", "unattributed"]
+
+
+def test_without_forward_ranges_the_step_thread_is_forward_until_another_thread_launches():
+    script = steps(100, 200).range("optimizer", 60, 70).range("optimizer", 160, 170)
+    launch(script, 5, 15)
+    launch(script, 30, 40, thread=AUTOGRAD)
+    launch(script, 50, 65, 80, 105)
+    launch(script, 130, thread=AUTOGRAD)
+    assert phases_of(script) == [
+        *["forward", "forward", "backward", "backward"],
+        *["backward", "optimizer", "unattributed", "forward"],
+        "backward",
+    ]
+
+
+def test_copies_from_another_thread_are_no_backward_pass():
+    script = launch(steps(100, 200), 5)
+    script.op("h2d", 100_020, 100_030, (10, 12), thread=WORKER)
+    assert phases_of(launch(script, 20))[::2] == ["forward", "forward"]
+
+
+def test_kernels_of_a_loader_thread_are_no_backward_pass():
+    script = launch(steps(100, 200), 5).range("[DALI] op", 8, 20, thread=WORKER)
+    launch(script, 10, thread=WORKER)
+    assert phases_of(launch(script, 20)) == ["forward", "input", "forward"]
+
+
+def test_without_optimizer_ranges_nothing_tells_what_follows_backward():
+    script = steps(100, 200)
+    launch(script, 5)
+    launch(script, 30, 40, thread=AUTOGRAD)
+    assert phases_of(launch(script, 50)) == [*["forward", "backward", "backward"], "unattributed"]
+
+
+@pytest.mark.parametrize("optimizer", [True, False])
+def test_gradient_accumulation_alternates_without_forward_ranges(optimizer):
+    script = steps(100, 200)
+    if optimizer:
+        script.range("optimizer", 60, 70)
+    launch(script, 5)
+    launch(script, 10, 12, thread=AUTOGRAD)
+    launch(script, 20, 22)
+    launch(script, 30, thread=AUTOGRAD)
+    assert phases_of(script) == [
+        *["forward", "backward", "backward", "forward", "forward", "backward"]
+    ]
+
+
+def test_gradient_accumulation_alternates_with_forward_ranges():
+    script = one_step().range("forward", 30, 40)
+    launch(script, 15, 25, 35, 45)
+    assert phases_of(script) == ["forward", "backward", "forward", "backward"]
+
+
+def test_forward_operators_that_autograd_runs_again_are_recompute():
+    script = one_step().operator("CheckpointBackward", 25, 50, thread=AUTOGRAD, forward_thread=1)
+    script.operator("aten::mm", 30, 40, thread=AUTOGRAD, sequence=9, forward_thread=0)
+    script.operator("aten::mm", 11, 24, sequence=5, forward_thread=0)
+    launch(launch(script, 12, 22), 27, 35, 45, thread=AUTOGRAD)
+    assert phases_of(script) == ["forward", "backward", "backward", "recompute", "backward"]
+
+
+def test_a_graph_replay_is_a_phase_of_its_own_unless_a_range_names_one():
+    script = one_step()
+    launch(script, 5, 15, 30, graph=True)
+    assert phases_of(script) == ["graph", "forward", "graph"]
+
+
+@pytest.mark.parametrize(
+    "name", ["[DALI] reader", "DataLoader worker", "enumerate(DataPipe)", "Prefetch", "data_load"]
+)
+def test_what_a_loader_thread_launches_is_input_even_during_forward(name):
+    script = one_step().range(name, 0, 3, thread=WORKER)
+    launch(script, 1, 15, 30, 65, 80, thread=WORKER)
+    assert phases_of(script) == ["input"] * 5
+
+
+def test_a_loader_thread_says_nothing_about_other_threads():
+    script = one_step().range("[DALI] data_load", 0, 200, thread=WORKER)
+    launch(launch(script, 15, 30), 40, thread=AUTOGRAD)
+    assert phases_of(script) == ["forward", "backward", "backward"]
+
+
+def test_the_step_thread_is_no_loader_although_it_asks_the_loader():
+    script = one_step().range(LOADER, 0, 4)
+    assert phases_of(launch(script, 2, 15)) == ["input", "forward"]
+
+
+def test_a_kernel_without_a_launch_site_is_unattributed():
+    script = one_step().range("forward", -10, 1_000_000)
+    assert phases_of(launch(script, None)) == ["unattributed"]
+
+
+def test_without_evidence_kernels_are_unattributed():
+    script = launch(Script(), 10, 20)
+    assert phases_of(launch(script, 30, thread=WORKER)) == ["unattributed"] * 3
+
+
+def test_ranges_and_threads_of_another_process_do_not_matter():
+    other = Script(Process(2000)).range("forward", 0, 100).thread(AUTOGRAD, "pt_autograd_0")
+    mine = launch(launch(Script(), 10, 20), 30, thread=AUTOGRAD)
+    both = memory.trace(merge(mine.build(), other.build()))
+    ops = process.prepare(both, PID, None, phases.compile_names({})).ops
+    assert set(ops["phase"]) == {int(phases.Phase.UNATTRIBUTED)}
+
+
+def test_the_step_thread_is_the_markers():
+    script = steps(100, 200)
+    assert prepare(launch(script, 1, 2, 3, thread=WORKER)).host.step_thread == PID
+
+
+def test_without_a_marker_the_step_thread_has_the_forward_and_optimizer_ranges():
+    script = Script().range("forward", 0, 10, thread=WORKER).range("data_load", 0, 10)
+    assert prepare(launch(script, 1, 2, 3)).host.step_thread == WORKER
+
+
+def test_without_ranges_the_step_thread_launches_most_and_is_not_autograd():
+    script = launch(Script(), 10)
+    for k in range(3):
+        script.operator("MulBackward0", 30 + k, 31 + k, thread=AUTOGRAD, forward_thread=1)
+        launch(script, 30 + k, thread=AUTOGRAD)
+    assert prepare(script).host.step_thread == PID
+    assert prepare(launch(script, 50, 51, thread=WORKER)).host.step_thread == WORKER

@@ -1,0 +1,329 @@
+"""The bound and how sure it is, from shares of steps of 1000 ms: a ms is a tenth of a percent."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+import traceprobe
+from tests import records
+from tests.builders import memory
+from tests.builders.loop import Loop
+from traceprobe.report.result import ObserverEffect, StepMarker
+from traceprobe.verdict import Thresholds, confidence, judge
+
+NAMES = ("io", "communication", "overhead")
+
+
+def step(io=0, communication=0, overhead=0, **more):
+    """Parts of a 1000 ms step; what is left is computation."""
+    parts = {"idle_data_wait": io, "communication": communication, "idle_host": overhead, **more}
+    return parts | {"forward": 1_000 - sum(parts.values())}
+
+
+def decide(*ranks, **options):
+    return records.judge_parts(ranks, **options)[0]
+
+
+def bound(*shares, **options):
+    decision = decide(records.rank(step(*shares)), **options)
+    return decision.bound, decision.secondary
+
+
+@pytest.mark.parametrize("number", range(3), ids=NAMES)
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [
+        (0, ("compute", None)),
+        (49, ("compute", None)),
+        (50, ("compute", "it")),
+        (199, ("compute", "it")),
+        (200, ("it", None)),
+        (900, ("it", None)),
+    ],
+)
+def test_a_candidate_is_notable_from_5_percent_and_the_bound_from_20(number, share, expected):
+    shares = [share if i == number else 0 for i in range(3)]
+    name = NAMES[number]
+    assert bound(*shares) == tuple(name if e == "it" else e for e in expected)
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [
+        ((300, 60, 0), ("io", "communication")),
+        ((300, 49, 0), ("io", None)),
+        ((0, 260, 200), ("communication", "overhead")),
+        ((210, 0, 250), ("mixed", "overhead+io")),
+        ((250, 200, 0), ("mixed", "io+communication")),
+        ((200, 150, 0), ("mixed", "io+communication")),
+        ((160, 150, 0), ("mixed", "io+communication")),
+        ((160, 149, 0), ("compute", "io")),
+        ((170, 180, 160), ("mixed", "communication+io")),
+        ((333, 333, 333), ("mixed", "communication+io")),
+    ],
+)
+def test_two_candidates_from_15_percent_on_within_5_points_are_mixed(shares, expected):
+    assert bound(*shares) == expected
+
+
+@pytest.mark.parametrize(
+    ("part", "group"),
+    [
+        ("idle_data_wait", "io"),
+        ("h2d", "io"),
+        ("communication", "communication"),
+        ("idle_host", "overhead"),
+        ("idle_sync", "overhead"),
+        ("idle_latency", "overhead"),
+        ("memory", "compute"),
+        ("graph", "compute"),
+        ("input", "compute"),
+        ("unattributed", "compute"),
+        ("recompute", "compute"),
+        ("d2h", "other"),
+        ("idle_profiler", "other"),
+        ("idle_unexplained", "other"),
+    ],
+)
+def test_each_part_of_a_step_counts_in_one_share(part, group):
+    _, corrected, _ = records.judge_parts([records.rank(step(**{part: 250}))])
+    expected = dict.fromkeys(corrected.shares, 0) | {"compute": 0.75}
+    expected[group] += 0.25
+    assert corrected.shares == pytest.approx(expected)
+
+
+def test_thresholds_are_options_and_printed():
+    limits = Thresholds(bound=0.4, notable=0.35, mixed=0.38)
+    assert bound(390, limits=limits) == ("compute", "io")
+    assert bound(340, limits=limits) == ("compute", None)
+    assert bound(400, limits=limits) == ("io", None)
+    verdict = judge([records.rank(step())], None, records.quality(), frozenset(), None, limits)
+    assert verdict.thresholds["bound"] == 0.4
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ({"idle_data_wait": 300, "h2d": 200, "forward": 500}, "io"),
+        ({"idle_data_wait": 501, "forward": 499}, "io"),
+        ({"communication": 500, "forward": 400, "idle_host": 100}, "communication"),
+        ({"idle_host": 500, "forward": 400, "idle_sync": 100}, "overhead"),
+        ({"unattributed": 500, "idle_host": 300, "h2d": 200}, "compute"),
+        ({"forward": 499, "h2d": 250, "idle_host": 251}, "inconclusive"),
+        ({"d2h": 600, "forward": 400}, "inconclusive"),
+    ],
+)
+def test_without_a_step_marker_only_half_of_the_capture_decides(parts, expected):
+    decision = decide(records.rank(parts, marked=False))
+    assert decision.bound == expected
+    assert decision.secondary is None
+    if expected == "inconclusive":
+        assert "no step marker" in decision.missing[0]
+        assert "--step" in decision.missing[0]
+
+
+def test_one_rank_with_a_step_marker_is_enough():
+    ranks = records.rank(step(300)), records.rank(step(300), 1, marked=False)
+    assert decide(*ranks).bound == "io"
+
+
+@pytest.mark.parametrize(("ops", "expected"), [(99, "inconclusive"), (100, "compute")])
+def test_without_a_step_marker_a_hundred_gpu_ops_are_needed(ops, expected):
+    whole = records.rank(step(), marked=False)
+    assert decide(whole, gpu_ops=ops).bound == expected
+    assert decide(records.rank(step()), gpu_ops=ops).bound == "compute"
+
+
+@pytest.mark.parametrize(
+    ("rank", "reason"),
+    [
+        (records.rank(step(), steps=2), "2 usable iterations, 3 are needed"),
+        (records.rank(step(), coverage=0.899), "only 90% of the launches have a GPU row"),
+        (records.rank(step(idle_unexplained=301)), "30% of the time is idle that no host rows"),
+    ],
+)
+def test_what_is_missing_makes_it_inconclusive_and_is_said(rank, reason):
+    decision = decide(rank)
+    assert (decision.bound, decision.secondary) == ("inconclusive", None)
+    assert decision.missing[0].startswith(reason)
+    assert ";" in decision.missing[0]  # and what to do about it
+
+
+@pytest.mark.parametrize(
+    "rank",
+    [
+        records.rank(step(), steps=3),
+        records.rank(step(), coverage=0.9),
+        records.rank(step(), coverage=None),
+        records.rank(step(idle_unexplained=300)),
+    ],
+)
+def test_what_just_suffices_is_judged(rank):
+    assert decide(rank).bound == "compute"
+
+
+def test_the_worst_rank_decides_what_is_missing_and_everything_is_listed():
+    poor = records.rank(step(), 1, steps=1, coverage=0.5)
+    decision = decide(records.rank(step()), poor)
+    assert len(decision.missing) == 2
+
+
+def test_an_inconclusive_verdict_has_no_confidence_and_names_what_is_missing():
+    short = [records.rank(step(400), steps=2)]
+    verdict = judge(short, None, records.quality(), frozenset(), None, Thresholds())
+    assert (verdict.confidence, verdict.confidence_terms) == (0, [])
+    assert verdict.missing[0] in verdict.headline
+
+
+def terms(*ranks, **options):
+    return {t.name: t.value for t in records.judge_parts(ranks, **options)[2]}
+
+
+@pytest.mark.parametrize(
+    ("shares", "margin"),
+    [
+        ((200, 0, 0), 0),
+        ((275, 0, 0), 0.225),
+        ((350, 0, 0), 0.45),
+        ((900, 0, 0), 0.45),
+        ((125, 0, 0), 0.225),
+        ((0, 0, 0), 0.45),
+        ((300, 210, 0), 0.12),  # 4 points from being mixed
+        ((160, 0, 155), 0.015),  # half a point from being one bound only
+        ((300, 0, 290), 0.12),  # 4 points of lead from being io
+        ((160, 0, 149), 0.003),  # a tenth of a point from being mixed
+    ],
+)
+def test_confidence_grows_with_the_distance_to_the_nearest_threshold(shares, margin):
+    found = terms(records.rank(step(*shares)))
+    assert (found["base"], found["margin"]) == pytest.approx((0.5, margin))
+
+
+def test_a_majority_of_the_capture_is_measured_from_one_half():
+    found = terms(records.rank(step(575), marked=False))
+    assert found == pytest.approx({"base": 0.5, "margin": 0.225, "no-step-marker": -0.25})
+
+
+RUN = {"together": records.run()}
+INFERRED = records.host(data_wait_inferred_ns=100 * records.MS * records.STEPS)
+WEAK = StepMarker(kind="kernels", pattern="adam", count=12, confidence=0.6)
+
+
+@pytest.mark.parametrize(
+    ("rank", "options", "term"),
+    [
+        (records.rank(step(), steps=7), {}, {"few-iterations": -0.05}),
+        (records.rank(step(), attributed_share=0.9), {}, {"unattributed": -0.1}),
+        (records.rank(step(), attributed_share=0.5), {}, {"unattributed": -0.2}),
+        (records.rank(step(), attributed_share=0.0), {}, {"unattributed": -0.2}),
+        (records.rank(step(400), attributed_share=0.5), {}, {}),
+        (records.rank(step(communication=400)), {}, {"single-rank": -0.2}),
+        (records.rank(step(communication=400)), RUN, {}),
+        (records.rank(step(0, 300, 290)), {}, {"single-rank": -0.2}),
+        (records.rank(step(300, 0, 290)), {}, {}),
+        (records.rank(step(400), host=INFERRED), {}, {"inferred-data-wait": -0.05}),
+        (records.rank(step(300, 0, 290), host=INFERRED), RUN, {"inferred-data-wait": -0.0667}),
+        (records.rank(step(100), host=INFERRED), {}, {}),
+        (records.rank(step(100, 300, 290), host=INFERRED), RUN, {}),
+    ],
+)
+def test_weak_evidence_costs_confidence_where_it_matters(rank, options, term):
+    found = terms(rank, **options)
+    del found["base"], found["margin"]
+    assert found == pytest.approx(term)
+
+
+def test_a_weak_step_marker_costs_confidence():
+    rank = replace(records.rank(step()), step_marker=WEAK)
+    assert terms(rank)["step-marker"] == pytest.approx(-0.105)
+
+
+@pytest.mark.parametrize(("coverage", "cost"), [(0.75, -0.05), (0.0, -0.2)])
+def test_launches_without_gpu_rows_cost_confidence_where_nothing_is_known_of_borders(
+    coverage, cost
+):
+    rank = records.rank(step(), marked=False, coverage=coverage)
+    assert terms(rank)["coverage"] == pytest.approx(cost)
+
+
+HEAVY = ("operators", "stacks", "memory")
+KNOWN = ObserverEffect(profiled_step_ms=1_000, unprofiled_step_ms=1_000, ratio=1)
+
+
+@pytest.mark.parametrize("mark", HEAVY)
+@pytest.mark.parametrize("shares", [(0, 0, 900), (500, 0, 480)], ids=["overhead", "mixed"])
+def test_overhead_in_a_heavily_profiled_trace_is_at_most_a_guess(mark, shares):
+    _, _, found = records.judge_parts([records.rank(step(*shares))], profiled=[mark])
+    assert found[-1].name == "observer-effect"
+    assert confidence.total(found) <= 0.3
+
+
+@pytest.mark.parametrize(
+    ("shares", "options"),
+    [
+        ((0, 0, 900), {"profiled": ["shapes"]}),
+        ((0, 0, 900), {"profiled": HEAVY, "observer_effect": KNOWN}),
+        ((900, 0, 0), {"profiled": HEAVY}),
+        ((0, 0, 190), {"profiled": HEAVY}),
+    ],
+    ids=["light marks", "known step time", "another bound", "overhead is secondary only"],
+)
+def test_otherwise_profiling_costs_no_confidence(shares, options):
+    assert "observer-effect" not in terms(records.rank(step(*shares)), **options)
+
+
+parts = st.fixed_dictionaries(
+    {
+        name: st.integers(0, 60)
+        for name in ("idle_data_wait", "h2d", "d2h", "communication", "idle_host", "idle_latency")
+    }
+    | {"forward": st.integers(1, 60), "idle_unexplained": st.integers(0, 5)}
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(parts, min_size=1, max_size=3),
+    st.integers(1, 12),
+    st.booleans(),
+    st.sets(st.sampled_from(HEAVY)),
+    st.none() | st.integers(1, 400),
+)
+def test_shares_sum_to_one_and_terms_to_the_confidence(all_parts, steps, marked, marks, unprofiled):
+    ranks = [records.rank(p, i, steps=steps, marked=marked) for i, p in enumerate(all_parts)]
+    unprofiled_ns = None if unprofiled is None else unprofiled * 1e6
+    verdict = judge(ranks, None, records.quality(), frozenset(marks), unprofiled_ns, Thresholds())
+    assert sum(verdict.shares.values()) == pytest.approx(1, abs=1e-5)
+    assert min(verdict.shares.values()) >= 0
+    total = sum(term.value for term in verdict.confidence_terms)
+    rounding = 0.0005 + 1e-9  # to three decimals
+    assert abs(verdict.confidence - min(max(total, 0), 1)) <= rounding
+
+
+def host_bound(**options):
+    loop = Loop(steps=12, forward_ns=400_000, backward_ns=600_000, launch_gap_ns=900_000)
+    trace = memory.trace(loop.scenario(), profiled=["operators", "stacks"])
+    return traceprobe.analyze(trace, traceprobe.Options(**options))
+
+
+def test_a_heavy_profiler_makes_overhead_a_guess_with_a_warning():
+    report = host_bound()
+    assert report.verdict.bound == "overhead"
+    assert report.verdict.confidence <= 0.3
+    (warning,) = report.quality.warnings
+    assert warning.code == "observer-effect"
+    assert "operators, stacks" in warning.message
+    assert "--unprofiled-step-ms" in warning.message
+
+
+def test_the_unprofiled_step_time_settles_it():
+    report = host_bound(unprofiled_step_ms=1.1)
+    assert report.verdict.bound == "compute"
+    assert report.quality.warnings == []
+    assert report.quality.observer_effect.unprofiled_step_ms == 1.1
+    assert report.quality.observer_effect.ratio == pytest.approx(
+        report.ranks[0].summary.step_ms.mean / 1.1, abs=1e-4
+    )
