@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.report.result import Finding
-from traceprobe.verdict.findings.evidence import Evidence, lines
+from traceprobe.verdict.findings.evidence import Evidence, lines, unanswered
 
 ID = "communication-exposed"
 
@@ -13,14 +13,7 @@ def check(evidence: Evidence) -> Finding:
     title = "Communication is not hidden by computation"
     comm = [r.summary.communication for r in evidence.ranks if r.summary.communication is not None]
     if not comm:
-        return Finding(
-            id=ID,
-            status="not-applicable",
-            title=title,
-            saving_ms_per_step=None,
-            evidence=["no communication kernels"],
-            advice="",
-        )
+        return unanswered(ID, "not-applicable", title, "no communication kernels")
     ms = evidence.exclusive_ms("communication")
     per_step = [r.summary.collectives_per_step for r in evidence.ranks]
     known = [c for c in per_step if c is not None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.report.result import Finding
-from traceprobe.verdict.findings.evidence import Evidence, lines
+from traceprobe.verdict.findings.evidence import Evidence, lines, unanswered
 
 ID = "communication-skew"
 
@@ -13,9 +13,10 @@ def check(evidence: Evidence) -> Finding:
     title = "Ranks wait for the slowest one"
     run = evidence.run
     if run is None:
-        return _without("not-applicable", title, "one process, one rank", "")
+        return unanswered(ID, "not-applicable", title, "one process, one rank")
     if run.skew_ns is None or run.transfer_ns is None:
-        return _without(
+        return unanswered(
+            ID,
             "inconclusive",
             title,
             f"the run has {run.world_size} ranks, and their collectives could not be matched",
@@ -37,15 +38,4 @@ def check(evidence: Evidence) -> Finding:
         ),
         advice="Look at the slowest rank first: its own finding is the cause, the collective "
         "the place.",
-    )
-
-
-def _without(status: str, title: str, why: str, advice: str) -> Finding:
-    return Finding(
-        id=ID,
-        status="inconclusive" if status == "inconclusive" else "not-applicable",
-        title=title,
-        saving_ms_per_step=None,
-        evidence=[why],
-        advice=advice,
     )

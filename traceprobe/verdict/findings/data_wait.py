@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.report.result import Finding
-from traceprobe.verdict.findings.evidence import Evidence, lines
+from traceprobe.verdict.findings.evidence import Evidence, lines, unanswered
 
 ID = "data-wait"
 ADVICE = (
@@ -19,16 +19,12 @@ def check(evidence: Evidence) -> Finding:
     """Idle time during which the step thread waits for its next batch."""
     title = "The device waits for input data"
     if not evidence.observed("idle_data_wait"):
-        return Finding(
-            id=ID,
-            status="inconclusive",
-            title=title,
-            saving_ms_per_step=None,
-            evidence=[
-                "the trace has no data-loading range and no step ranges with room between them"
-            ],
-            advice="Annotate loading, e.g. `with record_function('data_loading'): batch = "
-            "next(it)`.",
+        return unanswered(
+            ID,
+            "inconclusive",
+            title,
+            "the trace has no data-loading range and no step ranges with room between them",
+            "Annotate loading, e.g. `with record_function('data_loading'): batch = next(it)`.",
         )
     ms = evidence.exclusive_ms("idle_data_wait")
     inferred = sum(r.summary.host.data_wait_inferred_ns for r in evidence.ranks)

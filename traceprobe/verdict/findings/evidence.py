@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from traceprobe.report.result import (
     COMPUTE_PHASES,
     TRANSFERS,
+    Finding,
     Quality,
     Rank,
     Run,
@@ -104,3 +106,21 @@ class Evidence:
 def lines(*candidates: str) -> list[str]:
     """Evidence lines without the empty ones."""
     return [line for line in candidates if line]
+
+
+def unanswered(
+    identity: str,
+    status: Literal["not-applicable", "inconclusive"],
+    title: str,
+    why: str,
+    advice: str = "",
+) -> Finding:
+    """A finding about what the run has nothing of, or what the trace cannot answer."""
+    return Finding(
+        id=identity,
+        status=status,
+        title=title,
+        saving_ms_per_step=None,
+        evidence=[why],
+        advice=advice,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.report.result import Finding
-from traceprobe.verdict.findings.evidence import Evidence
+from traceprobe.verdict.findings.evidence import Evidence, unanswered
 
 ID = "h2d-exposed"
 
@@ -13,14 +13,7 @@ def check(evidence: Evidence) -> Finding:
     title = "Copies to the GPU are not hidden"
     copies = [r.summary.h2d for r in evidence.ranks if r.summary.h2d is not None]
     if not copies:
-        return Finding(
-            id=ID,
-            status="not-applicable",
-            title=title,
-            saving_ms_per_step=None,
-            evidence=["no host-to-device copies"],
-            advice="",
-        )
+        return unanswered(ID, "not-applicable", title, "no host-to-device copies")
     ms = evidence.exclusive_ms("h2d")
     rate = [c.gbps for c in copies if c.gbps is not None]
     steps = sum(max(r.summary.iterations_used, 1) for r in evidence.ranks)

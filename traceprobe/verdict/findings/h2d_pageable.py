@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.report.result import Finding
-from traceprobe.verdict.findings.evidence import Evidence
+from traceprobe.verdict.findings.evidence import Evidence, unanswered
 
 ID = "h2d-pageable"
 MIN_BYTES = 1 << 20
@@ -18,14 +18,7 @@ def check(evidence: Evidence) -> Finding:
     size = sum(c.bytes for c in copies)
     pageable = sum(c.pageable_bytes for c in copies)
     if not size:
-        return Finding(
-            id=ID,
-            status="not-applicable",
-            title=title,
-            saving_ms_per_step=None,
-            evidence=["no host-to-device copies of known size"],
-            advice="",
-        )
+        return unanswered(ID, "not-applicable", title, "no host-to-device copies of known size")
     return Finding(
         id=ID,
         status="warn" if pageable / steps >= MIN_BYTES else "pass",

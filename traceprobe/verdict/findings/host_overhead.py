@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.report.result import Finding
-from traceprobe.verdict.findings.evidence import Evidence, lines
+from traceprobe.verdict.findings.evidence import Evidence, lines, unanswered
 
 ID = "host-overhead"
 
@@ -12,13 +12,12 @@ def check(evidence: Evidence) -> Finding:
     """Idle GPU because the next kernel was launched late, or launched in time and started late."""
     title = "The host does not keep the device fed"
     if not evidence.observed("idle_host", "idle_latency"):
-        return Finding(
-            id=ID,
-            status="inconclusive",
-            title=title,
-            saving_ms_per_step=None,
-            evidence=["the trace has no host rows"],
-            advice="Record the CPU too (`ProfilerActivity.CPU`, `nsys profile --trace=cuda,nvtx`).",
+        return unanswered(
+            ID,
+            "inconclusive",
+            title,
+            "the trace has no host rows",
+            "Record the CPU too (`ProfilerActivity.CPU`, `nsys profile --trace=cuda,nvtx`).",
         )
     late, latency = evidence.exclusive_ms("idle_host"), evidence.exclusive_ms("idle_latency")
     # What the verdict keeps after the observer effect is what a change can still save.

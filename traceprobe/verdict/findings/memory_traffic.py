@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.report.result import Finding
-from traceprobe.verdict.findings.evidence import Evidence
+from traceprobe.verdict.findings.evidence import Evidence, unanswered
 
 ID = "memory-traffic"
 
@@ -12,14 +12,7 @@ def check(evidence: Evidence) -> Finding:
     """Device-to-device and device-to-host copies and memsets during which no kernel runs."""
     title = "Copies and memsets inside the GPU"
     if not evidence.observed("memory", "d2h"):
-        return Finding(
-            id=ID,
-            status="not-applicable",
-            title=title,
-            saving_ms_per_step=None,
-            evidence=["no such operations"],
-            advice="",
-        )
+        return unanswered(ID, "not-applicable", title, "no such operations")
     ms = evidence.exclusive_ms("memory", "d2h")
     return Finding(
         id=ID,

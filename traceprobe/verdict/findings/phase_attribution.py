@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.report.result import Finding
-from traceprobe.verdict.findings.evidence import Evidence
+from traceprobe.verdict.findings.evidence import Evidence, unanswered
 
 ID = "phase-attribution"
 ENOUGH = 0.98
@@ -16,14 +16,7 @@ def check(evidence: Evidence) -> Finding:
         r.summary.attributed_share for r in evidence.ranks if r.summary.attributed_share is not None
     ]
     if not known:
-        return Finding(
-            id=ID,
-            status="not-applicable",
-            title=title,
-            saving_ms_per_step=None,
-            evidence=["no kernels"],
-            advice="",
-        )
+        return unanswered(ID, "not-applicable", title, "no kernels")
     share = min(known)
     linked = evidence.quality.gpu_ops_linked / max(evidence.quality.gpu_ops, 1)
     return Finding(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.report.result import Finding
-from traceprobe.verdict.findings.evidence import Evidence
+from traceprobe.verdict.findings.evidence import Evidence, unanswered
 
 ID = "small-kernels"
 SHORT_US = 10.0
@@ -16,14 +16,7 @@ def check(evidence: Evidence) -> Finding:
     title = "Many short kernels"
     known = [r.summary.host for r in evidence.ranks if r.summary.host.mean_kernel_us is not None]
     if not known:
-        return Finding(
-            id=ID,
-            status="not-applicable",
-            title=title,
-            saving_ms_per_step=None,
-            evidence=["no kernels"],
-            advice="",
-        )
+        return unanswered(ID, "not-applicable", title, "no kernels")
     mean = sum(h.mean_kernel_us or 0.0 for h in known) / len(known)
     count = sum(h.kernels_per_step for h in known) / len(known)
     starved = evidence.verdict.shares.get("overhead", 0.0) >= evidence.limits.notable

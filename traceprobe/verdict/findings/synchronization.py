@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.report.result import Finding
-from traceprobe.verdict.findings.evidence import Evidence
+from traceprobe.verdict.findings.evidence import Evidence, unanswered
 
 ID = "synchronization"
 
@@ -12,14 +12,12 @@ def check(evidence: Evidence) -> Finding:
     """Blocking calls, and the idle GPU until the host is ahead of it again."""
     title = "Synchronisation drains the device"
     if not evidence.observed("idle_sync"):
-        return Finding(
-            id=ID,
-            status="inconclusive",
-            title=title,
-            saving_ms_per_step=None,
-            evidence=["the trace has no CUDA calls"],
-            advice="Record the CUDA runtime (`ProfilerActivity.CUDA`, `nsys profile "
-            "--trace=cuda`).",
+        return unanswered(
+            ID,
+            "inconclusive",
+            title,
+            "the trace has no CUDA calls",
+            "Record the CUDA runtime (`ProfilerActivity.CUDA`, `nsys profile --trace=cuda`).",
         )
     count = sum(r.summary.host.syncs_per_step for r in evidence.ranks) / len(evidence.ranks)
     after = [

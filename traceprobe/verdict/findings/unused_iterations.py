@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.report.result import Finding
-from traceprobe.verdict.findings.evidence import Evidence
+from traceprobe.verdict.findings.evidence import Evidence, unanswered
 
 ID = "unused-iterations"
 
@@ -13,14 +13,12 @@ def check(evidence: Evidence) -> Finding:
     title = "Iterations left out"
     found = [i for rank in evidence.ranks for i in rank.iterations]
     if not found:
-        return Finding(
-            id=ID,
-            status="not-applicable",
-            title=title,
-            saving_ms_per_step=None,
-            evidence=["no step marker: the whole capture is one window"],
-            advice="Call `prof.step()` each iteration, or annotate steps and name them with "
-            "`--step`.",
+        return unanswered(
+            ID,
+            "not-applicable",
+            title,
+            "no step marker: the whole capture is one window",
+            "Call `prof.step()` each iteration, or annotate steps and name them with `--step`.",
         )
     skipped = [i for i in found if not i.used]
     expected = len(evidence.ranks)
