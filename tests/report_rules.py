@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 
 import jsonschema
@@ -51,6 +51,7 @@ def validator():
     return jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
 
 
+@lru_cache(maxsize=4)
 def problems(text: str) -> list[str]:
     """Everything about a report's text that its contract forbids."""
     found: list[str] = []

@@ -76,19 +76,18 @@ def test_standard_output_on_a_full_disk(folder, arguments):
     assert "No space left on device" in done.err
 
 
-@pytest.mark.parametrize("old", [None, "precious"])
-def test_a_failing_write_leaves_the_old_file_or_none(folder, old):
-    if old is not None:
-        (folder / "a.json").write_text(old)
+def test_a_failing_write_leaves_the_old_file_or_none(folder):
+    (folder / "a.json").write_text("precious")
     before = {path.name for path in folder.iterdir()}
 
     def limited():
         resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))
 
-    done = spawn("analyze", "run.json", "-f", "-o", "a.json", cwd=folder, preexec_fn=limited)
+    command = ("analyze", "run.json", "-f", "-o", "a.json", "-o", "b.json")
+    done = spawn(*command, cwd=folder, preexec_fn=limited)
     assert "a.json: cannot be written: File too large" in done.expect(2).err
     assert {path.name for path in folder.iterdir()} == before
-    assert old is None or (folder / "a.json").read_text() == old
+    assert (folder / "a.json").read_text() == "precious"
 
 
 @linux
@@ -183,12 +182,11 @@ def on_a_terminal(*arguments, cwd, env):
     return shown.decode("utf-8", "replace")
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_any_encoding_of_the_terminal_will_do(reported, encoding):
-    variables = {"PYTHONIOENCODING": encoding}
+def test_a_terminal_that_knows_ascii_only(reported):
+    variables = {"PYTHONIOENCODING": "ascii"}
     done = spawn("render", "report.json", cwd=reported, env=variables).expect(0)
     assert done.out.startswith("I/O-bound")
-    assert encoding != "ascii" or done.out.isascii()
+    assert done.out.isascii()
 
 
 def test_names_are_shown_in_any_encoding(tmp_path):

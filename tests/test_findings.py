@@ -132,6 +132,11 @@ def test_a_trace_that_cannot_show_waits_for_data_passes_nothing():
     assert found("data-wait", rank) == ("inconclusive", None)
 
 
+def test_one_rank_that_can_show_it_is_enough():
+    blind = unseen(records.rank(step()), "idle_data_wait")
+    assert found("data-wait", blind, records.rank(step(io=300), 1)) == ("warn", 150.0)
+
+
 @pytest.mark.parametrize(("share", "status"), GRADES)
 def test_exposed_copies_to_the_gpu_are_graded_by_their_share(share, status):
     rank = records.rank(step(h2d=share), h2d=copies(share))

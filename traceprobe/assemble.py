@@ -263,11 +263,11 @@ def _host(
 def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[result.KernelShare]:
     kernels = ops.filter(pl.col("kind").is_in([int(Kind.KERNEL), int(Kind.COMM)]))
     phase = pl.when(pl.col("kind") == int(Kind.COMM)).then(-1).otherwise(pl.col("phase"))
-    top = (
-        kernels.group_by("name", phase.alias("label"))
-        .agg(count=pl.len(), total=(pl.col("t1") - pl.col("t0")).sum())
-        .sort(["total", "name", "label"], descending=[True, False, False])
-        .head(MAX_KERNELS)
+    groups = kernels.group_by("name", phase.alias("label")).agg(
+        count=pl.len(), total=(pl.col("t1") - pl.col("t0")).sum()
+    )
+    top = sorted(
+        groups.rows(named=True), key=lambda row: (-row["total"], names[row["name"]], row["label"])
     )
     return [
         result.KernelShare(
@@ -277,7 +277,7 @@ def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[result.KernelS
             total_ns=row["total"],
             mean_ns=round(row["total"] / row["count"], 1),
         )
-        for row in top.iter_rows(named=True)
+        for row in top[:MAX_KERNELS]
     ]
 
 
