@@ -93,7 +93,15 @@ def export(report: Path, target: Path, tool: str | None = None) -> Path:
     return target
 
 
-def embed(target: Path, sidecars: dict[int, dict[str, Any]]) -> None:
+def sidecars(folder: Path) -> dict[int, dict[str, Any]]:
+    """The calibrations that a recording left in a folder, by rank."""
+    return {
+        int(path.name.removeprefix("rank").split(".")[0]): json.loads(path.read_text())
+        for path in folder.glob("rank*.traceprobe.json")
+    }
+
+
+def embed(target: Path, recorded: dict[int, dict[str, Any]]) -> None:
     """Put each rank's sidecar into the export, as the table `traceprobe(rank, json)`."""
     from traceprobe.capture.session import METADATA_KEY
 
@@ -101,5 +109,5 @@ def embed(target: Path, sidecars: dict[int, dict[str, Any]]) -> None:
         connection.execute(f"CREATE TABLE IF NOT EXISTS {METADATA_KEY} (rank INTEGER, json TEXT)")
         connection.executemany(
             f"INSERT INTO {METADATA_KEY} VALUES (?, ?)",
-            [(rank, json.dumps(s, sort_keys=True)) for rank, s in sorted(sidecars.items())],
+            [(rank, json.dumps(s, sort_keys=True)) for rank, s in sorted(recorded.items())],
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -13,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from traceprobe.capture import launch, nsys_backend
-from traceprobe.capture.plan import VARIABLE, Plan, sidecar_name, trace_name
+from traceprobe.capture.plan import VARIABLE, Plan, trace_name
 from traceprobe.model import UsageError
 
 HOOK = Path(__file__).with_name("hook")
@@ -99,22 +98,20 @@ def _collect(
     plan: Plan, work: Path, tool: str | None, on_state: Callable[[str], None]
 ) -> list[str]:
     """Names of the traces in the workspace, after the export where there is one."""
-    ranks = sorted(int(p.name[4:].split(".")[0]) for p in work.glob("rank*.traceprobe.json"))
-    if not ranks:
+    recorded = nsys_backend.sidecars(work)
+    if not recorded:
         raise UsageError(
             f"the program ended before {plan.steps} steps were made; record fewer (--warmup, "
             "--calibrate, --active), let it run longer, or use `record.steps(loader)` in its loop"
         )
     if tool is None:
-        return [trace_name(rank) for rank in ranks]
+        return [trace_name(rank) for rank in sorted(recorded)]
     on_state("exporting")
     report = work / f"{NSYS_STEM}.nsys-rep"
     if not report.exists():
         raise UsageError("nsys wrote no report; its own messages are above, or try --backend torch")
     export = nsys_backend.export(report, work / f"{NSYS_STEM}.sqlite", tool)
-    nsys_backend.embed(
-        export, {rank: json.loads((work / sidecar_name(rank)).read_text()) for rank in ranks}
-    )
+    nsys_backend.embed(export, recorded)
     return [export.name]
 
 

@@ -28,13 +28,24 @@ def check(paths: list[Path]) -> None:
 @contextmanager
 def readable(paths: list[Path]) -> Iterator[list[Path]]:
     """The same files; an Nsight Systems report becomes its export where nsys is installed."""
-    from traceprobe.capture.nsys_backend import export, installed
+    from traceprobe.capture.nsys_backend import installed
     from traceprobe.ingest.sniff import is_nsight_report
 
     with tempfile.TemporaryDirectory(prefix="traceprobe-") as folder:
         yield [
-            export(path, Path(folder) / f"{position}-{path.stem}.sqlite")
+            _exported(path, Path(folder) / f"{position}-{path.stem}.sqlite")
             if is_nsight_report(path) and installed()
             else path
             for position, path in enumerate(paths)
         ]
+
+
+def _exported(report: Path, target: Path) -> Path:
+    """The export of a report, with the calibration that `traceprobe profile` left beside it."""
+    from traceprobe.capture.nsys_backend import embed, export, sidecars
+
+    export(report, target)
+    recorded = sidecars(report.parent)
+    if recorded:
+        embed(target, recorded)
+    return target
