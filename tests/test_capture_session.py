@@ -69,13 +69,19 @@ def test_the_profiler_starts_only_after_the_calibration(recording):
 
 def test_the_sidecar_holds_the_calibration_and_what_the_script_describes(recording):
     record, log, folder = recording
-    record.describe(batch_size=4)
+    record.describe(batch_size=4, samples_per_step=4)
     list(record.steps(range(100)))
     sidecar = json.loads((folder / "rank0.traceprobe.json").read_text())
     assert sidecar == log.metadata
     assert sidecar["calibration_steps"] == 3
     assert sidecar["unprofiled_step_ms"] >= sidecar["unprofiled_data_wait_ms"] >= 0
-    assert sidecar["workload"] == {"batch_size": 4}
+    assert sidecar["workload"] == {"batch_size": 4, "samples_per_step": 4}
+    assert len(sidecar["calibration_step_ms"]) == 3
+    mean = sum(sidecar["calibration_step_ms"]) / 3
+    assert mean == pytest.approx(sidecar["unprofiled_step_ms"], abs=1e-3)
+    assert sidecar["samples_per_second"] == pytest.approx(
+        4e3 / sidecar["unprofiled_step_ms"], rel=1e-3
+    )
     assert sidecar["libraries"]["torch"]
     assert sidecar["hardware"]["cpu_count"] >= 1
 

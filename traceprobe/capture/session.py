@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import json
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,7 +44,7 @@ class Session:
         self.rank = rank()
         self._profiler = profiler or _backend(plan, self.rank)
         self._waits: list[int] = []
-        self._began = 0
+        self._marks: list[int] = []
         self._calibration: dict[str, Any] = {}
         self._described: dict[str, object] = {}
         self._progress = Path(plan.folder) / f"rank{self.rank}.progress"
@@ -63,8 +64,11 @@ class Session:
         if number == plan.warmup:
             _synchronize(reset_memory=True)
             self._waits.clear()
-            self._began = time.perf_counter_ns()
             self._report("calibrating")
+        if number == calibrated:
+            _synchronize()
+        if plan.warmup <= number <= calibrated:
+            self._marks.append(time.perf_counter_ns())
         if number == calibrated:
             self._calibrate()
             self._report("profiling")
@@ -82,14 +86,24 @@ class Session:
         return True
 
     def _calibrate(self) -> None:
-        _synchronize()
-        elapsed = time.perf_counter_ns() - self._began
-        count = max(self.plan.calibrate, 1)
+        marks, count = self._marks, self.plan.calibrate
+        elapsed = marks[-1] - marks[0]
         self._calibration = {
             "unprofiled_step_ms": round(elapsed / count / 1e6, 6),
             "unprofiled_data_wait_ms": self._mean_wait(count),
-            "calibration_steps": self.plan.calibrate,
+            "calibration_steps": count,
+            # By the host's clock, which runs ahead of the device: only their sum is exact.
+            "calibration_step_ms": [round((b - a) / 1e6, 3) for a, b in pairwise(marks)],
             "peak_memory_bytes": _peak_memory(),
+        }
+
+    def _throughput(self) -> dict[str, float]:
+        """Samples and tokens per second without a profiler, of what the program describes."""
+        seconds = self._calibration["unprofiled_step_ms"] / 1e3
+        return {
+            f"{unit}_per_second": round(count / seconds, 3)
+            for unit in ("samples", "tokens")
+            if isinstance(count := self._described.get(f"{unit}_per_step"), (int, float))
         }
 
     def _mean_wait(self, count: int) -> float | None:
@@ -100,6 +114,7 @@ class Session:
         self._report("writing the trace")
         sidecar = {
             **self._calibration,
+            **self._throughput(),
             "workload": {**self.plan.workload, **self._described},
             **facts(),
         }
