@@ -13,13 +13,19 @@ SAMPLES = sorted((ROOT / "sample_traces").glob("*.gz"))
 
 
 @cache
+def trace_of(path: Path):
+    """The trace of one file."""
+    return traceprobe.load(path)
+
+
+@cache
 def report_of(*paths: Path):
     """The report of one file, or of the ranks of one run, without options.
 
     Raises:
         EmptyTrace: a file holds nothing to analyse; not cached.
     """
-    return traceprobe.analyze([traceprobe.load(path) for path in paths])
+    return traceprobe.analyze([trace_of(path) for path in paths])
 
 
 def runs() -> dict[str, list[Path]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import traceprobe
-from tests.analyses import report_of
+from tests.analyses import report_of, trace_of
 
 COMPUTE = {"forward", "backward", "recompute", "optimizer", "graph", "input", "unattributed"}
 PART = {
@@ -66,7 +66,7 @@ def test_the_bound_is_the_one_that_is_right(corpus, corpus_row):
     path = corpus / corpus_row["file"]
     if run and corpus_row["format"] == "kineto":
         options = traceprobe.Options(unprofiled_step_ms=run[0]["step_ms_plain"])
-        report = traceprobe.analyze(traceprobe.load(path), options)
+        report = traceprobe.analyze(trace_of(path), options)
     else:
         report = report_of(path)
     assert report.verdict.bound == corpus_row["bound"]

@@ -1,0 +1,182 @@
+"""Crowded runs, whose rows overlap, touch and are missing, against a walk instant by instant.
+
+The walk goes through a run instant by instant and applies the definitions; only the phase of a kernel is
+taken from the product (`test_phases` is about that).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import traceprobe
+from tests.builders import generated, memory, nsight
+from tests.builders.generated import runs
+from tests.builders.scenario import PID
+from traceprobe.model import Kind
+from traceprobe.report.result import BUSY
+from traceprobe.timeline import phases, process
+
+KIND_CLASS = {
+    Kind.COMM: "communication",
+    Kind.H2D: "h2d",
+    Kind.D2H: "d2h",
+    Kind.D2D: "memory",
+    Kind.MEMSET: "memory",
+}
+LOADING = ("[DALI] pipeline", "data_loading")
+OPENS = (Kind.KERNEL, Kind.COMM, Kind.MEMSET)
+
+
+def examples(number):
+    return settings(max_examples=number, deadline=None)
+
+
+def analyze(scenario):
+    return traceprobe.analyze(memory.trace(scenario, profiled=["operators"])).ranks
+
+
+def nonzero(parts):
+    return {name: ns for name, ns in (parts or {}).items() if ns}
+
+
+def numbers(ranks):
+    """Everything of the records that is a number, without names and labels of places."""
+    return [
+        (
+            [{f: getattr(i, f) for f in i.__struct_fields__ if f != "label"} for i in r.iterations],
+            {f: getattr(r.summary, f) for f in r.summary.__struct_fields__ if f != "top_kernels"},
+            [(g.start_ns, g.end_ns, g.iteration, g.cause) for g in r.gaps],
+        )
+        for r in ranks
+    ]
+
+
+class Walk:
+    """A scenario, instant by instant."""
+
+    def __init__(self, scenario, device):
+        self.scenario = scenario
+        prepared = process.prepare(memory.trace(scenario), PID, None, phases.compile_names({}))
+        self.ops = [op for op in prepared.ops.to_dicts() if op["device"] == device]
+        self.steps = [r for r in scenario.ranges if r.name.startswith("step ")]
+        loading = [r.thread for r in scenario.ranges if r.name in LOADING]
+        self.loaders = set(loading) - {PID}
+
+    def windows(self):
+        """GPU window of each step that has one and is not the last."""
+        starts = [s.t0 for s in self.steps]
+        begin = {}
+        for op in self.ops:
+            if op["linked"] and op["kind"] in OPENS:
+                k = max((i for i, t in enumerate(starts) if t <= op["launch_t0"]), default=None)
+                if k is not None:
+                    begin[k] = min(begin.get(k, op["t0"]), op["t0"])
+        kept, reach = [], None
+        for k in sorted(begin):
+            if reach is None or begin[k] > reach:
+                kept.append(k)
+                reach = begin[k]
+        return {k: (begin[k], begin[n]) for k, n in pairwise(kept)}
+
+    def classes(self, t):
+        """Classes of the ops that run at an instant."""
+        for op in self.ops:
+            if op["t0"] <= t < op["t1"]:
+                if op["kind"] == Kind.KERNEL:
+                    yield phases.Phase(op["phase"]).name.lower()
+                else:
+                    yield KIND_CLASS[op["kind"]]
+
+    def part(self, t):
+        """The class that an instant counts in."""
+        running = set(self.classes(t))
+        return next((name for name in BUSY if name in running), None) or self.idle(t)
+
+    def idle(self, t):
+        """The cause of idleness at an instant between two ops."""
+        begin = max(op["t1"] for op in self.ops if op["t1"] <= t)
+        ends = next(op for op in self.ops if op["t0"] > t)
+        if not ends["linked"]:
+            return "idle_unexplained"
+        if ends["launch_t0"] <= begin or t >= ends["launch_t0"]:
+            return "idle_latency"
+        if any(row.t0 <= t < row.t1 for row in self.scenario.overheads):
+            return "idle_profiler"
+        thread = ends["thread"]
+        stands_in = thread in {PID, *self.loaders} or not self.busy(thread, t)
+        outside = not any(s.t0 <= t < s.t1 for s in self.steps)
+        known = self.steps[0].t0 <= t < max(s.t1 for s in self.steps)
+        if stands_in and self.waits_for_data(t):
+            return "idle_data_wait"
+        if stands_in and outside and known and not self.calls(PID, t):
+            return "idle_data_wait"
+        own = [] if thread in self.loaders else self.calls(thread, t)
+        for call in own + (self.calls(PID, t) if stands_in else []):
+            if call.api.endswith("Synchronize"):
+                return "idle_sync"
+        return "idle_host"
+
+    def calls(self, thread, t):
+        rows = self.scenario.host_calls()
+        return [c for c in rows if c.thread == thread and c.t0 <= t < c.t1]
+
+    def waits_for_data(self, t):
+        rows = [r for r in self.scenario.ranges if r.thread == PID and r.t0 <= t < r.t1]
+        return any(r.name == "data_loading" for r in rows)
+
+    def busy(self, thread, t):
+        rows = [r for r in self.scenario.ranges if r.thread == thread and r.t0 <= t < r.t1]
+        return bool(rows or self.calls(thread, t))
+
+
+@examples(25)
+@given(runs())
+def test_every_instant_counts_once_in_the_class_that_the_definitions_give_it(scenario):
+    zero = min(row.t0 for row in (*scenario.ops, *scenario.host_calls()))
+    for rank in analyze(scenario):
+        walk = Walk(scenario, rank.device.index)
+        seen = {i.index: i for i in rank.iterations if i.partition_ns}
+        expected = walk.windows()
+        assert {k: (i.start_ns + zero, i.end_ns + zero) for k, i in seen.items()} == expected
+        for k, (low, high) in expected.items():
+            parts, busy = {}, {}
+            for t in range(low, high):
+                parts[walk.part(t)] = parts.get(oracle.part(t), 0) + 1
+                for name in set(walk.classes(t)):
+                    busy[name] = busy.get(name, 0) + 1
+            assert nonzero(seen[k].partition_ns) == parts
+            assert nonzero(seen[k].busy_ns) == busy
+
+
+CLOCKS = [-1_000_000, -1_150, -1_001, 10**15, nsight.UTC_NS]
+
+
+@examples(12)
+@given(runs(), st.sampled_from(CLOCKS))
+def test_the_clock_of_a_crowded_run_does_not_matter(scenario, clock):
+    assert numbers(analyze(scenario.shifted(clock))) == numbers(analyze(scenario))
+
+
+@examples(8)
+@given(st.data())
+def test_the_order_of_the_rows_of_a_crowded_run_does_not_matter(data):
+    scenario = data.draw(runs(ties=False))
+    other = data.draw(generated.shuffled(scenario))
+    assert numbers(analyze(other)) == numbers(analyze(scenario))
+
+
+@examples(8)
+@given(runs(ties=False))
+def test_names_and_numbers_in_a_crowded_run_do_not_matter(scenario):
+    def renamed(number, op):
+        name = f"kernel {number % 3}" if op.kind == "kernel" else op.name
+        return replace(op, name=name, stream=100 - op.stream, device=3 - op.device)
+
+    other = replace(scenario, ops=tuple(renamed(i, op) for i, op in enumerate(scenario.ops)))
+    first = {r.device.index: r for r in analyze(scenario)}
+    second = {3 - r.device.index: r for r in analyze(other)}
+    assert numbers([second[d] for d in first]) == numbers(first.values())
