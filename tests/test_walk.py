@@ -1,7 +1,7 @@
 """Crowded runs, whose rows overlap, touch and are missing, against a walk instant by instant.
 
-The walk goes through a run instant by instant and applies the definitions; only the phase of a kernel is
-taken from the product (`test_phases` is about that).
+It applies the definitions to every nanosecond; only the phase of a kernel is taken from the product
+(`test_phases` is about that).
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def test_every_instant_counts_once_in_the_class_that_the_definitions_give_it(sce
         for k, (low, high) in expected.items():
             parts, busy = {}, {}
             for t in range(low, high):
-                parts[walk.part(t)] = parts.get(oracle.part(t), 0) + 1
+                parts[walk.part(t)] = parts.get(walk.part(t), 0) + 1
                 for name in set(walk.classes(t)):
                     busy[name] = busy.get(name, 0) + 1
             assert nonzero(seen[k].partition_ns) == parts
