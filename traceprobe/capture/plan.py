@@ -42,6 +42,15 @@ class Plan:
         """Steps that the loop makes in all."""
         return self.warmup + self.calibrate + self.settle + self.active + 1
 
+    @property
+    def drains(self) -> tuple[int, int]:
+        """Steps before which the loader's queue is emptied: each is followed by untimed steps.
+
+        Queues fill up while the first steps compile and the profiler starts. A measurement that
+        begins with full ones sees a faster loader than the run has.
+        """
+        return max(self.warmup - 2, 0), self.warmup + self.calibrate
+
     def save(self) -> Path:
         """Write the plan into its folder; returns the path for the environment variable."""
         path = Path(self.folder) / "plan.json"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
+from traceprobe.capture.ablation import Ablation
+from traceprobe.capture.feed import Feed
 from traceprobe.capture.plan import current
 from traceprobe.capture.ranges import Range, Ranges
 from traceprobe.capture.session import Session
+from traceprobe.capture.trials import current as current_trials
 from traceprobe.capture.unaware import adopt
 
 Batch = TypeVar("Batch")
@@ -17,21 +21,23 @@ Batch = TypeVar("Batch")
 def recorder() -> Recorder:
     """The recorder of this process; it records if `traceprobe profile` started the process."""
     adopt()
-    plan = current()
+    trials, plan = current_trials(), current()
+    if trials is not None:
+        return Recorder(Ablation(trials))
     return Recorder(None if plan is None else Session(plan))
 
 
 class Recorder:
-    """Marks steps and phases, and drives a recording where there is one."""
+    """Marks steps and phases, and drives a recording or an ablation where there is one."""
 
-    def __init__(self, session: Session | None) -> None:
-        self._session = session
+    def __init__(self, driver: Session | Ablation | None) -> None:
+        self._driver = driver
         self._ranges = Ranges()
 
     @property
     def recording(self) -> bool:
-        """Whether `traceprobe profile` started this process."""
-        return self._session is not None
+        """Whether traceprobe started this process and decides how many steps it makes."""
+        return self._driver is not None
 
     def phase(self, name: str) -> Range:
         """A context manager around a phase, such as "h2d", "forward", "backward", "optimizer"."""
@@ -39,30 +45,42 @@ class Recorder:
 
     def describe(self, **facts: object) -> None:
         """Add facts about the workload to the recording: batch size, parameters, precision."""
-        if self._session is not None:
-            self._session.describe(facts)
+        if self._driver is not None:
+            self._driver.describe(facts)
 
     def steps(self, loader: Iterable[Batch]) -> Iterator[Batch]:
         """Batches of the loader, each inside a range `step N`.
 
         Without a recording this is one pass over the loader. A recording starts the loader anew as
-        often as it needs, and ends after its last step.
+        often as it needs, and ends after its last step. An ablation repeats batches, and throws
+        some away.
         """
-        number = 0
+        if isinstance(self._driver, Ablation):
+            return self._driver.steps(loader)
+        if self._driver is None:
+            return self._one_pass(loader)
+        return self._recorded(self._driver, Feed(loader))
+
+    def _one_pass(self, loader: Iterable[Batch]) -> Iterator[Batch]:
         batches = iter(loader)
-        while self._session is None or self._session.before_step(number):
+        for number in itertools.count():
             with self._ranges(f"step {number}"):
-                began = time.perf_counter_ns()
                 try:
                     with self._ranges("data_loading"):
                         batch = next(batches)
                 except StopIteration:
-                    if self._session is None or number == 0:
-                        return
-                    batches = iter(loader)
-                    with self._ranges("data_loading"):
-                        batch = next(batches)
-                if self._session is not None:
-                    self._session.waited(time.perf_counter_ns() - began)
+                    return
+                yield batch
+
+    def _recorded(self, session: Session, feed: Feed[Batch]) -> Iterator[Batch]:
+        number = 0
+        while session.before_step(number):
+            if number in session.plan.drains:
+                feed.drain()
+            with self._ranges(f"step {number}"):
+                began = time.perf_counter_ns()
+                with self._ranges("data_loading"):
+                    batch = feed.next()
+                session.waited(time.perf_counter_ns() - began)
                 yield batch
             number += 1

@@ -6,6 +6,12 @@ from typing import Any
 
 from traceprobe.capture.plan import Plan, current
 from traceprobe.capture.session import Session
+from traceprobe.capture.trials import current as current_trials
+
+NO_RECORDER = (
+    "this program does not feed its loop through the recorder, so traceprobe bench cannot take "
+    "parts of it out; write `for batch in record.steps(loader)`, see docs/cli.md"
+)
 
 _adopted = False
 
@@ -22,9 +28,19 @@ def install(module: Any) -> None:
     Args:
         module: torch.optim.optimizer, just imported.
     """
+    if not hasattr(module, "register_optimizer_step_post_hook"):
+        return
     plan = current()
-    if plan is not None and hasattr(module, "register_optimizer_step_post_hook"):
+    if current_trials() is not None:
+        module.register_optimizer_step_post_hook(_refuse)
+    elif plan is not None:
         module.register_optimizer_step_post_hook(_Steps(plan))
+
+
+def _refuse(*_: Any) -> None:
+    """A program that cannot be ablated must not train to its end."""
+    if not _adopted:
+        raise SystemExit(NO_RECORDER)
 
 
 class _Steps:

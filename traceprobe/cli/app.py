@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from traceprobe.cli import analyze, inspect, profile, render, slice
+from traceprobe.cli import analyze, bench, inspect, profile, render, slice
 
 app = typer.Typer(
     name="traceprobe",
@@ -46,6 +46,7 @@ def _globals(
 
 app.command("analyze")(analyze.command)
 app.command("profile", context_settings=profile.CONTEXT)(profile.command)
+app.command("bench", context_settings=profile.CONTEXT)(bench.command)
 app.command("inspect")(inspect.command)
 app.command("render")(render.command)
 app.command("slice")(slice.command)

@@ -77,6 +77,18 @@ def progress(
         yield of
 
 
+@contextmanager
+def states(*, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """What is going on: a spinner on a terminal, else a line per state."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda text: note(text, quiet=quiet)
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("starting") as status:
+        yield lambda text: status.update(text)
+
+
 def terminal_width() -> int:
     """Columns of the terminal; 80 where there is none."""
     try:

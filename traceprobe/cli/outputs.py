@@ -83,11 +83,16 @@ def write(report: Report, outputs: list[Path]) -> list[Path]:
         if str(path) == "-":
             data(text)
         else:
-            _replace(path, text)
+            replace(path, text)
     return [path for path, _ in texts if str(path) != "-"]
 
 
-def _replace(path: Path, text: str) -> None:
+def replace(path: Path, text: str) -> None:
+    """Write a file beside its place and rename it.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:

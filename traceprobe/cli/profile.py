@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traceprobe.cli.console import note, terminal_width, use_color
+from traceprobe.cli.console import note, states, terminal_width, use_color
 
 if TYPE_CHECKING:
     from traceprobe.report.result import Report
@@ -77,21 +75,11 @@ def command(
     bf16 --backend nsys`, `traceprobe profile -- python train.py --epochs 1`
     """
     from traceprobe.capture.plan import Plan
-    from traceprobe.capture.profile import Request, interpreter, record
-    from traceprobe.capture.profile import workload as script_of
-    from traceprobe.model import UsageError
+    from traceprobe.capture.profile import Request, record
+    from traceprobe.cli.program import chosen
 
     extra = list(context.args)
-    if workload is not None:
-        program = [interpreter(), str(script_of(workload)), *extra]
-        name = workload
-    elif extra and not extra[0].startswith("-"):
-        program, name = extra, Path(extra[-1] if len(extra) == 1 else extra[1]).stem
-    else:
-        raise UsageError(
-            "nothing to profile: name a --workload, or write the program after --, as in "
-            "`traceprobe profile -- python train.py`"
-        )
+    program, name = chosen(workload, extra, "profile")
     if settings:
         _list_settings(program)
     folder = output or Path(f"traceprobe-{name}")
@@ -107,7 +95,7 @@ def command(
         memory=memory,
         workload={"name": name, "settings": extra} if workload else {"name": name},
     )
-    with _states(quiet=quiet) as state:
+    with states(quiet=quiet) as state:
         traces = record(Request(program, plan, nproc_per_node), folder, state)
         state("analysing")
         report = _analyze(traces, folder)
@@ -146,17 +134,3 @@ def _analyze(traces: list[Path], folder: Path) -> Report:
     report = analyze([load(path) for path in traces])
     outputs.write(report, [folder / name for name in REPORT])
     return report
-
-
-@contextmanager
-def _states(*, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """What is going on: a spinner on a terminal, else a line per state."""
-    import sys
-
-    if quiet or not sys.stderr.isatty():
-        yield lambda text: note(text, quiet=quiet)
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("starting") as status:
-        yield lambda text: status.update(text)

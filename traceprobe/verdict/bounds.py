@@ -36,10 +36,15 @@ def decide(
         for name in CANDIDATES
         if not (name == "overhead" and corrected.overhead_ruled_out)
     }
-    return _by_threshold(shares, limits)
+    return by_threshold(shares, limits)
 
 
-def _by_threshold(shares: dict[str, float], limits: Thresholds) -> Decision:
+def by_threshold(shares: dict[str, float], limits: Thresholds) -> Decision:
+    """The largest share decides if it reaches the threshold; two of about the same size are mixed.
+
+    Args:
+        shares: fractions of the step for at least two of `CANDIDATES`.
+    """
     ordered = sorted(shares, key=lambda name: (-shares[name], name))
     first, second = ordered[0], ordered[1]
     lead = round(shares[first] - shares[second], 6)

@@ -1,0 +1,58 @@
+"""One ablation from start to the results of its ranks; nothing left behind on failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from traceprobe.capture import launch
+from traceprobe.capture.program import environment, script, workspace
+from traceprobe.capture.trials import VARIABLE, RankTrials, Trials, results
+from traceprobe.model import UsageError
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to ablate.
+
+    Args:
+        program: command line; with `processes` a Python script and its arguments.
+        trials: their number and length; the folder is filled in here.
+        processes: ranks to start on this machine; None runs the program as it is.
+    """
+
+    program: list[str]
+    trials: Trials
+    processes: int | None = None
+
+
+def measure(
+    request: Request, folder: Path, on_state: Callable[[str], None]
+) -> dict[int, RankTrials]:
+    """Run the program through its trials.
+
+    Args:
+        folder: where temporary files may be.
+
+    Returns:
+        What each rank measured.
+
+    Raises:
+        UsageError: the program does not use the recorder, or made too few steps.
+        RecordingFailed: the program failed.
+    """
+    with workspace(folder) as work:
+        trials = replace(request.trials, folder=str(work))
+        command = request.program
+        if request.processes is not None:
+            command = launch.distributed(script(command), request.processes, work)
+        on_state("starting")
+        launch.run(command, environment(VARIABLE, trials.save()), work, on_state)
+        found = results(work)
+    if not found:
+        raise UsageError(
+            "the program ended without a trial; `for batch in record.steps(loader)` with "
+            "`record = traceprobe.capture.recorder()` must be its training loop (docs/cli.md)"
+        )
+    return found

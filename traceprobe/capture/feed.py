@@ -1,0 +1,85 @@
+"""Batches without end, and control over what a loader has ready.
+
+Worker processes load ahead until their queues are full. A measurement that begins with full queues
+sees a faster loader than the run has; one that begins while they fill shares the CPU with them.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Generic, TypeVar
+
+Batch = TypeVar("Batch")
+
+READY_S = 0.005
+"""A batch that takes longer than this was not ready."""
+REST_S = 0.15
+"""Processes that need no CPU for so long are at rest."""
+PATIENCE_S = 20.0
+
+
+class Feed(Generic[Batch]):
+    """An endless iterator over a loader, which starts anew where it ends."""
+
+    def __init__(self, loader: Iterable[Batch]) -> None:
+        self._loader = loader
+        self._batches: Iterator[Batch] = iter(loader)
+        self._empty = True
+
+    @property
+    def workers(self) -> int:
+        """Worker processes of a DataLoader; 0 for anything else."""
+        return int(getattr(self._loader, "num_workers", 0) or 0)
+
+    def next(self) -> Batch:
+        """The next batch.
+
+        Raises:
+            RuntimeError: the loader has none at all.
+        """
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            if self._empty:
+                raise RuntimeError("the loader gives no batches") from None
+            self._batches = iter(self._loader)
+            batch = next(self._batches)
+        self._empty = False
+        return batch
+
+    def drain(self) -> None:
+        """Throw away what is ready, until a batch has to be waited for."""
+        ahead = self.workers * int(getattr(self._loader, "prefetch_factor", None) or 2)
+        for _ in range(ahead):
+            began = time.perf_counter()
+            self.next()
+            if time.perf_counter() - began > READY_S:
+                return
+
+    def rest(self) -> None:
+        """Wait until the workers have filled their queues and need the CPU no more."""
+        if not self.workers:
+            return
+        deadline = time.monotonic() + PATIENCE_S
+        before = _cpu_ticks()
+        while time.monotonic() < deadline:
+            time.sleep(REST_S)
+            now = _cpu_ticks()
+            if now - before <= 1:
+                return
+            before = now
+
+
+def _cpu_ticks() -> int:
+    """CPU time that the child processes have used so far; 0 where the system does not say."""
+    total = 0
+    for child in multiprocessing.active_children():
+        try:
+            fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        total += int(fields[11]) + int(fields[12])
+    return total

@@ -1,0 +1,83 @@
+"""What `traceprobe bench` hands to the processes it starts, and what they hand back."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from traceprobe.capture.plan import rank
+
+VARIABLE = "TRACEPROBE_TRIALS"
+"""Environment variable with the path of the trials."""
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Trials of an ablation; every variant has as many, and they take turns.
+
+    Args:
+        folder: where each rank leaves its results and progress.
+        warmup: steps before anything is measured (compilation, caches, allocator).
+        count: trials of each variant.
+        seconds: how long a trial should take; decides the number of its steps.
+        workload: name and settings, copied into the results.
+    """
+
+    folder: str
+    warmup: int = 5
+    count: int = 5
+    seconds: float = 1.0
+    workload: dict[str, Any] = field(default_factory=dict)
+
+    def save(self) -> Path:
+        """Write the trials into their folder; returns the path for the environment variable."""
+        path = Path(self.folder) / "trials.json"
+        path.write_text(json.dumps(asdict(self), sort_keys=True))
+        return path
+
+
+def current() -> Trials | None:
+    """The trials that this process was started for, or None."""
+    path = os.environ.get(VARIABLE)
+    return Trials(**json.loads(Path(path).read_text())) if path else None
+
+
+@dataclass(frozen=True)
+class RankTrials:
+    """What one rank measured.
+
+    Args:
+        seconds: duration of each trial, by variant. steps: steps of each of its trials.
+        absent: variants that could not be measured, and why.
+        busy_ns: busy time of the GPU per synthetic step, collectives left out; None without a GPU.
+        workload, hardware, libraries, flags: as in the calibration of a recording.
+    """
+
+    seconds: dict[str, list[float]]
+    steps: dict[str, int]
+    absent: dict[str, str]
+    busy_ns: float | None
+    workload: dict[str, Any]
+    hardware: dict[str, Any]
+    libraries: dict[str, Any]
+    flags: dict[str, Any]
+
+    def save(self, folder: Path) -> None:
+        """Leave the results of this rank in the folder, whole or not at all."""
+        target = folder / f"rank{rank()}.trials.json"
+        temporary = target.with_suffix(".tmp")
+        temporary.write_text(json.dumps(asdict(self), sort_keys=True))
+        temporary.replace(target)
+
+
+def results(folder: Path) -> dict[int, RankTrials]:
+    """What the ranks left in the folder, by rank."""
+    return {
+        int(path.name.removeprefix("rank").split(".")[0]): RankTrials(
+            **json.loads(path.read_text())
+        )
+        for path in sorted(folder.glob("rank*.trials.json"))
+    }

@@ -1,0 +1,80 @@
+"""`traceprobe bench`: how fast a training loop is with parts of it taken out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from traceprobe.cli.console import data, note, states, terminal_width, use_color
+
+
+def command(
+    context: typer.Context,
+    workload: Annotated[
+        str | None,
+        typer.Option(
+            "--workload",
+            "-w",
+            help="Built-in training workload: bert, gpt2, pointwise, resnet50, tiny-mlp, unet, "
+            "wide-mlp. Its own settings follow as options.",
+            show_default=False,
+        ),
+    ] = None,
+    nproc_per_node: Annotated[
+        int | None,
+        typer.Option(min=1, help="Ranks to start on this machine.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Where to write the ablation as JSON; - prints it. "
+            "[default: traceprobe-NAME-bench.json]",
+            show_default=False,
+        ),
+    ] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Trials of each variant.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Length of a trial.")] = 1.0,
+    warmup: Annotated[int, typer.Option(min=1, help="Steps before anything is measured.")] = 5,
+    force: Annotated[
+        bool, typer.Option("--force", "-f", help="Overwrite an existing output.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary, no messages.")] = False,
+) -> None:
+    """Measure what limits a training loop: without its loader, its copies, its communication.
+
+    Examples: `traceprobe bench --workload unet`, `traceprobe bench --workload gpt2
+    --nproc-per-node 2`, `traceprobe bench -- python train.py`
+    """
+    from traceprobe.ablation import summarize
+    from traceprobe.capture.bench import Request, measure
+    from traceprobe.capture.trials import Trials
+    from traceprobe.cli import outputs
+    from traceprobe.cli.program import chosen
+
+    program, name = chosen(workload, list(context.args), "bench")
+    target = output or Path(f"traceprobe-{name}-bench.json")
+    if str(target) != "-":
+        outputs.check_file(target, [], force=force)
+    plan = Trials(
+        folder="",
+        warmup=warmup,
+        count=trials,
+        seconds=seconds,
+        workload={"name": name, "settings": list(context.args)} if workload else {"name": name},
+    )
+    folder = target.parent if str(target) != "-" else Path()
+    with states(quiet=quiet) as state:
+        ablation = summarize(measure(Request(program, plan, nproc_per_node), folder, state))
+    if str(target) == "-":
+        data(ablation.to_json())
+        return
+    outputs.replace(target, ablation.to_json())
+    if not quiet:
+        from traceprobe.report.ablation_text import render
+
+        data(render(ablation, terminal_width(), use_color()))
+    note(f"wrote {target}", quiet=quiet)
