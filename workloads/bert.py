@@ -15,13 +15,13 @@ from torch.nn.functional import cross_entropy
 from harness import Batch, Workload, parse, start
 from text import Text
 from traceprobe.capture import recorder
-from transformer import Layer, Size, initialize
+from transformer import Layer, Layers, Size, initialize
 
 WORKLOAD = Workload(
     "bert",
     batch_size={"tiny": 4, "small": 8, "full": 16},
     accumulate=4,
-    accepts=frozenset({"vocab", "sdpa"}),
+    accepts=frozenset({"vocab", "sdpa", "recompute"}),
 )
 MASKED = 0.15
 """Share of the tokens to guess."""
@@ -39,17 +39,18 @@ SIZES = {
 class BERT(nn.Module):
     """Embeddings, layers that look both ways, and a head that guesses every token."""
 
-    def __init__(self, size: Size) -> None:
+    def __init__(self, size: Size, *, recompute: bool = False) -> None:
         super().__init__()
         self.tokens = nn.Embedding(size.vocab, size.width)
         self.positions = nn.Embedding(size.length, size.width)
         self.segments = nn.Embedding(2, size.width)
         self.norm = nn.LayerNorm(size.width)
-        self.layers = nn.Sequential(
+        self.layers = Layers(
             *(
                 Layer(size.width, size.heads, causal=False, norm_first=False)
                 for _ in range(size.layers)
-            )
+            ),
+            recompute=recompute,
         )
         self.head = nn.Sequential(
             nn.Linear(size.width, size.width),
@@ -95,7 +96,7 @@ def main() -> None:
         plain = SIZES[settings.size]
         size = replace(plain, vocab=settings.vocab or plain.vocab)
         record = recorder()
-        model = run.prepare(BERT(size))
+        model = run.prepare(BERT(size, recompute=settings.recompute))
         optimizer = run.optimizer(torch.optim.AdamW, model, lr=1e-4)
         text = Text.of(run, min(size.vocab, plain.vocab))  # extra entries pad the embedding
         dataset = MaskedWindows(text, size, settings.seed)

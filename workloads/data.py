@@ -91,6 +91,26 @@ class Repeated:
         return itertools.repeat(self._batch)
 
 
+class Prefetched:
+    """Batches on the device, each copied on a stream of its own while the one before it trains."""
+
+    def __init__(self, batches: Iterable[Batch], device: torch.device) -> None:
+        self._batches, self._device = batches, device
+        self.num_workers = getattr(batches, "num_workers", 0)
+        self.prefetch_factor = getattr(batches, "prefetch_factor", None)
+
+    def __iter__(self) -> Iterator[Batch]:
+        stream = torch.cuda.Stream(self._device)
+        batches = iter(self._batches)
+        while True:
+            with torch.cuda.stream(stream):
+                ahead = tuple(t.to(self._device, non_blocking=True) for t in next(batches))
+            torch.cuda.current_stream().wait_stream(stream)
+            for tensor in ahead:
+                tensor.record_stream(torch.cuda.current_stream())
+            yield ahead
+
+
 def loader(
     dataset: Dataset[Batch], settings: Settings, rank: int, ranks: int, device: torch.device
 ) -> Iterable[Batch]:
@@ -110,6 +130,8 @@ def loader(
         **options,
     )
     if settings.data == "disk":
-        return batches
+        return Prefetched(batches, device) if settings.prefetch_copies else batches
     batch = next(iter(batches))
-    return Repeated(tuple(t.to(device) if settings.data == "cached-device" else t for t in batch))
+    if settings.data == "cached-device":
+        return Repeated(tuple(t.to(device) for t in batch))
+    return Prefetched(Repeated(batch), device) if settings.prefetch_copies else Repeated(batch)

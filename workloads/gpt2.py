@@ -16,12 +16,12 @@ from torch.nn.functional import cross_entropy
 from harness import Batch, Workload, parse, start
 from text import Text
 from traceprobe.capture import recorder
-from transformer import Layer, Size, initialize
+from transformer import Layer, Layers, Size, initialize
 
 WORKLOAD = Workload(
     "gpt2",
     batch_size={"tiny": 4, "small": 8, "full": 16},
-    accepts=frozenset({"cuda_graphs", "vocab", "sdpa"}),
+    accepts=frozenset({"cuda_graphs", "vocab", "sdpa", "recompute"}),
 )
 
 
@@ -35,15 +35,16 @@ SIZES = {
 class GPT2(nn.Module):
     """Embeddings, causal layers, and the token embedding once more to score the next token."""
 
-    def __init__(self, size: Size) -> None:
+    def __init__(self, size: Size, *, recompute: bool = False) -> None:
         super().__init__()
         self.tokens = nn.Embedding(size.vocab, size.width)
         self.positions = nn.Embedding(size.length, size.width)
-        self.layers = nn.Sequential(
+        self.layers = Layers(
             *(
                 Layer(size.width, size.heads, causal=True, norm_first=True)
                 for _ in range(size.layers)
-            )
+            ),
+            recompute=recompute,
         )
         self.norm = nn.LayerNorm(size.width)
         self.head = nn.Linear(size.width, size.vocab, bias=False)
@@ -76,7 +77,10 @@ def main() -> None:
         size = replace(plain, vocab=settings.vocab or plain.vocab)
         record = recorder()
         shape = (settings.batch_size, size.length)
-        model = run.prepare(GPT2(size), torch.empty(shape, dtype=torch.int64, device="meta"))
+        model = run.prepare(
+            GPT2(size, recompute=settings.recompute),
+            torch.empty(shape, dtype=torch.int64, device="meta"),
+        )
         optimizer = run.optimizer(torch.optim.AdamW, model, lr=6e-4, weight_decay=0.1)
         text = Text.of(run, min(size.vocab, plain.vocab))  # extra entries pad the embedding
         dataset = Windows(text, size.length, settings.seed)

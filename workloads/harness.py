@@ -88,6 +88,7 @@ class Run:
         torch.manual_seed(settings.seed)
         scaled = settings.precision == "fp16"
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=scaled)
+        self._samples = self._count_samples()
         self._steps = 0
         self._limit: int | None = None
         self._began = 0.0
@@ -152,7 +153,7 @@ class Run:
 
     def facts(self, tokens_per_sample: int = 0) -> dict[str, Any]:
         """What a recording says of this run; rates count all ranks together."""
-        samples = self.settings.batch_size * self._machine.ranks
+        samples = self._samples
         found: dict[str, Any] = {
             "name": self.settings.workload,
             "settings": self.settings.facts(),
@@ -169,6 +170,13 @@ class Run:
         if self.settings.inject:
             found.update(injected=True, injected_ms_per_sample=self.settings.inject)
         return found
+
+    def _count_samples(self) -> int:
+        """Samples of all ranks in a step; the batch of the last may differ."""
+        count = torch.tensor(self.settings.batch_size, device=self.device)
+        if self._machine.ranks > 1:
+            dist.all_reduce(count)
+        return int(count.item())
 
     # In the loop
 
@@ -231,7 +239,7 @@ class Run:
         s, machine = self.settings, self._machine
         timed = max(1, self._steps - UNTIMED) if self._steps > 1 else 1
         seconds = (time.perf_counter() - self._began) / timed
-        rate = s.batch_size * machine.ranks / seconds
+        rate = self._samples / seconds
         ranks = f" on each of {machine.ranks} ranks" if machine.ranks > 1 else ""
         injected = f", with an artificial delay of {s.inject:g} ms a sample" if s.inject else ""
         return (

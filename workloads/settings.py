@@ -18,7 +18,7 @@ SIZES = ("tiny", "small", "full")
 FULL_SIZE_BYTES = 40e9
 """Memory of a GPU on which `full` is the default size."""
 
-SPECIAL = ("storage", "augment_passes", "cuda_graphs", "vocab", "sdpa")
+SPECIAL = ("storage", "augment_passes", "cuda_graphs", "vocab", "sdpa", "recompute")
 """Settings that only some workloads have."""
 
 
@@ -106,6 +106,7 @@ class Settings:
     workers: int
     prefetch_factor: int | None
     pin: bool
+    prefetch_copies: bool
     storage: str
     augment_passes: int
     inject: float
@@ -115,7 +116,9 @@ class Settings:
     foreach: bool | None
     cuda_graphs: bool
     item_every: int
+    recompute: bool
     ddp: bool
+    uneven: float
     bucket_cap_mb: float | None
     broadcast_buffers: bool | None
     vocab: int | None
@@ -163,6 +166,7 @@ def _parser(workload: Workload) -> argparse.ArgumentParser:
     add("--workers", type=_whole(0), help="loader processes; 0 loads in the training process")
     add("--prefetch-factor", type=_whole(1), help="batches that each worker holds ready (2)")
     add("--pin", action=switch, help="page-locked batches, copied asynchronously (on a GPU: yes)")
+    add("--prefetch-copies", action="store_true", help="copy the next batch while this one trains")
     add("--storage", choices=("raw", "zlib"), help="of the data on disk (raw)")
     add("--augment-passes", type=_whole(0), help="times that a sample is augmented (1)")
     add("--inject", type=_milliseconds, default=0.0, help="ms to sleep per sample; artificial")
@@ -173,6 +177,7 @@ def _parser(workload: Workload) -> argparse.ArgumentParser:
     add("--compile", choices=modes, default="off", help="mode of torch.compile (off)")
     add("--sdpa", choices=("flash", "math"), help="attention kernel (PyTorch's choice)")
     add("--vocab", type=_whole(2), help="entries of the embedding")
+    add("--recompute", action="store_true", help="recompute activations in the backward pass")
     add("--cuda-graphs", action="store_true", help="replay forward and backward as CUDA graphs")
     add("--item-every", type=_whole(0), default=0, help="read the loss every N steps (0: never)")
     either = parser.add_mutually_exclusive_group()
@@ -181,7 +186,13 @@ def _parser(workload: Workload) -> argparse.ArgumentParser:
 
     add = parser.add_argument_group("several ranks").add_argument
     add("--ddp", action=switch, default=True, help="average gradients between the ranks")
-    add("--bucket-cap-mb", type=_megabytes, help="size of DDP's buckets")
+    add(
+        "--uneven",
+        type=_more_than_zero,
+        default=1.0,
+        help="batch of the last rank, times the others'",
+    )
+    add("--bucket-cap-mb", type=_more_than_zero, help="size of DDP's buckets")
     add("--broadcast-buffers", action=switch, help="DDP sends rank 0's buffers every step")
     return parser
 
@@ -190,10 +201,12 @@ def _resolve(workload: Workload, given: argparse.Namespace, machine: Machine) ->
     size = given.size or _size(machine)
     share = max(1, machine.cpus // machine.local_ranks - 1)
     workers = 0 if size == "tiny" else min(8, share)
+    batch_size = given.batch_size or workload.batch_size[size]
+    last = machine.rank == machine.ranks - 1 > 0
     chosen = {
         **vars(given),
         "size": size,
-        "batch_size": given.batch_size or workload.batch_size[size],
+        "batch_size": round(batch_size * (given.uneven if last else 1)),
         "accumulate": given.accumulate or workload.accumulate,
         "data_folder": given.data_folder or _cache_folder(),
         "workers": workers if given.workers is None else given.workers,
@@ -229,6 +242,12 @@ def _problems(
         yield f"--batch-size {s.batch_size} cannot be split by --accumulate {s.accumulate}"
     if s.prefetch_factor and not s.workers:
         yield "--prefetch-factor needs worker processes: --workers 1 or more, and --data disk"
+    if s.prefetch_copies and s.data == "cached-device":
+        yield "--prefetch-copies has nothing to copy with --data cached-device"
+    if s.batch_size < 1:
+        yield f"--uneven {s.uneven:g} leaves the last rank no sample"
+    if s.cuda_graphs and s.recompute:
+        yield "--cuda-graphs does not combine with --recompute; try --compile reduce-overhead"
     if s.compile != "off" and s.cuda_graphs:
         yield "--cuda-graphs does not combine with --compile; try --compile reduce-overhead alone"
     if s.cuda_graphs and s.accumulate > 1:
@@ -242,11 +261,12 @@ def _problems_with_ranks(s: Settings, workload: Workload, machine: Machine) -> I
         "--no-ddp": not s.ddp,
         "--bucket-cap-mb": s.bucket_cap_mb is not None,
         "--broadcast-buffers": s.broadcast_buffers is not None,
+        "--uneven": s.uneven != 1,
     }
     for option in (name for name, used in settings.items() if used):
         if machine.ranks == 1:
             yield f"{option} needs several ranks; start the script with torchrun"
-        elif option != "--no-ddp" and not s.ddp:
+        elif option not in ("--no-ddp", "--uneven") and not s.ddp:
             yield f"{option} contradicts --no-ddp"
     if s.broadcast_buffers and not workload.buffers:
         yield f"--broadcast-buffers means nothing for {workload.name}: the model has no buffers"
@@ -264,8 +284,9 @@ def _problems_with_gpu(s: Settings, machine: Machine) -> Iterator[str]:
 def _problems_without_gpu(s: Settings) -> Iterator[str]:
     if s.cuda_graphs:
         yield "--cuda-graphs needs a CUDA GPU; none is visible"
-    if s.pin:
-        yield "--pin needs a CUDA GPU; none is visible"
+    for option, used in (("--pin", s.pin), ("--prefetch-copies", s.prefetch_copies)):
+        if used:
+            yield f"{option} needs a CUDA GPU; none is visible"
     if s.precision in ("tf32", "fp16"):
         yield f"--precision {s.precision} needs a CUDA GPU; on the CPU there are fp32 and bf16"
     if s.compile != "off" and not shutil.which(os.environ.get("CXX", "g++")):
@@ -301,5 +322,5 @@ def _milliseconds(text: str) -> float:
     return _positive(text, zero=True)
 
 
-def _megabytes(text: str) -> float:
+def _more_than_zero(text: str) -> float:
     return _positive(text, zero=False)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,20 @@ class Layer(nn.Module):
             return x + self.feed_forward(self.norm2(x))
         x = self.norm1(x + self.attention(x))
         return self.norm2(x + self.feed_forward(x))
+
+
+class Layers(nn.Sequential):
+    """Layers in a row; with `recompute` only their inputs are kept for the backward pass."""
+
+    def __init__(self, *layers: nn.Module, recompute: bool = False) -> None:
+        super().__init__(*layers)
+        self.recompute = recompute
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Batch × position × width, in and out."""
+        for layer in self:
+            x = checkpoint(layer, x, use_reentrant=False) if self.recompute else layer(x)
+        return x
 
 
 def initialize(model: nn.Module) -> None:

@@ -13,12 +13,12 @@ import math
 import tempfile
 import time
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from traceprobe.capture.feed import Feed
+from traceprobe.capture.feed import Feed, NoBatchesError
 from traceprobe.capture.hardware import facts
 from traceprobe.capture.plan import rank
 from traceprobe.capture.trials import RankTrials, Trials
@@ -62,8 +62,11 @@ class Ablation:
         self._described.update(described)
 
     def steps(self, loader: Iterable[Any]) -> Iterator[Any]:
-        """The batches of all trials, one after the other."""
-        feed = Feed(loader)
+        """The batches of all trials, one after the other; none where the loader gives none."""
+        with suppress(NoBatchesError):
+            yield from self._run(Feed(loader))
+
+    def _run(self, feed: Feed[Any]) -> Iterator[Any]:
         self._report("warming up")
         for _ in range(self._trials.warmup):
             yield feed.next()

@@ -21,6 +21,10 @@ REST_S = 0.15
 PATIENCE_S = 20.0
 
 
+class NoBatchesError(Exception):
+    """A loader that gives nothing."""
+
+
 class Feed(Generic[Batch]):
     """An endless iterator over a loader, which starts anew where it ends."""
 
@@ -38,13 +42,13 @@ class Feed(Generic[Batch]):
         """The next batch.
 
         Raises:
-            RuntimeError: the loader has none at all.
+            NoBatchesError: the loader has none at all.
         """
         try:
             batch = next(self._batches)
         except StopIteration:
             if self._empty:
-                raise RuntimeError("the loader gives no batches") from None
+                raise NoBatchesError from None
             self._batches = iter(self._loader)
             batch = next(self._batches)
         self._empty = False

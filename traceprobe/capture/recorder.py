@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from traceprobe.capture.ablation import Ablation
-from traceprobe.capture.feed import Feed
+from traceprobe.capture.feed import Feed, NoBatchesError
 from traceprobe.capture.plan import current
 from traceprobe.capture.ranges import Range, Ranges
 from traceprobe.capture.session import Session
@@ -79,8 +79,11 @@ class Recorder:
                 feed.drain()
             with self._ranges(f"step {number}"):
                 began = time.perf_counter_ns()
-                with self._ranges("data_loading"):
-                    batch = feed.next()
+                try:
+                    with self._ranges("data_loading"):
+                        batch = feed.next()
+                except NoBatchesError:
+                    return
                 session.waited(time.perf_counter_ns() - began)
                 yield batch
             number += 1
