@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -177,11 +177,11 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"{job.case.name} {job.instrument}: not started", flush=True)
 
 
-def _chosen(given: argparse.Namespace) -> Iterator[Case]:
-    names = given.cases.split(",") if given.cases else None
-    for case in matrix.CPU if given.cpu else matrix.GPU:
-        if (names is None or case.name in names) and (not given.ranks or case.ranks in given.ranks):
-            yield case
+def _chosen(given: argparse.Namespace) -> list[Case]:
+    """The cases in the order in which they are named, else in that of the matrix."""
+    known = {case.name: case for case in (matrix.CPU if given.cpu else matrix.GPU)}
+    names = given.cases.split(",") if given.cases else list(known)
+    return [known[name] for name in names if not given.ranks or known[name].ranks in given.ranks]
 
 
 if __name__ == "__main__":

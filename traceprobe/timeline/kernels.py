@@ -1,0 +1,83 @@
+"""What kernels are for, by their names: matrices in which precision, or anything else.
+
+Libraries name their kernels by convention: cuBLAS and cuDNN (`sm80_xmma_gemm_f32f32_tf32f32…`,
+`nvjet_sm90_tst…`), CUTLASS (`cutlass_80_simt_sgemm…`, `…tensorop…s1688gemm_bf16…_align1`), older
+ones by architecture (`volta_sgemm…`, `ampere_fp16_s16816gemm…`). Where a name does not say, the
+class is `matmul_unknown`, not a guess.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import polars as pl
+
+from traceprobe.model import Kind
+from traceprobe.timeline.phases import Phase
+
+CLASSES = (
+    "matmul_fp32",
+    "matmul_tf32",
+    "matmul_half",
+    "matmul_unaligned",
+    "matmul_unknown",
+    "fused",
+    "other",
+)
+"""`matmul_fp32` runs without tensor cores; `matmul_half` has operands of 16 or 8 bits;
+`matmul_unaligned` runs on tensor cores, but reads one or two elements at a time; `fused` is made by
+a compiler; `other` is element-wise, reductions, copies and changes of layout."""
+
+_MATMUL = re.compile(
+    r"gemm|gemv|xmma|cutlass|nvjet|cublas|convolve|conv\dd|conv(fwd|bwd|_)|wgrad|dgrad|fprop"
+    r"|winograd|fmha|flash|sdpa|^cijk_|igemm|mma_",
+    re.IGNORECASE,
+)
+_ELEMENTWISE = re.compile(r"^void at::native::|nchw_?to_?nhwc|nhwc_?to_?nchw|multi_tensor_apply", re.I)
+_FUSED = re.compile(r"^triton_")
+_UNALIGNED = re.compile(r"_align[12](?!\d)")
+_HALF = re.compile(
+    r"bf16|f16(?!f32_f32)|fp16|half|bfloat16|h(884|1688|16816)|nvjet_(sm\d+_)?(h|t|q)|e4m3|e5m2|fp8"
+    r"|_hs?h?_|wgmma",
+    re.IGNORECASE,
+)
+_TF32 = re.compile(r"tf32|tensor16x8x8|s1688gemm|nvjet_(sm\d+_)?s", re.IGNORECASE)
+_FP32 = re.compile(
+    r"simt|ffma|sgemm|scudnn|f32f32_f32f32|float_engine|_f32_|<float|sgemv", re.IGNORECASE
+)
+
+
+def classify(name: str) -> str:
+    """The class of a kernel."""
+    if _FUSED.match(name):
+        return "fused"
+    if _ELEMENTWISE.search(name) or not _MATMUL.search(name):
+        return "other"
+    tensor = bool(_HALF.search(name) or _TF32.search(name))
+    if tensor and _UNALIGNED.search(name):
+        return "matmul_unaligned"
+    if _HALF.search(name):
+        return "matmul_half"
+    if _TF32.search(name):
+        return "matmul_tf32"
+    return "matmul_fp32" if _FP32.search(name) else "matmul_unknown"
+
+
+def time_by_class(ops: pl.DataFrame, names: Sequence[str]) -> dict[str, int]:
+    """Sum of the durations of the kernels of forward and backward pass, ns per class.
+
+    The optimizer's kernels and those of the loader are left out: other findings are about them.
+
+    Args:
+        ops: columns kind, phase, name, t0, t1.
+    """
+    left_out = [int(Phase.OPTIMIZER), int(Phase.INPUT)]
+    kernels = ops.filter(
+        (pl.col("kind") == int(Kind.KERNEL)) & ~pl.col("phase").is_in(left_out)
+    )
+    spent = kernels.group_by("name").agg(ns=(pl.col("t1") - pl.col("t0")).sum())
+    found = dict.fromkeys(CLASSES, 0)
+    for name, ns in spent.rows():
+        found[classify(names[name])] += ns
+    return found
