@@ -218,10 +218,9 @@ def collectives_table(rank: Rank) -> Table:
         for group in groups
     ]
     unit = "per step" if rank.summary.iterations_used else "in the capture"
-    header = ["operation", "MB each", "ranks", f"count {unit}"]
-    header += [f"exposed (ms {unit})", f"overlapped (ms {unit})"]
-    header += ["each (ms)", "of that transfer (ms)", "waiting (ms)", "algbw (GB/s)", "busbw (GB/s)"]
-    caption = f"{len(rows)} kinds of collectives"
+    header = ["operation", "MB", "ranks", "count", "exposed ms", "overlapped ms"]
+    header += ["each ms", "transfer ms", "waiting ms", "algbw GB/s", "busbw GB/s"]
+    caption = f"{len(rows)} kinds of collectives; count, exposed and overlapped {unit}"
     if rank.summary.collectives_left_out:
         caption += f" ({rank.summary.collectives_left_out} more left out)"
     return Table(caption, "l" + "r" * (len(header) - 1), header, rows)
