@@ -10,6 +10,7 @@ from traceprobe.report.result import (
     PARTITION,
     SCHEMA_VERSION,
     Bound,
+    CollectiveGroup,
     Communication,
     DeviceInfo,
     Finding,
@@ -22,6 +23,7 @@ from traceprobe.report.result import (
     Lane,
     Message,
     ObserverEffect,
+    Operation,
     Quality,
     Rank,
     Report,
@@ -158,6 +160,11 @@ def make_rank(
                 )
                 for i in range(20)
             ],
+            collectives=[
+                make_collectives(28_351_488, 11, steps),
+                make_collectives(None, 2, steps, operation="send_recv"),
+            ],
+            collectives_left_out=1,
         ),
         gaps=[
             Gap(
@@ -193,6 +200,31 @@ def make_rank(
             ],
             merged=321,
         ),
+    )
+
+
+def make_collectives(
+    size: int | None, count: int, steps: int, operation: Operation = "all_reduce"
+) -> CollectiveGroup:
+    """Collectives of 3 ms on a rank that matched no other."""
+    rate = None if size is None else round(size / (3 * MS), 3)
+    return CollectiveGroup(
+        operation=operation,
+        bytes=size,
+        group_size=None if size is None else 2,
+        count=count * steps,
+        count_per_step=float(count),
+        total_ns=3 * MS * count * steps,
+        exposed_ns=2 * MS * count * steps,
+        overlapped_ns=MS * count * steps,
+        duration_ns=3 * MS * count * steps,
+        matched=0,
+        transfer_ns=None,
+        skew_ns=None,
+        algbw_gbps=None,
+        busbw_gbps=None,
+        algbw_at_least_gbps=rate,
+        busbw_at_least_gbps=rate,
     )
 
 

@@ -151,6 +151,30 @@ def _summary(summary: dict, covered: list[dict]) -> Iterator[str]:
     totals = [-k["total_ns"] for k in summary["top_kernels"]]
     if totals != sorted(totals) or len(totals) > 15:
         yield "top_kernels are out of order or too many"
+    yield from _collectives(summary)
+
+
+def _collectives(summary: dict) -> Iterator[str]:
+    groups, communication = summary["collectives"], summary["communication"]
+    totals = [-g["total_ns"] for g in groups]
+    if totals != sorted(totals) or len(totals) > 20:
+        yield "collectives are out of order or too many"
+    for group in groups:
+        if group["exposed_ns"] + group["overlapped_ns"] != group["total_ns"]:
+            yield "a group of collectives is not the sum of exposed and overlapped"
+        if communication is None or group["total_ns"] > communication["total_ns"]:
+            yield "a group of collectives exceeds all communication"
+        if group["matched"] > group["count"] or bool(group["matched"]) != (
+            group["transfer_ns"] is not None
+        ):
+            yield "a group of collectives has transfer without matches, or the reverse"
+        if group["bytes"] is None and group["algbw_at_least_gbps"] is not None:
+            yield "a group of collectives has a bandwidth without bytes"
+    whole = not summary["collectives_left_out"] and communication is not None
+    if whole and summary["collectives_per_step"] is not None:
+        counted = sum(g["count"] for g in groups) / summary["iterations_used"]
+        if abs(counted - summary["collectives_per_step"]) > 0.001:
+            yield "collectives are counted differently in total and by group"
 
 
 def _gaps(rank: dict, windows: list[dict]) -> Iterator[str]:

@@ -21,7 +21,7 @@ from traceprobe.verdict import findings, judge
 HEAVY = ("operators", "stacks")
 
 
-def evidence(*ranks, together=None, profiled=(), unprofiled_ms=None, **facts):
+def evidence(*ranks, together=None, profiled=(), unprofiled_ms=None, workload=None, **facts):
     good, marks = records.quality(**facts), frozenset(profiled)
     unprofiled = None if unprofiled_ms is None else unprofiled_ms * 1e6
     if unprofiled_ms is not None:
@@ -33,7 +33,7 @@ def evidence(*ranks, together=None, profiled=(), unprofiled_ms=None, **facts):
         )
         good = replace(good, observer_effect=effect)
     verdict = judge(ranks, together, good, marks, unprofiled, records.LIMITS)
-    return findings.Evidence(ranks, together, good, verdict, records.LIMITS, marks)
+    return findings.Evidence(ranks, together, good, verdict, records.LIMITS, marks, workload)
 
 
 def find(name, *ranks, **options):

@@ -384,3 +384,13 @@ def test_importing_the_renderers_loads_no_chart_library():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_collectives_are_shown_with_their_size_and_the_sign_of_a_lower_bound():
+    report = make_report("communication")
+    page = report.to_html()
+    assert "<h3>Collectives</h3>" in page
+    for text in ("all-reduce", "28.4", "send-recv", "≥ 9.45", "1 more left out"):
+        assert text in page
+    assert "- rank 0: 11.0 × all-reduce of 28.4 MB a step: 22.0 ms exposed" in report.to_markdown()
+    assert "× all-reduce" not in make_report("io").to_markdown()

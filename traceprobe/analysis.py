@@ -12,7 +12,7 @@ from traceprobe.api import Options
 from traceprobe.assemble import origin, rank_record, run_record
 from traceprobe.model import Call, Device, Trace, UsageError
 from traceprobe.report import result
-from traceprobe.timeline import device, phases, process, ranks
+from traceprobe.timeline import collectives, device, phases, process, ranks
 from traceprobe.timeline.device import Account
 from traceprobe.verdict import judge
 from traceprobe.verdict.correction import HEAVY
@@ -26,11 +26,13 @@ def run(traces: Sequence[Trace], options: Options) -> result.Report:
         raise UsageError("no input")
     accounts = list(_accounts(traces, options))
     matched = ranks.match([account for account, *_ in accounts])
+    shared = collectives.transfers([account for account, *_ in accounts])
     records = [
-        rank_record(account, traces[source], device_, rank, wait, source)
-        for (account, source, device_, rank), wait in zip(
+        rank_record(account, traces[source], device_, rank, wait, mine, source)
+        for (account, source, device_, rank), wait, mine in zip(
             accounts,
             matched.exposed_wait if matched else [None] * len(accounts),
+            shared,
             strict=True,
         )
     ]
@@ -54,7 +56,8 @@ def run(traces: Sequence[Trace], options: Options) -> result.Report:
         _recorded_wait_ns(traces),
     )
     quality = _with_warnings(quality, verdict, profiled)
-    evidence = Evidence(records, together, quality, verdict, options.thresholds, profiled)
+    workload = _workload(traces)
+    evidence = Evidence(records, together, quality, verdict, options.thresholds, profiled, workload)
     return result.Report(
         schema_version=result.SCHEMA_VERSION,
         traceprobe_version=__version__,
@@ -62,7 +65,7 @@ def run(traces: Sequence[Trace], options: Options) -> result.Report:
         quality=quality,
         ranks=records,
         run=together,
-        workload=_workload(traces),
+        workload=workload,
         verdict=verdict,
         findings=run_all(evidence),
     )

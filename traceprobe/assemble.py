@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
+from traceprobe import communication
 from traceprobe.model import UNKNOWN, Call, Device, Int64s, Kind, Trace
 from traceprobe.report import result
-from traceprobe.timeline import partition
+from traceprobe.timeline import collectives, partition
 from traceprobe.timeline.device import Account
 from traceprobe.timeline.phases import Phase
 from traceprobe.timeline.picture import draw
@@ -18,6 +19,7 @@ from traceprobe.timeline.ranks import Collectives
 MAX_GAPS = 50
 MAX_KERNELS = 15
 MAX_DETAIL = 160
+MAX_COLLECTIVES = 20
 _EVIDENCE = {
     "idle_data_wait": "the step thread waits for data",
     "idle_host": "the launch came late: host code",
@@ -40,12 +42,14 @@ def rank_record(
     device: Device,
     rank: int,
     exposed_wait: Int64s | None,
+    shared: collectives.Matched | None,
     source: int,
 ) -> result.Rank:
     """One device of one process as a record.
 
     Args:
         exposed_wait: time per window spent waiting for other ranks, where known.
+        shared: its collectives that other ranks have too, where there are other ranks.
         source: index of the input file.
     """
     zero = origin(trace)
@@ -63,7 +67,7 @@ def rank_record(
             confidence=marker.confidence,
         ),
         iterations=_iterations(account, zero),
-        summary=_summary(account, trace.names, exposed_wait),
+        summary=_summary(account, trace, exposed_wait, collectives.groups(account, shared)),
         gaps=_gaps(account, trace.names, zero),
         timeline=_timeline(account, trace.names, zero),
         input=source,
@@ -115,14 +119,19 @@ def _total(account: Account, columns: partition.Columns, chosen: Int64s) -> resu
     }
 
 
-def _summary(account: Account, names: Sequence[str], exposed_wait: Int64s | None) -> result.Summary:
+def _summary(
+    account: Account,
+    trace: Trace,
+    exposed_wait: Int64s | None,
+    groups: Sequence[collectives.Group],
+) -> result.Summary:
     length = np.diff(account.edges)
     steps = int(account.used.sum())
     chosen = np.flatnonzero(account.used) if steps else np.arange(len(length))
     window = int(length[chosen].sum())
     parts = _total(account, account.exclusive, chosen)
     inside = _inside(account, chosen)
-    collectives = account.collectives[account.index[account.used]]
+    per_step = account.collectives[account.index[account.used]]
     return result.Summary(
         iterations_used=steps,
         step_ms=_step_times(length[chosen]) if steps else None,
@@ -131,12 +140,14 @@ def _summary(account: Account, names: Sequence[str], exposed_wait: Int64s | None
         share=shares(parts, window),
         busy_ns=_total(account, account.busy, chosen),
         attributed_share=_attributed(inside),
-        communication=_communication(account, chosen, exposed_wait),
+        communication=_communication(account, chosen, exposed_wait, groups, trace.origin.format),
         h2d=_host_to_device(account, chosen, inside),
-        collectives_per_step=round(float(collectives.mean()), 3) if steps else None,
+        collectives_per_step=round(float(per_step.mean()), 3) if steps else None,
         coverage=_coverage(account),
         host=_host(account, chosen, inside, max(steps, 1)),
-        top_kernels=_top_kernels(inside, names),
+        top_kernels=_top_kernels(inside, trace.names),
+        collectives=[communication.record(g, steps) for g in groups[:MAX_COLLECTIVES]],
+        collectives_left_out=max(len(groups) - MAX_COLLECTIVES, 0),
     )
 
 
@@ -184,10 +195,15 @@ def _attributed(ops: pl.DataFrame) -> float | None:
 
 
 def _communication(
-    account: Account, chosen: Int64s, exposed_wait: Int64s | None
+    account: Account,
+    chosen: Int64s,
+    exposed_wait: Int64s | None,
+    groups: Sequence[collectives.Group],
+    form: str,
 ) -> result.Communication | None:
     if "communication" not in account.observed:
         return None
+    steps = int(account.used.sum())
     total = int(account.busy["communication"][chosen].sum())
     overlapped = int(account.overlap["communication"][chosen].sum())
     return result.Communication(
@@ -196,6 +212,9 @@ def _communication(
         overlapped_ns=overlapped,
         overlap_pct=round(100 * overlapped / total, 3) if total else 0.0,
         skew_exposed_ns=None if exposed_wait is None else int(exposed_wait[chosen].sum()),
+        all_reduces_per_step=communication.all_reduces(groups, steps),
+        bytes_per_step=communication.total_bytes(groups, steps),
+        sizes=communication.why_unknown(groups, form),
     )
 
 

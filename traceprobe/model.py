@@ -63,6 +63,23 @@ class Role(IntEnum):
     BACKWARD = 2
 
 
+class Operation(IntEnum):
+    """What a GPU op of kind COMM does; the report writes the name in lower case."""
+
+    OTHER = 0
+    ALL_REDUCE = 1
+    ALL_GATHER = 2
+    REDUCE_SCATTER = 3
+    BROADCAST = 4
+    REDUCE = 5
+    ALL_TO_ALL = 6
+    GATHER = 7
+    SCATTER = 8
+    SEND_RECV = 9
+    BARRIER = 10
+    COPY = 11
+
+
 GPU_OPS: Mapping[str, Any] = {
     "pid": pl.Int64,
     "device": pl.Int64,
@@ -71,7 +88,7 @@ GPU_OPS: Mapping[str, Any] = {
     "name": pl.Int64,  # index into Trace.names
     "t0": pl.Int64,
     "t1": pl.Int64,
-    "bytes": pl.Int64,  # UNKNOWN where not recorded
+    "bytes": pl.Int64,  # of a copy, or of a collective's message; UNKNOWN where not recorded
     "pageable": pl.Boolean,  # a copy from or to pageable host memory
     "graph": pl.Boolean,  # replayed from a CUDA graph
     "correlation": pl.Int64,  # UNKNOWN where not recorded
@@ -80,6 +97,9 @@ GPU_OPS: Mapping[str, Any] = {
     "launch_t1": pl.Int64,
     "thread": pl.Int64,  # host thread of the launch site
     "role": pl.Int64,  # Role of the operator that launched it
+    "operation": pl.Int64,  # Operation of communication, else UNKNOWN
+    "group": pl.Int64,  # process group: the same number in every rank's file; UNKNOWN without one
+    "group_size": pl.Int64,  # ranks in that group; UNKNOWN where not recorded
 }
 
 HOST_CALLS: Mapping[str, Any] = {

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tests.builders.scenario import Call, Op, Operator, Range, Scenario
+from tests.builders.scenario import Call, Message, Op, Operator, Range, Scenario
 
 Event = dict[str, Any]
 
@@ -190,6 +190,8 @@ class _Rows:
         if cat == "kernel":
             args |= {"queued": 0, "registers per thread": 32, "shared memory": 0}
             args |= {"grid": [132, 1, 1], "block": [128, 1, 1], "est. achieved occupancy %": 0}
+        if op.message:
+            args |= _message(op.message)
         if op.graph:
             args |= {"graph id": 1, "graph node id": 4294967296 + op.stream}
         return args
@@ -288,3 +290,17 @@ def _flow(ph: str, number: int, pid: int, tid: int, ts: int, cat: str) -> Event:
 
 def _meta(name: str, ts: int, pid: int, tid: int, key: str, value: object) -> Event:
     return {"name": name, "ph": "M", "ts": ts, "pid": pid, "tid": tid, "args": {key: value}}
+
+
+def _message(message: Message) -> Event:
+    noted = {
+        "Collective name": message.name,
+        "In msg nelems": message.elements_in,
+        "Out msg nelems": message.elements_out,
+        "Group size": len(message.ranks),
+        "dtype": message.dtype,
+        "Process Group Name": message.group,
+        "Process Group Description": "default_pg",
+        "Process Group Ranks": str(list(message.ranks)),
+    }
+    return {key: value for key, value in noted.items() if value is not None}

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterable
 
 from tests.builders import truth
-from tests.builders.scenario import Operator, Scenario
+from tests.builders.scenario import Op, Operator, Scenario
 from traceprobe.model import (
     GPU_OPS,
     HOST_CALLS,
     HOST_RANGES,
+    UNKNOWN,
     Device,
+    Operation,
     Origin,
     Quality,
     Role,
@@ -32,7 +35,8 @@ def trace(scenario: Scenario, profiled: Iterable[str] = (), **metadata: object) 
         return index.setdefault(name, len(index))
 
     ops = [
-        row | {"name": number(op.label), "role": _role(scenario, row)} for op, row in _ops(scenario)
+        row | {"name": number(op.label), "role": _role(scenario, row)} | _message(op)
+        for op, row in _ops(scenario)
     ]
     calls = [row | {"name": number(row["name"])} for row in truth.host_calls(scenario)]
     ranges = [
@@ -77,6 +81,19 @@ def _ops(scenario: Scenario):
     for op in scenario.ops:
         (row,) = truth.gpu_ops(Scenario(ops=(op,)))
         yield op, row
+
+
+def _message(op: Op):
+    """The columns of a collective; every one is an all-reduce unless it is a copy."""
+    operation = {"comm": Operation.ALL_REDUCE, "p2p": Operation.COPY}.get(op.kind, UNKNOWN)
+    note = op.message
+    if note is None:
+        return {"operation": int(operation), "group": UNKNOWN, "group_size": UNKNOWN}
+    return {
+        "operation": int(operation),
+        "group": zlib.crc32(f"{note.group} {note.ranks}".encode()),
+        "group_size": len(note.ranks),
+    }
 
 
 def _frame(schema, rows):

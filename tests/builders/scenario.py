@@ -42,6 +42,18 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class Message:
+    """What the profiler notes of a collective, in its own words; None is not noted."""
+
+    name: str = "allreduce"
+    elements_in: int | None = 0
+    elements_out: int | None = 0
+    dtype: str | None = "Float"
+    ranks: tuple[int, ...] = (0, 1)
+    group: str = "0"
+
+
+@dataclass(frozen=True)
 class Op:
     """One GPU row. `launch=None` means that the file has no row for its host call."""
 
@@ -57,6 +69,7 @@ class Op:
     pageable: bool = False
     launch: Launch | None = None
     graph: bool = False
+    message: Message | None = None
 
     @property
     def label(self) -> str:

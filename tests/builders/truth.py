@@ -33,7 +33,7 @@ _ORDER = ("t0", "t1", "pid", "device", "stream", "correlation")
 
 
 def gpu_ops(scenario: Scenario, shift_ns: int = 0) -> list[Row]:
-    """The rows of `Trace.gpu_ops`, without names and roles."""
+    """The rows of `Trace.gpu_ops`, without names, roles and notes on collectives."""
     rows = []
     for op in scenario.ops:
         call = op.launch
@@ -99,7 +99,8 @@ def ordered(rows: list[Row]) -> list[Row]:
 
 def seen_ops(trace: Trace) -> list[Row]:
     """The trace's GPU rows, as `gpu_ops` words them."""
-    return ordered(trace.gpu_ops.drop("name", "role").to_dicts())
+    left_out = ("name", "role", "operation", "group", "group_size")
+    return ordered(trace.gpu_ops.drop(*left_out).to_dicts())
 
 
 def seen_calls(trace: Trace) -> list[Row]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from traceprobe.ingest.collective import group_id, message_bytes, operation
 from traceprobe.ingest.kineto_event import Args, Event, Number
 from traceprobe.model import UNKNOWN, Int64s, Quality
 
@@ -37,6 +38,7 @@ _EXTERNAL, _EXTERNAL_LOWER = attrgetter("args.external_id"), attrgetter("args.ex
 _SEQUENCE, _FORWARD_THREAD = attrgetter("args.sequence"), attrgetter("args.forward_thread")
 _GRAPH, _GRAPH_NODE = attrgetter("args.graph"), attrgetter("args.graph_node")
 _COPY_KIND = attrgetter("args.copy_kind")
+_COLLECTIVE = attrgetter("args.collective")
 _CATEGORY_NAME = {category: category.lower().removeprefix("gpu_") for category in GPU}
 _MISSING = np.iinfo(np.int64).min
 _UNFINISHED = _MISSING + 1
@@ -136,8 +138,8 @@ class Columns:
             "category": self._names(category, len(events)),
             "correlation": integers(events, _CORRELATION),
             "external": _external(events),
-            "bytes": integers(events, _BYTES),
             "graph": np.maximum(integers(events, _GRAPH), integers(events, _GRAPH_NODE)),
+            **_messages(events),
         }
 
     def _uncategorised(self, events: list[Event]) -> None:
@@ -250,6 +252,24 @@ def _copy_name(event: Event) -> str:
     if args is None or not args.copy_kind:
         return str(event.name)
     return f"{event.name} {args.copy_kind} ({args.source_kind} -> {args.target_kind})"
+
+
+def _messages(events: list[Event]) -> Table:
+    """Sizes of copies; and what the profiler notes of a collective, which few events have."""
+    unknown = np.full(len(events), UNKNOWN, dtype=np.int64)
+    table = {"bytes": integers(events, _BYTES)}
+    table |= {c: unknown.copy() for c in ("operation", "group", "group_size")}
+    if not any(map(_COLLECTIVE, events)):
+        return table
+    for row in [i for i, noted in enumerate(map(_COLLECTIVE, events)) if noted]:
+        args = events[row].args or Args()
+        kind = operation(str(args.collective)) or operation(str(events[row].name))
+        sent, received = _integer(args.elements_in), _integer(args.elements_out)
+        table["bytes"][row] = message_bytes(kind, sent, received, args.dtype)
+        table["operation"][row] = int(kind)
+        table["group"][row] = group_id(args.group, args.members)
+        table["group_size"][row] = _integer(args.group_size)
+    return table
 
 
 def _external(events: list[Event]) -> Int64s:

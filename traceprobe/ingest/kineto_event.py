@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from traceprobe.model import UNKNOWN
@@ -23,6 +25,12 @@ class Args(
         "graph": "graph id",
         "graph_node": "graph node id",
         "in_device": "inDevice",
+        "collective": "Collective name",
+        "elements_in": "In msg nelems",
+        "elements_out": "Out msg nelems",
+        "group_size": "Group size",
+        "group": "Process Group Name",
+        "members": "Process Group Ranks",
     },
 ):
     """Numbers may be strings (ROCm writes `"bytes": "616"`), so every one is a `Number`.
@@ -45,6 +53,13 @@ class Args(
     graph: Number = UNKNOWN
     graph_node: Number = UNKNOWN
     name: Number = None
+    collective: Number = None
+    elements_in: Number = UNKNOWN
+    elements_out: Number = UNKNOWN
+    dtype: Number = None
+    group_size: Number = UNKNOWN
+    group: Number = None
+    members: Any = None
 
 
 class Event(msgspec.Struct, gc=False):

@@ -19,6 +19,7 @@ from traceprobe.ingest.classify import (
     is_blocking,
     kernel_kind,
 )
+from traceprobe.ingest.collective import operations
 from traceprobe.ingest.kineto_columns import Table
 from traceprobe.ingest.kineto_facts import device_name, facts, profiled, rank, why_empty
 from traceprobe.ingest.kineto_other import cpu_work, legacy_ops
@@ -186,10 +187,14 @@ def _gpu_ops(
         for column, source in (("launch_t0", "t0"), ("launch_t1", "t0"), ("thread", "thread")):
             site[column] = np.where(found, take(operators[source], op), site[column])
         site["role"] = np.where(found, _role_of(operators, op), site["role"])
+    kind = _kinds(gpu, names)
+    by_name = operations(kind, gpu["name"], names)
+    same = ("device", "stream", "name", "t0", "t1", "bytes", "correlation", "group", "group_size")
     return {
-        **{c: gpu[c] for c in ("device", "stream", "name", "t0", "t1", "bytes", "correlation")},
+        **{c: gpu[c] for c in same},
         **site,
-        "kind": _kinds(gpu, names),
+        "kind": kind,
+        "operation": np.where(gpu["operation"] == UNKNOWN, by_name, gpu["operation"]),
         "pageable": per_name(gpu["name"], names, lambda n: "pageable" in n.lower()).astype(bool),
         "graph": gpu["graph"] > 0,
         "linked": linked,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from traceprobe.ingest.classify import copy_kind, kernel_kind
+from traceprobe.ingest.collective import operations
 from traceprobe.ingest.kineto_columns import Table
 from traceprobe.ingest.lookup import find, per_name, take, union
 from traceprobe.model import UNKNOWN, Int64s, Kind, Role
@@ -35,6 +36,7 @@ def legacy_ops(tables: Mapping[str, Table], names: list[str]) -> dict[str, Any]:
         gpu["name"], names, lambda n: 1 * ("memcpy" in n.lower()) + 2 * ("memset" in n.lower())
     )
     host = tables.get("operators")
+    kind = np.select([lower == 1, lower == 2], [copies, int(Kind.MEMSET)], default=kernels)
     return {
         **{c: gpu[c] for c in ("name", "t0", "t1")},
         **site,
@@ -42,8 +44,11 @@ def legacy_ops(tables: Mapping[str, Table], names: list[str]) -> dict[str, Any]:
         "pid": np.full(count, host["pid"][0] if host is not None else 0, dtype=np.int64),
         "device": gpu["thread"],
         "stream": np.zeros(count, dtype=np.int64),
-        "kind": np.select([lower == 1, lower == 2], [copies, int(Kind.MEMSET)], default=kernels),
+        "kind": kind,
         "bytes": unknown,
+        "operation": operations(kind, gpu["name"], names),
+        "group": unknown,
+        "group_size": unknown,
         "correlation": unknown,
         "pageable": np.zeros(count, dtype=bool),
         "graph": np.zeros(count, dtype=bool),
@@ -83,13 +88,18 @@ def cpu_work(
     ops = {c: np.concatenate([ops[c], ranges[c][wire]]) for c in columns}
     count = len(ops["t0"])
     collective = per_name(ops["name"], names, lambda n: bool(COLLECTIVE.search(n))).astype(bool)
+    kind = np.where(collective, int(Kind.COMM), int(Kind.KERNEL))
+    unknown = np.full(count, UNKNOWN, dtype=np.int64)
     return {
         **{c: ops[c] for c in columns},
         "device": np.zeros(count, dtype=np.int64),
         "stream": ops["thread"],
-        "kind": np.where(collective, int(Kind.COMM), int(Kind.KERNEL)),
-        "bytes": np.full(count, UNKNOWN, dtype=np.int64),
-        "correlation": np.full(count, UNKNOWN, dtype=np.int64),
+        "kind": kind,
+        "bytes": unknown,
+        "correlation": unknown,
+        "operation": operations(kind, ops["name"], names),
+        "group": unknown,
+        "group_size": unknown,
         "pageable": np.zeros(count, dtype=bool),
         "graph": np.zeros(count, dtype=bool),
         "linked": np.ones(count, dtype=bool),

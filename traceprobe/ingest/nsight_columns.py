@@ -20,6 +20,7 @@ from traceprobe.ingest.classify import (
     is_blocking,
     kernel_kind,
 )
+from traceprobe.ingest.collective import operations
 from traceprobe.ingest.nsight_tables import (
     GRAPH,
     KERNEL,
@@ -78,6 +79,9 @@ def build(db: Database, origin: Origin, quality: Quality) -> Trace:
     for column in (gpu, host, ranges):
         column["pid"] = column["pid"] & 0xFFFFFF
     quality.events_lost += db.lost
+    # Kernel names say what a collective does; no export seen holds its size or its group.
+    gpu["operation"] = operations(gpu["kind"], gpu["name"], list(names.index))
+    gpu["group"] = gpu["group_size"] = np.full(len(gpu["t0"]), UNKNOWN, dtype=np.int64)
     gpu_ops = frame(GPU_OPS, gpu).sort("t0", "t1", "pid", "device", "stream", "correlation")
     facts.warn(db, host, quality)
     return Trace(

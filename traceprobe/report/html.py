@@ -25,6 +25,7 @@ from traceprobe.report.resources import templates_dir
 from traceprobe.report.result import Rank, Report, encode
 from traceprobe.report.tables import (
     Table,
+    collectives_table,
     gaps_table,
     kernels_table,
     metrics_tables,
@@ -64,6 +65,7 @@ class RankView:
     rank: Rank
     window: str
     figures: list[Figure]
+    collectives: Table
     kernels: Table
 
 
@@ -169,7 +171,8 @@ def _rank_view(rank: Rank, ranks_shown: int) -> RankView:
                 table=timeline_table(picture),
             )
         )
-    return RankView(rank, _window(rank), figures, kernels_table(rank))
+    tables = (collectives_table(rank), kernels_table(rank))
+    return RankView(rank, _window(rank), figures, *tables)
 
 
 def _payload(chart: Chart) -> dict[str, Any]:

@@ -38,6 +38,20 @@ SHARES = ("io", "communication", "overhead", "compute", "other")
 Bound = Literal["io", "compute", "communication", "overhead", "mixed", "inconclusive"]
 Status = Literal["fail", "warn", "pass", "not-applicable", "inconclusive"]
 DeviceKind = Literal["gpu", "cpu"]
+Operation = Literal[
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "barrier",
+    "broadcast",
+    "copy",
+    "gather",
+    "other",
+    "reduce",
+    "reduce_scatter",
+    "scatter",
+    "send_recv",
+]
 Nanoseconds = dict[str, int | None]
 """Class name to ns; None where that class was not observed in the trace."""
 
@@ -117,6 +131,37 @@ class Communication(msgspec.Struct, frozen=True, kw_only=True):
     overlap_pct: float
     skew_exposed_ns: int | None = None
     """Exposed time spent waiting for the slowest rank; None where that cannot be told."""
+    all_reduces_per_step: float | None = None
+    """None without used iterations, or where a collective does not say what it does."""
+    bytes_per_step: int | None = None
+    """Messages of all collectives; None where the size of any is not in the trace."""
+    sizes: str | None = None
+    """Why sizes are missing; None where none is."""
+
+
+class CollectiveGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Collectives of one operation, message size and group size; totals over `count` of them."""
+
+    operation: Operation
+    bytes: int | None
+    group_size: int | None
+    count: int
+    count_per_step: float | None
+    total_ns: int
+    exposed_ns: int
+    overlapped_ns: int
+    duration_ns: int
+    """Sum of their durations, waiting for other ranks included."""
+    matched: int
+    """Those of them that were found on other ranks too."""
+    transfer_ns: int | None
+    skew_ns: int | None
+    algbw_gbps: float | None
+    """From the transfer time, where every rank of the group was matched."""
+    busbw_gbps: float | None
+    algbw_at_least_gbps: float | None
+    """From durations that may hold waiting: the links are at least this fast."""
+    busbw_at_least_gbps: float | None
 
 
 class HostToDevice(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,6 +214,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Launches and copies of the summarised time that have a GPU row."""
     host: HostActivity
     top_kernels: list[KernelShare]
+    collectives: list[CollectiveGroup] = []
+    collectives_left_out: int = 0
+    """Groups of collectives beyond those listed."""
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True):

@@ -195,3 +195,48 @@ def kernels_table(rank: Rank) -> Table:
     header = ["kernel", "phase", f"count {unit}", "mean (µs)", f"ms {unit}"]
     caption = f"{len(rows)} kernels with the most time"
     return Table(caption, "nlrrr", header, rows)
+
+
+def collectives_table(rank: Rank) -> Table:
+    """The communication of one rank by operation and message size; times per step."""
+    divisor = steps_divisor(rank)
+    groups = rank.summary.collectives
+    rows = [
+        [
+            operation_word(group.operation),
+            NOT_OBSERVED if group.bytes is None else significant(group.bytes / 1e6),
+            NOT_OBSERVED if group.group_size is None else str(group.group_size),
+            significant(group.count / divisor),
+            ms(group.exposed_ns / divisor),
+            ms(group.overlapped_ns / divisor),
+            _each(group.duration_ns, group.count),
+            _each(group.transfer_ns, group.matched),
+            _each(group.skew_ns, group.matched),
+            bandwidth(group.algbw_gbps, group.algbw_at_least_gbps),
+            bandwidth(group.busbw_gbps, group.busbw_at_least_gbps),
+        ]
+        for group in groups
+    ]
+    unit = "per step" if rank.summary.iterations_used else "in the capture"
+    header = ["operation", "MB", "ranks", "count", "exposed ms", "overlapped ms"]
+    header += ["each ms", "transfer ms", "waiting ms", "algbw GB/s", "busbw GB/s"]
+    caption = f"{len(rows)} kinds of collectives; count, exposed and overlapped {unit}"
+    if rank.summary.collectives_left_out:
+        caption += f" ({rank.summary.collectives_left_out} more left out)"
+    return Table(caption, "l" + "r" * (len(header) - 1), header, rows)
+
+
+def operation_word(operation: str) -> str:
+    """The operation of a collective as a reader writes it."""
+    return clean(operation).replace("_", "-")
+
+
+def bandwidth(measured: float | None, at_least: float | None) -> str:
+    """A bandwidth; a lower bound, from durations that may hold waiting, says so by its sign."""
+    if measured is not None:
+        return significant(measured)
+    return NOT_OBSERVED if at_least is None else f"≥ {significant(at_least)}"
+
+
+def _each(total_ns: int | None, count: int) -> str:
+    return NOT_OBSERVED if total_ns is None or not count else ms(total_ns / count)

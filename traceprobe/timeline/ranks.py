@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from traceprobe.model import Int64s, Kind
+from traceprobe.timeline.collectives import within_groups
 from traceprobe.timeline.device import Account
 from traceprobe.timeline.intervals import Intervals, per_window, subtract, union
 from traceprobe.timeline.partition import compute
@@ -41,12 +42,13 @@ class Collectives:
 def match(accounts: Sequence[Account]) -> Collectives | None:
     """Match the collectives of several ranks by iteration and launch order; None if there are none.
 
+    With several process groups the order counts within each, and only those of all ranks matter.
     Iterations in which the ranks launched different numbers of collectives are left out.
     """
-    tables = [_collectives(a) for a in accounts]
+    tables = within_groups([_collectives(a) for a in accounts])
     if len(tables) < 2 or not all(len(t) for t in tables):
         return None
-    counts = [t.group_by("step").len() for t in tables]
+    counts = [t.group_by("step").agg(len=_numbers()) for t in tables]
     common = counts[0]
     for other in counts[1:]:
         common = common.join(other, on=["step", "len"])
@@ -70,6 +72,11 @@ def match(accounts: Sequence[Account]) -> Collectives | None:
     )
 
 
+def _numbers() -> pl.Expr:
+    """How many of each group, as a text that can be compared."""
+    return pl.col("group").sort().cast(pl.String).str.join(",")
+
+
 def _waits(table: pl.DataFrame, transfer: Int64s) -> Intervals:
     return union(table["t0"].to_numpy(), table["t1"].to_numpy() - transfer)
 
@@ -79,7 +86,14 @@ def _collectives(account: Account) -> pl.DataFrame:
     marker = account.process.marker
     if marker is None:
         return pl.DataFrame(
-            schema={"step": pl.String, "order": pl.Int64, "t0": pl.Int64, "t1": pl.Int64}
+            schema={
+                "step": pl.String,
+                "iteration": pl.Int64,
+                "order": pl.Int64,
+                "group": pl.Int64,
+                "t0": pl.Int64,
+                "t1": pl.Int64,
+            }
         )
     used = account.index[account.used]
     rows = account.ops.filter(
@@ -88,7 +102,9 @@ def _collectives(account: Account) -> pl.DataFrame:
     labels = [marker.labels[k] for k in rows["iteration"].to_list()]
     return rows.select(
         pl.Series("step", labels, dtype=pl.String),
+        "iteration",
         pl.int_range(pl.len()).over("iteration").cast(pl.Int64).alias("order"),
+        "group",
         "t0",
         "t1",
     )

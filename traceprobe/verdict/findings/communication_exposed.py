@@ -6,6 +6,8 @@ from traceprobe.report.result import Finding
 from traceprobe.verdict.findings.evidence import Evidence, lines, unanswered
 
 ID = "communication-exposed"
+SMALL_BYTES = 1e6
+"""Below this the start of a message costs more than its bytes on most links."""
 
 
 def check(evidence: Evidence) -> Finding:
@@ -17,9 +19,12 @@ def check(evidence: Evidence) -> Finding:
     ms = evidence.exclusive_ms("communication")
     per_step = [r.summary.collectives_per_step for r in evidence.ranks]
     known = [c for c in per_step if c is not None]
+    status = evidence.grade(evidence.verdict.shares.get("communication", 0.0))
+    size = _mean_bytes(evidence)
+    small = status in ("warn", "fail") and size is not None and size < SMALL_BYTES
     return Finding(
         id=ID,
-        status=evidence.grade(evidence.verdict.shares.get("communication", 0.0)),
+        status=status,
         title=title,
         saving_ms_per_step=evidence.saving(evidence.hideable_ms("communication")),
         evidence=lines(
@@ -28,10 +33,23 @@ def check(evidence: Evidence) -> Finding:
             f"{sum(c.overlap_pct for c in comm) / len(comm):.1f} % of communication overlaps with "
             "computation"
             + (f", {sum(known) / len(known):.1f} collectives per step" if known else ""),
+            f"messages are small: {(size or 0) / 1e3:.1f} kB on average" if small else "",
             evidence.worst("communication"),
         ),
-        advice=(
+        advice=("Send fewer and larger messages: raise `bucket_cap_mb`. " if small else "")
+        + (
             "Accumulate gradients (`no_sync()`), reduce in bf16, tune `bucket_cap_mb` so that the "
             "all-reduce starts earlier in backward, or give each GPU more work per step."
         ),
     )
+
+
+def _mean_bytes(evidence: Evidence) -> float | None:
+    """Mean message; None where the size or the number of any rank's messages is not known."""
+    found = [
+        (r.summary.communication.bytes_per_step, r.summary.collectives_per_step)
+        for r in evidence.ranks
+        if r.summary.communication is not None
+    ]
+    sizes = [size / count for size, count in found if size is not None and count]
+    return sum(sizes) / len(sizes) if sizes and len(sizes) == len(found) else None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from traceprobe.report.result import (
     COMPUTE_PHASES,
@@ -29,6 +29,7 @@ class Evidence:
     verdict: Verdict
     limits: Thresholds
     profiled: frozenset[str]
+    workload: Mapping[str, Any] | None = None
 
     @property
     def per(self) -> str:

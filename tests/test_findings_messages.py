@@ -1,0 +1,83 @@
+"""Findings on the messages of a run: their number against DDP's prediction, and their size."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from tests import records
+from tests.records import communication
+from tests.test_findings import find, found
+from tests.test_verdict import step
+
+
+def talking(all_reduces, collectives=None, size=None, share=100):
+    """A rank with as many all-reduces and collectives per step, and their bytes."""
+    mine = replace(communication(share), all_reduces_per_step=all_reduces, bytes_per_step=size)
+    count = all_reduces if collectives is None else collectives
+    return records.rank(step(communication=share), communication=mine, collectives_per_step=count)
+
+
+PREDICTED = {"predicted_all_reduces_per_step": 8}
+
+
+@pytest.mark.parametrize(
+    ("measured", "status", "says"),
+    [
+        (8.0, "pass", ""),
+        (7.5, "warn", "Fewer"),
+        (9.0, "warn", "More"),
+        (16.0, "warn", "2 times as many"),
+    ],
+)
+def test_all_reduces_are_counted_against_the_prediction(measured, status, says):
+    finding = find("ddp-buckets", talking(measured), workload=PREDICTED)
+    assert (finding.status, finding.saving_ms_per_step) == (status, None)
+    assert finding.advice.startswith(says)
+    assert bool(finding.advice) == bool(says)
+    assert finding.evidence == [
+        f"{measured:g} all-reduces per step, 8 predicted from the parameters"
+    ]
+
+
+def test_broadcasts_of_buffers_are_no_buckets():
+    finding = find("ddp-buckets", talking(8.0, 10.0), workload=PREDICTED)
+    assert finding.status == "pass"
+    assert finding.evidence[1].startswith("beside them 2 other collectives per step")
+
+
+def test_collectives_without_a_name_are_counted_all():
+    finding = find("ddp-buckets", talking(None, 9.0), workload=PREDICTED)
+    assert finding.status == "warn"
+    assert finding.evidence == ["9 collectives per step, 8 predicted from the parameters"]
+
+
+def test_one_rank_that_differs_is_enough():
+    finding = find("ddp-buckets", talking(8.0), talking(9.0), workload=PREDICTED)
+    assert finding.status == "warn"
+    assert finding.evidence[0].startswith("8 to 9, by rank,")
+
+
+@pytest.mark.parametrize("workload", [None, {}, {"predicted_all_reduces_per_step": "8"}])
+def test_without_a_prediction_there_is_nothing_to_compare(workload):
+    assert found("ddp-buckets", talking(8.0), workload=workload) == ("not-applicable", None)
+
+
+def test_a_prediction_without_communication_does_not_apply():
+    assert found("ddp-buckets", records.rank(step()), workload=PREDICTED)[0] == "not-applicable"
+
+
+def test_a_prediction_without_steps_stays_open():
+    rank = talking(None, None)
+    rank = replace(rank, summary=replace(rank.summary, collectives_per_step=None))
+    assert found("ddp-buckets", rank, workload=PREDICTED) == ("inconclusive", None)
+
+
+@pytest.mark.parametrize(
+    ("size", "share", "small"),
+    [(7_999_999, 100, True), (8_000_000, 100, False), (800, 49, False), (None, 100, False)],
+)
+def test_larger_messages_are_advised_where_small_ones_are_exposed(size, share, small):
+    finding = find("communication-exposed", talking(8.0, size=size, share=share))
+    assert ("bucket_cap_mb`. Acc" in finding.advice) == small
+    assert any("messages are small" in line for line in finding.evidence) == small

@@ -1,0 +1,220 @@
+"""The collectives of a rank by operation and size, and what of each is transfer.
+
+A collective is the same on two ranks if it is the n-th that its process group launched in the same
+iteration. Its transfer time is its shortest duration among the ranks, what a rank spends in it
+beyond that is waiting. Groups launch in an order of their own on each rank, so the order counts
+within a group wherever a run has several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from traceprobe.model import UNKNOWN, Bools, Int64s, Kind, Operation
+from traceprobe.timeline.device import Account
+from traceprobe.timeline.intervals import intersect, per_window, union
+from traceprobe.timeline.partition import compute
+
+
+@dataclass(frozen=True)
+class Group:
+    """Collectives of one operation, message size and number of ranks; sums over its launches.
+
+    Args:
+        bytes, group_size: None where the trace does not say.
+        busy_ns: union of their time in the summarised windows; `exposed_ns` of it without a kernel
+            of computation, `overlapped_ns` beside one. These two add up to it.
+        duration_ns: sum of the durations of the `count` collectives.
+        matched: those of them found on other ranks too; `transfer_ns` and `skew_ns` are sums over
+            these, None where there are none.
+        complete: every rank of the group was there for every match.
+    """
+
+    operation: Operation
+    bytes: int | None
+    group_size: int | None
+    count: int
+    busy_ns: int
+    exposed_ns: int
+    overlapped_ns: int
+    duration_ns: int
+    matched: int
+    transfer_ns: int | None
+    skew_ns: int | None
+    complete: bool
+
+    def rate(self, total_ns: int | None, count: int) -> float | None:
+        """Bytes of `count` messages per ns of `total_ns`, which is GB/s; None where unknown."""
+        return None if self.bytes is None or not total_ns else self.bytes * count / total_ns
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Collectives of one rank that other ranks have too.
+
+    Args:
+        row: index in the rank's ops.
+        transfer_ns: shortest duration among the ranks.
+        ranks: how many ranks have it.
+    """
+
+    row: Int64s
+    transfer_ns: Int64s
+    ranks: Int64s
+
+
+def bus_factor(operation: Operation, ranks: int | None) -> float | None:
+    """Bus bandwidth as a multiple of size over time, as nccl-tests defines it.
+
+    None where it has no definition, or the number of ranks is not known.
+    """
+    if ranks is None or ranks < 2:
+        return None
+    if operation == Operation.ALL_REDUCE:
+        return 2 * (ranks - 1) / ranks
+    if operation in (
+        *(Operation.ALL_GATHER, Operation.REDUCE_SCATTER, Operation.ALL_TO_ALL),
+        *(Operation.GATHER, Operation.SCATTER),
+    ):
+        return (ranks - 1) / ranks
+    if operation in (Operation.BROADCAST, Operation.REDUCE, Operation.SEND_RECV):
+        return 1.0
+    return None
+
+
+def within_groups(tables: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
+    """Renumber `order` so that equal numbers of a step mean the same collective on every rank.
+
+    Args:
+        tables: per rank, with `iteration`, `group` and `order`, the launch order in an iteration.
+
+    Returns:
+        The tables as they are, with at most one process group known. Otherwise only the groups
+        that every rank takes part in, ordered group by group.
+    """
+    held = [set(t["group"].unique().to_list()) for t in tables]
+    if len(set().union(*held) - {UNKNOWN}) < 2:
+        return [t.with_columns(group=pl.lit(UNKNOWN, pl.Int64)) for t in tables]
+    shared = sorted(set.intersection(*held))
+    return [
+        t.filter(pl.col("group").is_in(shared))
+        .sort("iteration", "group", "order")
+        .with_columns(order=pl.int_range(pl.len()).over("iteration").cast(pl.Int64))
+        for t in tables
+    ]
+
+
+def transfers(accounts: Sequence[Account]) -> list[Matched | None]:
+    """Match the collectives of several ranks, each process group among the ranks that it has.
+
+    A step counts for a group where all of its ranks launched the same number in it.
+
+    Returns:
+        Per rank, its matched collectives; None for one rank alone or without a step marker.
+    """
+    tables = [_launched(a).with_columns(rank=pl.lit(i)) for i, a in enumerate(accounts)]
+    if len(tables) < 2:
+        return [None] * len(tables)
+    every = pl.concat(tables)
+    known = set(every["group"].unique().to_list()) - {UNKNOWN}
+    if len(known) < 2:
+        every = every.with_columns(group=pl.lit(UNKNOWN, pl.Int64), holders=pl.lit(len(tables)))
+    else:
+        every = every.with_columns(holders=pl.col("rank").n_unique().over("group"))
+    every = (
+        every.with_columns(order=pl.int_range(pl.len()).over("rank", "step", "group"))
+        .with_columns(
+            transfer=pl.col("duration").min().over("step", "group", "order"),
+            ranks=pl.len().over("step", "group", "order").cast(pl.Int64),
+        )
+        .with_columns(fewest=pl.col("ranks").min().over("step", "group"))
+        .filter((pl.col("fewest") == pl.col("holders")) & (pl.col("holders") > 1))
+    )
+    found = [every.filter(pl.col("rank") == i) for i in range(len(tables))]
+    return [
+        Matched(*(rows[c].to_numpy() for c in ("row", "transfer", "ranks")))
+        if account.process.marker is not None
+        else None
+        for rows, account in zip(found, accounts, strict=True)
+    ]
+
+
+def _launched(account: Account) -> pl.DataFrame:
+    """Collectives of used iterations in launch order: row, step, group, duration."""
+    marker = account.process.marker
+    rows = account.ops.with_row_index("row").filter(_in_used(account))
+    rows = rows.sort("launch_t0", "t0")
+    labels = [] if marker is None else [marker.labels[k] for k in rows["iteration"].to_list()]
+    return rows.select(
+        pl.col("row").cast(pl.Int64),
+        pl.Series("step", labels, dtype=pl.String),
+        "group",
+        duration=pl.col("t1") - pl.col("t0"),
+    )
+
+
+def _in_used(account: Account) -> pl.Expr:
+    used = account.index[account.used].tolist()
+    return (pl.col("kind") == int(Kind.COMM)) & pl.col("iteration").is_in(used)
+
+
+def groups(account: Account, matched: Matched | None) -> list[Group]:
+    """The collectives of one rank by operation, bytes and group size; most busy time first.
+
+    Counts and durations are of the collectives launched in the used iterations, of all without
+    such; busy times are those of the windows of the summary, as in the partition.
+    """
+    steps = bool(account.used.any())
+    chosen = np.flatnonzero(account.used) if steps else np.arange(len(account.edges) - 1)
+    transfer = np.full(len(account.ops), UNKNOWN, dtype=np.int64)
+    ranks = np.zeros(len(account.ops), dtype=np.int64)
+    if matched is not None:
+        transfer[matched.row] = matched.transfer_ns
+        ranks[matched.row] = matched.ranks
+    counted = _in_used(account) if steps else pl.col("t0").is_between(*_span(account))
+    rows = account.ops.with_columns(
+        pl.Series("transfer", transfer), pl.Series("ranks", ranks), counted=counted
+    ).filter(pl.col("kind") == int(Kind.COMM))
+    key = ["operation", "bytes", "group_size"]
+    found = []
+    for part in rows.partition_by(key, maintain_order=True):
+        group = _group(part, account, chosen)
+        if group.count or group.busy_ns:
+            found.append(group)
+    return sorted(
+        found, key=lambda g: (-g.busy_ns, int(g.operation), g.bytes or 0, g.group_size or 0)
+    )
+
+
+def _span(account: Account) -> tuple[int, int]:
+    return int(account.edges[0]), int(account.edges[-1])
+
+
+def _group(part: pl.DataFrame, account: Account, chosen: Int64s) -> Group:
+    mine = union(part["t0"].to_numpy(), part["t1"].to_numpy())
+    busy = per_window(mine, account.edges)[chosen]
+    hidden = per_window(intersect(mine, compute(account.sets)), account.edges)[chosen]
+    inside = part.filter(pl.col("counted"))
+    duration = (inside["t1"] - inside["t0"]).to_numpy()
+    transfer, ranks = inside["transfer"].to_numpy(), inside["ranks"].to_numpy()
+    with_others: Bools = transfer != UNKNOWN
+    operation, size, members = part.select("operation", "bytes", "group_size").row(0)
+    total = int(transfer[with_others].sum()) if with_others.any() else None
+    return Group(
+        operation=Operation(operation),
+        bytes=None if size == UNKNOWN else size,
+        group_size=None if members == UNKNOWN else members,
+        count=len(inside),
+        busy_ns=int(busy.sum()),
+        exposed_ns=int((busy - hidden).sum()),
+        overlapped_ns=int(hidden.sum()),
+        duration_ns=int(duration.sum()),
+        matched=int(with_others.sum()),
+        transfer_ns=total,
+        skew_ns=None if total is None else int(duration[with_others].sum()) - total,
+        complete=members != UNKNOWN and bool((ranks[with_others] >= members).all()),
+    )
