@@ -96,7 +96,7 @@ GPU = [
     Case("mlp-item", "tiny-mlp --item-every 1", ("overhead",)),
     Case("bert", "bert", ("compute",)),
     Case("bert-whole", "bert --accumulate 1", ("compute",), backends=TORCH),
-    Case("resnet-io", "resnet50 --workers 2", ("io",)),
+    Case("resnet-io", "resnet50 --workers 2", ("io", "compute")),
     Case("resnet-workers-12", "resnet50 --workers 12", ("io", "compute", "mixed"), backends=TORCH),
     Case("resnet-device", "resnet50 --data cached-device", ("compute",)),
     # Two GPUs
@@ -180,7 +180,7 @@ GPU_ROWS = [
         "604 MB a step from pageable memory, and the host waits for the copy",
         (
             Control("unet-pinned", "page-locked memory", ("h2d-exposed", "h2d-pageable")),
-            Control("unet-prefetch", "page-locked, copied ahead", ("h2d-exposed",)),
+            Control("unet-prefetch", "page-locked, copied ahead", ("h2d-exposed", "host-overhead")),
         ),
         tuned=True,
     ),
@@ -216,7 +216,11 @@ GPU_ROWS = [
         "matrices on tensor cores",
         (
             Control("gpt2-fused", "fused optimizer", ("optimizer-cost",)),
-            Control("gpt2-compile", "compiled", ("unfused-kernels", "host-overhead")),
+            Control(
+                "gpt2-compile",
+                "compiled",
+                ("unfused-kernels", "unaligned-matmul", "host-overhead"),
+            ),
         ),
     ),
     Row(
@@ -232,7 +236,7 @@ GPU_ROWS = [
             Control(
                 "gpt2-one-compile",
                 "compiled with CUDA graphs, fused optimizer",
-                ("host-overhead", "unfused-kernels", "optimizer-cost"),
+                ("host-overhead", "unfused-kernels", "unaligned-matmul", "optimizer-cost"),
             ),
         ),
     ),
@@ -296,7 +300,13 @@ GPU_ROWS = [
     Row(
         "gpt2x2-wire",
         "498 MB of gradients through sockets",
-        (Control("gpt2x2-accumulate", "4 micro-batches of 4 samples, synchronised once"),),
+        (
+            Control(
+                "gpt2x2-accumulate",
+                "4 micro-batches of 4 samples, synchronised once",
+                ("communication-exposed",),
+            ),
+        ),
         tuned=True,
     ),
     Row("wide4", "4.3 GB of gradients for 8 samples on each of four ranks", ()),

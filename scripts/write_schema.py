@@ -33,12 +33,14 @@ NANOSECONDS: Schema = {"anyOf": [{"type": "integer"}, {"type": "null"}]}
 FIXED = {
     "PartitionNs": (result.PARTITION, NANOSECONDS),
     "BusyNs": (result.BUSY, NANOSECONDS),
+    "KernelNs": (result.KERNEL_CLASSES, {"type": "integer", "minimum": 0}),
     "Shares": (result.SHARES, {"type": "number", "minimum": 0, "maximum": 1}),
     "Thresholds": (tuple(Thresholds().as_dict()), {"type": "number", "minimum": 0}),
 }
 NAMED = {
     "partition_ns": "PartitionNs",
     "busy_ns": "BusyNs",
+    "kernel_ns": "KernelNs",
     "share": "Shares",
     "shares": "Shares",
     "thresholds": "Thresholds",

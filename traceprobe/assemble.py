@@ -10,7 +10,7 @@ import polars as pl
 from traceprobe import communication
 from traceprobe.model import UNKNOWN, Call, Device, Int64s, Kind, Trace
 from traceprobe.report import result
-from traceprobe.timeline import collectives, partition
+from traceprobe.timeline import collectives, kernels, partition
 from traceprobe.timeline.device import Account
 from traceprobe.timeline.phases import Phase
 from traceprobe.timeline.picture import draw
@@ -67,7 +67,13 @@ def rank_record(
             confidence=marker.confidence,
         ),
         iterations=_iterations(account, zero),
-        summary=_summary(account, trace, exposed_wait, collectives.groups(account, shared)),
+        summary=_summary(
+            account,
+            trace,
+            exposed_wait,
+            collectives.groups(account, shared),
+            on_cpu=device.kind == "cpu",
+        ),
         gaps=_gaps(account, trace.names, zero),
         timeline=_timeline(account, trace.names, zero),
         input=source,
@@ -124,6 +130,8 @@ def _summary(
     trace: Trace,
     exposed_wait: Int64s | None,
     groups: Sequence[collectives.Group],
+    *,
+    on_cpu: bool,
 ) -> result.Summary:
     length = np.diff(account.edges)
     steps = int(account.used.sum())
@@ -145,6 +153,7 @@ def _summary(
         collectives_per_step=round(float(per_step.mean()), 3) if steps else None,
         coverage=_coverage(account),
         host=_host(account, chosen, inside, max(steps, 1)),
+        kernel_ns=None if on_cpu else kernels.time_by_class(inside, trace.names),
         top_kernels=_top_kernels(inside, trace.names),
         collectives=[communication.record(g, steps) for g in groups[:MAX_COLLECTIVES]],
         collectives_left_out=max(len(groups) - MAX_COLLECTIVES, 0),

@@ -33,6 +33,16 @@ IDLE_CAUSES = (
 PARTITION = COMPUTE_PHASES + TRANSFERS + IDLE_CAUSES
 """Exclusive classes of a GPU window, in priority order; they sum to the window."""
 BUSY = COMPUTE_PHASES + TRANSFERS
+KERNEL_CLASSES = (
+    "matmul_fp32",
+    "matmul_tf32",
+    "matmul_half",
+    "matmul_unaligned",
+    "matmul_unknown",
+    "fused",
+    "other",
+    "unknown",
+)
 SHARES = ("io", "communication", "overhead", "compute", "other")
 
 Bound = Literal["io", "compute", "communication", "overhead", "mixed", "inconclusive"]
@@ -213,6 +223,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     coverage: float | None
     """Launches and copies of the summarised time that have a GPU row."""
     host: HostActivity
+    kernel_ns: dict[str, int] | None = None
+    """Durations of the kernels of forward and backward pass by what they are; None on a CPU."""
     top_kernels: list[KernelShare]
     collectives: list[CollectiveGroup] = []
     collectives_left_out: int = 0

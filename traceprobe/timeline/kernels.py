@@ -24,22 +24,29 @@ CLASSES = (
     "matmul_unknown",
     "fused",
     "other",
+    "unknown",
 )
 """`matmul_fp32` runs without tensor cores; `matmul_half` has operands of 16 or 8 bits;
 `matmul_unaligned` runs on tensor cores, but reads one or two elements at a time; `fused` is made by
-a compiler; `other` is element-wise, reductions, copies and changes of layout."""
+a compiler; `other` is element-wise, reductions, copies and changes of layout; `unknown` is a whole
+CUDA graph in one row."""
 
 _MATMUL = re.compile(
-    r"gemm|gemv|xmma|cutlass|nvjet|cublas|convolve|conv\dd|conv(fwd|bwd|_)|wgrad|dgrad|fprop"
+    r"gemm|gemv|bmm_|xmma|cutlass|nvjet|cublas|cudnn_\w*(scudnn|h\d+cudnn)|convolve|conv\dd|conv(fwd|bwd|_)|wgrad|dgrad|fprop"
     r"|winograd|fmha|flash|sdpa|^cijk_|igemm|mma_",
     re.IGNORECASE,
 )
-_ELEMENTWISE = re.compile(r"^void at::native::|nchw_?to_?nhwc|nhwc_?to_?nchw|multi_tensor_apply", re.I)
+_NO_MATMUL = re.compile(
+    r"^void at::native::|nchw_?to_?nhwc|nhwc_?to_?nchw|multi_tensor_apply|splitkreduce|pooling"
+    r"|fbgemm_gpu::|bounds_check",
+    re.IGNORECASE,
+)
+_GRAPH = re.compile(r"^CUDA graph \d+")
 _FUSED = re.compile(r"^triton_")
 _UNALIGNED = re.compile(r"_align[12](?!\d)")
 _HALF = re.compile(
     r"bf16|f16(?!f32_f32)|fp16|half|bfloat16|h(884|1688|16816)|nvjet_(sm\d+_)?(h|t|q)|e4m3|e5m2|fp8"
-    r"|_hs?h?_|wgmma",
+    r"|wgmma|hmma_fp(16|32)|^cijk_.*_(bbs|hhs|bss|hss)_",
     re.IGNORECASE,
 )
 _TF32 = re.compile(r"tf32|tensor16x8x8|s1688gemm|nvjet_(sm\d+_)?s", re.IGNORECASE)
@@ -52,7 +59,9 @@ def classify(name: str) -> str:
     """The class of a kernel."""
     if _FUSED.match(name):
         return "fused"
-    if _ELEMENTWISE.search(name) or not _MATMUL.search(name):
+    if _GRAPH.match(name):
+        return "unknown"
+    if _NO_MATMUL.search(name) or not _MATMUL.search(name):
         return "other"
     tensor = bool(_HALF.search(name) or _TF32.search(name))
     if tensor and _UNALIGNED.search(name):
@@ -73,9 +82,7 @@ def time_by_class(ops: pl.DataFrame, names: Sequence[str]) -> dict[str, int]:
         ops: columns kind, phase, name, t0, t1.
     """
     left_out = [int(Phase.OPTIMIZER), int(Phase.INPUT)]
-    kernels = ops.filter(
-        (pl.col("kind") == int(Kind.KERNEL)) & ~pl.col("phase").is_in(left_out)
-    )
+    kernels = ops.filter((pl.col("kind") == int(Kind.KERNEL)) & ~pl.col("phase").is_in(left_out))
     spent = kernels.group_by("name").agg(ns=(pl.col("t1") - pl.col("t0")).sum())
     found = dict.fromkeys(CLASSES, 0)
     for name, ns in spent.rows():

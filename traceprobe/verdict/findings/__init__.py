@@ -17,11 +17,16 @@ from traceprobe.verdict.findings import (
     h2d_exposed,
     h2d_pageable,
     host_overhead,
+    lower_precision,
     memory_traffic,
+    optimizer_cost,
     phase_attribution,
     profiler_distortion,
+    recomputation,
     small_kernels,
     synchronization,
+    unaligned_matmul,
+    unfused_kernels,
     unused_iterations,
 )
 from traceprobe.verdict.findings.evidence import Evidence
@@ -34,11 +39,16 @@ CHECKS: Sequence[Callable[[Evidence], Finding]] = (
     h2d_exposed.check,
     h2d_pageable.check,
     host_overhead.check,
+    lower_precision.check,
     memory_traffic.check,
+    optimizer_cost.check,
     phase_attribution.check,
     profiler_distortion.check,
+    recomputation.check,
     small_kernels.check,
     synchronization.check,
+    unaligned_matmul.check,
+    unfused_kernels.check,
     unused_iterations.check,
 )
 _ORDER = ("fail", "warn", "inconclusive", "pass", "not-applicable")

@@ -64,16 +64,27 @@ class Evidence:
     def hideable_ms(self, exposed: str) -> float:
         """Upper bound for hiding `exposed` behind the rest of the step.
 
-        A step stays at least as long as its longest single resource: computation, which claims
-        time first and so is the sum of its exclusive parts, or any transfer as a whole.
+        A step stays at least as long as its longest other resource: computation, which claims time
+        first and so is the sum of its exclusive parts, or any other transfer as a whole.
         """
         savings = []
         for rank in self.ranks:
             part, busy = rank.summary.partition_ns, rank.summary.busy_ns
             compute = sum(part[phase] or 0 for phase in COMPUTE_PHASES)
-            longest = max(compute, *(busy[name] or 0 for name in TRANSFERS))
+            others = (busy[name] or 0 for name in TRANSFERS if name != exposed)
+            longest = max(compute, *others)
             savings.append(max(min(part[exposed] or 0, rank.summary.window_ns - longest), 0))
         return self._mean(savings)
+
+    def busy_ms(self, *classes: str) -> float:
+        """Busy time of these classes, hidden or not."""
+        return self._mean([sum(r.summary.busy_ns[c] or 0 for c in classes) for r in self.ranks])
+
+    def kernel_ms(self, *classes: str) -> float:
+        """Durations of these kinds of kernels of forward and backward pass."""
+        return self._mean(
+            [sum((r.summary.kernel_ns or {}).get(c, 0) for c in classes) for r in self.ranks]
+        )
 
     def share(self, ms: float) -> float:
         """A time as a fraction of the step."""

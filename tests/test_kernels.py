@@ -1,0 +1,107 @@
+"""What kernels are for, told by their names: names as libraries give them."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from tests.analyses import report_of
+from traceprobe.model import Kind
+from traceprobe.report.result import KERNEL_CLASSES
+from traceprobe.timeline import kernels
+from traceprobe.timeline.phases import Phase
+
+NAMES = {
+    "matmul_fp32": [
+        "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_stage3_warpsize1x4x1_ffma",
+        "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x256_8x4_nt_align1>(Params)",
+        "volta_sgemm_64x64_nt",
+        "ampere_sgemm_32x32_sliced1x4_tn",
+        "void convolveNd_dgrad_float_engine<float, 3, 128, 6, 8, 3, 3, 5, false>(int)",
+        "cudnn_infer_volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1",
+        "fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<float>)",
+    ],
+    "matmul_tf32": [
+        "sm80_xmma_wgrad_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize64x64x64",
+        "sm90_xmma_gemm_f32f32_tf32f32_f32_nt_n_tilesize128x128x32_warpgroupsize1x1x1",
+        "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_64x128_32x3_tn_align4>(Params)",
+    ],
+    "matmul_half": [
+        "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT",
+        "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN",
+        "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_64x3_tn",
+        "volta_h884gemm_64x64_ldg8_nn",
+        "turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_tn",
+        "sm90_xmma_dgrad_implicit_gemm_indexed_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize256x64",
+        "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x64",
+        "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, cutlass::bfloat16_t>>",
+        "Cijk_Ailk_Bjlk_BBS_BH_Bias_HAS_SAV_UserArgs_MT128x64x32_MI32x32x1_SN",
+        "bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_m128x16x32",
+    ],
+    "matmul_unaligned": [
+        "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1>(Params)",
+        "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_256x64_16x4_tn_align1>(Params)",
+    ],
+    "matmul_unknown": [
+        "cudnn_generated_fort_native_sm80_convFwd_knob_21_128x128x32_4_0",
+        "ampere_gcgemm_64x64_nt",
+    ],
+    "fused": ["triton_poi_fused_gelu_view_8", "triton__0d1d2d3d4d5d6d"],
+    "other": [
+        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add>(int)",
+        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(float)",
+        "void cudnn::engines_precompiled::nchwToNhwcKernel<__half, __half, float, false>(Params)",
+        "void cublasLt::splitKreduce_kernel<32, 16, int, float, float>(cublasLt::Params)",
+        "void multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor<float>>(long)",
+    ],
+    "unknown": ["CUDA graph 7"],
+}
+
+
+@pytest.mark.parametrize(
+    ("expected", "name"), [(c, n) for c, names in NAMES.items() for n in names]
+)
+def test_a_kernel_is_known_by_its_name(expected, name):
+    assert kernels.classify(name) == expected
+
+
+def test_the_classes_are_those_of_the_report():
+    assert kernels.CLASSES == KERNEL_CLASSES
+
+
+def test_time_adds_up_without_the_optimizer_and_without_collectives():
+    rows = [
+        (Kind.KERNEL, Phase.FORWARD, 0, 0, 5),
+        (Kind.KERNEL, Phase.BACKWARD, 0, 10, 17),
+        (Kind.KERNEL, Phase.BACKWARD, 1, 10, 13),
+        (Kind.KERNEL, Phase.OPTIMIZER, 1, 20, 90),
+        (Kind.KERNEL, Phase.INPUT, 1, 20, 90),
+        (Kind.COMM, Phase.UNATTRIBUTED, 2, 0, 50),
+    ]
+    ops = pl.DataFrame(
+        [[int(kind), int(phase), *rest] for kind, phase, *rest in rows],
+        schema=["kind", "phase", "name", "t0", "t1"],
+        orient="row",
+    )
+    names = ["volta_sgemm_64x64_nt", "at::copy", "ncclDevKernel_AllReduce"]
+    found = kernels.time_by_class(ops, names)
+    assert {name: ns for name, ns in found.items() if ns} == {"matmul_fp32": 12, "other": 3}
+
+
+def test_tf32_convolutions_of_a_real_run_are_seen(samples):
+    (rank,) = report_of(samples / "h200_unet_w1.json.gz").ranks
+    spent = rank.summary.kernel_ns
+    assert max(spent, key=spent.get) == "matmul_tf32"
+    assert spent["matmul_half"] == spent["matmul_unaligned"] == spent["fused"] == 0
+
+
+def test_a_vocabulary_of_50257_is_seen_to_be_unaligned(samples):
+    (rank,) = report_of(samples / "profile_gpt2.sqlite.gz").ranks
+    spent = rank.summary.kernel_ns
+    assert max(spent, key=spent.get) == "matmul_unaligned"
+    assert spent["matmul_fp32"] == 0
+
+
+def test_a_run_on_a_cpu_has_no_kernels(samples):
+    report = report_of(samples / "cpu_convnet.json.gz")
+    assert [rank.summary.kernel_ns for rank in report.ranks] == [None]

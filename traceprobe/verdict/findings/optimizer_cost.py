@@ -1,0 +1,25 @@
+"""Does the optimizer take a notable part of the step?"""
+
+from __future__ import annotations
+
+from traceprobe.report.result import Finding
+from traceprobe.verdict.findings.evidence import Evidence, unanswered
+
+ID = "optimizer-cost"
+
+
+def check(evidence: Evidence) -> Finding:
+    """Exclusive time of the optimizer's kernels."""
+    title = "The optimizer takes a notable part of the step"
+    if not evidence.observed("optimizer"):
+        return unanswered(ID, "not-applicable", title, "no kernels of an optimizer were found")
+    ms = evidence.exclusive_ms("optimizer")
+    return Finding(
+        id=ID,
+        status="warn" if evidence.share(ms) >= evidence.limits.notable else "pass",
+        title=title,
+        saving_ms_per_step=evidence.saving(ms),
+        evidence=[f"{ms:.2f} ms {evidence.per} ({evidence.share(ms):.1%}) in the optimizer"],
+        advice="Use `fused=True`, or at least `foreach=True`; accumulate gradients over more "
+        "samples, so that there are fewer updates.",
+    )

@@ -1,0 +1,25 @@
+"""Are activations computed twice?"""
+
+from __future__ import annotations
+
+from traceprobe.report.result import Finding
+from traceprobe.verdict.findings.evidence import Evidence, unanswered
+
+ID = "recomputation"
+
+
+def check(evidence: Evidence) -> Finding:
+    """Forward operations that run again in the backward pass, to save memory."""
+    title = "Activations are computed twice"
+    if not evidence.observed("recompute"):
+        return unanswered(ID, "not-applicable", title, "no forward work in the backward pass")
+    ms = evidence.exclusive_ms("recompute")
+    return Finding(
+        id=ID,
+        status="warn" if evidence.share(ms) >= evidence.limits.notable else "pass",
+        title=title,
+        saving_ms_per_step=evidence.saving(ms),
+        evidence=[f"{ms:.2f} ms {evidence.per} ({evidence.share(ms):.1%}) of recomputation"],
+        advice="Checkpoint fewer layers if memory allows it, or the cheap ones only; a smaller "
+        "batch without checkpointing may be faster.",
+    )

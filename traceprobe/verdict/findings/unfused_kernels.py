@@ -1,0 +1,39 @@
+"""Is time spent on moving intermediate results through memory?"""
+
+from __future__ import annotations
+
+from traceprobe.report.result import Finding
+from traceprobe.verdict.findings.evidence import Evidence, unanswered
+
+ID = "unfused-kernels"
+
+
+def check(evidence: Evidence) -> Finding:
+    """Element-wise kernels, reductions, copies and changes of layout, outside of the optimizer."""
+    title = "Element-wise operations run one by one"
+    if all(r.summary.kernel_ns is None for r in evidence.ranks):
+        return unanswered(ID, "not-applicable", title, "the run has no GPU kernels")
+    ms, fused = evidence.kernel_ms("other"), evidence.kernel_ms("fused")
+    whole = evidence.kernel_ms("unknown")
+    if whole > ms:
+        return unanswered(
+            ID,
+            "inconclusive",
+            title,
+            "the trace shows CUDA graphs as wholes",
+            "Record graph nodes: `nsys profile --cuda-graph-trace=node`.",
+        )
+    share = evidence.share(ms)
+    return Finding(
+        id=ID,
+        status="warn" if share >= evidence.limits.bound else "pass",
+        title=title,
+        saving_ms_per_step=evidence.saving(ms),
+        evidence=[
+            f"{ms:.2f} ms {evidence.per} ({share:.1%}) in element-wise kernels, reductions, copies "
+            f"and changes of layout, {fused:.2f} ms in kernels that a compiler fused"
+        ],
+        advice="`torch.compile` fuses them; without it, use fused operations "
+        "(`scaled_dot_product_attention`, fused losses and norms) and "
+        "`memory_format=torch.channels_last` for convolutions.",
+    )
