@@ -1,10 +1,10 @@
 """Hold the verdict from a trace against ablation, on the runs of `matrix.py`.
 
     python benchmarks/validate.py run --out DIR [--gpus 4] [--cases NAME,…] [--deadline S]
-    python benchmarks/validate.py collect DIR …     # traces and ablations to docs/validation/*.json
-    python benchmarks/validate.py page              # docs/validation/README.md from those
+    python benchmarks/validate.py collect DIR …    # what `run` left, to docs/validation/results.json
+    python benchmarks/validate.py page             # docs/validation/README.md from that
 
-`run` needs the machine: it ablates and records every case in processes of their own, each pinned
+`run` needs the GPUs: it ablates and records every case in processes of their own, each pinned
 to as many GPUs as it has ranks and a fair part of the CPUs. `collect` analyses the traces with the
 code as it is now, so that the analysis can be mended without the machine. `--cpu` takes the subset
 that needs no GPU.
@@ -13,6 +13,7 @@ that needs no GPU.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import subprocess
@@ -22,12 +23,15 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+import traceprobe  # noqa: E402
 from benchmarks import matrix  # noqa: E402
 from benchmarks.matrix import Case  # noqa: E402
+from benchmarks.validation_page import page  # noqa: E402
 
 RESULTS = ROOT / "docs" / "validation"
 BENCH = "--trials 3 --seconds 0.7 --warmup 4"
@@ -155,6 +159,53 @@ def _bundle(path: Path, name: str, out: Path) -> None:
         number += 1
 
 
+def collect(folders: list[Path]) -> dict[str, Any]:
+    """Ablations and verdicts of the cases under these folders, by case.
+
+    A folder has one folder a case, and in it `bench`, `torch` and `nsys`, as `run` bundles them.
+    """
+    known = {case.name: case for case in (*matrix.GPU, *matrix.CPU)}
+    found: dict[str, Any] = {}
+    for folder in sorted(path for root in folders for path in root.iterdir() if path.is_dir()):
+        if folder.name not in known:
+            continue
+        case = known[folder.name]
+        entry = found.setdefault(case.name, {"ablation": None, "recordings": {}})
+        entry |= {"arguments": case.arguments, "ranks": case.ranks, "environment": case.environment}
+        bench = folder / "bench" / "bench.json"
+        if bench.is_file():
+            entry["ablation"] = json.loads(bench.read_text())
+        for backend in ("torch", "nsys"):
+            traces = [p for p in sorted((folder / backend).glob("*")) if _is_trace(p)]
+            if traces:
+                report = traceprobe.analyze([traceprobe.load(path) for path in traces])
+                entry["recordings"][backend] = _extract(report)
+    return found
+
+
+def _extract(report: traceprobe.Report) -> dict[str, Any]:
+    """What is compared, of a report."""
+    verdict, effect = report.verdict, report.quality.observer_effect
+    return {
+        "bound": verdict.bound,
+        "secondary": verdict.secondary,
+        "confidence": verdict.confidence,
+        "shares": verdict.shares,
+        "profiled_step_ms": effect.profiled_step_ms if effect else None,
+        "unprofiled_step_ms": effect.unprofiled_step_ms if effect else None,
+        "savings": {
+            finding.id: finding.saving_ms_per_step
+            for finding in report.findings
+            if finding.saving_ms_per_step is not None
+        },
+        "iterations_used": [rank.summary.iterations_used for rank in report.ranks],
+        "straggler_rank": report.run.straggler_rank if report.run else None,
+        "transfer_ms": None
+        if report.run is None or report.run.transfer_ns is None
+        else report.run.transfer_ns / 1e6,
+    }
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -168,7 +219,16 @@ def main(arguments: list[str] | None = None) -> None:
     runs.add_argument("--cases", help="only these, by name")
     runs.add_argument("--instruments", default="bench,torch,nsys")
     runs.add_argument("--deadline", type=float, default=1e9, help="seconds to start jobs in")
+    collects = commands.add_parser("collect")
+    collects.add_argument("folders", type=Path, nargs="+")
+    commands.add_parser("page")
     given = parser.parse_args(arguments)
+    if given.command == "collect":
+        text = json.dumps(collect(given.folders), indent=1, sort_keys=True)
+        (RESULTS / "results.json").write_text(text + "\n")
+    if given.command == "page":
+        found = json.loads((RESULTS / "results.json").read_text())
+        (RESULTS / "README.md").write_text(page(found, matrix.GPU_ROWS))
     if given.command == "run":
         given.out.mkdir(parents=True, exist_ok=True)
         todo = jobs(_chosen(given), given.instruments.split(","))
