@@ -34,6 +34,7 @@ FIXED = {
     "PartitionNs": (result.PARTITION, NANOSECONDS),
     "BusyNs": (result.BUSY, NANOSECONDS),
     "Shares": (result.SHARES, {"type": "number", "minimum": 0, "maximum": 1}),
+    "SkewCauses": (result.SKEW_CAUSES, {"type": "number", "minimum": 0, "maximum": 1}),
     "Thresholds": (tuple(Thresholds().as_dict()), {"type": "number", "minimum": 0}),
 }
 NAMED = {
@@ -41,6 +42,7 @@ NAMED = {
     "busy_ns": "BusyNs",
     "share": "Shares",
     "shares": "Shares",
+    "skew_causes": "SkewCauses",
     "thresholds": "Thresholds",
     "cause": "IdleCause",
 }

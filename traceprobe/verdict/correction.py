@@ -46,21 +46,24 @@ class Corrected:
         shares: fractions, sum 1. overhead_ruled_out: the profiler slowed the host and the step did
             not get longer, so the host cannot be the limit. split_unknown: communication and
             overhead share a remainder that one rank cannot split. notes: what was corrected.
+        unexplained_wait: part of `other` that is waiting for ranks that have more of nothing.
     """
 
     shares: dict[str, float]
     overhead_ruled_out: bool = False
     split_unknown: bool = False
     notes: list[str] = field(default_factory=list)
+    unexplained_wait: float = 0.0
 
 
 def per_step(rank: Rank) -> Times:
     """A rank's partition in the five groups plus skew."""
-    steps = max(rank.summary.iterations_used, 1)
-    part = {name: (value or 0) / steps for name, value in rank.summary.partition_ns.items()}
-    skew = 0.0
+    totals, steps = rank.summary.partition_ns, max(rank.summary.iterations_used, 1)
+    waited = 0
     if rank.summary.communication is not None:
-        skew = (rank.summary.communication.skew_exposed_ns or 0) / steps
+        waited = rank.summary.communication.skew_exposed_ns or 0
+    part = {name: (value or 0) / steps for name, value in totals.items()}
+    skew = waited / steps
     return Times(
         data_wait=part["idle_data_wait"],
         h2d=part["h2d"],
@@ -115,7 +118,8 @@ def correct(
             "slows the "
             "host: the host does not limit this run"
         )
-    return Corrected(_shares(times, run), ruled_out, split_unknown, notes)
+    shares, unexplained = _shares(times, run)
+    return Corrected(shares, ruled_out, split_unknown, notes, unexplained)
 
 
 def _without_profiler(
@@ -147,13 +151,23 @@ def _without_profiler(
     )
 
 
-def _shares(times: Sequence[Times], run: Run | None) -> dict[str, float]:
-    """Mean of the ranks' shares; skew goes to the cause of the rank that the others wait for."""
+def _shares(times: Sequence[Times], run: Run | None) -> tuple[dict[str, float], float]:
+    """Mean of the ranks' shares, and the waiting in it that nothing explains.
+
+    Skew counts for what the late ranks had more of. Where they had more of nothing, it is not
+    transfer either: it is time of unknown cause, as `idle_unexplained` is.
+    """
     mean = dict.fromkeys(SHARES, 0.0)
-    cause = (run.straggler_cause if run is not None else None) or "communication"
+    causes = {"communication": 1.0}  # alone, a rank cannot tell waiting from transfer
+    if run is not None and run.transfer_ns is not None:
+        causes = run.skew_causes or {"other": 1.0}
+    skew = 0.0
     counted = [t for t in times if t.total > 0]
     for t in counted:
         for name in SHARES:
             mean[name] += getattr(t, name) / t.total / len(counted)
-        mean[cause] += t.skew / t.total / len(counted)
-    return {name: round(value, 6) for name, value in mean.items()}
+        skew += t.skew / t.total / len(counted)
+    for name, part in causes.items():
+        mean[name] += part * skew
+    shares = {name: round(value, 6) for name, value in mean.items()}
+    return shares, causes.get("other", 0.0) * skew

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+STRAGGLING = 0.01
+"""Share of the step from which waiting for other ranks is worth a word, and a name."""
+
 
 @dataclass(frozen=True)
 class Thresholds:

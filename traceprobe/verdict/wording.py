@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from traceprobe.report.result import Rank, Run
 from traceprobe.verdict.bounds import Decision
 from traceprobe.verdict.correction import Corrected
-from traceprobe.verdict.thresholds import Thresholds
+from traceprobe.verdict.thresholds import STRAGGLING, Thresholds
 
 SUBJECT = {
     "io": "waiting for input data or copying it to the device",
@@ -74,11 +74,7 @@ def reasons(
             f"collectives: {run.transfer_ns / 1e6:.2f} ms per step are transfer, "
             f"{run.skew_ns / 1e6:.2f} ms waiting for other ranks"
         )
-        if run.straggler_rank is not None:
-            found.append(
-                f"the other ranks wait for rank {run.straggler_rank}, which has more "
-                f"{run.straggler_cause}"
-            )
+        found += late(run, _step(ranks))
     elif decision.bound == "communication":
         found.append(
             "with one rank this is communication or waiting for peers; give all rank files"
@@ -89,6 +85,26 @@ def reasons(
 def _step(ranks: Sequence[Rank]) -> float | None:
     means = [r.summary.step_ms.mean for r in ranks if r.summary.step_ms is not None]
     return sum(means) / len(means) if means else None
+
+
+def late(run: Run, step_ms: float | None) -> list[str]:
+    """Who comes last to the collectives, and why; nothing where hardly anybody waits."""
+    if run.straggler_rank is not None:
+        who = f"the others wait for rank {run.straggler_rank}"
+        if run.straggler_cause != "other":
+            who += f", which has more {run.straggler_cause}"
+    elif step_ms is not None and (run.skew_ns or 0) / 1e6 > STRAGGLING * step_ms:
+        who = "no rank is last for most of the waiting: they take turns"
+    else:
+        return []
+    causes = [
+        f"{name.replace('other', 'unexplained')} {part:.0%}"
+        for name, part in (run.skew_causes or {}).items()
+        if part >= 0.005
+    ]
+    if not causes:
+        return [who]
+    return [who, f"by what the late ranks have more of, the waiting is {', '.join(causes)}"]
 
 
 def _data_wait(ranks: Sequence[Rank]) -> list[str]:
