@@ -1,7 +1,8 @@
 """Shares of a run after what the capture itself distorted is taken out.
 
-Two corrections, both of which leave `partition_ns` and `summary.share` as captured: waiting for
-other ranks is not transfer, and a profiler slows the host but not the kernels.
+Three corrections, all of which leave `partition_ns` and `summary.share` as captured: waiting for
+other ranks is not transfer, a profiler slows the host but not the kernels, and batches that lay
+ready when the capture began say nothing about the loader.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from traceprobe.report.result import COMPUTE_PHASES, SHARES, Rank, Run
+from traceprobe.verdict.drift import Drift, iterations_after
 
 HEAVY = frozenset({"operators", "stacks", "memory"})
 """Marks of a profiler that slows the host enough to matter."""
@@ -47,6 +49,7 @@ class Corrected:
             not get longer, so the host cannot be the limit. split_unknown: communication and
             overhead share a remainder that one rank cannot split. notes: what was corrected.
         unexplained_wait: part of `other` that is waiting for ranks that have more of nothing.
+        drift: the change within the capture after which the shares were taken, if there is one.
     """
 
     shares: dict[str, float]
@@ -54,14 +57,19 @@ class Corrected:
     split_unknown: bool = False
     notes: list[str] = field(default_factory=list)
     unexplained_wait: float = 0.0
+    drift: Drift | None = None
 
 
-def per_step(rank: Rank) -> Times:
-    """A rank's partition in the five groups plus skew."""
+def per_step(rank: Rank, drift: Drift | None = None) -> Times:
+    """A rank's partition in the five groups plus skew; after `drift` where iterations follow it."""
     totals, steps = rank.summary.partition_ns, max(rank.summary.iterations_used, 1)
     waited = 0
     if rank.summary.communication is not None:
         waited = rank.summary.communication.skew_exposed_ns or 0
+    late = iterations_after(rank, drift) if drift is not None else []
+    if late:
+        totals = {n: sum((i.partition_ns or {}).get(n) or 0 for i in late) for n in totals}
+        waited, steps = sum(i.skew_exposed_ns or 0 for i in late), len(late)
     part = {name: (value or 0) / steps for name, value in totals.items()}
     skew = waited / steps
     return Times(
@@ -81,6 +89,7 @@ def correct(
     unprofiled_ns: float | None,
     profiled: frozenset[str],
     data_wait_ns: float | None = None,
+    drift: Drift | None = None,
 ) -> Corrected:
     """Correct and average the ranks.
 
@@ -88,12 +97,22 @@ def correct(
         unprofiled_ns: step time without a profiler, if known.
         profiled: marks of profiling found in the inputs.
         data_wait_ns: time in the loader's `next` per step without a profiler, if known.
+        drift: where the loader's queue ran dry. What a capture timed without a profiler is more
+            than what a few of its steps show, so a known `data_wait_ns` comes before it.
     """
+    if data_wait_ns is not None:
+        drift = None
     matched = run is not None and run.transfer_ns is not None
     times, notes = [], []
     ruled_out = split_unknown = False
+    if drift is not None:
+        notes.append(
+            f"until iteration {drift.index} the loader's queue hid its pace: the step has "
+            f"{drift.before.step_ns / 1e6:.2f} ms before and {drift.after.step_ns / 1e6:.2f} ms "
+            "after; the shares are those of the iterations after"
+        )
     for rank in ranks:
-        before = per_step(rank)
+        before = per_step(rank, drift)
         after = before
         if unprofiled_ns is not None and rank.summary.iterations_used:
             after = _without_profiler(before, unprofiled_ns, data_wait_ns, matched)
@@ -119,7 +138,7 @@ def correct(
             "host: the host does not limit this run"
         )
     shares, unexplained = _shares(times, run)
-    return Corrected(shares, ruled_out, split_unknown, notes, unexplained)
+    return Corrected(shares, ruled_out, split_unknown, notes, unexplained, drift)
 
 
 def _without_profiler(

@@ -25,6 +25,8 @@ class Thresholds:
     min_iterations: int = 3
     min_gpu_ops: int = 100
     low_confidence: float = 0.30
+    drift_quiet: float = 0.25
+    drift_errors: float = 4.0
 
     def as_dict(self) -> dict[str, float]:
         """Name to value, as in the report."""
