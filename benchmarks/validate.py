@@ -1,8 +1,8 @@
 """Hold the verdict from a trace against ablation, on the runs of `matrix.py`.
 
     python benchmarks/validate.py run --out DIR [--gpus 4] [--cases NAME,…] [--deadline S]
-    python benchmarks/validate.py collect DIR …    # what `run` left, to docs/validation/results.json
-    python benchmarks/validate.py page             # docs/validation/README.md from that
+    python benchmarks/validate.py collect DIR …    # what `run` left, to results.json
+    python benchmarks/validate.py page             # README.md from that, in docs/validation
 
 `run` needs the GPUs: it ablates and records every case in processes of their own, each pinned
 to as many GPUs as it has ranks and a fair part of the CPUs. `collect` analyses the traces with the

@@ -35,6 +35,7 @@ FIXED = {
     "BusyNs": (result.BUSY, NANOSECONDS),
     "KernelNs": (result.KERNEL_CLASSES, {"type": "integer", "minimum": 0}),
     "Shares": (result.SHARES, {"type": "number", "minimum": 0, "maximum": 1}),
+    "SkewCauses": (result.SKEW_CAUSES, {"type": "number", "minimum": 0, "maximum": 1}),
     "Thresholds": (tuple(Thresholds().as_dict()), {"type": "number", "minimum": 0}),
 }
 NAMED = {
@@ -43,6 +44,7 @@ NAMED = {
     "kernel_ns": "KernelNs",
     "share": "Shares",
     "shares": "Shares",
+    "skew_causes": "SkewCauses",
     "thresholds": "Thresholds",
     "cause": "IdleCause",
 }

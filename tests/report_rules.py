@@ -133,6 +133,9 @@ def _summary(summary: dict, covered: list[dict]) -> Iterator[str]:
             yield f"share.{name} is not that of the partition"
     if window and abs(sum(summary["share"].values()) - 1) > ROUNDING:
         yield "share does not sum to 1"
+    waited = [i["skew_exposed_ns"] for i in covered if i["skew_exposed_ns"] is not None]
+    if waited and sum(waited) != (summary["communication"] or {}).get("skew_exposed_ns"):
+        yield "skew_exposed_ns is not the sum of its iterations"
     for name in ("communication", "h2d"):
         record = summary[name]
         if (record is None) != (part[name] is None):
@@ -223,6 +226,9 @@ def _whole(report: dict) -> Iterator[str]:
             yield "transfer without skew, or the reverse"
         if (run["straggler_rank"] is None) != (run["straggler_cause"] is None):
             yield "straggler without a cause, or the reverse"
+        causes = run["skew_causes"]
+        if causes and (run["skew_ns"] is None or abs(sum(causes.values()) - 1) > ROUNDING):
+            yield "skew_causes without skew, or they do not sum to 1"
 
 
 def _verdict(verdict: dict) -> Iterator[str]:

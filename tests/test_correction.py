@@ -145,7 +145,7 @@ def test_an_unknown_split_costs_confidence():
 @pytest.mark.parametrize(
     ("unprofiled_ms", "expected"),
     [
-        (90, {"compute": 40, "communication": 30, "overhead": 20}),
+        (90, {"compute": 40, "communication": 10, "overhead": 20, "other": 20}),
         (70, {"compute": 40, "communication": 10, "overhead": 20}),
         (65, {"compute": 40, "communication": 10, "overhead": 15}),
         (45, {"compute": 40, "communication": 5}),
@@ -172,16 +172,24 @@ def test_of_one_chosen_rank_that_only_waited_no_overhead_is_left_to_scale():
 
 
 @pytest.mark.parametrize(
-    ("cause", "expected"),
+    ("causes", "expected"),
     [
-        (None, {"communication": 0.4, "overhead": 0.2}),
-        ("io", {"communication": 0.1, "io": 0.3, "overhead": 0.2}),
-        ("overhead", {"communication": 0.1, "overhead": 0.5}),
+        (None, {"overhead": 0.2, "other": 0.3}),
+        ({"io": 1.0}, {"io": 0.3, "overhead": 0.2}),
+        ({"io": 0.5, "overhead": 0.4, "other": 0.1}, {"io": 0.15, "overhead": 0.32, "other": 0.03}),
     ],
 )
-def test_waiting_for_a_rank_counts_as_that_ranks_cause(cause, expected):
-    together = records.run(straggler_rank=1 if cause else None, straggler_cause=cause)
-    shares(correct([with_skew(30)], together, None, HEAVY), compute=0.4, **expected)
+def test_waiting_for_a_rank_counts_as_that_ranks_causes(causes, expected):
+    causes = causes and dict.fromkeys(("io", "overhead", "compute", "other"), 0.0) | causes
+    corrected = correct([with_skew(30)], records.run(skew_causes=causes), None, HEAVY)
+    shares(corrected, compute=0.4, communication=0.1, **expected)
+    assert corrected.unexplained_wait == pytest.approx(expected.get("other", 0))
+
+
+def test_of_one_chosen_rank_waiting_cannot_be_told_from_communication():
+    alone = records.run(transfer_ns=None, skew_ns=None)
+    corrected = correct([with_skew(30)], alone, None, HEAVY)
+    shares(corrected, compute=0.4, communication=0.4, overhead=0.2)
 
 
 def test_a_rank_counts_by_its_shares_however_long_its_steps_are():

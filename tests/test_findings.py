@@ -105,6 +105,17 @@ def test_waiting_for_other_ranks_is_graded_by_its_share(skew, status):
     assert finding.evidence[-1] == "the others wait for rank 1, which has more io"
 
 
+def test_ranks_that_take_turns_are_not_told_to_look_at_one():
+    causes = {"io": 0.0, "overhead": 0.9, "compute": 0.0, "other": 0.1}
+    together = records.run(skew_ns=300 * MS, skew_causes=causes)
+    finding = find("communication-skew", records.rank(step()), together=together)
+    assert finding.evidence[1:] == [
+        "no rank is last for most of the waiting: they take turns",
+        "by what the late ranks have more of, the waiting is overhead 90%, unexplained 10%",
+    ]
+    assert finding.advice.startswith("No single rank is to blame")
+
+
 def test_ranks_that_were_not_matched_leave_waiting_open():
     alone = records.run(transfer_ns=None, skew_ns=None, world_size=8)
     finding = find("communication-skew", records.rank(step()), together=alone)

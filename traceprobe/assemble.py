@@ -15,6 +15,7 @@ from traceprobe.timeline.device import Account
 from traceprobe.timeline.phases import Phase
 from traceprobe.timeline.picture import draw
 from traceprobe.timeline.ranks import Collectives
+from traceprobe.verdict.thresholds import STRAGGLING
 
 MAX_GAPS = 50
 MAX_KERNELS = 15
@@ -66,7 +67,7 @@ def rank_record(
             count=len(marker.starts),
             confidence=marker.confidence,
         ),
-        iterations=_iterations(account, zero),
+        iterations=_iterations(account, zero, exposed_wait),
         summary=_summary(
             account,
             trace,
@@ -84,7 +85,7 @@ def _device_kind(device: Device) -> result.DeviceKind:
     return "cpu" if device.kind == "cpu" else "gpu"
 
 
-def _iterations(account: Account, zero: int) -> list[result.Iteration]:
+def _iterations(account: Account, zero: int, exposed_wait: Int64s | None) -> list[result.Iteration]:
     process, marker = account.process, account.process.marker
     if marker is None:
         return []
@@ -106,6 +107,7 @@ def _iterations(account: Account, zero: int) -> list[result.Iteration]:
                 launches=int(process.launches[k]),
                 partition_ns=None if w is None else _row(account, account.exclusive, w),
                 busy_ns=None if w is None else _row(account, account.busy, w),
+                skew_exposed_ns=None if w is None or exposed_wait is None else int(exposed_wait[w]),
             )
         )
     return records
@@ -162,16 +164,9 @@ def _summary(
 
 def shares(parts: result.Nanoseconds, window: int) -> dict[str, float]:
     """The five shares of a partition; they sum to 1 but for rounding."""
-    group = {
-        "io": ("idle_data_wait", "h2d"),
-        "communication": ("communication",),
-        "overhead": ("idle_host", "idle_sync", "idle_latency"),
-        "compute": (*result.COMPUTE_PHASES, "memory"),
-        "other": ("idle_profiler", "idle_unexplained", "d2h"),
-    }
     return {
         name: round(sum(parts[p] or 0 for p in members) / window, 6) if window else 0.0
-        for name, members in group.items()
+        for name, members in partition.GROUPS.items()
     }
 
 
@@ -375,25 +370,17 @@ def run_record(
         )
     steps = matched.steps
     skew = round(sum(matched.wait_ns) / len(ranks) / steps)
-    slowest = int(np.argmin(matched.wait_ns))
-    step = ranks[slowest].summary.window_ns / max(ranks[slowest].summary.iterations_used, 1)
-    late = skew > 0.01 * step
+    slowest, cause = matched.mostly_last
+    if slowest is not None:
+        summary = ranks[slowest].summary
+        if skew <= STRAGGLING * summary.window_ns / max(summary.iterations_used, 1):
+            slowest = None
     return result.Run(
         world_size=size,
         collectives_matched=matched.count,
         transfer_ns=round(matched.transfer_ns / steps),
         skew_ns=skew,
-        straggler_rank=ranks[slowest].rank if late else None,
-        straggler_cause=_excess(ranks, slowest) if late else None,
+        straggler_rank=None if slowest is None else ranks[slowest].rank,
+        straggler_cause=None if slowest is None else cause,
+        skew_causes=matched.causes,
     )
-
-
-def _excess(ranks: Sequence[result.Rank], slowest: int) -> str:
-    """The share, communication aside, in which the straggler exceeds the other ranks most."""
-    mine = ranks[slowest].summary.share
-    others = [r.summary.share for i, r in enumerate(ranks) if i != slowest]
-    excess = {
-        name: mine[name] - sum(o[name] for o in others) / len(others)
-        for name in ("io", "overhead", "compute")
-    }
-    return max(excess, key=lambda name: excess[name])

@@ -44,6 +44,7 @@ KERNEL_CLASSES = (
     "unknown",
 )
 SHARES = ("io", "communication", "overhead", "compute", "other")
+SKEW_CAUSES = ("io", "overhead", "compute", "other")
 
 Bound = Literal["io", "compute", "communication", "overhead", "mixed", "inconclusive"]
 Status = Literal["fail", "warn", "pass", "not-applicable", "inconclusive"]
@@ -125,6 +126,8 @@ class Iteration(msgspec.Struct, frozen=True, kw_only=True):
     launches: int
     partition_ns: Nanoseconds | None
     busy_ns: Nanoseconds | None
+    skew_exposed_ns: int | None = None
+    """Exposed time spent waiting for the slowest rank; None where that cannot be told."""
 
 
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -283,6 +286,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     skew_ns: int | None
     straggler_rank: int | None
     straggler_cause: str | None
+    skew_causes: dict[str, float] | None = None
+    """Parts of the exposed waiting by what the ranks that came last had more of; they sum to 1."""
 
 
 class Term(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,6 +29,14 @@ TRANSFERS: Mapping[str, tuple[Kind, ...]] = {
     "d2h": (Kind.D2H,),
     "memory": (Kind.D2D, Kind.MEMSET),
 }
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "io": ("idle_data_wait", "h2d"),
+    "communication": ("communication",),
+    "overhead": ("idle_host", "idle_sync", "idle_latency"),
+    "compute": (*PHASES, "memory"),
+    "other": ("idle_profiler", "idle_unexplained", "d2h"),
+}
+"""The classes by what they count for; together they are the whole window."""
 
 
 def busy_sets(ops: pl.DataFrame, phase: Int64s) -> dict[str, Intervals]:

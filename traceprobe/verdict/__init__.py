@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from traceprobe.report.result import Quality, Rank, Run, Verdict
-from traceprobe.verdict import confidence, wording
+from traceprobe.verdict import confidence, drift, wording
 from traceprobe.verdict.bounds import decide
 from traceprobe.verdict.correction import correct
 from traceprobe.verdict.thresholds import Thresholds
@@ -30,7 +30,8 @@ def judge(
         unprofiled_ns: step time without a profiler, if known.
         data_wait_ns: time in the loader's `next` per step without a profiler, if known.
     """
-    corrected = correct(ranks, run, unprofiled_ns, profiled, data_wait_ns)
+    drained = drift.find(ranks, limits)
+    corrected = correct(ranks, run, unprofiled_ns, profiled, data_wait_ns, drained)
     decision = decide(corrected, ranks, quality, limits)
     terms = confidence.terms(decision, corrected, ranks, run, quality, profiled, limits)
     return Verdict(

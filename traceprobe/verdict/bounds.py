@@ -26,7 +26,7 @@ def decide(
     corrected: Corrected, ranks: Sequence[Rank], quality: Quality, limits: Thresholds
 ) -> Decision:
     """Judge the shares, or say what is missing to judge them."""
-    missing = _missing(ranks, quality, limits)
+    missing = _missing(corrected, ranks, quality, limits)
     if missing:
         return Decision("inconclusive", None, 0.0, tuple(missing))
     if all(rank.step_marker is None for rank in ranks):
@@ -86,7 +86,9 @@ def _whole_capture(shares: dict[str, float], limits: Thresholds) -> Decision:
     )
 
 
-def _missing(ranks: Sequence[Rank], quality: Quality, limits: Thresholds) -> list[str]:
+def _missing(
+    corrected: Corrected, ranks: Sequence[Rank], quality: Quality, limits: Thresholds
+) -> list[str]:
     missing = []
     marked = [rank for rank in ranks if rank.step_marker is not None]
     fewest = min((rank.summary.iterations_used for rank in marked), default=0)
@@ -112,9 +114,13 @@ def _missing(ranks: Sequence[Rank], quality: Quality, limits: Thresholds) -> lis
         )
     window = sum(rank.summary.window_ns for rank in ranks)
     unexplained = sum(rank.summary.partition_ns["idle_unexplained"] or 0 for rank in ranks)
-    if window and unexplained / window > limits.unexplained:
+    idle, waiting = unexplained / (window or 1), corrected.unexplained_wait
+    if idle + waiting > limits.unexplained:
         missing.append(
-            f"{unexplained / window:.0%} of the time is idle that no host rows explain; record the "
+            f"{idle:.0%} of the time is idle that no host rows explain; record the "
             "CPU too (`ProfilerActivity.CPU`, `nsys profile --trace=cuda,nvtx`)"
+            if idle >= waiting
+            else f"{waiting:.0%} of the time ranks wait for each other, and nothing that the late "
+            "ones have more of explains it; give the files of all ranks of the run"
         )
     return missing

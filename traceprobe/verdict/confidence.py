@@ -134,6 +134,15 @@ def _capture(corrected: Corrected, ranks: Sequence[Rank]) -> list[Term]:
             )
         )
         used = min(rank.summary.iterations_used for rank in ranks)
+        if corrected.drift is not None:
+            used = corrected.drift.after.iterations
+            terms.append(
+                Term(
+                    name="prefetch-drained",
+                    value=-0.1,
+                    why=f"only the {used} iterations after the loader's queue ran dry count",
+                )
+            )
         terms.append(
             Term(
                 name="few-iterations",

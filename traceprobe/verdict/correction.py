@@ -1,7 +1,8 @@
 """Shares of a run after what the capture itself distorted is taken out.
 
-Two corrections, both of which leave `partition_ns` and `summary.share` as captured: waiting for
-other ranks is not transfer, and a profiler slows the host but not the kernels.
+Three corrections, all of which leave `partition_ns` and `summary.share` as captured: waiting for
+other ranks is not transfer, a profiler slows the host but not the kernels, and batches that lay
+ready when the capture began say nothing about the loader.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from traceprobe.report.result import COMPUTE_PHASES, SHARES, Rank, Run
+from traceprobe.verdict.drift import Drift, iterations_after
 
 HEAVY = frozenset({"operators", "stacks", "memory"})
 """Marks of a profiler that slows the host enough to matter."""
@@ -46,21 +48,30 @@ class Corrected:
         shares: fractions, sum 1. overhead_ruled_out: the profiler slowed the host and the step did
             not get longer, so the host cannot be the limit. split_unknown: communication and
             overhead share a remainder that one rank cannot split. notes: what was corrected.
+        unexplained_wait: part of `other` that is waiting for ranks that have more of nothing.
+        drift: the change within the capture after which the shares were taken, if there is one.
     """
 
     shares: dict[str, float]
     overhead_ruled_out: bool = False
     split_unknown: bool = False
     notes: list[str] = field(default_factory=list)
+    unexplained_wait: float = 0.0
+    drift: Drift | None = None
 
 
-def per_step(rank: Rank) -> Times:
-    """A rank's partition in the five groups plus skew."""
-    steps = max(rank.summary.iterations_used, 1)
-    part = {name: (value or 0) / steps for name, value in rank.summary.partition_ns.items()}
-    skew = 0.0
+def per_step(rank: Rank, drift: Drift | None = None) -> Times:
+    """A rank's partition in the five groups plus skew; after `drift` where iterations follow it."""
+    totals, steps = rank.summary.partition_ns, max(rank.summary.iterations_used, 1)
+    waited = 0
     if rank.summary.communication is not None:
-        skew = (rank.summary.communication.skew_exposed_ns or 0) / steps
+        waited = rank.summary.communication.skew_exposed_ns or 0
+    late = iterations_after(rank, drift) if drift is not None else []
+    if late:
+        totals = {n: sum((i.partition_ns or {}).get(n) or 0 for i in late) for n in totals}
+        waited, steps = sum(i.skew_exposed_ns or 0 for i in late), len(late)
+    part = {name: (value or 0) / steps for name, value in totals.items()}
+    skew = waited / steps
     return Times(
         data_wait=part["idle_data_wait"],
         h2d=part["h2d"],
@@ -78,6 +89,7 @@ def correct(
     unprofiled_ns: float | None,
     profiled: frozenset[str],
     data_wait_ns: float | None = None,
+    drift: Drift | None = None,
 ) -> Corrected:
     """Correct and average the ranks.
 
@@ -85,12 +97,22 @@ def correct(
         unprofiled_ns: step time without a profiler, if known.
         profiled: marks of profiling found in the inputs.
         data_wait_ns: time in the loader's `next` per step without a profiler, if known.
+        drift: where the loader's queue ran dry. What a capture timed without a profiler is more
+            than what a few of its steps show, so a known `data_wait_ns` comes before it.
     """
+    if data_wait_ns is not None:
+        drift = None
     matched = run is not None and run.transfer_ns is not None
     times, notes = [], []
     ruled_out = split_unknown = False
+    if drift is not None:
+        notes.append(
+            f"until iteration {drift.index} the loader's queue hid its pace: the step has "
+            f"{drift.before.step_ns / 1e6:.2f} ms before and {drift.after.step_ns / 1e6:.2f} ms "
+            "after; the shares are those of the iterations after"
+        )
     for rank in ranks:
-        before = per_step(rank)
+        before = per_step(rank, drift)
         after = before
         if unprofiled_ns is not None and rank.summary.iterations_used:
             after = _without_profiler(before, unprofiled_ns, data_wait_ns, matched)
@@ -115,7 +137,8 @@ def correct(
             "slows the "
             "host: the host does not limit this run"
         )
-    return Corrected(_shares(times, run), ruled_out, split_unknown, notes)
+    shares, unexplained = _shares(times, run)
+    return Corrected(shares, ruled_out, split_unknown, notes, unexplained, drift)
 
 
 def _without_profiler(
@@ -147,13 +170,23 @@ def _without_profiler(
     )
 
 
-def _shares(times: Sequence[Times], run: Run | None) -> dict[str, float]:
-    """Mean of the ranks' shares; skew goes to the cause of the rank that the others wait for."""
+def _shares(times: Sequence[Times], run: Run | None) -> tuple[dict[str, float], float]:
+    """Mean of the ranks' shares, and the waiting in it that nothing explains.
+
+    Skew counts for what the late ranks had more of. Where they had more of nothing, it is not
+    transfer either: it is time of unknown cause, as `idle_unexplained` is.
+    """
     mean = dict.fromkeys(SHARES, 0.0)
-    cause = (run.straggler_cause if run is not None else None) or "communication"
+    causes = {"communication": 1.0}  # alone, a rank cannot tell waiting from transfer
+    if run is not None and run.transfer_ns is not None:
+        causes = run.skew_causes or {"other": 1.0}
+    skew = 0.0
     counted = [t for t in times if t.total > 0]
     for t in counted:
         for name in SHARES:
             mean[name] += getattr(t, name) / t.total / len(counted)
-        mean[cause] += t.skew / t.total / len(counted)
-    return {name: round(value, 6) for name, value in mean.items()}
+        skew += t.skew / t.total / len(counted)
+    for name, part in causes.items():
+        mean[name] += part * skew
+    shares = {name: round(value, 6) for name, value in mean.items()}
+    return shares, causes.get("other", 0.0) * skew

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+STRAGGLING = 0.01
+"""Share of the step from which waiting for other ranks is worth a word, and a name."""
+
 
 @dataclass(frozen=True)
 class Thresholds:
@@ -22,6 +25,8 @@ class Thresholds:
     min_iterations: int = 3
     min_gpu_ops: int = 100
     low_confidence: float = 0.30
+    drift_quiet: float = 0.25
+    drift_errors: float = 4.0
 
     def as_dict(self) -> dict[str, float]:
         """Name to value, as in the report."""

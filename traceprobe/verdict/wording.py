@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from traceprobe.report.result import Rank, Run
 from traceprobe.verdict.bounds import Decision
 from traceprobe.verdict.correction import Corrected
-from traceprobe.verdict.thresholds import Thresholds
+from traceprobe.verdict.drift import Drift
+from traceprobe.verdict.thresholds import STRAGGLING, Thresholds
 
 SUBJECT = {
     "io": "waiting for input data or copying it to the device",
@@ -28,7 +29,7 @@ def headline(decision: Decision, corrected: Corrected, ranks: Sequence[Rank]) ->
     """One sentence."""
     if decision.bound == "inconclusive":
         return f"No verdict: {decision.missing[0]}."
-    step = _step(ranks)
+    step = _step(ranks) if corrected.drift is None else corrected.drift.after.step_ns / 1e6
     every = f" of each {step:.1f} ms step" if step is not None else " of the capture"
     if decision.bound == "mixed":
         first, second = (decision.secondary or "+").split("+")
@@ -67,18 +68,14 @@ def reasons(
         if not any(r.step_marker for r in ranks):
             limit = limits.whole_capture
         found += [f"{name} takes {shares[name]:.1%} (threshold {limit:.0%})" for name in names]
-    found += _data_wait(ranks)
+    found += _data_wait(ranks, corrected.drift)
     found += _idle(ranks)
     if run is not None and run.transfer_ns is not None and run.skew_ns is not None:
         found.append(
             f"collectives: {run.transfer_ns / 1e6:.2f} ms per step are transfer, "
             f"{run.skew_ns / 1e6:.2f} ms waiting for other ranks"
         )
-        if run.straggler_rank is not None:
-            found.append(
-                f"the other ranks wait for rank {run.straggler_rank}, which has more "
-                f"{run.straggler_cause}"
-            )
+        found += late(run, _step(ranks))
     elif decision.bound == "communication":
         found.append(
             "with one rank this is communication or waiting for peers; give all rank files"
@@ -91,14 +88,36 @@ def _step(ranks: Sequence[Rank]) -> float | None:
     return sum(means) / len(means) if means else None
 
 
-def _data_wait(ranks: Sequence[Rank]) -> list[str]:
+def late(run: Run, step_ms: float | None) -> list[str]:
+    """Who comes last to the collectives, and why; nothing where hardly anybody waits."""
+    if run.straggler_rank is not None:
+        who = f"the others wait for rank {run.straggler_rank}"
+        if run.straggler_cause != "other":
+            who += f", which has more {run.straggler_cause}"
+    elif step_ms is not None and (run.skew_ns or 0) / 1e6 > STRAGGLING * step_ms:
+        who = "no rank is last for most of the waiting: they take turns"
+    else:
+        return []
+    causes = [
+        f"{name.replace('other', 'unexplained')} {part:.0%}"
+        for name, part in (run.skew_causes or {}).items()
+        if part >= 0.005
+    ]
+    if not causes:
+        return [who]
+    return [who, f"by what the late ranks have more of, the waiting is {', '.join(causes)}"]
+
+
+def _data_wait(ranks: Sequence[Rank], drift: Drift | None) -> list[str]:
     waited = sum(r.summary.partition_ns["idle_data_wait"] or 0 for r in ranks)
     inferred = sum(r.summary.host.data_wait_inferred_ns for r in ranks)
     window = sum(r.summary.window_ns for r in ranks) or 1
-    if waited / window < 0.05:
+    if waited / window < 0.05 and drift is None:
         return []
     steps = sum(r.summary.iterations_used for r in ranks)
     amount = f"{waited / steps / 1e6:.1f} ms per step" if steps else f"{waited / window:.0%}"
+    if drift is not None:
+        amount = f"{drift.after.data_wait_ns / 1e6:.1f} ms per step"
     where = "between the steps" if inferred > waited / 2 else "inside data ranges"
     return [f"the device waits {amount} for data while the step thread is {where}"]
 

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from traceprobe.report.result import Finding
 from traceprobe.verdict.findings.evidence import Evidence, lines, unanswered
+from traceprobe.verdict.wording import late
 
 ID = "communication-skew"
+SLOWEST = "Look at the slowest rank first: its own finding is the cause, the collective the place."
+TURNS = (
+    "No single rank is to blame. Look at what varies from step to step on each of them: batches of "
+    "different size, loading, garbage collection, other processes on the machine."
+)
 
 
 def check(evidence: Evidence) -> Finding:
@@ -23,6 +29,8 @@ def check(evidence: Evidence) -> Finding:
             "Analyse the trace files of all ranks together: `traceprobe analyze rank*.json.gz`.",
         )
     ms = run.skew_ns / 1e6
+    who = late(run, evidence.step_ms())
+    turns = run.straggler_rank is None and bool(who)
     return Finding(
         id=ID,
         status=evidence.grade(evidence.share(ms)),
@@ -32,10 +40,7 @@ def check(evidence: Evidence) -> Finding:
             f"{ms:.2f} ms {evidence.per} ({evidence.share(ms):.1%}) inside collectives is waiting, "
             f"{run.transfer_ns / 1e6:.2f} ms is transfer ({run.collectives_matched} "
             "collectives matched)",
-            f"the others wait for rank {run.straggler_rank}, which has more {run.straggler_cause}"
-            if run.straggler_rank is not None
-            else "",
+            *who,
         ),
-        advice="Look at the slowest rank first: its own finding is the cause, the collective "
-        "the place.",
+        advice=TURNS if turns else SLOWEST,
     )

@@ -16,12 +16,17 @@ from traceprobe.report.result import (
     Status,
     Verdict,
 )
+from traceprobe.verdict.drift import Drift, find
 from traceprobe.verdict.thresholds import Thresholds
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Records of a run; all `*_ms` methods are means over ranks, per used step."""
+    """Records of a run; all `*_ms` methods are means over ranks, per used step.
+
+    Args:
+        workload: what the capture recorded of the program, if anything.
+    """
 
     ranks: Sequence[Rank]
     run: Run | None
@@ -36,6 +41,11 @@ class Evidence:
         """What times refer to: "per step", or "in the capture" where there is no step marker."""
         marked = any(r.summary.iterations_used for r in self.ranks)
         return "per step" if marked else "in the capture"
+
+    @property
+    def drift(self) -> Drift | None:
+        """The loader's queue that ran dry within the capture, if one did."""
+        return find(self.ranks, self.limits)
 
     def saving(self, ms: float) -> float | None:
         """An upper bound as it is reported: None where nothing is saved, or there are no steps."""
@@ -58,8 +68,9 @@ class Evidence:
 
     def corrected_step_ms(self) -> float:
         """The step that the verdict's shares are fractions of: without the profiler if known."""
-        effect = self.quality.observer_effect
-        return self.step_ms() if effect is None else effect.unprofiled_step_ms
+        if self.quality.observer_effect is not None:
+            return self.quality.observer_effect.unprofiled_step_ms
+        return self.step_ms() if self.drift is None else self.drift.after.step_ns / 1e6
 
     def hideable_ms(self, exposed: str) -> float:
         """Upper bound for hiding `exposed` behind the rest of the step.

@@ -1,0 +1,166 @@
+"""Whether a slow loader was hidden, at first, by the batches that lay ready when a capture began.
+
+Loader workers fill their queue while the loop is busy with something else: it starts up, or starts
+the profiler. As long as the queue lasts a step waits for nothing; then it has the loader's pace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from traceprobe.report.result import Iteration, Rank
+from traceprobe.verdict.thresholds import Thresholds
+
+Floats = npt.NDArray[np.float64]
+FEWEST = 3
+"""Iterations on both sides of a change; also rounds of a loader after it."""
+QUIET_BLOCKS = 2
+"""Distances between two long waits for which there must be none before the change. Full workers
+have two batches each, and wait a round for each other."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Where a series of iterations changes: parts [start, at) and [at, end).
+
+    Args:
+        errors: the rise of the data wait in standard errors; `inf` where there is no scatter.
+    """
+
+    start: int
+    at: int
+    errors: float
+
+
+@dataclass(frozen=True)
+class Part:
+    """Means over some used iterations of one rank, ns."""
+
+    iterations: int
+    step_ns: float
+    data_wait_ns: float
+
+    @property
+    def share(self) -> float:
+        """Data wait as a fraction of the step."""
+        return self.data_wait_ns / self.step_ns
+
+
+@dataclass(frozen=True)
+class Drift:
+    """A queue of batches that ran dry within a capture.
+
+    Args:
+        rank: whose data wait changed; of several the one that changed most.
+        index, label: the first iteration after the change.
+    """
+
+    rank: int
+    index: int
+    label: str
+    before: Part
+    after: Part
+
+
+def find(ranks: Sequence[Rank], limits: Thresholds) -> Drift | None:
+    """The largest rise among the ranks: one rank that waits makes all others wait."""
+    found = [drift for rank in ranks if (drift := _of_rank(rank, limits)) is not None]
+    return max(found, key=lambda d: d.after.data_wait_ns - d.before.data_wait_ns, default=None)
+
+
+def iterations_after(rank: Rank, drift: Drift) -> list[Iteration]:
+    """A rank's used iterations after the change, found by the name of the step."""
+    named = [i.index for i in rank.iterations if i.label == drift.label]
+    # Names that recur, like those of loader ranges, say nothing: there steps are counted.
+    start = named[0] if len(named) == 1 else drift.index
+    return [i for i in _used(rank) if i.index >= start]
+
+
+def change(data_wait: Floats, step: Floats, limits: Thresholds) -> Change | None:
+    """The single change point of a run of iterations, if it is that of a queue that ran dry.
+
+    That is the split with the least squares about the means of its two parts. The data wait must
+    be little before it, rise by a notable part of the step, lengthen the step, and do so clearly
+    against its scatter.
+
+    Args:
+        data_wait, step: per used iteration, idle time waiting for data, and length; ns.
+    """
+    # Waiting for the workers to start comes before any queue, and belongs to neither part.
+    start = int(len(data_wait) > 1 and data_wait[0] > data_wait[1:].max())
+    if len(data_wait) - start < 2 * FEWEST:
+        return None
+    at = start + _split(data_wait[start:])
+    quiet, waiting = data_wait[start:at], data_wait[at:]
+    rise = waiting.mean() - quiet.mean()
+    notable = limits.notable * step[at:].mean()
+    # The profiler's own start may lengthen a step of the first part; the median leaves it out.
+    longer = step[at:].mean() - np.median(step[start:at])
+    if rise < notable or quiet.mean() > limits.drift_quiet * waiting.mean() or longer < rise / 2:
+        return None
+    errors = _errors(quiet, waiting, notable)
+    return Change(start, at, errors) if errors >= limits.drift_errors else None
+
+
+def _split(values: Floats) -> int:
+    """Length of the first part of the best split with enough values on both sides."""
+    first = np.arange(FEWEST, len(values) - FEWEST + 1)
+    second = len(values) - first
+    total = np.cumsum(values)
+    below = total[first - 1]
+    between = first * second * (below / first - (total[-1] - below) / second) ** 2
+    return int(first[np.argmax(between)])
+
+
+def _errors(quiet: Floats, waiting: Floats, long: float) -> float:
+    """The rise in standard errors, after the bursts of a loader are averaged out.
+
+    Of several workers, each delivers once in a round, so one step of the round may do all the
+    waiting. Single waits therefore say little. Means of blocks as long as the largest distance
+    between two long waits do, if there are enough of them.
+    """
+    at = np.flatnonzero(waiting >= long)
+    if len(at) < FEWEST:
+        return 0.0
+    block = int(np.diff(at, prepend=-1).max())
+    before, after = _blocks(quiet[::-1], block), _blocks(waiting, block)
+    if len(before) < QUIET_BLOCKS or len(after) < FEWEST:
+        return 0.0
+    n, m = len(before), len(after)
+    scatter, other = ((part - part.mean()) ** 2 for part in (before, after))
+    pooled = (scatter.sum() + other.sum()) / (n + m - 2) * (1 / n + 1 / m)
+    apart = scatter.sum() / (n - 1) / n + other.sum() / (m - 1) / m
+    # Equal scatter on both sides or not: the doubt decides against a change.
+    error = float(np.sqrt(max(pooled, apart)))
+    rise = float(after.mean() - before.mean())
+    return rise / error if error > 0 else float("inf")
+
+
+def _blocks(values: Floats, length: int) -> Floats:
+    """Means of whole blocks, from the first value on."""
+    whole = len(values) // length * length
+    means: Floats = values[:whole].reshape(-1, length).mean(axis=1)
+    return means
+
+
+def _of_rank(rank: Rank, limits: Thresholds) -> Drift | None:
+    used = _used(rank)
+    wait = np.array([(i.partition_ns or {}).get("idle_data_wait") or 0 for i in used], np.float64)
+    step = np.array([(i.end_ns or 0) - (i.start_ns or 0) for i in used], np.float64)
+    found = change(wait, step, limits)
+    if found is None:
+        return None
+    parts = [
+        Part(len(wait[part]), float(step[part].mean()), float(wait[part].mean()))
+        for part in (slice(found.start, found.at), slice(found.at, None))
+    ]
+    first = used[found.at]
+    return Drift(rank.rank, first.index, first.label, *parts)
+
+
+def _used(rank: Rank) -> list[Iteration]:
+    return [i for i in rank.iterations if i.used]
