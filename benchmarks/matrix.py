@@ -337,7 +337,14 @@ CPU = [
         backends=TORCH,
         steps=SMALL,
     ),
-    Case("cpu-wide2", "wide-mlp --size tiny", ("communication",), 2, backends=TORCH, steps=SMALL),
+    Case(
+        "cpu-wide2",
+        "wide-mlp --size tiny --bucket-cap-mb 100",
+        ("communication",),
+        2,
+        backends=TORCH,
+        steps=SMALL,
+    ),
     Case(
         "cpu-wide2-alone",
         "wide-mlp --size tiny --no-ddp",

@@ -46,6 +46,7 @@ class Job:
 
     case: Case
     instrument: str
+    bench: str = BENCH
     slots: list[int] = field(default_factory=list)
     process: subprocess.Popen[bytes] | None = None
     began: float = 0.0
@@ -57,17 +58,21 @@ class Job:
         workload = ["--workload", *shlex.split(self.case.arguments)]
         if self.instrument == "bench":
             target = str(folder / "bench.json")
-            return [*head, "bench", "-f", "-o", target, *shlex.split(BENCH), *ranks, *workload]
+            return [*head, "bench", "-f", "-o", target, *shlex.split(self.bench), *ranks, *workload]
         steps = shlex.split(self.case.steps)
         backend = ["--backend", self.instrument]
         return [*head, "profile", "-f", "-o", str(folder), *steps, *ranks, *backend, *workload]
 
 
-def jobs(cases: Iterable[Case], instruments: Iterable[str]) -> list[Job]:
+def jobs(
+    cases: Iterable[Case],
+    instruments: Iterable[str] = ("bench", "torch", "nsys"),
+    bench: str = BENCH,
+) -> list[Job]:
     """All jobs, those with most ranks first, so that GPUs are not left over at the end."""
     wanted = set(instruments)
     made = [
-        Job(case, instrument)
+        Job(case, instrument, bench)
         for case in cases
         for instrument in ("bench", *case.backends)
         if instrument in wanted

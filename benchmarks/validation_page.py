@@ -31,7 +31,7 @@ them.
 
 def page(results: Results, rows: Sequence[Row]) -> str:
     """The page in Markdown."""
-    done = [name for name in results if _judged(results[name])]
+    done = judged(results)
     parts = [
         HEAD,
         _machines(results),
@@ -47,7 +47,12 @@ def page(results: Results, rows: Sequence[Row]) -> str:
     return "\n".join(part.rstrip() + "\n" for part in parts if part)
 
 
-def _judged(entry: dict[str, Any]) -> bool:
+def judged(results: Results) -> list[str]:
+    """Cases that have both verdicts."""
+    return [name for name, entry in results.items() if _both(entry)]
+
+
+def _both(entry: dict[str, Any]) -> bool:
     return bool(entry["ablation"] and entry["recordings"])
 
 
@@ -311,7 +316,7 @@ def _explained(results: Results, done: Sequence[str]) -> str:
 
 def _missing(results: Results, rows: Sequence[Row]) -> str:
     names = [name for row in rows for name in (row.case, *(c.case for c in row.controls))]
-    missing = sorted({name for name in names if not _judged(results.get(name) or _NOTHING)})
+    missing = sorted({name for name in names if not _both(results.get(name) or _NOTHING)})
     if not missing:
         return ""
     listed = ", ".join(f"`{name}`" for name in missing)
