@@ -1,5 +1,3 @@
-"use strict";
-
 // Draws the charts, opens what a link or a printer needs and offers the embedded report as a file.
 // Nothing that the verdict needs happens here: the page reads the same with scripts turned off.
 (() => {
@@ -27,8 +25,6 @@
       tooltip: { disableDefaultStyle: true },
     });
     views.push(view);
-    const hint = host.closest("figure").querySelector(".hint");
-    if (hint) hint.hidden = false;
   };
 
   const drawAll = async () => {
@@ -80,6 +76,30 @@
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   });
+
+  const copy = document.getElementById("copy");
+  const copied = document.getElementById("copied");
+  copy.hidden = false;
+  copy.addEventListener("click", async () => {
+    const text = JSON.parse(embedded("traceprobe-markdown"));
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      // Without permission, or in an old browser: by way of a selection.
+      const area = document.createElement("textarea");
+      area.value = text;
+      document.body.append(area);
+      area.select();
+      document.execCommand("copy");
+      area.remove();
+    }
+    copied.textContent = `Copied ${text.split("\n").length - 1} lines.`;
+  });
+
+  const report = JSON.parse(embedded("traceprobe-report"));
+  root.dataset.timelinesReady = String(
+    drawTimelines(report, JSON.parse(embedded("traceprobe-labels"))),
+  );
 
   const followLink = () => {
     if (location.hash) reveal();

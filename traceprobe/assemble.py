@@ -13,7 +13,7 @@ from traceprobe.report import result
 from traceprobe.timeline import collectives, kernels, partition
 from traceprobe.timeline.device import Account
 from traceprobe.timeline.phases import Phase
-from traceprobe.timeline.picture import draw
+from traceprobe.timeline.picture import draw, representative, worst
 from traceprobe.timeline.ranks import Collectives
 from traceprobe.verdict.thresholds import STRAGGLING
 
@@ -54,6 +54,7 @@ def rank_record(
         source: index of the input file.
     """
     zero = origin(trace)
+    typical, longest = representative(account), worst(account)
     marker = account.process.marker
     return result.Rank(
         rank=rank,
@@ -76,7 +77,10 @@ def rank_record(
             on_cpu=device.kind == "cpu",
         ),
         gaps=_gaps(account, trace.names, zero),
-        timeline=_timeline(account, trace.names, zero),
+        timeline=_timeline(account, trace.names, zero, typical),
+        worst=None
+        if longest is None or longest == typical
+        else _timeline(account, trace.names, zero, longest),
         input=source,
     )
 
@@ -327,8 +331,8 @@ def _gaps(account: Account, names: Sequence[str], zero: int) -> list[result.Gap]
     ]
 
 
-def _timeline(account: Account, names: Sequence[str], zero: int) -> result.Timeline:
-    picture = draw(account, names)
+def _timeline(account: Account, names: Sequence[str], zero: int, window: int) -> result.Timeline:
+    picture = draw(account, names, window)
     return result.Timeline(
         iteration=picture.index,
         start_ns=picture.t0 - zero,

@@ -7,23 +7,18 @@ of the page and turns black in print without being drawn again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from traceprobe.report.iterations import IterationBar, classes_of
-from traceprobe.report.lanes import TimelinePicture, label_word
-from traceprobe.report.palette import BUSY_WORDS, CLASS_COLOURS, CLASS_WORDS, OTHER_COLOUR
-from traceprobe.report.result import PARTITION
+from traceprobe.report.palette import CLASS_COLOURS, CLASS_WORDS
+from traceprobe.report.result import PARTITION, Rank
+from traceprobe.report.tables import steps_divisor
 from traceprobe.report.text import duration, percent
 
 if TYPE_CHECKING:
     import altair as alt
-
-MAX_MARKS = 4800
-"""Above this a chart in SVG is slow to draw and to move."""
-
-LANE_HEIGHT = 26
-"""Pixels."""
 
 Columns = dict[str, list[Any]]
 
@@ -124,74 +119,55 @@ def _status(bar: IterationBar) -> str:
     return "used" if bar.used else f"skipped: {bar.reason or 'no reason recorded'}"
 
 
-def timeline_chart(chart_id: str, picture: TimelinePicture, description: str) -> Chart:
-    """One row a lane, one rectangle a segment; colours only for the classes of the partition."""
+def ranks_chart(chart_id: str, ranks: Sequence[Rank], description: str) -> Chart:
+    """A heat map: ranks across, exclusive classes down, ms per step."""
     import altair as alt
 
-    present = {segment.label for segment in picture.segments}
-    legend = [(BUSY_WORDS[key], CLASS_COLOURS[key]) for key in PARTITION if key in present]
-    if present - set(PARTITION):
-        legend.append(("other", OTHER_COLOUR))
-    zoom = alt.selection_interval(
-        name="zoom",
-        bind="scales",
-        encodings=["x"],
-        # The bare wheel scrolls the page.
-        zoom="wheel![event.shiftKey || event.ctrlKey]",
-    )
+    columns = _rank_columns(ranks)
+    order = [CLASS_WORDS[key] for key in PARTITION if CLASS_WORDS[key] in columns["class"]]
     chart = (
-        alt.Chart(alt.NamedData(name="lanes"))
-        .mark_bar(clip=True, minBandSize=4, aria=False)
+        alt.Chart(alt.NamedData(name="cells"))
+        .mark_rect()
         .encode(
-            x=alt.X(
-                "start:Q",
-                title="ms after the start of the picture",
-                scale=alt.Scale(domain=[0, picture.duration_ns / 1e6], nice=False),
-                axis=alt.Axis(tickCount=8, labelOverlap=True, labelSeparation=8),
-            ),
-            x2=alt.X2("end:Q"),
-            y=alt.Y(
-                "lane:N",
-                title=None,
-                scale=alt.Scale(domain=picture.lanes, paddingInner=0.2),
-                axis=alt.Axis(labelLimit=110),
-            ),
+            x=alt.X("rank:O", title="rank", axis=alt.Axis(labelAngle=0, labelOverlap="greedy")),
+            y=alt.Y("class:N", title=None, sort=order, axis=alt.Axis(labelLimit=150)),
             color=alt.Color(
-                "class:N",
-                scale=alt.Scale(
-                    domain=[word for word, _ in legend], range=[colour for _, colour in legend]
+                "share:Q",
+                scale=alt.Scale(scheme="blues", domain=[0, 1]),
+                legend=alt.Legend(
+                    title="of the step",
+                    format=".0%",
+                    labelColor="currentColor",
+                    titleColor="currentColor",
                 ),
-                legend=None,
             ),
-            tooltip=[
-                alt.Tooltip(field)
-                for field in ("lane:N", "what:N", "detail:N", "starts:N", "takes:N")
-            ],
+            tooltip=[alt.Tooltip(field) for field in ("rank:O", "class:N", "time:N", "part:N")],
         )
-        .properties(height=LANE_HEIGHT * len(picture.lanes))
-        .add_params(zoom)
+        .properties(height=22 * len(order))
     )
     return Chart(
         id=chart_id,
         description=description,
         spec=_specification(chart),
-        data={"lanes": _lane_columns(picture)},
-        legend=legend,
+        data={"cells": columns},
+        legend=[],
     )
 
 
-def _lane_columns(picture: TimelinePicture) -> Columns:
-    segments = picture.segments
-    return {
-        "lane": [s.lane for s in segments],
-        "start": [round(s.start_ns / 1e6, 6) for s in segments],
-        "end": [round((s.start_ns + s.duration_ns) / 1e6, 6) for s in segments],
-        "class": [BUSY_WORDS.get(s.label, "other") for s in segments],
-        "what": [label_word(s.label) for s in segments],
-        "detail": [s.detail for s in segments],
-        "starts": [f"{s.start_ns / 1e6:,.3f} ms" for s in segments],
-        "takes": [duration(s.duration_ns) for s in segments],
-    }
+def _rank_columns(ranks: Sequence[Rank]) -> Columns:
+    columns: Columns = {name: [] for name in ("rank", "class", "share", "time", "part")}
+    for key in PARTITION:
+        if not any(rank.summary.partition_ns[key] for rank in ranks):
+            continue
+        for rank in ranks:
+            value = rank.summary.partition_ns[key] or 0
+            share = value / max(rank.summary.window_ns, 1)
+            columns["rank"].append(rank.rank)
+            columns["class"].append(CLASS_WORDS[key])
+            columns["share"].append(round(share, 5))
+            columns["time"].append(duration(value / steps_divisor(rank)))
+            columns["part"].append(percent(share))
+    return columns
 
 
 def _specification(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> dict[str, Any]:

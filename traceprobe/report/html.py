@@ -17,12 +17,13 @@ from markupsafe import Markup, escape
 
 from traceprobe.report import palette
 from traceprobe.report.bars import Segment, partition_bar, share_bar
-from traceprobe.report.charts import MAX_MARKS, Chart, iterations_chart, timeline_chart
+from traceprobe.report.charts import Chart, iterations_chart, ranks_chart
 from traceprobe.report.iterations import iteration_bars, iterations_summary, iterations_table
-from traceprobe.report.lanes import timeline_picture, timeline_summary, timeline_table
+from traceprobe.report.lanes import label_word, timeline_picture, timeline_summary, timeline_table
 from traceprobe.report.ranking import ranked_findings, ranks_in_detail
+from traceprobe.report.ranks import ranks_summary, ranks_table
 from traceprobe.report.resources import templates_dir
-from traceprobe.report.result import Rank, Report, encode
+from traceprobe.report.result import Rank, Report, Timeline, encode
 from traceprobe.report.tables import (
     Table,
     collectives_table,
@@ -35,6 +36,8 @@ from traceprobe.report.text import code_spans, duration, percent, shorten, signe
 
 MAX_BARS = 140
 """Bars of one chart; times the classes of the partition this stays below the limit of marks."""
+TIMELINES = {"timeline": "A typical iteration", "worst": "The longest iteration"}
+"""Fields of a rank that hold timelines, and their titles."""
 MAX_PROSE = 600
 """Characters of one headline, reason or piece of evidence."""
 
@@ -46,6 +49,23 @@ class Figure:
     title: str
     summary: str
     chart: Chart
+    table: Table
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """A timeline that the page's script draws from the embedded report.
+
+    Args:
+        rank: index in `Report.ranks`. picture: its field that holds the timeline.
+        legend: word and colour of the labels that occur.
+    """
+
+    title: str
+    summary: str
+    rank: int
+    picture: str
+    legend: list[tuple[str, str]]
     table: Table
 
 
@@ -65,6 +85,7 @@ class RankView:
     rank: Rank
     window: str
     figures: list[Figure]
+    canvases: list[Canvas]
     collectives: Table
     kernels: Table
 
@@ -75,8 +96,10 @@ def render(report: Report) -> str:
     # one trip through JSON makes it what a reader of the file would have.
     report = Report.from_json(encode(report))
     detailed = ranks_in_detail(report)
-    views = [_rank_view(rank, len(detailed)) for rank in detailed]
-    charts = [figure.chart for view in views for figure in view.figures]
+    views = [_rank_view(rank, report.ranks.index(rank)) for rank in detailed]
+    together = _ranks_figure(report)
+    figures = [*([together] if together else []), *(f for view in views for f in view.figures)]
+    charts = [figure.chart for figure in figures]
     bars = [Bar(r, _window(r), partition_bar(r.summary.partition_ns)) for r in report.ranks]
     status_order = list(palette.STATUS_WORDS)
     findings = ranked_findings(report.findings)
@@ -91,14 +114,17 @@ def render(report: Report) -> str:
             bars=bars,
             classes={segment.key for bar in bars for segment in bar.segments},
             views=views,
+            together=together,
             left_out=[rank.rank for rank in report.ranks if rank not in detailed],
             open_findings=[f for f in findings if status_order.index(f.status) < 3],
             folded_findings=[f for f in findings if status_order.index(f.status) >= 3],
             gaps=gaps_table(report),
             style=Markup(_file("report.css")),
-            script=Markup(_file("report.js")),
+            script=Markup(_file("timeline.js") + _file("report.js")),
             vendor=Markup(vendored_scripts()) if charts else Markup(""),
             report_json=_inert(encode(report)),
+            labels_json=_inert(msgspec.json.encode(_labels())),
+            markdown_json=_inert(msgspec.json.encode(report.to_markdown())),
             charts_json=_inert(msgspec.json.encode([_payload(chart) for chart in charts])),
         )
     )
@@ -145,7 +171,7 @@ def _window(rank: Rank) -> str:
     return f"{duration(rank.summary.window_ns / steps_divisor(rank))} {unit}"
 
 
-def _rank_view(rank: Rank, ranks_shown: int) -> RankView:
+def _rank_view(rank: Rank, index: int) -> RankView:
     figures: list[Figure] = []
     bars = iteration_bars(rank, MAX_BARS)
     if any(bar.partition_ns for bar in bars):
@@ -158,21 +184,59 @@ def _rank_view(rank: Rank, ranks_shown: int) -> RankView:
                 table=iterations_table(bars),
             )
         )
-    timeline = rank.timeline
-    if timeline is not None and any(lane.start_ns for lane in timeline.lanes):
-        # The whole page has to stay fast, so the ranks share the marks.
-        picture = timeline_picture(timeline, rank.gaps, MAX_MARKS // ranks_shown)
-        words = timeline_summary(timeline, picture)
-        figures.append(
-            Figure(
-                title="Timeline" if timeline.iteration is None else "Timeline of one iteration",
-                summary=words,
-                chart=timeline_chart(f"chart-timeline-{rank.rank}", picture, words),
-                table=timeline_table(picture),
-            )
-        )
     tables = (collectives_table(rank), kernels_table(rank))
-    return RankView(rank, _window(rank), figures, *tables)
+    canvases = [
+        _canvas(rank, index, picture, title)
+        for picture, title in TIMELINES.items()
+        if _drawable(getattr(rank, picture))
+    ]
+    return RankView(rank, _window(rank), figures, canvases, *tables)
+
+
+def _drawable(timeline: Timeline | None) -> bool:
+    return timeline is not None and any(lane.start_ns for lane in timeline.lanes)
+
+
+def _canvas(rank: Rank, index: int, name: str, title: str) -> Canvas:
+    timeline: Timeline = getattr(rank, name)
+    picture = timeline_picture(timeline, rank.gaps)
+    present = {segment.label for segment in picture.segments}
+    legend = [_label(key) for key in palette.CLASS_COLOURS if key in present]
+    if present - set(palette.CLASS_COLOURS):
+        legend.append(("other", palette.OTHER_COLOUR))
+    return Canvas(
+        title=title if timeline.iteration is not None else "Timeline",
+        summary=timeline_summary(timeline, picture),
+        rank=index,
+        picture=name,
+        legend=legend,
+        table=timeline_table(picture),
+    )
+
+
+def _label(key: str) -> tuple[str, str]:
+    """Word and colour of a label of the timeline."""
+    return label_word(key), palette.CLASS_COLOURS[key]
+
+
+def _labels() -> dict[str, tuple[str, str]]:
+    """Word and colour of every label that a timeline may have."""
+    known = {key: _label(key) for key in palette.CLASS_COLOURS}
+    return {**known, "other": ("other", palette.OTHER_COLOUR)}
+
+
+def _ranks_figure(report: Report) -> Figure | None:
+    """Ranks beside each other; None for one."""
+    measured = [rank for rank in report.ranks if rank.summary.window_ns]
+    if len(measured) < 2:
+        return None
+    words = ranks_summary(measured)
+    return Figure(
+        title="Ranks beside each other",
+        summary=words,
+        chart=ranks_chart("chart-ranks", measured, words),
+        table=ranks_table(measured),
+    )
 
 
 def _payload(chart: Chart) -> dict[str, Any]:

@@ -34,25 +34,15 @@ class TimelinePicture:
     joined: int
 
 
-def timeline_picture(timeline: Timeline, gaps: list[Gap], limit: int) -> TimelinePicture:
-    """At most `limit` segments over all lanes; the longest idle gaps make a lane of their own.
-
-    Where there are more, those closer together than a growing fraction of the picture are joined
-    under the name of the longest of them.
-    """
+def timeline_picture(timeline: Timeline, gaps: list[Gap]) -> TimelinePicture:
+    """The lanes of a timeline; the longest idle gaps make a lane of their own."""
     names = _distinct([shorten(lane.name, 60) for lane in timeline.lanes])
     lanes = [_segments(name, lane) for name, lane in zip(names, timeline.lanes, strict=True)]
     if idle := _idle_lane(timeline, gaps):
         names.append(IDLE_LANE)
         lanes.append(idle)
-    before = sum(len(lane) for lane in lanes)
-    slot_ns = max(1, timeline.duration_ns // 1600)
-    while sum(len(lane) for lane in lanes) > limit and slot_ns <= max(1, timeline.duration_ns):
-        lanes = [_join(lane, slot_ns) for lane in lanes]
-        slot_ns *= 2
     segments = [segment for lane in lanes for segment in lane]
-    joined = timeline.merged + before - len(segments)
-    return TimelinePicture(names, segments, timeline.duration_ns, joined)
+    return TimelinePicture(names, segments, timeline.duration_ns, timeline.merged)
 
 
 def _distinct(names: list[str]) -> list[str]:
@@ -85,27 +75,6 @@ def _idle_lane(timeline: Timeline, gaps: list[Gap]) -> list[LaneSegment]:
         )
         for gap in sorted(inside, key=lambda g: (g.start_ns, g.end_ns))
     ]
-
-
-def _join(lane: list[LaneSegment], slot_ns: int) -> list[LaneSegment]:
-    """Join what starts in the same slot of `slot_ns`, unless it is longer than a slot itself."""
-    joined: list[LaneSegment] = []
-    for segment in lane:
-        last = joined[-1] if joined else None
-        if (
-            last is not None
-            and segment.duration_ns < slot_ns
-            and last.duration_ns < slot_ns
-            and segment.start_ns // slot_ns == last.start_ns // slot_ns
-        ):
-            longest = max(last, segment, key=lambda s: s.duration_ns)
-            end = max(last.start_ns + last.duration_ns, segment.start_ns + segment.duration_ns)
-            joined[-1] = LaneSegment(
-                segment.lane, last.start_ns, end - last.start_ns, longest.label, longest.detail
-            )
-        else:
-            joined.append(segment)
-    return joined
 
 
 def label_word(label: str) -> str:

@@ -255,7 +255,7 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """One representative iteration. `merged` counts ops joined with a neighbour below one pixel."""
+    """One iteration. `merged` counts ops joined with a neighbour below one pixel."""
 
     iteration: int | None
     start_ns: int
@@ -273,6 +273,9 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     summary: Summary
     gaps: list[Gap]
     timeline: Timeline | None
+    """The iteration that is most like all used ones."""
+    worst: Timeline | None = None
+    """The longest used iteration, where that is another."""
     input: int = 0
     """Index of the input this rank came from; its times count from that input's origin."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from traceprobe.model import Bools, Int64s, Kind
+from traceprobe.model import UNKNOWN, Bools, Int64s, Kind
 from traceprobe.timeline.device import Account
 from traceprobe.timeline.phases import Phase
 
@@ -58,9 +58,16 @@ def representative(account: Account) -> int:
     return int(candidates[np.argmin(distance)])
 
 
-def draw(account: Account, names: Sequence[str]) -> Picture:
-    """Lanes of the representative window: the step thread, then each stream."""
-    window = representative(account)
+def worst(account: Account) -> int | None:
+    """Number of the longest used window; None where there are none to choose from."""
+    used = np.flatnonzero(account.used)
+    if len(used) < 2:
+        return None
+    return int(used[np.argmax(np.diff(account.edges)[used])])
+
+
+def draw(account: Account, names: Sequence[str], window: int) -> Picture:
+    """Lanes of a window: the step thread, then each stream."""
     low, high = int(account.edges[window]), int(account.edges[window + 1])
     pixel = max((high - low) // PIXELS, 1)
     lanes, merged = [_host_lane(account, low, high)], 0
@@ -104,13 +111,23 @@ def _stream_lane(
     first = np.flatnonzero(new)
     size = np.diff(np.concatenate([first, [len(t0)]]))
     end = np.maximum.reduceat(t1, first)
-    name = ops["name"].to_list()
+    name, facts = ops["name"].to_list(), _facts(ops)
     detail = [
-        names[name[i]] if n == 1 else f"{n} ops, first {names[name[i]]}"
+        names[name[i]] + facts[i] if n == 1 else f"{n} ops, first {names[name[i]]}"
         for i, n in zip(first.tolist(), size.tolist(), strict=True)
     ]
     lane = Segments(f"stream {stream}", t0[first], end, [label[i] for i in first.tolist()], detail)
     return lane, int(len(t0) - len(first))
+
+
+def _facts(ops: pl.DataFrame) -> list[str]:
+    """What each op moved, and how long before its start it was launched; empty where unknown."""
+    columns = (ops[c].to_list() for c in ("bytes", "thread", "launch_t0", "t0"))
+    return [
+        (f" · {size / 1e6:.3g} MB" if size > 0 else "")
+        + (f" · launched {(start - launch) / 1e3:,.0f} µs before" if thread != UNKNOWN else "")
+        for size, thread, launch, start in zip(*columns, strict=True)
+    ]
 
 
 def _breaks(t0: Int64s, t1: Int64s, codes: Int64s, pixel: int) -> Bools:
