@@ -26,9 +26,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 PAGES = {
-    "io": (make_report("io"), 2),
-    "hostile": (make_hostile_report(), 2),
-    "four-ranks": (make_run(4), 8),
+    "io": (make_report("io"), 1),
+    "hostile": (make_hostile_report(), 1),
+    "four-ranks": (make_run(4), 5),
     "empty": (make_empty_report(), 0),
 }
 

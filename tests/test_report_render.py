@@ -23,7 +23,7 @@ from tests.report_factory import (
     make_report,
     make_run,
 )
-from traceprobe.report import charts, html, iterations, lanes, markdown, terminal
+from traceprobe.report import html, iterations, lanes, markdown, terminal
 from traceprobe.report.bars import partition_bar, share_bar
 from traceprobe.report.ranking import ranked_findings, ranks_in_detail
 from traceprobe.report.resources import templates_dir
@@ -113,7 +113,7 @@ def test_names_cannot_become_markup(case):
     _, text = case
     page = Page(text)
     assert not {a for a in page.attributes if a.startswith("on")}
-    assert page.tags["script"] == (4 if page.json["traceprobe-charts"] != "[]" else 3)
+    assert page.tags["script"] == (6 if page.json["traceprobe-charts"] != "[]" else 5)
 
 
 def test_embedded_report_is_the_report(case):
@@ -330,34 +330,45 @@ def test_long_captures_share_bars_without_mixing_used_and_skipped():
     assert bars[0].partition_ns["idle_data_wait"] == 635 * MS
 
 
-def test_crowded_timelines_are_joined_and_say_so():
-    count = 20_000
+def test_a_timeline_says_how_many_operations_share_a_rectangle():
     lane = Lane(
         name="stream 7",
-        start_ns=[i * 1000 for i in range(count)],
-        duration_ns=[900] * count,
-        label=["forward"] * count,
-        detail=["kernel"] * count,
+        start_ns=[0, 2000],
+        duration_ns=[900, 900],
+        label=["forward", "backward"],
+        detail=["kernel", "2 ops, first kernel"],
     )
-    timeline = Timeline(
-        iteration=0, start_ns=0, duration_ns=count * 1000, lanes=[lane, lane], merged=5
-    )
-    picture = lanes.timeline_picture(timeline, [], 1000)
-    assert len(picture.segments) <= 1000
-    assert picture.joined == 5 + 2 * count - len(picture.segments)
+    timeline = Timeline(iteration=0, start_ns=0, duration_ns=9000, lanes=[lane, lane], merged=5)
+    picture = lanes.timeline_picture(timeline, [])
     assert picture.lanes == ["stream 7", "stream 7 (2)"]
-    assert str(picture.joined) in lanes.timeline_summary(timeline, picture)
-    assert charts.timeline_chart("x", picture, "words").marks == len(picture.segments)
+    assert len(picture.segments) == 4
+    assert "5 shorter operations" in lanes.timeline_summary(timeline, picture)
 
 
 def test_gaps_inside_the_picture_are_a_lane_of_it():
     rank = make_rank(PARTITIONS["io"])
-    picture = lanes.timeline_picture(rank.timeline, rank.gaps, 1000)
+    picture = lanes.timeline_picture(rank.timeline, rank.gaps)
     assert picture.lanes == ["host", "stream 7", "idle: longest gaps"]
     idle = [s for s in picture.segments if s.lane == "idle: longest gaps"]
     assert [(s.start_ns, s.duration_ns, s.label) for s in idle] == [
         (130 * MS, 635 * MS - 3, "idle_data_wait")
     ]
+
+
+def test_the_page_copies_the_markdown_that_is_written_to_a_file(case):
+    report, text = case
+    assert json.loads(Page(text).json["traceprobe-markdown"]) == report.to_markdown()
+
+
+def test_ranks_are_compared_where_there_are_several():
+    charts_of = {
+        n: json.loads(Page(html.render(make_run(n))).json["traceprobe-charts"]) for n in (1, 4)
+    }
+    assert "chart-ranks" not in {chart["id"] for chart in charts_of[1]}
+    (cells,) = (c["data"]["cells"] for c in charts_of[4] if c["id"] == "chart-ranks")
+    for rank in range(4):
+        shares = [s for r, s in zip(cells["rank"], cells["share"], strict=True) if r == rank]
+        assert sum(shares) == pytest.approx(1, abs=1e-3)
 
 
 def test_vendored_libraries_are_those_altair_writes_for():

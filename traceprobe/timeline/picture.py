@@ -125,7 +125,11 @@ def _facts(ops: pl.DataFrame) -> list[str]:
     columns = (ops[c].to_list() for c in ("bytes", "thread", "launch_t0", "t0"))
     return [
         (f" · {size / 1e6:.3g} MB" if size > 0 else "")
-        + (f" · launched {(start - launch) / 1e3:,.0f} µs before" if thread != UNKNOWN else "")
+        + (
+            f" · launched {(start - launch) / 1e3:,.0f} µs before"
+            if thread != UNKNOWN and launch < start
+            else ""
+        )
         for size, thread, launch, start in zip(*columns, strict=True)
     ]
 
