@@ -1,4 +1,4 @@
-"""The page in a real browser, with every host name unresolvable.
+"""The page in a real browser, without a network.
 
 Skipped where there is no browser, unless TRACEPROBE_REQUIRE_BROWSER=1 says that there must be one.
 """
@@ -6,9 +6,7 @@ Skipped where there is no browser, unless TRACEPROBE_REQUIRE_BROWSER=1 says that
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -20,70 +18,219 @@ BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 REQUIRED = os.environ.get("TRACEPROBE_REQUIRE_BROWSER") == "1"
+AXE = Path(__file__).parent / "vendor" / "axe.min.js"
+READY = "html[data-charts-ready]"
 
-pytestmark = pytest.mark.skipif(
-    BROWSER is None and not REQUIRED, reason="no Chromium or Chrome on the PATH"
-)
+if not REQUIRED:
+    if BROWSER is None:
+        pytest.skip("no Chromium or Chrome on the PATH", allow_module_level=True)
+    pytest.importorskip("playwright", reason="Playwright is not installed; pip install playwright")
 
-PAGES = {
-    "io": (make_report("io"), 1),
-    "hostile": (make_hostile_report(), 1),
-    "four-ranks": (make_run(4), 5),
-    "empty": (make_empty_report(), 0),
+from playwright.sync_api import sync_playwright
+
+REPORTS = {
+    "io": make_report("io"),
+    "hostile": make_hostile_report(),
+    "four-ranks": make_run(4),
+    "empty": make_empty_report(),
 }
+CHARTS = {"io": 1, "hostile": 1, "four-ranks": 5, "empty": 0}
 
 
-def open_page(page: Path, profile: Path, *options: str) -> tuple[str, list[str]]:
-    """The document after its scripts ran, and what was logged to the console."""
+@pytest.fixture(scope="module")
+def browser():
     assert BROWSER is not None, "TRACEPROBE_REQUIRE_BROWSER=1, but there is no browser"
-    done = subprocess.run(
-        [
-            BROWSER,
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--disable-background-networking",
-            "--host-resolver-rules=MAP * ~NOTFOUND",
-            "--enable-logging=stderr",
-            "--v=0",
-            "--virtual-time-budget=20000",
-            f"--user-data-dir={profile}",
-            *options,
-            "--dump-dom",
-            page.as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=120,
-        check=True,
+    with sync_playwright() as play:
+        options = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+        found = play.chromium.launch(executable_path=BROWSER, args=options)
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages")
+    for name, report in REPORTS.items():
+        (folder / f"{name}.html").write_text(html.render(report), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def visit(browser, files):
+    """Opens a page; what it asked for and what it logged are its `asked` and `logged`."""
+    contexts = []
+
+    def open_page(name, anchor="", ready=True, **options):
+        size = {"width": 1200, "height": 900}
+        context = browser.new_context(offline=True, **{"viewport": size, **options})
+        contexts.append(context)
+        page = context.new_page()
+        page.asked, page.logged = [], []
+        page.on("request", lambda request: page.asked.append(request.url))
+        page.on("console", lambda message: page.logged.append(message.text))
+        page.on("pageerror", lambda error: page.logged.append(str(error)))
+        page.goto((files / f"{name}.html").as_uri() + anchor)
+        if ready:
+            page.wait_for_selector(READY, timeout=60_000)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_everything_is_drawn_from_the_page_alone_and_in_silence(visit, name):
+    page = visit(name)
+    assert page.logged == []
+    assert len(page.asked) == 1
+    assert page.locator("html").get_attribute("data-charts-ready") == str(CHARTS[name])
+    assert page.locator(".chart svg.marks").count() == CHARTS[name]
+    canvases = page.locator("canvas.timeline").count()
+    assert page.locator("html").get_attribute("data-timelines-ready") == str(canvases)
+    assert page.locator("main img").count() == 0
+    paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+    print(f"{name}: first paint after {page.evaluate(paint):.0f} ms")
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_the_verdict_is_there_without_scripts(visit, name):
+    page = visit(name, ready=False, java_script_enabled=False)
+    assert page.locator("#verdict h1").is_visible()
+    assert page.locator("canvas.timeline:visible").count() == 0
+    assert page.get_by_role("button").count() == 0
+    if name == "io":
+        assert "I/O-bound" in page.locator("#verdict h1").inner_text()
+        assert "The picture needs scripts" in page.locator("#ranks").inner_text()
+
+
+def shown(canvas):
+    return tuple(int(canvas.get_attribute(f"data-{end}")) for end in ("from", "to"))
+
+
+def test_the_timeline_zooms_and_moves_by_keyboard(visit):
+    page = visit("io")
+    canvas = page.locator("canvas.timeline").first
+    whole = shown(canvas)
+    canvas.focus()
+    page.keyboard.press("+")
+    near = shown(canvas)
+    assert whole[0] < near[0] < near[1] < whole[1]
+    page.keyboard.press("ArrowRight")
+    moved = shown(canvas)
+    assert moved[0] > near[0]
+    assert moved[1] - moved[0] == pytest.approx(near[1] - near[0], abs=2)
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("-")
+    assert shown(canvas) == pytest.approx(whole, abs=4)
+    page.keyboard.press("+")
+    page.keyboard.press("Home")
+    assert shown(canvas) == whole
+
+
+def test_the_timeline_zooms_and_moves_by_mouse_and_tells_what_is_under_it(visit):
+    page = visit("io")
+    canvas = page.locator("canvas.timeline").first
+    canvas.scroll_into_view_if_needed()
+    whole, box = shown(canvas), canvas.bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 12)
+    page.keyboard.down("Shift")
+    page.mouse.wheel(0, -200)
+    page.keyboard.up("Shift")
+    page.wait_for_function(
+        "([c, to]) => Number(c.dataset.to) < to", arg=[canvas.element_handle(), whole[1]]
     )
-    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    near = shown(canvas)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 12, steps=4)
+    page.mouse.up()
+    assert shown(canvas)[0] > near[0]
+    canvas.dblclick()
+    assert shown(canvas) == whole
+    page.mouse.move(box["x"] + box["width"] * 0.2, box["y"] + 45)
+    tip = page.locator(".tip:visible")
+    assert tip.count() == 1
+    assert "ms" in tip.inner_text()
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_charts_are_drawn_and_the_console_stays_silent(name, tmp_path):
-    report, expected = PAGES[name]
-    page = tmp_path / "report.html"
-    page.write_text(html.render(report), encoding="utf-8")
-    document, console = open_page(page, tmp_path / "profile")
-    assert console == []
-    assert f'data-charts-ready="{expected}"' in document
-    drawn = re.findall(
-        r'<div class="chart[^"]*" id="chart-[^>]*>.*?<svg[^>]*class="marks"', document
+def test_the_bare_wheel_scrolls_the_page(visit):
+    page = visit("io")
+    canvas = page.locator("canvas.timeline").first
+    canvas.scroll_into_view_if_needed()
+    whole, box = shown(canvas), canvas.bounding_box()
+    page.mouse.move(box["x"] + 300, box["y"] + 12)
+    page.mouse.wheel(0, 50)
+    page.wait_for_timeout(100)
+    assert shown(canvas) == whole
+
+
+def test_the_copy_button_gives_the_markdown_of_the_report(visit):
+    page = visit("io", permissions=["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy as Markdown").click()
+    page.wait_for_function("document.getElementById('copied').textContent !== ''")
+    assert page.evaluate("navigator.clipboard.readText()") == REPORTS["io"].to_markdown()
+
+
+def test_the_download_is_the_report(visit):
+    page = visit("io")
+    with page.expect_download() as started:
+        page.get_by_role("button", name="Download report.json").click()
+    text = Path(started.value.path()).read_text()
+    assert type(REPORTS["io"]).from_json(text) == type(REPORTS["io"]).from_json(
+        REPORTS["io"].to_json()
     )
-    assert len(drawn) == expected
-    visible = re.sub(r"<script\b.*?</script>", "", document, flags=re.DOTALL)
-    assert "<img" not in visible
 
 
-def test_verdict_is_there_with_scripts_turned_off(tmp_path):
-    page = tmp_path / "report.html"
-    # A stricter policy than the page's own is what a viewer without scripts amounts to.
-    text = html.render(make_report("io")).replace("script-src 'unsafe-inline'; ", "")
-    page.write_text(text, encoding="utf-8")
-    document, _ = open_page(page, tmp_path / "profile")
-    assert "data-charts-ready" not in document
-    assert "The picture needs scripts" in document
-    assert "I/O-bound" in document
+def test_a_link_to_a_folded_finding_opens_it(visit):
+    folded = next(f.id for f in REPORTS["io"].findings if f.status == "pass")
+    page = visit("io", anchor=f"#finding-{folded}")
+    card = page.locator(f"#finding-{folded}")
+    assert card.is_visible()
+    assert card.evaluate("e => e.open")
+
+
+def test_print_opens_every_fold_and_closes_it_again(visit):
+    page = visit("io")
+    closed = "document.querySelectorAll('details:not([open])').length"
+    before = page.evaluate(closed)
+    assert before
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(closed) == 0
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(closed) == before
+    page.emulate_media(media="print")
+    assert not page.get_by_role("button", name="Copy as Markdown").is_visible()
+    assert page.locator("#verdict h1").is_visible()
+
+
+def test_the_theme_is_that_of_the_reader(visit):
+    color = "getComputedStyle(document.body).backgroundColor"
+    light, dark = (visit("io", color_scheme=s).evaluate(color) for s in ("light", "dark"))
+    assert light == "rgb(255, 255, 255)"
+    assert dark != light
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["io", "hostile", "four-ranks"])
+def test_nothing_serious_stands_in_the_way_of_anybody(visit, name, scheme):
+    page = visit(name, color_scheme=scheme, bypass_csp=True, reduced_motion="reduce")
+    page.add_script_tag(path=AXE)
+    page.evaluate("for (const e of document.querySelectorAll('details')) e.open = true")
+    found = page.evaluate("axe.run()")["violations"]
+    assert found is not None
+    grave = [v for v in found if v["impact"] in ("serious", "critical")]
+    assert [(v["id"], v["nodes"][0]["html"][:200]) for v in grave] == []
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_narrow_window_does_not_scroll_sideways(visit, name):
+    page = visit(name, viewport={"width": 360, "height": 740})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_hostile_names_stay_names(visit):
+    page = visit("hostile")
+    assert (
+        page.evaluate("document.querySelectorAll('main script, main img, main iframe').length") == 0
+    )
+    assert page.evaluate("document.querySelectorAll('[onerror],[onload],[onclick]').length") == 0
