@@ -64,6 +64,14 @@ def command(
             show_default=False,
         ),
     ] = None,
+    redact: Annotated[
+        bool,
+        typer.Option("--redact", help="Replace names of kernels, ranges and files by digests."),
+    ] = False,
+    github_summary: Annotated[
+        bool,
+        typer.Option("--github-summary", help="Append the Markdown to $GITHUB_STEP_SUMMARY."),
+    ] = False,
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Overwrite existing outputs.")
     ] = False,
@@ -94,6 +102,8 @@ def command(
     )
     targets = output or [outputs.default_output(inputs[0])]
     check(inputs)
+    if github_summary:
+        outputs.job_summary()
     outputs.check(targets, inputs, force=force)
     if open_report and not any(path.suffix == ".html" for path in targets):
         _usage("--open needs an HTML output; add -o report.html")
@@ -108,7 +118,13 @@ def command(
                 f"{trace.origin.name}: {trace.origin.producer}, {trace.origin.dialect}", quiet=quiet
             )
     report = analyze(traces, options)
+    if redact:
+        from traceprobe.report.redact import redact as redacted
+
+        report = redacted(report)
     written = outputs.write(report, targets)
+    if github_summary:
+        outputs.append_summary(report)
     if not quiet and Path("-") not in targets:
         summary(report)
     for path in written:

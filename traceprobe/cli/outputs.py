@@ -87,6 +87,35 @@ def write(report: Report, outputs: list[Path]) -> list[Path]:
     return [path for path, _ in texts if str(path) != "-"]
 
 
+def job_summary() -> Path:
+    """The summary of the GitHub Actions job that this runs in.
+
+    Raises:
+        UsageError: there is no such job.
+    """
+    name = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not name:
+        raise UsageError(
+            "--github-summary: GITHUB_STEP_SUMMARY is not set; it is inside GitHub Actions. "
+            "Elsewhere use -o report.md"
+        )
+    return Path(name)
+
+
+def append_summary(report: Report) -> None:
+    """Append the report in Markdown to the summary of the job.
+
+    Raises:
+        UsageError: there is no such job, or its file cannot be written.
+    """
+    path = job_summary()
+    try:
+        with path.open("a", encoding="utf-8", newline="\n") as file:
+            file.write(report.to_markdown())
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
+
+
 def replace(path: Path, text: str) -> None:
     """Write a file beside its place and rename it.
 

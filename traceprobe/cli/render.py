@@ -25,6 +25,14 @@ def command(
             show_default=False,
         ),
     ] = None,
+    redact: Annotated[
+        bool,
+        typer.Option("--redact", help="Replace names of kernels, ranges and files by digests."),
+    ] = False,
+    github_summary: Annotated[
+        bool,
+        typer.Option("--github-summary", help="Append the Markdown to $GITHUB_STEP_SUMMARY."),
+    ] = False,
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Overwrite existing outputs.")
     ] = False,
@@ -51,6 +59,12 @@ def command(
             "reads "
             f"{SCHEMA_VERSION}; analyse the trace again"
         )
+    if redact:
+        from traceprobe.report.redact import redact as redacted
+
+        report = redacted(report)
+    if github_summary:
+        outputs.append_summary(report)
     for path in outputs.write(report, targets):
         note(f"wrote {path} ({outputs.size(path)})", quiet=quiet)
     if not targets:

@@ -1,0 +1,74 @@
+"""A redacted report has the same numbers and none of the names."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from tests.analyses import report_of, runs
+from tests.cli_runner import environment, spawn
+from traceprobe.report.redact import digest, redact
+from traceprobe.report.result import Report
+
+LEAST = 6
+"""Shorter names, such as `step`, are words that a report uses itself."""
+
+
+def names_of(report: Report) -> set[str]:
+    found = {i.name for i in report.inputs}
+    for rank in report.ranks:
+        found |= {k.name for k in rank.summary.top_kernels}
+        found |= {n for gap in rank.gaps for n in (gap.before, gap.after) if n}
+        found |= {i.label for i in rank.iterations}
+        for timeline in filter(None, (rank.timeline, rank.worst)):
+            found |= {d for lane in timeline.lanes for d in lane.detail}
+    return {n for n in found if len(n) >= LEAST and not n.isdigit()} - {"forward", "backward"}
+
+
+@pytest.mark.parametrize("run", runs())
+def test_no_name_is_left_in_any_output(run):
+    report = report_of(*runs()[run])
+    names = names_of(report) - {"optimizer", "communication"}
+    assert names
+    hidden = redact(report)
+    text = hidden.to_json() + hidden.to_markdown() + hidden.to_html().split("traceprobe-charts")[0]
+    assert [name for name in names if name in text] == []
+
+
+def test_numbers_stay():
+    report = report_of(*next(iter(runs().values())))
+    hidden = redact(report)
+    assert hidden.verdict == report.verdict
+    assert [r.summary.partition_ns for r in hidden.ranks] == [
+        r.summary.partition_ns for r in report.ranks
+    ]
+    assert msgspec.to_builtins(hidden.quality) == msgspec.to_builtins(report.quality)
+
+
+def test_equal_names_stay_equal():
+    assert digest("volta_sgemm") == digest("volta_sgemm") != digest("volta_dgemm")
+
+
+def test_the_command_redacts(samples, tmp_path):
+    source = samples / "h200_unet_w1.json.gz"
+    spawn("analyze", source, "-q", "--redact", "-o", "report.json", cwd=tmp_path).expect(0)
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["inputs"][0]["name"] == digest(source.name)
+
+
+def test_the_summary_of_a_job_is_appended(samples, tmp_path):
+    summary = tmp_path / "summary.md"
+    summary.write_text("before\n")
+    options = ("-q", "--github-summary", "-o", "report.md")
+    job = environment(GITHUB_STEP_SUMMARY=str(summary))
+    spawn("analyze", samples / "h200_unet_w1.json.gz", *options, cwd=tmp_path, env=job).expect(0)
+    assert summary.read_text() == "before\n" + (tmp_path / "report.md").read_text()
+
+
+def test_without_a_job_there_is_no_summary_to_append_to(samples, tmp_path):
+    source = samples / "h200_unet_w1.json.gz"
+    none = environment(GITHUB_STEP_SUMMARY="")
+    done = spawn("analyze", source, "-q", "--github-summary", cwd=tmp_path, env=none).expect(2)
+    assert "GITHUB_STEP_SUMMARY is not set" in done.err

@@ -1,0 +1,79 @@
+"""A report without the names that a trace recorded: kernels, ranges, files.
+
+A name becomes a digest of itself, the same in every report, so that two redacted reports can still
+be compared. Who knows a name can find it again; who does not cannot read it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from msgspec.structs import replace
+
+from traceprobe.report.palette import BUSY_WORDS
+from traceprobe.report.result import Finding, Gap, Iteration, Lane, Rank, Report, Timeline
+
+_PHASES = {*BUSY_WORDS, "data"}
+"""Details of the host's lane, which are words of traceprobe."""
+
+
+def redact(report: Report) -> Report:
+    """The same numbers; names replaced, and what the program said of its workload left out."""
+    return replace(
+        report,
+        inputs=[replace(i, name=digest(i.name)) for i in report.inputs],
+        ranks=[_rank(rank) for rank in report.ranks],
+        workload=None,
+        findings=[_finding(f, report) for f in report.findings],
+    )
+
+
+def digest(name: str) -> str:
+    """A name in eight hexadecimal digits."""
+    return "#" + hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:8]
+
+
+def _rank(rank: Rank) -> Rank:
+    marker, summary = rank.step_marker, rank.summary
+    return replace(
+        rank,
+        step_marker=marker and replace(marker, pattern=digest(marker.pattern)),
+        iterations=[_iteration(i) for i in rank.iterations],
+        summary=replace(
+            summary, top_kernels=[replace(k, name=digest(k.name)) for k in summary.top_kernels]
+        ),
+        gaps=[_gap(gap) for gap in rank.gaps],
+        timeline=_timeline(rank.timeline),
+        worst=_timeline(rank.worst),
+    )
+
+
+def _iteration(iteration: Iteration) -> Iteration:
+    return replace(iteration, label=digest(iteration.label))
+
+
+def _gap(gap: Gap) -> Gap:
+    return replace(
+        gap,
+        before=gap.before if gap.before is None else digest(gap.before),
+        after=gap.after if gap.after is None else digest(gap.after),
+    )
+
+
+def _timeline(timeline: Timeline | None) -> Timeline | None:
+    return timeline and replace(timeline, lanes=[_lane(lane) for lane in timeline.lanes])
+
+
+def _lane(lane: Lane) -> Lane:
+    return replace(lane, detail=[d if d in _PHASES else digest(d) for d in lane.detail])
+
+
+def _finding(finding: Finding, report: Report) -> Finding:
+    """Evidence may quote a label of a step."""
+    labels = {i.label for rank in report.ranks for i in rank.iterations}
+    names = sorted(labels - {""}, key=len, reverse=True)
+    evidence = list(finding.evidence)
+    for name in names:
+        if not name.isdigit():  # a number tells nothing
+            evidence = [line.replace(name, digest(name)) for line in evidence]
+    return replace(finding, evidence=evidence)
