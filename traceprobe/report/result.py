@@ -149,7 +149,7 @@ class Communication(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_step: int | None = None
     """Messages of all collectives; None where the size of any is not in the trace."""
     sizes: str | None = None
-    """Why sizes are missing; None where none is."""
+    """Why sizes or numbers of ranks are missing; None where none is."""
 
 
 class CollectiveGroup(msgspec.Struct, frozen=True, kw_only=True):
