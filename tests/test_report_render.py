@@ -394,3 +394,10 @@ def test_collectives_are_shown_with_their_size_and_the_sign_of_a_lower_bound():
         assert text in page
     assert "- rank 0: 11.0 × all-reduce of 28.4 MB a step: 22.0 ms exposed" in report.to_markdown()
     assert "× all-reduce" not in make_report("io").to_markdown()
+
+
+@pytest.mark.parametrize(("encoding", "times"), [("utf-8", "×"), ("ascii", "x")])
+def test_the_terminal_shows_what_is_sent_where_communication_is_notable(encoding, times):
+    said = terminal.render(make_report("communication"), 200, False, encoding)
+    assert f"rank 0: 11.0 {times} all-reduce of 28.4 MB a step: 22.0 ms exposed" in said
+    assert "all-reduce" not in terminal.render(make_report("io"), 200, False, encoding)

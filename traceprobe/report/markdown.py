@@ -12,7 +12,7 @@ from traceprobe.report.bars import Segment, partition_bar, share_bar
 from traceprobe.report.palette import BOUND_WORDS, STATUS_SHAPES, STATUS_WORDS, word_for
 from traceprobe.report.ranking import ranked_findings
 from traceprobe.report.result import Finding, Rank, Report
-from traceprobe.report.tables import bandwidth, operation_word, steps_divisor
+from traceprobe.report.tables import collectives_lines, steps_divisor
 from traceprobe.report.text import (
     code_spans,
     duration,
@@ -28,7 +28,6 @@ SHOWN = ("fail", "warn")
 MAX_EVIDENCE = 3
 MAX_RANKS = 4
 MAX_TERMS = 8
-MAX_COLLECTIVES = 2
 MAX_PROSE = 240
 """Characters before escaping, which makes at most five of one: sixty such lines would still fit."""
 BAR_WIDTH = 24
@@ -103,34 +102,8 @@ def _times(report: Report) -> list[str]:
             f"- the others wait for rank {run.straggler_rank}{cause}:"
             f" {duration(run.skew_ns)} a step, beside {duration(run.transfer_ns)} of transfer"
         )
-    lines += _collectives(report)
+    lines += [f"- {escape(line)}" for line in collectives_lines(report)]
     return [*lines, ""] if lines else []
-
-
-def _collectives(report: Report) -> list[str]:
-    """What the first rank sends and how fast, where communication is notable."""
-    notable = report.verdict.thresholds.get("notable", 1.0)
-    if not report.ranks or report.verdict.shares.get("communication", 0.0) < notable:
-        return []
-    rank = report.ranks[0]
-    divisor = steps_divisor(rank)
-    unit = "a step" if rank.summary.iterations_used else "in the capture"
-    lines = []
-    for group in rank.summary.collectives[:MAX_COLLECTIVES]:
-        each = "" if group.bytes is None else f" of {significant(group.bytes / 1e6)} MB"
-        line = (
-            f"- rank {rank.rank}: {significant(group.count / divisor)} ×"
-            f" {operation_word(group.operation)}{each} {unit}:"
-            f" {duration(group.exposed_ns / divisor)} exposed,"
-            f" {duration(group.overlapped_ns / divisor)} hidden"
-        )
-        if group.busbw_at_least_gbps is not None:
-            line += f"; bus {bandwidth(group.busbw_gbps, group.busbw_at_least_gbps)} GB/s"
-        lines.append(line)
-    communication = rank.summary.communication
-    if lines and communication is not None and communication.sizes:
-        lines.append(f"- {escape(communication.sizes)}")
-    return lines
 
 
 def _rank_line(rank: Rank) -> str:

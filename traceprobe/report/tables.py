@@ -22,6 +22,8 @@ MAX_GAPS = 25
 MAX_KERNELS = 15
 MAX_RANK_COLUMNS = 4
 """With more ranks than this a rank is a row, so that the table grows downwards."""
+MAX_COLLECTIVES = 2
+"""Kinds of collectives in the outputs that are short."""
 MAX_NAME = 110
 MAX_NEIGHBOUR = 64
 """Characters of a name in a table; the embedded data has more of it."""
@@ -224,6 +226,32 @@ def collectives_table(rank: Rank) -> Table:
     if rank.summary.collectives_left_out:
         caption += f" ({rank.summary.collectives_left_out} more left out)"
     return Table(caption, "l" + "r" * (len(header) - 1), header, rows)
+
+
+def collectives_lines(report: Report) -> list[str]:
+    """What the first rank sends and how fast, where communication is notable; else nothing."""
+    notable = report.verdict.thresholds.get("notable", 1.0)
+    if not report.ranks or report.verdict.shares.get("communication", 0.0) < notable:
+        return []
+    rank = report.ranks[0]
+    divisor = steps_divisor(rank)
+    unit = "a step" if rank.summary.iterations_used else "in the capture"
+    lines = []
+    for group in rank.summary.collectives[:MAX_COLLECTIVES]:
+        each = "" if group.bytes is None else f" of {significant(group.bytes / 1e6)} MB"
+        line = (
+            f"rank {rank.rank}: {significant(group.count / divisor)} ×"
+            f" {operation_word(group.operation)}{each} {unit}:"
+            f" {duration(group.exposed_ns / divisor)} exposed,"
+            f" {duration(group.overlapped_ns / divisor)} hidden"
+        )
+        if group.busbw_at_least_gbps is not None:
+            line += f"; bus {bandwidth(group.busbw_gbps, group.busbw_at_least_gbps)} GB/s"
+        lines.append(line)
+    communication = rank.summary.communication
+    if lines and communication is not None and communication.sizes:
+        lines.append(communication.sizes)
+    return lines
 
 
 def operation_word(operation: str) -> str:

@@ -14,7 +14,7 @@ from traceprobe.report.bars import Segment, partition_bar, share_bar
 from traceprobe.report.palette import BOUND_WORDS, STATUS_SHAPES, STATUS_WORDS, word_for
 from traceprobe.report.ranking import ranked_findings
 from traceprobe.report.result import Finding, Rank, Report
-from traceprobe.report.tables import steps_divisor
+from traceprobe.report.tables import collectives_lines, steps_divisor
 from traceprobe.report.text import duration, shorten, significant
 
 MAX_FINDINGS = 3
@@ -34,7 +34,7 @@ _STYLES = {
     "other": "bright_black",
 }
 _STATUS_STYLES = {"fail": "red", "warn": "yellow"}
-_ASCII = str.maketrans("█▓▒░·▲■µ…—–×", "#%=-.!*u~--x")
+_ASCII = str.maketrans("█▓▒░·▲■µ…—–×≥", "#%=-.!*u~--x>")
 """Stand-ins, each as wide as what it stands for."""
 
 Line = list[tuple[str, str]]
@@ -125,6 +125,7 @@ def _ranks(report: Report) -> list[Line]:
     if run is not None and run.straggler_rank is not None:
         wait = f"the others wait for rank {run.straggler_rank}: {duration(run.skew_ns)} a step"
         lines.append([(wait, "")])
+    lines += [[(shorten(line, MAX_PROSE), "")] for line in collectives_lines(report)]
     return [*lines, []] if lines else []
 
 
