@@ -16,7 +16,7 @@ import polars as pl
 
 from traceprobe.model import UNKNOWN, Bools, Int64s, Kind, Operation
 from traceprobe.timeline.device import Account
-from traceprobe.timeline.intervals import intersect, per_window, union
+from traceprobe.timeline.intervals import Intervals, intersect, per_window, union
 from traceprobe.timeline.partition import compute
 
 
@@ -180,9 +180,10 @@ def groups(account: Account, matched: Matched | None) -> list[Group]:
         pl.Series("transfer", transfer), pl.Series("ranks", ranks), counted=counted
     ).filter(pl.col("kind") == int(Kind.COMM))
     key = ["operation", "bytes", "group_size"]
+    computing = compute(account.sets)
     found = []
     for part in rows.partition_by(key, maintain_order=True):
-        group = _group(part, account, chosen)
+        group = _group(part, account, computing, chosen)
         if group.count or group.busy_ns:
             found.append(group)
     return sorted(
@@ -194,10 +195,10 @@ def _span(account: Account) -> tuple[int, int]:
     return int(account.edges[0]), int(account.edges[-1])
 
 
-def _group(part: pl.DataFrame, account: Account, chosen: Int64s) -> Group:
+def _group(part: pl.DataFrame, account: Account, computing: Intervals, chosen: Int64s) -> Group:
     mine = union(part["t0"].to_numpy(), part["t1"].to_numpy())
     busy = per_window(mine, account.edges)[chosen]
-    hidden = per_window(intersect(mine, compute(account.sets)), account.edges)[chosen]
+    hidden = per_window(intersect(mine, computing), account.edges)[chosen]
     inside = part.filter(pl.col("counted"))
     duration = (inside["t1"] - inside["t0"]).to_numpy()
     transfer, ranks = inside["transfer"].to_numpy(), inside["ranks"].to_numpy()
