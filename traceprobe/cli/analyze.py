@@ -64,6 +64,17 @@ def command(
             show_default=False,
         ),
     ] = None,
+    ablation: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="BENCH.JSON",
+            help="What `traceprobe bench` measured of the same run, to check the verdict by.",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            show_default=False,
+        ),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Overwrite existing outputs.")
     ] = False,
@@ -83,6 +94,7 @@ def command(
     """
     from traceprobe.api import Options
     from traceprobe.cli import outputs
+    from traceprobe.cli.inputs import ablation as read_ablation
     from traceprobe.cli.inputs import check, readable
 
     options = Options(
@@ -91,10 +103,11 @@ def command(
         steps=span(steps) if steps is not None else None,
         rank=rank,
         unprofiled_step_ms=unprofiled_step_ms,
+        ablation=read_ablation(ablation) if ablation is not None else None,
     )
     targets = output or [outputs.default_output(inputs[0])]
     check(inputs)
-    outputs.check(targets, inputs, force=force)
+    outputs.check(targets, [*inputs, *([ablation] if ablation else [])], force=force)
     if open_report and not any(path.suffix == ".html" for path in targets):
         _usage("--open needs an HTML output; add -o report.html")
 

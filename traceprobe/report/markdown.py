@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from traceprobe.report import ablation_text, agreement
 from traceprobe.report.bars import Segment, partition_bar, share_bar
 from traceprobe.report.palette import BOUND_WORDS, STATUS_SHAPES, STATUS_WORDS, word_for
 from traceprobe.report.ranking import ranked_findings
@@ -28,6 +29,8 @@ SHOWN = ("fail", "warn")
 MAX_EVIDENCE = 3
 MAX_RANKS = 4
 MAX_TERMS = 8
+MAX_CHECKED = 400
+"""Characters of a line about the ablation, of which there are few."""
 MAX_PROSE = 240
 """Characters before escaping, which makes at most five of one: sixty such lines would still fit."""
 BAR_WIDTH = 24
@@ -43,7 +46,7 @@ _BREAK = "\u200b"
 
 def render(report: Report) -> str:
     """The Markdown of `report`, ending in a newline; what does not fit is counted, not dropped."""
-    before = [*_verdict(report), *_times(report)]
+    before = [*_verdict(report), *_ablation(report), *_times(report)]
     after = _provenance(report)
     lines = [*before, *_findings(report, MAX_LINES - len(before) - len(after)), *after]
     return "\n".join(lines) + "\n"
@@ -89,6 +92,23 @@ def _verdict(report: Report) -> list[str]:
 def _share_row(segment: Segment) -> str:
     blocks = "█" * round(segment.width / 100 * BAR_WIDTH) or ("▏" if segment.width >= 0.05 else "")
     return f"| {segment.word} | {segment.percent} | {blocks} |"
+
+
+def _ablation(report: Report) -> list[str]:
+    """What an ablation says, in at most eight lines."""
+    ablation = report.ablation
+    if ablation is None:
+        return []
+    told = ablation_text.overlap_sentence(ablation)
+    missing = [f"{names} ({why})" for names, why in ablation_text.absences(ablation)]
+    said = [
+        f"checked by ablation: {agreement.compare(report.verdict, ablation).words}",
+        f"shares by ablation (95 % interval): {ablation_text.shares_line(ablation)}",
+        f"ms a step by ablation: {ablation_text.steps_line(ablation)}",
+        *([told] if told else []),
+        *([f"not measured: {'; '.join(missing)}"] if missing else []),
+    ]
+    return [*(f"- {escape(line, MAX_CHECKED)}" for line in said), ""]
 
 
 def _times(report: Report) -> list[str]:

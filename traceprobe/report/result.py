@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from traceprobe.report.ablation import Ablation
+
 SCHEMA_VERSION = "1.0"
 
 COMPUTE_PHASES = (
@@ -332,6 +334,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     workload: dict[str, Any] | None
     verdict: Verdict
     findings: list[Finding]
+    ablation: Ablation | None = None
+    """The same loop with parts taken out, measured without a profiler; None where nobody did."""
 
     def to_json(self) -> str:
         """The report as indented JSON with sorted keys, ending in a newline."""

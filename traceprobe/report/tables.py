@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from traceprobe.report import ablation_text
+from traceprobe.report.ablation import Ablation
 from traceprobe.report.palette import BUSY_WORDS, CLASS_WORDS, SHARE_WORDS
 from traceprobe.report.result import BUSY, SHARES, Communication, Gap, HostToDevice, Rank, Report
 from traceprobe.report.text import (
@@ -31,7 +33,12 @@ MAX_NEIGHBOUR = 64
 
 @dataclass(frozen=True)
 class Table:
-    """`align` has one letter a column: `l` text, `r` number, `n` name from the trace."""
+    """Text in rows and columns.
+
+    Args:
+        align: a letter a column: `l` text, `r` number, `n` name from the trace, `k` name of
+            traceprobe's own, `w` sentence.
+    """
 
     caption: str
     align: str
@@ -65,6 +72,20 @@ def _by_rank(caption: str, metrics: dict[str, list[str]], ranks: list[str]) -> T
         return Table(caption, "l" + "r" * len(ranks), ["", *ranks], rows)
     rows = [[rank, *cells] for rank, *cells in zip(ranks, *metrics.values(), strict=True)]
     return Table(caption, "l" + "r" * len(metrics), ["", *metrics], rows)
+
+
+def ablation_table(ablation: Ablation) -> Table:
+    """The variants of an ablation: how fast each is, and what it includes."""
+    tokens = any(variant.tokens_per_second for variant in ablation.variants)
+    header = ["variant", "ms a step", "95 % interval", "samples/s", "tokens/s", "what it includes"]
+    rows = [
+        [row.name, row.step, row.interval, row.samples, row.tokens, row.includes]
+        for row in ablation_text.rows(ablation)
+    ]
+    if not tokens:
+        rows = [[*row[:4], *row[5:]] for row in rows]
+        header.remove("tokens/s")
+    return Table("The variants", "k" + "r" * (len(header) - 2) + "w", header, rows)
 
 
 Metric = tuple[str, Callable[[Rank], str]]
