@@ -110,7 +110,7 @@ def title(ablation: Ablation) -> str:
 def absences(ablation: Ablation) -> list[tuple[str, str]]:
     """Variants that were not measured, by the reason that they have in common."""
     names: dict[str, list[str]] = {}
-    for name, why in ablation.absent.items():
+    for name, why in sorted(ablation.absent.items()):
         names.setdefault(shorten(why, MAX_PROSE), []).append(shorten(name, 40))
     return [(", ".join(found), why) for why, found in names.items()]
 
