@@ -20,7 +20,7 @@ import msgspec
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from traceprobe.report import result  # noqa: E402
+from traceprobe.report import ablation_text, result  # noqa: E402
 from traceprobe.verdict.thresholds import Thresholds  # noqa: E402
 
 PAGE = ROOT / "docs" / "report-json.md"
@@ -36,6 +36,10 @@ FIXED = {
     "KernelNs": (result.KERNEL_CLASSES, {"type": "integer", "minimum": 0}),
     "Shares": (result.SHARES, {"type": "number", "minimum": 0, "maximum": 1}),
     "SkewCauses": (result.SKEW_CAUSES, {"type": "number", "minimum": 0, "maximum": 1}),
+    "OracleShares": (
+        ablation_text.PARTS,
+        {"anyOf": [{"$ref": "#/$defs/Share"}, {"type": "null"}]},
+    ),
     "Thresholds": (tuple(Thresholds().as_dict()), {"type": "number", "minimum": 0}),
 }
 NAMED = {
@@ -48,8 +52,16 @@ NAMED = {
     "thresholds": "Thresholds",
     "cause": "IdleCause",
 }
+NAMED_IN = {("Oracle", "shares"): "OracleShares"}
+"""Names of one record that mean something else than elsewhere."""
 FORMS: dict[tuple[str, str], Schema] = {
     ("Report", "schema_version"): {"pattern": r"^1\.\d+$"},
+    ("Ablation", "schema_version"): {"pattern": r"^1\.\d+$"},
+    ("Ablation", "ranks"): {"minimum": 1},
+    ("Variant", "steps_per_trial"): {"minimum": 1},
+    ("Share", "value"): {"minimum": 0, "maximum": 1},
+    ("Share", "low"): {"minimum": 0, "maximum": 1},
+    ("Share", "high"): {"minimum": 0, "maximum": 1},
     ("Input", "sha256"): {"pattern": r"^[0-9a-f]{64}$"},
     ("Input", "origin_ns"): {"pattern": r"^-?\d+$"},
     ("Message", "code"): {"pattern": KEBAB},
@@ -70,8 +82,9 @@ def structure() -> Schema:
         definition["required"] = sorted(definition["properties"])
         for field, kind in definition["properties"].items():
             kind.pop("default", None)
-            if field in NAMED:
-                _refer(definition["properties"], field)
+            name = NAMED_IN.get((record, field), NAMED.get(field))
+            if name is not None:
+                _refer(definition["properties"], field, name)
             kind.update(FORMS.get((record, field), {}))
             if field.endswith("_ns") or field == "bytes":
                 _not_negative(kind)
@@ -94,9 +107,9 @@ def structure() -> Schema:
     }
 
 
-def _refer(properties: Schema, field: str) -> None:
+def _refer(properties: Schema, field: str, name: str) -> None:
     """Put a reference where the type only says dictionary or string."""
-    reference = {"$ref": f"#/$defs/{NAMED[field]}"}
+    reference = {"$ref": f"#/$defs/{name}"}
     null = {"type": "null"}
     nullable = null in properties[field].get("anyOf", [])
     properties[field] = {"anyOf": [reference, null]} if nullable else reference

@@ -4,6 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import msgspec
+
+from traceprobe.report.ablation import (
+    INCLUDES,
+    Ablation,
+    Interval,
+    Oracle,
+    OracleBound,
+    Overlap,
+    Share,
+    Variant,
+    VariantName,
+)
 from traceprobe.report.result import (
     BUSY,
     IDLE_CAUSES,
@@ -472,4 +485,88 @@ def make_hostile_report() -> Report:
             )
             for i, name in enumerate(names)
         ],
+    )
+
+
+def make_ablation(bound: OracleBound = "io", **changes: Any) -> Ablation:
+    """An ablation of a loop on a GPU that waits for its loader, or of two ranks; see its shares."""
+    several = bound == "communication"
+    steps: dict[VariantName, float] = {
+        "io": 0.0004 if several else 700.0,
+        "synthetic-host": 130.0,
+        "synthetic-device": 107.0,
+        "full": 110.0 if several else 765.0,
+    }
+    if several:
+        steps |= {"full-no-comm": 73.0, "synthetic-no-comm": 70.0}
+    shares = {
+        "io": (0.027, 0.0, 0.051) if several else (0.86, 0.85, 0.88),
+        "communication": (0.336, 0.311, 0.352) if several else None,
+        "overhead": (0.055, 0.04, 0.07) if several else (0.01, 0.0, 0.03),
+        "compute": (0.582, 0.57, 0.6) if several else (0.13, 0.12, 0.14),
+    }
+    why = "the program has no DistributedDataParallel model"
+    fields: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "traceprobe_version": "0.1.0",
+        "workload": {"name": "resnet50", "samples_per_step": 64},
+        "hardware": {"gpu": "NVIDIA H200"},
+        "libraries": {"torch": "2.9"},
+        "flags": {"allow_tf32": True},
+        "ranks": 2 if several else 1,
+        "variants": [make_variant(name, ms) for name, ms in steps.items()],
+        "absent": {} if several else {"full-no-comm": why, "synthetic-no-comm": why},
+        "gpu_busy_ms": 64.0,
+        "overlap": None
+        if several
+        else Overlap(serial=1.205, full=1.307, parallel=1.429, position=0.46),
+        "oracle": Oracle(
+            bound=bound,
+            secondary="overhead" if bound == "communication" else None,
+            margin=0.136,
+            shares={
+                name: None if s is None else Share(value=s[0], low=s[1], high=s[2])
+                for name, s in shares.items()
+            },
+            reasons=[f"{steps['full']:.2f} ms a step with everything"],
+            thresholds=Thresholds().as_dict(),
+        ),
+    }
+    return Ablation(**{**fields, **changes})
+
+
+def make_variant(name: VariantName, ms: float) -> Variant:
+    """Three trials that differ by a tenth; 64 samples and 4096 tokens a step."""
+
+    def spread(value: float) -> Interval:
+        return Interval(
+            median=value, low=0.95 * value, high=1.05 * value, p10=0.96 * value, p90=1.04 * value
+        )
+
+    return Variant(
+        name=name,
+        includes=INCLUDES[name],
+        steps_per_trial=10,
+        trial_ms=[0.95 * ms, ms, 1.05 * ms],
+        step_ms=spread(ms),
+        samples_per_second=spread(64e3 / ms),
+        tokens_per_second=spread(4096e3 / ms),
+    )
+
+
+def make_hostile_ablation() -> Ablation:
+    """Text of a stranger wherever an ablation holds any."""
+    everything = " ".join(HOSTILE)
+    plain = make_ablation()
+    variant = msgspec.structs.replace(plain.variants[0], includes=everything)
+    return make_ablation(
+        variants=[variant, *plain.variants[1:]],
+        absent={name: name for name in HOSTILE},
+        workload={name[:50]: name for name in HOSTILE},
+        oracle=msgspec.structs.replace(
+            plain.oracle,
+            secondary=everything,
+            reasons=HOSTILE,
+            shares={**plain.oracle.shares, HOSTILE[0]: None},
+        ),
     )

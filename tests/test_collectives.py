@@ -5,14 +5,17 @@ A step lasts 10 ms; a collective is (arrival, end) within it in µs, and ends on
 
 from __future__ import annotations
 
+import gzip
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traceprobe
 from tests.analyses import report_of, trace_of
 from tests.builders import kineto, memory
 from tests.builders.scenario import COMM_STREAM, Message, Process, Script
+from traceprobe.capture import nsys_backend
 from traceprobe.ingest import collective
 from traceprobe.model import UNKNOWN, Operation
 from traceprobe.timeline.collectives import bus_factor
@@ -107,6 +110,7 @@ spans = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(collectives=spans, compute=st.tuples(st.integers(700, 3_000), st.integers(1, 3_000)))
 def test_exposed_and_overlapped_add_up_and_no_group_exceeds_all_of_them(collectives, compute):
     wanted = [
@@ -258,6 +262,18 @@ def test_the_notes_of_the_profiler_reach_the_columns(tmp_path):
     assert [group == UNKNOWN for group in trace.gpu_ops["group"]] == [False, True, True]
 
 
+def test_other_rows_may_use_the_keys_for_ends_of_their_own(tmp_path):
+    path = kineto.write(
+        Script().op("kernel", 1_000, 2_000, (100, 200)).build(), tmp_path / "t.json"
+    )
+    text = path.read_text().replace('"queued": 0', '"dtype": ["fp16"], "Group size": {"x": [8]}')
+    assert "fp16" in text
+    path.write_text(text)
+    trace = traceprobe.load(path)
+    assert len(trace.gpu_ops) == 1
+    assert (trace.quality.events_lost, trace.quality.events_repaired) == (0, 0)
+
+
 def test_a_group_has_one_number_in_the_files_of_all_its_ranks():
     assert collective.group_id("0", "[0, 1]") == collective.group_id("0", "[0, 1]")
     assert collective.group_id("1", "[0, 1]") != collective.group_id("1", "[2, 3]")
@@ -292,3 +308,51 @@ def test_both_tools_count_the_same_collectives_of_a_real_run(corpus):
     (group,) = nsight_report.ranks[0].summary.collectives
     assert (group.operation, group.bytes, group.matched) == ("all_reduce", None, group.count)
     assert "Nsight" in nsight_report.ranks[0].summary.communication.sizes
+
+
+X, Y, H = 4 * (1 << 22), 4 * (1 << 23), 2 * (1 << 20)
+"""Bytes of the tensors that the sample sends: two of float32, one of bfloat16."""
+SENT = dict.fromkeys((("all_reduce", size) for size in (X, H, X + Y)), 1.0) | {
+    ("all_gather", Y): 2.0,
+    ("reduce_scatter", Y): 1.0,
+    ("all_to_all", Y): 1.0,
+    ("broadcast", X): 1.0,
+    ("reduce", X): 1.0,
+    ("send_recv", X): 1.0,
+}
+PARTS = {"all_gather", "reduce_scatter", "all_to_all"}
+
+
+def test_every_collective_of_a_real_run_has_its_size(samples):
+    report = report_of(*(samples / f"h200_collectives.rank{n}.json.gz" for n in (0, 1)))
+    for one in (r.summary for r in report.ranks):
+        found = {(g.operation, g.bytes): g.count_per_step for g in one.collectives}
+        assert found == SENT
+        assert {g.group_size for g in one.collectives} == {2}
+        assert all(g.matched == g.count and g.busbw_gbps for g in one.collectives)
+        assert all(100 < g.busbw_gbps < 450 for g in one.collectives if g.bytes > H)  # NVLink 4
+        assert one.communication.sizes is None
+
+
+def test_nccl_and_pytorch_note_the_same_sizes_of_a_real_run(samples):
+    report = report_of(samples / "h200_collectives.sqlite.gz")
+    for one in (r.summary for r in report.ranks):
+        found = {(g.operation, g.bytes): g.count_per_step for g in one.collectives}
+        # NCCL counts a rank's part of these, and nothing in the file says how many ranks there are.
+        assert found == {(o, None if o in PARTS else b): n for (o, b), n in SENT.items()}
+        assert one.communication.sizes.startswith("50 of 50 collectives: the file does not say")
+
+
+def test_with_the_number_of_ranks_an_export_of_a_real_run_has_every_size(samples, tmp_path):
+    copy = tmp_path / "run.sqlite"
+    copy.write_bytes(gzip.decompress((samples / "h200_collectives.sqlite.gz").read_bytes()))
+    nsys_backend.embed(copy, {0: {"workload": {"ranks": 2}}})
+    for one in (r.summary for r in traceprobe.analyze(traceprobe.load(copy)).ranks):
+        assert {(g.operation, g.bytes): g.count_per_step for g in one.collectives} == SENT
+        assert {g.group_size for g in one.collectives} == {2}
+        assert one.communication.sizes is None
+
+
+def test_an_export_without_payloads_says_how_to_get_the_sizes(samples):
+    (first, _) = report_of(samples / "profile_wide_mlp.sqlite.gz").ranks
+    assert "--include-blobs=true" in first.summary.communication.sizes

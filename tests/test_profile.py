@@ -17,6 +17,7 @@ import traceprobe
 pytest.importorskip("torch", reason="PyTorch is not installed; pip install traceprobe[torch]")
 
 FAST = ["--warmup", "2", "--calibrate", "3", "--active", "4"]
+NAMES = {"rank0.json.gz", "rank0.traceprobe.json", "report.html", "report.json"}
 PLAIN = """
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -85,8 +86,7 @@ def test_a_script_that_knows_nothing_of_it_is_recorded(tmp_path, script):
     done = run("-o", out, *FAST, "--", *script(PLAIN.replace("EPOCHS", "100")))
     assert done.returncode == 0, done.stderr
     assert "trained to the end" not in done.stdout + done.stderr
-    names = sorted(p.name for p in out.iterdir())
-    assert names == ["rank0.json.gz", "rank0.traceprobe.json", "report.html", "report.json"]
+    assert {p.name for p in out.iterdir()} == NAMES
     made = traceprobe.analyze(traceprobe.load(out / "rank0.json.gz"))
     (rank,) = made.ranks
     assert rank.summary.iterations_used >= 3
@@ -106,6 +106,28 @@ def test_a_script_with_the_recorder_is_recorded_in_its_own_words(tmp_path, scrip
     sidecar = json.loads((out / "rank0.traceprobe.json").read_text())
     assert sidecar["unprofiled_step_ms"] > 0
     assert sidecar["unprofiled_data_wait_ms"] is not None
+
+
+def test_an_ablation_comes_first_and_into_the_report(tmp_path, script):
+    out = tmp_path / "out"
+    done = run("-o", out, *FAST, "--ablate", "--", *script(RECORDED.replace("AFTER", "pass")))
+    assert done.returncode == 0, done.stderr
+    assert {p.name for p in out.iterdir()} == {*NAMES, "bench.json"}
+    made = json.loads((out / "report.json").read_text())
+    assert made["ablation"] == json.loads((out / "bench.json").read_text())
+    assert {len(v["trial_ms"]) for v in made["ablation"]["variants"]} == {3}
+    assert made["verdict"]["bound"]
+    assert "Checked by ablation" in (out / "report.html").read_text()
+    assert "by ablation: " in done.stdout
+    assert done.stderr.index("trial 3 of 3") < done.stderr.index("calibrating")
+
+
+def test_a_script_that_cannot_be_ablated_is_not_recorded_either(tmp_path, script):
+    out = tmp_path / "out"
+    done = run("-o", out, *FAST, "--ablate", "--", *script(PLAIN.replace("EPOCHS", "100")))
+    assert done.returncode == 2
+    assert "does not feed its loop through the recorder" in done.stderr
+    assert list(out.iterdir()) == []
 
 
 def test_two_ranks_give_two_traces_and_one_report_with_communication(tmp_path, script):

@@ -12,7 +12,7 @@ import pytest
 
 import traceprobe
 from tests.builders import memory
-from tests.builders.scenario import COMM_STREAM, Process, Script, merge
+from tests.builders.scenario import COMM_STREAM, Message, Process, Script, merge
 from traceprobe.model import UsageError
 from traceprobe.timeline import device, phases, process, ranks
 
@@ -243,3 +243,74 @@ def test_processes_without_a_rank_take_the_numbers_that_are_left():
 def test_no_input_is_an_error():
     with pytest.raises(UsageError, match="no input"):
         analyze()
+
+
+def talking(number, *collectives, world=4):
+    """A rank whose every step has these: (arrival, end, process group or None, name)."""
+    script = Script(Process(1_000 * (number + 1), rank=number), world_size=world)
+    for k in range(STEPS):
+        at = k * PITCH
+        script.range(f"step {k}", at, at + PITCH)
+        script.op("kernel", at + 600, at + 700, (at + 60, at + 70))
+        for i, (begin, end, members, name) in enumerate(collectives):
+            message = members and Message(name, ranks=members, group=str(members))
+            script.op(
+                *("comm", at + begin, at + end, (at + 200 + 10 * i, at + 205 + 10 * i)),
+                stream=COMM_STREAM + i,
+                message=message,
+                name=f"nccl_{name}",
+            )
+    return script.build()
+
+
+def test_in_a_mesh_each_rank_is_matched_in_its_own_groups():
+    """Rows reduce first, then columns; the last to arrive needs 1 000 ns."""
+    rows = {0: (0, 1), 1: (0, 1), 2: (2, 3), 3: (2, 3)}
+    columns = {0: (0, 2), 1: (1, 3), 2: (0, 2), 3: (1, 3)}
+    report = analyze(
+        *(
+            talking(
+                n,
+                (4_000 - 500 * (n in (1, 3)), 5_000, rows[n], "allreduce"),
+                (7_000 - 100 * n, 8_000, columns[n], "allreduce"),
+            )
+            for n in range(4)
+        )
+    )
+    found = [r.summary.collectives[0] for r in report.ranks]
+    assert [g.matched for g in found] == [2 * 5] * 4
+    assert [g.transfer_ns for g in found] == [5 * (1_000 + n) for n in (1_000, 1_100) * 2]
+    assert [g.skew_ns for g in found] == [5 * n for n in (0, 500, 200, 500 + 200)]
+
+
+def test_operations_that_alternate_differently_are_told_apart_without_groups():
+    one = ((2_000, 5_000, None, "AllReduce"), (8_700, 9_000, None, "AllGather"))
+    other = ((8_500, 9_000, None, "AllGather"), (4_000, 5_000, None, "AllReduce"))
+    found = match(talking(0, *one), talking(1, *other))
+    assert (found.count, found.transfer_ns) == (10, 5 * (1_000 + 300))
+
+
+def test_messages_between_two_of_many_ranks_leave_the_collectives_matched():
+    """A pipeline: its ends send or receive once, its middle does both."""
+    pipe = (0, 1, 2)
+    once = ((3_000, 4_000, pipe, "send"),)
+    ends = (2_000, 5_000, pipe, "allreduce")
+    found = match(
+        talking(0, *once, ends),
+        talking(1, *once, *once, (4_000, 5_000, pipe, "allreduce")),
+        talking(2, *once, ends),
+    )
+    assert (found.count, found.transfer_ns) == (5, 5_000)
+    assert found.wait_ns == [10_000, 0, 10_000]
+
+
+def test_copies_between_devices_are_no_collectives():
+    def copying(number, *collectives):
+        script, at = rank(number, *collectives), 2 * PITCH
+        copies = Script(script.processes[0])
+        for k in range(number + 1):
+            copies.op("p2p", at + 100 + k, at + 200 + k, (at + 50, at + 51), correlation=900 + k)
+        return replace(script, ops=(*script.ops, *copies.build().ops))
+
+    found = match(copying(0, *EARLY), copying(1, *LATE))
+    assert (found.count, found.steps, found.wait_ns) == (5, 5, [10_000, 0])

@@ -17,7 +17,9 @@ from tests.report_factory import (
     HOSTILE,
     MS,
     PARTITIONS,
+    make_ablation,
     make_empty_report,
+    make_hostile_ablation,
     make_hostile_report,
     make_rank,
     make_report,
@@ -36,6 +38,8 @@ REPORTS = {
     "hostile": make_hostile_report(),
     "two-ranks": make_run(2),
     "many-ranks": make_run(64, straggler=40),
+    "ablated": make_report("compute", ablation=make_ablation("communication")),
+    "hostile-ablation": make_report("io", ablation=make_hostile_ablation()),
 }
 
 
@@ -95,6 +99,7 @@ def test_page_is_well_formed_and_holds_its_sections(case):
     page = Page(text)
     assert not [i for i, n in Counter(page.ids).items() if n > 1]
     expected = {"verdict", "time", "findings", "ranks", "gaps", "quality", "provenance"}
+    expected |= {"ablation"} if report.ablation else set()
     expected |= {f"finding-{finding.id}" for finding in report.findings}
     expected |= {f"rank-{rank.rank}" for rank in ranks_in_detail(report)}
     assert expected <= set(page.ids)
@@ -405,3 +410,10 @@ def test_collectives_are_shown_with_their_size_and_the_sign_of_a_lower_bound():
         assert text in page
     assert "- rank 0: 11.0 × all-reduce of 28.4 MB a step: 22.0 ms exposed" in report.to_markdown()
     assert "× all-reduce" not in make_report("io").to_markdown()
+
+
+@pytest.mark.parametrize(("encoding", "times"), [("utf-8", "×"), ("ascii", "x")])
+def test_the_terminal_shows_what_is_sent_where_communication_is_notable(encoding, times):
+    said = terminal.render(make_report("communication"), 200, False, encoding)
+    assert f"rank 0: 11.0 {times} all-reduce of 28.4 MB a step: 22.0 ms exposed" in said
+    assert "all-reduce" not in terminal.render(make_report("io"), 200, False, encoding)

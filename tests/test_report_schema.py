@@ -29,7 +29,7 @@ PHASES = "forward, backward, recompute, optimizer, graph, input, unattributed"
 SHARE = "io, communication, overhead, compute, other"
 MANDATORY = {
     "Report": "schema_version, traceprobe_version, inputs, quality, ranks, run, workload, verdict, "
-    "findings",
+    "findings, ablation",
     "Input": "name, sha256, format, dialect, producer, bytes",
     "Quality": "gpu_ops, gpu_ops_linked, launches_without_gpu_op, events_repaired, events_lost, "
     "observer_effect, warnings",
@@ -50,6 +50,13 @@ MANDATORY = {
     "Verdict": "bound, secondary, confidence, shares, reasons, missing, thresholds",
     "Finding": "id, status, title, saving_ms_per_step, evidence, advice",
     "Shares": SHARE,
+    "Ablation": "schema_version, workload, ranks, variants, absent, gpu_busy_ms, overlap, oracle",
+    "Variant": "name, steps_per_trial, trial_ms, step_ms, samples_per_second, tokens_per_second",
+    "Interval": "median, low, high, p10, p90",
+    "Overlap": "serial, full, parallel, position",
+    "Share": "value, low, high",
+    "Oracle": "bound, secondary, margin, shares, reasons, thresholds",
+    "OracleShares": "io, communication, overhead, compute",
     "BusyNs": f"{PHASES}, communication, h2d, d2h, memory",
     "PartitionNs": f"{PHASES}, communication, h2d, d2h, memory, idle_data_wait, idle_host, "
     "idle_sync, idle_latency, idle_profiler, idle_unexplained",

@@ -11,7 +11,8 @@ from traceprobe import __version__
 from traceprobe.api import Options
 from traceprobe.assemble import origin, rank_record, run_record
 from traceprobe.model import Call, Device, Trace, UsageError
-from traceprobe.report import result
+from traceprobe.report import agreement, result
+from traceprobe.report.ablation import Ablation
 from traceprobe.timeline import collectives, device, phases, process, ranks
 from traceprobe.timeline.device import Account
 from traceprobe.verdict import judge
@@ -55,7 +56,7 @@ def run(traces: Sequence[Trace], options: Options) -> result.Report:
         options.thresholds,
         _recorded_wait_ns(traces),
     )
-    quality = _with_warnings(quality, verdict, profiled)
+    quality = _with_warnings(quality, verdict, profiled, options.ablation)
     workload = _workload(traces)
     evidence = Evidence(records, together, quality, verdict, options.thresholds, profiled, workload)
     return result.Report(
@@ -68,6 +69,7 @@ def run(traces: Sequence[Trace], options: Options) -> result.Report:
         workload=workload,
         verdict=verdict,
         findings=run_all(evidence),
+        ablation=options.ablation,
     )
 
 
@@ -193,7 +195,10 @@ def _quality(
 
 
 def _with_warnings(
-    quality: result.Quality, verdict: result.Verdict, profiled: frozenset[str]
+    quality: result.Quality,
+    verdict: result.Verdict,
+    profiled: frozenset[str],
+    ablation: Ablation | None,
 ) -> result.Quality:
     """Add what only the verdict shows to matter."""
     added = []
@@ -216,6 +221,15 @@ def _with_warnings(
                 message=f"{quality.events_lost} damaged events could not be read and are missing.",
             )
         )
+    if ablation is not None:
+        compared = agreement.compare(verdict, ablation)
+        if compared.state == "disagree":
+            added.append(
+                result.Message(
+                    code="ablation-disagrees",
+                    message=f"By ablation, which needs no profiler: {compared.words}.",
+                )
+            )
     merged = sorted([*quality.warnings, *added], key=lambda m: m.code)
     return result.Quality(
         **{f: getattr(quality, f) for f in quality.__struct_fields__ if f != "warnings"},

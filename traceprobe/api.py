@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from traceprobe.ingest import Progress
     from traceprobe.model import Trace
+    from traceprobe.report.ablation import Ablation
     from traceprobe.report.result import Report
     from traceprobe.verdict.thresholds import Thresholds
 
@@ -32,6 +33,7 @@ class Options:
         rank: use only this rank.
         unprofiled_step_ms: step time without a profiler, in ms; corrects the observer effect.
         thresholds: the numbers that the verdict depends on.
+        ablation: what `traceprobe bench` measured of the same run; becomes part of the report.
     """
 
     step: str | None = None
@@ -40,6 +42,7 @@ class Options:
     rank: int | None = None
     unprofiled_step_ms: float | None = None
     thresholds: Thresholds = field(default_factory=_default_thresholds)
+    ablation: Ablation | None = None
 
 
 def load(path: str | Path, progress: Progress | None = None) -> Trace:

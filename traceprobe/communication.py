@@ -22,6 +22,16 @@ _WORDS: dict[Operation, result.Operation] = {
     Operation.BARRIER: "barrier",
     Operation.COPY: "copy",
 }
+_NO_SIZE = {
+    "nsys": "Nsight Systems writes the bytes of NCCL's messages only into exports made with `nsys "
+    "export --include-blobs=true`; a trace of `torch.profiler` has them.",
+    "kineto": "PyTorch notes it with NCCL kernels from 2.2 on, and not with those of CUDA graphs, "
+    "of other libraries or of a CPU run.",
+}
+_NO_RANKS = (
+    "the file does not say how many ranks take part, which bus bandwidths depend on, and the sizes "
+    "of what is gathered or scattered, of which NCCL notes one rank's part."
+)
 
 
 def record(group: Group, steps: int) -> result.CollectiveGroup:
@@ -79,17 +89,11 @@ def total_bytes(groups: Sequence[Group], steps: int) -> int | None:
 
 
 def why_unknown(groups: Sequence[Group], form: str) -> str | None:
-    """Why messages have no size, as a sentence; None where every one has."""
-    without = sum(g.count for g in groups if g.bytes is None)
-    if not without:
-        return None
-    some = f"{without} of {sum(g.count for g in groups)} collectives have no size: "
-    if form == "nsys":
-        return (
-            f"{some}an Nsight Systems export names the operation of a collective and not the "
-            "bytes of its message; a trace of `torch.profiler` has them."
-        )
-    return (
-        f"{some}PyTorch notes it with NCCL kernels from 2.2 on, and not with those of CUDA graphs, "
-        "of other libraries or of a CPU run."
-    )
+    """Why messages have no size, or groups no number of ranks; None where all have."""
+    calls = [g for g in groups if g.operation != Operation.COPY]
+    count = sum(g.count for g in calls)
+    without = sum(g.count for g in calls if g.bytes is None)
+    if without and (form != "nsys" or without == count):
+        return f"{without} of {count} collectives have no size: {_NO_SIZE[form]}"
+    apart = sum(g.count for g in calls if g.group_size is None)
+    return f"{apart} of {count} collectives: {_NO_RANKS}" if apart else None

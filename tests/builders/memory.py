@@ -24,6 +24,12 @@ from traceprobe.model import (
 )
 
 ORIGIN = Origin("memory", "0" * 64, "kineto", "E", "tests", 0)
+OPERATIONS = {
+    "allgather": Operation.ALL_GATHER,
+    "send": Operation.SEND_RECV,
+    "recv": Operation.SEND_RECV,
+}
+"""Of collectives that are no all-reduces, by the name in a script."""
 _FRAMEWORK = re.compile(r"^(ProfilerStep#|Optimizer\.|enumerate\(Data|\[DALI\])")
 
 
@@ -84,9 +90,11 @@ def _ops(scenario: Scenario):
 
 
 def _message(op: Op):
-    """The columns of a collective; every one is an all-reduce unless it is a copy."""
+    """The columns of a collective: an all-reduce unless its name says another."""
     operation = {"comm": Operation.ALL_REDUCE, "p2p": Operation.COPY}.get(op.kind, UNKNOWN)
     note = op.message
+    name = op.name.removeprefix("nccl_") if note is None else note.name
+    operation = OPERATIONS.get(name.lower(), operation)
     if note is None:
         return {"operation": int(operation), "group": UNKNOWN, "group_size": UNKNOWN}
     return {

@@ -52,7 +52,8 @@ def measure(
         found = results(work)
     if not found:
         raise UsageError(
-            "the program ended without a trial; `for batch in record.steps(loader)` with "
-            "`record = traceprobe.capture.recorder()` must be its training loop (docs/cli.md)"
+            "the program ended before its trials did; `for batch in record.steps(loader)` with "
+            "`record = traceprobe.capture.recorder()` must be its training loop and run to its "
+            "end, and the loader must give batches as often as it is asked (docs/cli.md)"
         )
     return found

@@ -22,7 +22,7 @@ PATIENCE_S = 20.0
 
 
 class NoBatchesError(Exception):
-    """A loader that gives nothing."""
+    """A loader that gives nothing, or nothing more."""
 
 
 class Feed(Generic[Batch]):
@@ -31,7 +31,6 @@ class Feed(Generic[Batch]):
     def __init__(self, loader: Iterable[Batch]) -> None:
         self._loader = loader
         self._batches: Iterator[Batch] = iter(loader)
-        self._empty = True
 
     @property
     def workers(self) -> int:
@@ -42,17 +41,14 @@ class Feed(Generic[Batch]):
         """The next batch.
 
         Raises:
-            NoBatchesError: the loader has none at all.
+            NoBatchesError: the loader has none, or cannot start anew (a generator).
         """
-        try:
-            batch = next(self._batches)
-        except StopIteration:
-            if self._empty:
-                raise NoBatchesError from None
-            self._batches = iter(self._loader)
-            batch = next(self._batches)
-        self._empty = False
-        return batch
+        for batch in self._batches:
+            return batch
+        self._batches = iter(self._loader)
+        for batch in self._batches:
+            return batch
+        raise NoBatchesError
 
     def drain(self) -> None:
         """Throw away what is ready, until a batch has to be waited for."""

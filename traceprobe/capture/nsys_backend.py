@@ -77,16 +77,18 @@ def command(tool: str, output: Path, program: list[str]) -> list[str]:
 def export(report: Path, target: Path, tool: str | None = None) -> Path:
     """Export a report to SQLite with the tables that matter; sampling tables are most of its bytes.
 
+    The payloads of NVTX ranges come along: NCCL keeps the sizes of its messages there.
+
     Raises:
         UsageError: nsys is missing or fails, with what it said.
     """
     nsys = tool or find()
     base = [nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={target}"]
-    done = subprocess.run(
-        [*base, f"--tables={TABLES}", str(report)], capture_output=True, text=True
-    )
-    if done.returncode:  # --tables is younger than the format
-        done = subprocess.run([*base, str(report)], capture_output=True, text=True)
+    sizes, tables = "--include-blobs=true", f"--tables={TABLES}"
+    for options in ([sizes, tables], [tables], []):  # both are younger than the format
+        done = subprocess.run([*base, *options, str(report)], capture_output=True, text=True)
+        if not done.returncode:
+            break
     if done.returncode or not target.exists():
         said = (done.stderr or done.stdout).strip().splitlines()[-3:]
         raise UsageError(f"{report.name}: nsys export failed: {' '.join(said) or 'no message'}")

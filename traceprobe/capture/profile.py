@@ -30,6 +30,18 @@ class Request:
     processes: int | None = None
 
 
+def check(request: Request) -> None:
+    """Refuse what cannot be recorded, before anything runs.
+
+    Raises:
+        UsageError: nsys is missing, or ranks were asked for of what is no Python script.
+    """
+    if request.plan.backend == "nsys":
+        nsys_backend.find()
+    if request.processes is not None:
+        script(request.program)
+
+
 def record(request: Request, folder: Path, on_state: Callable[[str], None]) -> list[Path]:
     """Run the program and leave its traces in `folder`.
 

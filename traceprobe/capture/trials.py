@@ -39,6 +39,11 @@ class Trials:
         return path
 
 
+def short(warmup: int, workload: dict[str, Any]) -> Trials:
+    """Few and short trials, for an ablation on the way to a recording."""
+    return Trials("", warmup=warmup, count=3, seconds=0.7, workload=workload)
+
+
 def current() -> Trials | None:
     """The trials that this process was started for, or None."""
     path = os.environ.get(VARIABLE)

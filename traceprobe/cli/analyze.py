@@ -64,6 +64,17 @@ def command(
             show_default=False,
         ),
     ] = None,
+    ablation: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="BENCH.JSON",
+            help="What `traceprobe bench` measured of the same run, to check the verdict by.",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            show_default=False,
+        ),
+    ] = None,
     redact: Annotated[
         bool,
         typer.Option("--redact", help="Replace names of kernels, ranges and files by digests."),
@@ -91,6 +102,7 @@ def command(
     """
     from traceprobe.api import Options
     from traceprobe.cli import outputs
+    from traceprobe.cli.inputs import ablation as read_ablation
     from traceprobe.cli.inputs import check, readable
 
     options = Options(
@@ -99,12 +111,13 @@ def command(
         steps=span(steps) if steps is not None else None,
         rank=rank,
         unprofiled_step_ms=unprofiled_step_ms,
+        ablation=read_ablation(ablation) if ablation is not None else None,
     )
     targets = output or [outputs.default_output(inputs[0])]
     check(inputs)
     if github_summary:
         outputs.job_summary()
-    outputs.check(targets, inputs, force=force)
+    outputs.check(targets, [*inputs, *([ablation] if ablation else [])], force=force)
     if open_report and not any(path.suffix == ".html" for path in targets):
         _usage("--open needs an HTML output; add -o report.html")
 

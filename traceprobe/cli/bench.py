@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from traceprobe.cli.console import data, note, states, terminal_width, use_color
+from traceprobe.cli.console import ablation_summary, data, note, states
 
 
 def command(
@@ -74,7 +74,5 @@ def command(
         return
     outputs.replace(target, ablation.to_json())
     if not quiet:
-        from traceprobe.report.ablation_text import render
-
-        data(render(ablation, terminal_width(), use_color()))
+        ablation_summary(ablation)
     note(f"wrote {target}", quiet=quiet)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 if TYPE_CHECKING:
+    from traceprobe.report.ablation import Ablation
     from traceprobe.report.result import Report
 
 
@@ -44,6 +45,14 @@ def summary(report: Report) -> None:
 
     encoding = sys.stdout.encoding or "utf-8"
     data(render(report, terminal_width(), use_color(), encoding), encoding)
+
+
+def ablation_summary(ablation: Ablation) -> None:
+    """The same for an ablation."""
+    from traceprobe.report.ablation_text import render
+
+    encoding = sys.stdout.encoding or "utf-8"
+    data(render(ablation, terminal_width(), use_color(), encoding), encoding)
 
 
 @contextmanager

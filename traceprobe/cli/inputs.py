@@ -6,8 +6,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from traceprobe.model import UsageError
+
+if TYPE_CHECKING:
+    from traceprobe.report.ablation import Ablation
 
 
 def check(paths: list[Path]) -> None:
@@ -23,6 +27,30 @@ def check(paths: list[Path]) -> None:
         if path.resolve() in seen:
             raise UsageError(f"{path}: is given twice")
         seen.add(path.resolve())
+
+
+def ablation(path: Path) -> Ablation:
+    """What `traceprobe bench` wrote.
+
+    Raises:
+        UsageError: the file is something else, or of another major version.
+    """
+    import msgspec
+
+    from traceprobe.report.ablation import SCHEMA_VERSION, Ablation
+
+    try:
+        found = Ablation.from_json(path.read_bytes())
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(
+            f"{path.name}: is not an ablation as `traceprobe bench -o` writes it ({error})"
+        ) from error
+    if found.schema_version.split(".")[0] != SCHEMA_VERSION.split(".")[0]:
+        raise UsageError(
+            f"{path.name}: has schema version {found.schema_version}, this traceprobe reads "
+            f"{SCHEMA_VERSION}; run traceprobe bench again"
+        )
+    return found
 
 
 @contextmanager

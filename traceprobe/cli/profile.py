@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traceprobe.cli.console import note, states, terminal_width, use_color
+from traceprobe.cli.console import note, states, summary
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from traceprobe.capture.profile import Request
+    from traceprobe.report.ablation import Ablation
     from traceprobe.report.result import Report
 
 
@@ -22,6 +26,7 @@ class Backend(str, Enum):
 
 
 CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
+BENCH = "bench.json"
 REPORT = ("report.html", "report.json")
 
 
@@ -61,6 +66,12 @@ def command(
         bool, typer.Option("--stacks", help="Record Python stacks; slows the host a lot.")
     ] = False,
     memory: Annotated[bool, typer.Option("--memory", help="Record allocations.")] = False,
+    ablate: Annotated[
+        bool,
+        typer.Option(
+            "--ablate", help="First measure the program as traceprobe bench does, and compare."
+        ),
+    ] = False,
     settings: Annotated[
         bool, typer.Option("--settings", help="List the settings of the workload and exit.")
     ] = False,
@@ -75,7 +86,7 @@ def command(
     bf16 --backend nsys`, `traceprobe profile -- python train.py --epochs 1`
     """
     from traceprobe.capture.plan import Plan
-    from traceprobe.capture.profile import Request, record
+    from traceprobe.capture.profile import Request, check, record
     from traceprobe.cli.program import chosen
 
     extra = list(context.args)
@@ -95,15 +106,17 @@ def command(
         memory=memory,
         workload={"name": name, "settings": extra} if workload else {"name": name},
     )
+    request = Request(program, plan, nproc_per_node)
+    check(request)
     with states(quiet=quiet) as state:
-        traces = record(Request(program, plan, nproc_per_node), folder, state)
+        ablation = _ablate(request, folder, state) if ablate else None
+        traces = record(request, folder, state)
         state("analysing")
-        report = _analyze(traces, folder)
+        report = _analyze(traces, folder, ablation)
     if not quiet:
-        from traceprobe.report.terminal import render
-
-        typer.echo(render(report, width=terminal_width(), color=use_color()), nl=False)
-    for path in (*traces, *(folder / name for name in REPORT)):
+        summary(report)
+    written = [BENCH, *REPORT] if ablate else REPORT
+    for path in (*traces, *(folder / name for name in written)):
         note(f"wrote {path}", quiet=quiet)
     again = " ".join(str(path) for path in traces)
     note(f"next: open {folder / REPORT[0]}, or traceprobe inspect {again}", quiet=quiet)
@@ -127,10 +140,22 @@ def _list_settings(program: list[str]) -> None:
     raise typer.Exit(subprocess.run([*program, "--help"], check=False).returncode)
 
 
-def _analyze(traces: list[Path], folder: Path) -> Report:
-    from traceprobe.api import analyze, load
+def _ablate(request: Request, folder: Path, state: Callable[[str], None]) -> Ablation:
+    from traceprobe.ablation import summarize
+    from traceprobe.capture import bench
+    from traceprobe.capture.trials import short
+
+    plan = request.plan
+    wanted = bench.Request(request.program, short(plan.warmup, plan.workload), request.processes)
+    return summarize(bench.measure(wanted, folder, state))
+
+
+def _analyze(traces: list[Path], folder: Path, ablation: Ablation | None) -> Report:
+    from traceprobe.api import Options, analyze, load
     from traceprobe.cli import outputs
 
-    report = analyze([load(path) for path in traces])
+    report = analyze([load(path) for path in traces], Options(ablation=ablation))
+    if ablation is not None:
+        outputs.replace(folder / BENCH, ablation.to_json())
     outputs.write(report, [folder / name for name in REPORT])
     return report

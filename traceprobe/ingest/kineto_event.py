@@ -35,7 +35,8 @@ class Args(
 ):
     """Numbers may be strings (ROCm writes `"bytes": "616"`), so every one is a `Number`.
 
-    A missing one is UNKNOWN already here: columns of integers need no second look.
+    A missing one is UNKNOWN already here: columns of integers need no second look. What describes
+    collectives may be anything: other rows may use such a common key as `dtype` for ends of theirs.
     """
 
     correlation: Number = UNKNOWN
@@ -53,12 +54,12 @@ class Args(
     graph: Number = UNKNOWN
     graph_node: Number = UNKNOWN
     name: Number = None
-    collective: Number = None
-    elements_in: Number = UNKNOWN
-    elements_out: Number = UNKNOWN
-    dtype: Number = None
-    group_size: Number = UNKNOWN
-    group: Number = None
+    collective: Any = None
+    elements_in: Any = UNKNOWN
+    elements_out: Any = UNKNOWN
+    dtype: Any = None
+    group_size: Any = UNKNOWN
+    group: Any = None
     members: Any = None
 
 

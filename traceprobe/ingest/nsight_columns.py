@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from traceprobe.ingest import nsight_facts as facts
-from traceprobe.ingest import nsight_ranges
+from traceprobe.ingest import nsight_nccl, nsight_ranges
 from traceprobe.ingest.classify import (
     api_name,
     call_kind,
@@ -20,7 +20,6 @@ from traceprobe.ingest.classify import (
     is_blocking,
     kernel_kind,
 )
-from traceprobe.ingest.collective import operations
 from traceprobe.ingest.nsight_tables import (
     GRAPH,
     KERNEL,
@@ -74,14 +73,13 @@ def build(db: Database, origin: Origin, quality: Quality) -> Trace:
         raise EmptyTrace(f"{origin.name}: {facts.why_empty(db)}")
     calls = _host_calls(db, names)
     gpu, host = _link({c: np.concatenate([o[c] for o in ops]) for c in ops[0]}, calls)
+    known = facts.facts(db)
+    gpu |= nsight_nccl.describe(db, gpu, names, known.get("world_size"))
     last = max(int(c["t1"].max()) for c in (gpu, host) if len(c["t1"]))
     ranges = nsight_ranges.read(db, names, last, quality)
     for column in (gpu, host, ranges):
         column["pid"] = column["pid"] & 0xFFFFFF
     quality.events_lost += db.lost
-    # Kernel names say what a collective does; no export seen holds its size or its group.
-    gpu["operation"] = operations(gpu["kind"], gpu["name"], list(names.index))
-    gpu["group"] = gpu["group_size"] = np.full(len(gpu["t0"]), UNKNOWN, dtype=np.int64)
     gpu_ops = frame(GPU_OPS, gpu).sort("t0", "t1", "pid", "device", "stream", "correlation")
     facts.warn(db, host, quality)
     return Trace(
@@ -94,7 +92,7 @@ def build(db: Database, origin: Origin, quality: Quality) -> Trace:
         quality=quality,
         rank_of=facts.ranks(db, gpu_ops),
         thread_names=facts.thread_names(db),
-        metadata=facts.facts(db),
+        metadata=known,
     )
 
 

@@ -72,6 +72,10 @@ def facts(db: Database) -> dict[str, Any]:
         recorded = parse_object(str(first[1]).encode())
         if recorded is not None:
             found["traceprobe"] = recorded
+            workload = recorded.get("workload")
+            ranks = workload.get("ranks") if isinstance(workload, dict) else None
+            if isinstance(ranks, int) and ranks > 0:
+                found.setdefault("world_size", ranks)
     return found
 
 

@@ -78,6 +78,12 @@ class Database:
         found = self._connection.execute(f"SELECT {own}, {registered} FROM {_quote(table)} {where}")
         return [str(t) if t is not None else strings.get(i, "unnamed") for t, i in found]
 
+    def values(self, table: str, column: str, where: str) -> list[object]:
+        """One column, as stored, of the rows that `where` selects; NULLs where it is missing."""
+        name = _quote(column) if column in self.columns[table] else "NULL"
+        found = self._connection.execute(f"SELECT {name} FROM {_quote(table)} {where}")
+        return [value for (value,) in found]
+
     def rows(self, table: str, columns: tuple[str, ...]) -> list[tuple[object, ...]]:
         """Rows of a small table; a missing column gives NULLs, a missing table no rows."""
         present = self.columns.get(table)

@@ -15,7 +15,8 @@ import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from traceprobe.report import palette
+from traceprobe.report import ablation_text, agreement, palette
+from traceprobe.report.ablation import Oracle, Share
 from traceprobe.report.bars import Segment, partition_bar, share_bar
 from traceprobe.report.charts import Chart, iterations_chart, ranks_chart
 from traceprobe.report.iterations import iteration_bars, iterations_summary, iterations_table
@@ -23,9 +24,10 @@ from traceprobe.report.lanes import label_word, timeline_picture, timeline_summa
 from traceprobe.report.ranking import ranked_findings, ranks_in_detail
 from traceprobe.report.ranks import ranks_summary, ranks_table
 from traceprobe.report.resources import templates_dir
-from traceprobe.report.result import Rank, Report, Timeline, encode
+from traceprobe.report.result import SHARES, Rank, Report, Timeline, Verdict, encode
 from traceprobe.report.tables import (
     Table,
+    ablation_table,
     collectives_table,
     gaps_table,
     kernels_table,
@@ -90,6 +92,32 @@ class RankView:
     kernels: Table
 
 
+@dataclass(frozen=True)
+class SharePair:
+    """A share of the step, by trace and by ablation."""
+
+    key: str
+    word: str
+    traced: str
+    ablated: str
+    interval: str
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The verdict beside that of an ablation."""
+
+    state: str
+    words: str
+    method: str
+    bar: list[Segment]
+    shares: list[SharePair]
+    traced: str
+    ablated: str
+    variants: Table
+    reasons: list[str]
+
+
 def render(report: Report) -> str:
     """The page of `report`. Equal reports give equal pages, byte for byte."""
     # A report made in Python may hold an int where the schema says float, or keys in another order;
@@ -110,6 +138,7 @@ def render(report: Report) -> str:
             report=report,
             verdict=report.verdict,
             shares=share_bar(report.verdict.shares),
+            checked=_checked(report),
             metrics=metrics_tables(report.ranks),
             bars=bars,
             classes={segment.key for bar in bars for segment in bar.segments},
@@ -128,6 +157,44 @@ def render(report: Report) -> str:
             charts_json=_inert(msgspec.json.encode([_payload(chart) for chart in charts])),
         )
     )
+
+
+def _checked(report: Report) -> Checked | None:
+    """None where there is no ablation."""
+    ablation = report.ablation
+    if ablation is None:
+        return None
+    compared = agreement.compare(report.verdict, ablation)
+    shares = ablation.oracle.shares
+    known = {key: share.value for key in SHARES if (share := shares.get(key)) is not None}
+    trials = max((len(variant.trial_ms) for variant in ablation.variants), default=0)
+    ranks = f", on {ablation.ranks} ranks at once" if ablation.ranks > 1 else ""
+    return Checked(
+        state=compared.state,
+        words=compared.words,
+        method=f"{trials} trials of each variant, in turns{ranks}",
+        bar=share_bar(known),
+        shares=[_pair(key, report.verdict.shares.get(key), shares.get(key)) for key in SHARES],
+        traced=_bound_by(report.verdict),
+        ablated=_bound_by(ablation.oracle),
+        variants=ablation_table(ablation),
+        reasons=ablation_text.reasons(ablation),
+    )
+
+
+def _pair(key: str, traced: float | None, ablated: Share | None) -> SharePair:
+    return SharePair(
+        key=key,
+        word=palette.SHARE_WORDS[key],
+        traced=percent(traced),
+        ablated=percent(None if ablated is None else ablated.value),
+        interval="" if ablated is None else f"{ablation_text.bounds(ablated)} %",
+    )
+
+
+def _bound_by(judged: Verdict | Oracle) -> str:
+    words = [palette.SHARE_WORDS[part] for part in agreement.parts(judged)]
+    return " and ".join(words) or "no verdict"
 
 
 def _environment() -> Environment:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 
+from traceprobe.report import ablation_text, agreement
 from traceprobe.report.bars import Segment, partition_bar, share_bar
 from traceprobe.report.palette import BOUND_WORDS, STATUS_SHAPES, STATUS_WORDS, word_for
 from traceprobe.report.ranking import ranked_findings
 from traceprobe.report.result import Finding, Rank, Report
-from traceprobe.report.tables import bandwidth, operation_word, steps_divisor
+from traceprobe.report.tables import collectives_lines, steps_divisor
 from traceprobe.report.text import (
     code_spans,
     duration,
@@ -28,7 +29,8 @@ SHOWN = ("fail", "warn")
 MAX_EVIDENCE = 3
 MAX_RANKS = 4
 MAX_TERMS = 8
-MAX_COLLECTIVES = 2
+MAX_CHECKED = 400
+"""Characters of a line about the ablation, of which there are few."""
 MAX_PROSE = 240
 """Characters before escaping, which makes at most five of one: sixty such lines would still fit."""
 BAR_WIDTH = 24
@@ -44,7 +46,7 @@ _BREAK = "\u200b"
 
 def render(report: Report) -> str:
     """The Markdown of `report`, ending in a newline; what does not fit is counted, not dropped."""
-    before = [*_verdict(report), *_times(report)]
+    before = [*_verdict(report), *_ablation(report), *_times(report)]
     after = _provenance(report)
     lines = [*before, *_findings(report, MAX_LINES - len(before) - len(after)), *after]
     return "\n".join(lines) + "\n"
@@ -92,6 +94,23 @@ def _share_row(segment: Segment) -> str:
     return f"| {segment.word} | {segment.percent} | {blocks} |"
 
 
+def _ablation(report: Report) -> list[str]:
+    """What an ablation says, in at most eight lines."""
+    ablation = report.ablation
+    if ablation is None:
+        return []
+    told = ablation_text.overlap_sentence(ablation)
+    missing = [f"{names} ({why})" for names, why in ablation_text.absences(ablation)]
+    said = [
+        f"checked by ablation: {agreement.compare(report.verdict, ablation).words}",
+        f"shares by ablation (95 % interval): {ablation_text.shares_line(ablation)}",
+        f"ms a step by ablation: {ablation_text.steps_line(ablation)}",
+        *([told] if told else []),
+        *([f"not measured: {'; '.join(missing)}"] if missing else []),
+    ]
+    return [*(f"- {escape(line, MAX_CHECKED)}" for line in said), ""]
+
+
 def _times(report: Report) -> list[str]:
     lines = [_rank_line(rank) for rank in report.ranks[:MAX_RANKS]]
     if len(report.ranks) > MAX_RANKS:
@@ -103,34 +122,8 @@ def _times(report: Report) -> list[str]:
             f"- the others wait for rank {run.straggler_rank}{cause}:"
             f" {duration(run.skew_ns)} a step, beside {duration(run.transfer_ns)} of transfer"
         )
-    lines += _collectives(report)
+    lines += [f"- {escape(line)}" for line in collectives_lines(report)]
     return [*lines, ""] if lines else []
-
-
-def _collectives(report: Report) -> list[str]:
-    """What the first rank sends and how fast, where communication is notable."""
-    notable = report.verdict.thresholds.get("notable", 1.0)
-    if not report.ranks or report.verdict.shares.get("communication", 0.0) < notable:
-        return []
-    rank = report.ranks[0]
-    divisor = steps_divisor(rank)
-    unit = "a step" if rank.summary.iterations_used else "in the capture"
-    lines = []
-    for group in rank.summary.collectives[:MAX_COLLECTIVES]:
-        each = "" if group.bytes is None else f" of {significant(group.bytes / 1e6)} MB"
-        line = (
-            f"- rank {rank.rank}: {significant(group.count / divisor)} ×"
-            f" {operation_word(group.operation)}{each} {unit}:"
-            f" {duration(group.exposed_ns / divisor)} exposed,"
-            f" {duration(group.overlapped_ns / divisor)} hidden"
-        )
-        if group.busbw_at_least_gbps is not None:
-            line += f"; bus {bandwidth(group.busbw_gbps, group.busbw_at_least_gbps)} GB/s"
-        lines.append(line)
-    communication = rank.summary.communication
-    if lines and communication is not None and communication.sizes:
-        lines.append(f"- {escape(communication.sizes)}")
-    return lines
 
 
 def _rank_line(rank: Rank) -> str:

@@ -90,6 +90,13 @@ BOUND_WORDS = {
     "inconclusive": "Inconclusive",
 }
 
+AGREEMENT_WORDS = {
+    "agree": "They agree",
+    "partly": "They agree in part",
+    "disagree": "They disagree",
+    "unknown": "They cannot be compared",
+}
+
 STATUS_WORDS = {
     "fail": "fail",
     "warn": "warning",

@@ -24,6 +24,7 @@ def redact(report: Report) -> Report:
         inputs=[replace(i, name=digest(i.name)) for i in report.inputs],
         ranks=[_rank(rank) for rank in report.ranks],
         workload=None,
+        ablation=report.ablation and replace(report.ablation, workload=None),
         findings=[_finding(f, report) for f in report.findings],
     )
 

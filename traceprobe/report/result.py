@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from traceprobe.report.ablation import Ablation
+
 SCHEMA_VERSION = "1.0"
 
 COMPUTE_PHASES = (
@@ -149,7 +151,7 @@ class Communication(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_step: int | None = None
     """Messages of all collectives; None where the size of any is not in the trace."""
     sizes: str | None = None
-    """Why sizes are missing; None where none is."""
+    """Why sizes or numbers of ranks are missing; None where none is."""
 
 
 class CollectiveGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -335,6 +337,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     workload: dict[str, Any] | None
     verdict: Verdict
     findings: list[Finding]
+    ablation: Ablation | None = None
+    """The same loop with parts taken out, measured without a profiler; None where nobody did."""
 
     def to_json(self) -> str:
         """The report as indented JSON with sorted keys, ending in a newline."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from traceprobe.report import ablation_text
+from traceprobe.report.ablation import Ablation
 from traceprobe.report.palette import BUSY_WORDS, CLASS_WORDS, SHARE_WORDS
 from traceprobe.report.result import BUSY, SHARES, Communication, Gap, HostToDevice, Rank, Report
 from traceprobe.report.text import (
@@ -22,6 +24,8 @@ MAX_GAPS = 25
 MAX_KERNELS = 15
 MAX_RANK_COLUMNS = 4
 """With more ranks than this a rank is a row, so that the table grows downwards."""
+MAX_COLLECTIVES = 2
+"""Kinds of collectives in the outputs that are short."""
 MAX_NAME = 110
 MAX_NEIGHBOUR = 64
 """Characters of a name in a table; the embedded data has more of it."""
@@ -29,7 +33,12 @@ MAX_NEIGHBOUR = 64
 
 @dataclass(frozen=True)
 class Table:
-    """`align` has one letter a column: `l` text, `r` number, `n` name from the trace."""
+    """Text in rows and columns.
+
+    Args:
+        align: a letter a column: `l` text, `r` number, `n` name from the trace, `k` name of
+            traceprobe's own, `w` sentence.
+    """
 
     caption: str
     align: str
@@ -63,6 +72,20 @@ def _by_rank(caption: str, metrics: dict[str, list[str]], ranks: list[str]) -> T
         return Table(caption, "l" + "r" * len(ranks), ["", *ranks], rows)
     rows = [[rank, *cells] for rank, *cells in zip(ranks, *metrics.values(), strict=True)]
     return Table(caption, "l" + "r" * len(metrics), ["", *metrics], rows)
+
+
+def ablation_table(ablation: Ablation) -> Table:
+    """The variants of an ablation: how fast each is, and what it includes."""
+    tokens = any(variant.tokens_per_second for variant in ablation.variants)
+    header = ["variant", "ms a step", "95 % interval", "samples/s", "tokens/s", "what it includes"]
+    rows = [
+        [row.name, row.step, row.interval, row.samples, row.tokens, row.includes]
+        for row in ablation_text.rows(ablation)
+    ]
+    if not tokens:
+        rows = [[*row[:4], *row[5:]] for row in rows]
+        header.remove("tokens/s")
+    return Table("The variants", "k" + "r" * (len(header) - 2) + "w", header, rows)
 
 
 Metric = tuple[str, Callable[[Rank], str]]
@@ -224,6 +247,32 @@ def collectives_table(rank: Rank) -> Table:
     if rank.summary.collectives_left_out:
         caption += f" ({rank.summary.collectives_left_out} more left out)"
     return Table(caption, "l" + "r" * (len(header) - 1), header, rows)
+
+
+def collectives_lines(report: Report) -> list[str]:
+    """What the first rank sends and how fast, where communication is notable; else nothing."""
+    notable = report.verdict.thresholds.get("notable", 1.0)
+    if not report.ranks or report.verdict.shares.get("communication", 0.0) < notable:
+        return []
+    rank = report.ranks[0]
+    divisor = steps_divisor(rank)
+    unit = "a step" if rank.summary.iterations_used else "in the capture"
+    lines = []
+    for group in rank.summary.collectives[:MAX_COLLECTIVES]:
+        each = "" if group.bytes is None else f" of {significant(group.bytes / 1e6)} MB"
+        line = (
+            f"rank {rank.rank}: {significant(group.count / divisor)} ×"
+            f" {operation_word(group.operation)}{each} {unit}:"
+            f" {duration(group.exposed_ns / divisor)} exposed,"
+            f" {duration(group.overlapped_ns / divisor)} hidden"
+        )
+        if group.busbw_at_least_gbps is not None:
+            line += f"; bus {bandwidth(group.busbw_gbps, group.busbw_at_least_gbps)} GB/s"
+        lines.append(line)
+    communication = rank.summary.communication
+    if lines and communication is not None and communication.sizes:
+        lines.append(communication.sizes)
+    return lines
 
 
 def operation_word(operation: str) -> str:

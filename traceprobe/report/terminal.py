@@ -5,24 +5,23 @@ Works without colour, down to 40 columns and in encodings that know ASCII only.
 
 from __future__ import annotations
 
-from io import StringIO
-
-from rich.console import Console
 from rich.text import Text
 
+from traceprobe.report import agreement
+from traceprobe.report.ablation_text import shares_line
 from traceprobe.report.bars import Segment, partition_bar, share_bar
+from traceprobe.report.lines import collected, console
 from traceprobe.report.palette import BOUND_WORDS, STATUS_SHAPES, STATUS_WORDS, word_for
 from traceprobe.report.ranking import ranked_findings
 from traceprobe.report.result import Finding, Rank, Report
-from traceprobe.report.tables import steps_divisor
-from traceprobe.report.text import duration, shorten, significant
+from traceprobe.report.tables import collectives_lines, steps_divisor
+from traceprobe.report.text import duration, encodable, shorten, significant
 
 MAX_FINDINGS = 3
 MAX_RANKS = 8
 MAX_CLASSES = 6
 MAX_PROSE = 400
 MAX_BAR = 60
-MIN_WIDTH = 20
 
 _FILLS = {"io": "█", "communication": "▓", "overhead": "▒", "compute": "░", "other": "·"}
 """One glyph a share, so that the bar reads without colour."""
@@ -34,8 +33,6 @@ _STYLES = {
     "other": "bright_black",
 }
 _STATUS_STYLES = {"fail": "red", "warn": "yellow"}
-_ASCII = str.maketrans("█▓▒░·▲■µ…—–×", "#%=-.!*u~--x")
-"""Stand-ins, each as wide as what it stands for."""
 
 Line = list[tuple[str, str]]
 """Pieces of text, each with its style."""
@@ -43,37 +40,18 @@ Line = list[tuple[str, str]]
 
 def render(report: Report, width: int, color: bool, encoding: str = "utf-8") -> str:
     """The summary in lines of at most `width` columns, all of it encodable in `encoding`."""
-    out = StringIO()
-    console = Console(
-        file=out,
-        width=max(width, MIN_WIDTH),
-        force_terminal=color,
-        color_system="standard" if color else None,
-        no_color=not color,
-        legacy_windows=False,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
+    printed = console(width, color=color)
     lines = [
-        *_verdict(report, console.width),
+        *_verdict(report, printed.width),
+        *_ablation(report),
         *_ranks(report),
         *_findings(report),
         *_warnings(report),
     ]
     for line in lines:
-        pieces = [(_encodable(text, encoding), style) for text, style in line]
-        console.print(Text.assemble(*pieces), overflow="fold")
-    return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
-
-
-def _encodable(text: str, encoding: str) -> str:
-    """`text` with stand-ins for what `encoding` lacks."""
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return text.translate(_ASCII).encode(encoding, "replace").decode(encoding)
-    return text
+        pieces = [(encodable(text, encoding), style) for text, style in line]
+        printed.print(Text.assemble(*pieces), overflow="fold")
+    return collected(printed)
 
 
 def _verdict(report: Report, width: int) -> list[Line]:
@@ -92,6 +70,17 @@ def _verdict(report: Report, width: int) -> list[Line]:
         lines += [[(f"  {'sum':<15}{'100.0 %':>8}", "")], []]
     lines += [[("missing: ", "bold"), (shorten(item, MAX_PROSE), "")] for item in verdict.missing]
     return lines
+
+
+def _ablation(report: Report) -> list[Line]:
+    """Whether an ablation says the same, and its shares."""
+    if report.ablation is None:
+        return []
+    return [
+        [("by ablation: ", "bold"), (agreement.compare(report.verdict, report.ablation).words, "")],
+        [(shares_line(report.ablation), "")],
+        [],
+    ]
 
 
 def _bar(shares: list[Segment], width: int) -> Line:
@@ -125,6 +114,7 @@ def _ranks(report: Report) -> list[Line]:
     if run is not None and run.straggler_rank is not None:
         wait = f"the others wait for rank {run.straggler_rank}: {duration(run.skew_ns)} a step"
         lines.append([(wait, "")])
+    lines += [[(shorten(line, MAX_PROSE), "")] for line in collectives_lines(report)]
     return [*lines, []] if lines else []
 
 

@@ -15,6 +15,8 @@ from functools import lru_cache
 NOT_OBSERVED = "—"
 """Stands where a quantity was not observed; never to be read as 0."""
 
+_ASCII = str.maketrans("█▓▒░·▲■µ…—–×≥", "#%=-.!*u~--x>")
+"""Stand-ins, each as wide as what it stands for."""
 _ESCAPE_SEQUENCE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor movement
     r"|\x1b[PX\]^_].*?(?:\x07|\x1b\\|$)"  # strings up to their terminator: titles, hyperlinks
@@ -41,6 +43,15 @@ def shorten(name: str, limit: int) -> str:
     if len(text) <= limit and len(name) <= limit * 8:
         return text
     return text[: limit - 1].rstrip() + "…"
+
+
+def encodable(text: str, encoding: str) -> str:
+    """`text` with stand-ins for what `encoding` lacks."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(_ASCII).encode(encoding, "replace").decode(encoding)
+    return text
 
 
 def significant(value: float) -> str:

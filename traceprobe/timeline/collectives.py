@@ -16,8 +16,13 @@ import polars as pl
 
 from traceprobe.model import UNKNOWN, Bools, Int64s, Kind, Operation
 from traceprobe.timeline.device import Account
-from traceprobe.timeline.intervals import intersect, per_window, union
+from traceprobe.timeline.intervals import Intervals, intersect, per_window, union
 from traceprobe.timeline.partition import compute
+
+IS_COLLECTIVE = (pl.col("kind") == int(Kind.COMM)) & (pl.col("operation") != int(Operation.COPY))
+"""Communication in which ranks wait for each other."""
+_OPERATION_BIT = 57
+"""Where a number of a group leaves room for that of an operation."""
 
 
 @dataclass(frozen=True)
@@ -86,16 +91,42 @@ def bus_factor(operation: Operation, ranks: int | None) -> float | None:
     return None
 
 
+def sequences(tables: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
+    """Put into `group` what runs in the same order on every rank that takes part in it.
+
+    That is an operation of a process group, as far as the trace tells these of every collective:
+    ranks may launch groups, or operations of groups without a name, in turns of their own.
+    Messages between two ranks of a larger group are left out, since it is not recorded which of
+    them belong together.
+
+    Args:
+        tables: per rank, with `group`, `operation` and `group_size`.
+    """
+    every = pl.concat([t.select("group", "operation") for t in tables])
+    grouped = (every["group"] != UNKNOWN).all()
+    named = (every["operation"] != int(Operation.OTHER)).all()
+    group = pl.col("group") if grouped else pl.lit(UNKNOWN, pl.Int64)
+    number = group.xor(pl.col("operation") * (1 << _OPERATION_BIT)) if named else group
+    keyed = [t.with_columns(group=number) for t in tables]
+    ranks = pl.concat([t.select(pl.col("group").unique()) for t in keyed]).group_by("group").len()
+    crowded = ranks.filter(pl.col("len") > 2)["group"].implode()
+    one_to_one = pl.col("operation") == int(Operation.SEND_RECV)
+    many = (pl.col("group_size") > 2) | pl.col("group").is_in(crowded)
+    return [t.filter(~(one_to_one & many)) for t in keyed]
+
+
 def within_groups(tables: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
     """Renumber `order` so that equal numbers of a step mean the same collective on every rank.
 
     Args:
-        tables: per rank, with `iteration`, `group` and `order`, the launch order in an iteration.
+        tables: per rank, with `iteration`, `order` (of launches in an iteration), `group`,
+            `operation` and `group_size`.
 
     Returns:
-        The tables as they are, with at most one process group known. Otherwise only the groups
-        that every rank takes part in, ordered group by group.
+        The tables with the `group` of `sequences`. With several of these only those that every
+        rank takes part in, ordered one by one.
     """
+    tables = sequences(tables)
     held = [set(t["group"].unique().to_list()) for t in tables]
     if len(set().union(*held) - {UNKNOWN}) < 2:
         return [t.with_columns(group=pl.lit(UNKNOWN, pl.Int64)) for t in tables]
@@ -119,7 +150,7 @@ def transfers(accounts: Sequence[Account]) -> list[Matched | None]:
     tables = [_launched(a).with_columns(rank=pl.lit(i)) for i, a in enumerate(accounts)]
     if len(tables) < 2:
         return [None] * len(tables)
-    every = pl.concat(tables)
+    every = pl.concat(sequences(tables))
     known = set(every["group"].unique().to_list()) - {UNKNOWN}
     if len(known) < 2:
         every = every.with_columns(group=pl.lit(UNKNOWN, pl.Int64), holders=pl.lit(len(tables)))
@@ -146,13 +177,13 @@ def transfers(accounts: Sequence[Account]) -> list[Matched | None]:
 def _launched(account: Account) -> pl.DataFrame:
     """Collectives of used iterations in launch order: row, step, group, duration."""
     marker = account.process.marker
-    rows = account.ops.with_row_index("row").filter(_in_used(account))
+    rows = account.ops.with_row_index("row").filter(_in_used(account) & IS_COLLECTIVE)
     rows = rows.sort("launch_t0", "t0")
     labels = [] if marker is None else [marker.labels[k] for k in rows["iteration"].to_list()]
     return rows.select(
         pl.col("row").cast(pl.Int64),
         pl.Series("step", labels, dtype=pl.String),
-        "group",
+        *("group", "operation", "group_size"),
         duration=pl.col("t1") - pl.col("t0"),
     )
 
@@ -180,9 +211,10 @@ def groups(account: Account, matched: Matched | None) -> list[Group]:
         pl.Series("transfer", transfer), pl.Series("ranks", ranks), counted=counted
     ).filter(pl.col("kind") == int(Kind.COMM))
     key = ["operation", "bytes", "group_size"]
+    computing = compute(account.sets)
     found = []
     for part in rows.partition_by(key, maintain_order=True):
-        group = _group(part, account, chosen)
+        group = _group(part, account, computing, chosen)
         if group.count or group.busy_ns:
             found.append(group)
     return sorted(
@@ -194,10 +226,10 @@ def _span(account: Account) -> tuple[int, int]:
     return int(account.edges[0]), int(account.edges[-1])
 
 
-def _group(part: pl.DataFrame, account: Account, chosen: Int64s) -> Group:
+def _group(part: pl.DataFrame, account: Account, computing: Intervals, chosen: Int64s) -> Group:
     mine = union(part["t0"].to_numpy(), part["t1"].to_numpy())
     busy = per_window(mine, account.edges)[chosen]
-    hidden = per_window(intersect(mine, compute(account.sets)), account.edges)[chosen]
+    hidden = per_window(intersect(mine, computing), account.edges)[chosen]
     inside = part.filter(pl.col("counted"))
     duration = (inside["t1"] - inside["t0"]).to_numpy()
     transfer, ranks = inside["transfer"].to_numpy(), inside["ranks"].to_numpy()

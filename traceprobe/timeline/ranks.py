@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from traceprobe.model import Int64s, Kind
+from traceprobe.model import Int64s
 from traceprobe.timeline import skew
-from traceprobe.timeline.collectives import within_groups
+from traceprobe.timeline.collectives import IS_COLLECTIVE, within_groups
 from traceprobe.timeline.device import Account
 from traceprobe.timeline.intervals import Intervals, per_window, subtract, union
 from traceprobe.timeline.partition import compute
@@ -72,7 +72,8 @@ class Collectives:
 def match(accounts: Sequence[Account]) -> Collectives | None:
     """Match the collectives of several ranks by iteration and launch order; None if there are none.
 
-    With several process groups the order counts within each, and only those of all ranks matter.
+    Where the trace tells process groups or operations apart, the order counts within each, and only
+    those of all ranks matter. Copies are no collectives.
     Iterations in which the ranks launched different numbers of collectives are left out.
     """
     tables = within_groups([_collectives(a) for a in accounts])
@@ -137,6 +138,8 @@ _TABLE = {
     "iteration": pl.Int64,
     "order": pl.Int64,
     "group": pl.Int64,
+    "operation": pl.Int64,
+    "group_size": pl.Int64,
     "t0": pl.Int64,
     "t1": pl.Int64,
     "begin": pl.Int64,  # end of the one before it in its group; 0 where there is none
@@ -152,7 +155,7 @@ def _collectives(account: Account) -> pl.DataFrame:
         return pl.DataFrame(schema=_TABLE)
     used = account.index[account.used]
     rows = (
-        account.ops.filter(pl.col("kind") == int(Kind.COMM))
+        account.ops.filter(IS_COLLECTIVE)
         .sort("launch_t0", "t0")
         .with_columns(
             begin=pl.col("t1").shift(1, fill_value=0).over("group"),
@@ -165,7 +168,7 @@ def _collectives(account: Account) -> pl.DataFrame:
         pl.Series("step", [marker.labels[k] for k in rows["iteration"].to_list()], pl.String),
         "iteration",
         pl.int_range(pl.len()).over("iteration").cast(pl.Int64).alias("order"),
-        "group",
+        *("group", "operation", "group_size"),
         "t0",
         "t1",
         "begin",

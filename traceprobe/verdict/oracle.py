@@ -129,8 +129,9 @@ def _reasons(trials: Trials, busy_ms: float | None) -> list[str]:
         found.append(f"the copy to the device costs {step['synthetic-host'] - step[bare]:.2f} ms")
     if "io" in step:
         slower = step["io"] > step[bare]
+        needs = f"{step['io']:.2f}" if step["io"] >= 0.01 else "less than 0.01"
         found.append(
-            f"the loader alone needs {step['io']:.2f} ms a step, "
+            f"the loader alone needs {needs} ms a step, "
             + ("more" if slower else "less")
             + " than training does"
         )

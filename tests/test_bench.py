@@ -1,0 +1,203 @@
+"""`traceprobe bench` from the outside: real programs, ablated in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from tests.test_profile import survivors, until
+from traceprobe.capture.unaware import NO_RECORDER
+from traceprobe.report.ablation import Ablation
+
+pytest.importorskip("torch", reason="PyTorch is not installed; pip install traceprobe[torch]")
+
+FAST = ["--trials", "2", "--seconds", "0.05", "--warmup", "2"]
+RECORDED = """
+import torch
+from traceprobe.capture import recorder
+
+torch.set_num_threads(1)
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+record = recorder()
+batches = [{"x": torch.randn(8, 64), "name": "text"} for _ in range(5)]
+for batch in record.steps(batches):
+    with record.phase("forward"):
+        loss = model(batch["x"]).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print("after the loop", flush=True)
+AFTER
+"""
+PLAIN = """
+import torch
+
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(1000):
+    model(torch.randn(2, 4)).sum().backward()
+    optimizer.step()
+print("trained to the end")
+"""
+
+
+@pytest.fixture
+def bench(tmp_path):
+    """Runs in a folder of its own, which holds what is left behind."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+
+    def run(*arguments, **options):
+        return subprocess.run(
+            command(*arguments),
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+            **options,
+        )
+
+    run.folder = folder
+    return run
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(text):
+        path = tmp_path / "train.py"
+        path.write_text(textwrap.dedent(text))
+        return [sys.executable, str(path)]
+
+    return write
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "traceprobe", "bench", *map(str, arguments)]
+
+
+def names(ablation):
+    return [variant.name for variant in ablation.variants]
+
+
+def left(run):
+    return sorted(path.name for path in run.folder.iterdir())
+
+
+def test_a_workload(bench):
+    done = bench("--workload", "unet", "--size", "tiny", *FAST)
+    assert done.returncode == 0, done.stderr
+    assert left(bench) == ["traceprobe-unet-bench.json"]
+    made = Ablation.from_json((bench.folder / "traceprobe-unet-bench.json").read_bytes())
+    assert names(made) == ["io", "synthetic-host", "full"]
+    assert {len(v.trial_ms) for v in made.variants} == {2}
+    assert all(v.samples_per_second is not None for v in made.variants)
+    assert made.workload["name"] == "unet"
+    assert (made.ranks, made.gpu_busy_ms) == (1, None)
+    assert made.oracle.shares["overhead"] is None
+    assert sum(s.value for s in made.oracle.shares.values() if s) == pytest.approx(1)
+    assert "by ablation" in done.stdout
+    assert done.stderr.splitlines()[-1] == "wrote traceprobe-unet-bench.json"
+
+
+def test_two_ranks_are_measured_without_communication_too(bench):
+    arguments = ("--workload", "wide-mlp", "--size", "tiny", "--nproc-per-node", "2")
+    done = bench(*arguments, *FAST, "-o", "-")
+    assert done.returncode == 0, done.stderr
+    made = Ablation.from_json(done.stdout)
+    assert names(made) == ["io", "synthetic-host", "full", "full-no-comm", "synthetic-no-comm"]
+    assert made.ranks == 2
+    assert list(made.absent) == ["synthetic-device"]
+    assert made.oracle.shares["communication"] is not None
+    assert made.workload["samples_per_step"] == 16
+    assert left(bench) == []
+
+
+def test_a_script_with_the_recorder_goes_on_after_its_loop(bench, script):
+    mark = bench.folder.parent / "after"
+    after = f"open({str(mark)!r}, 'w').close()"
+    done = bench("-o", "bench.json", "-q", *FAST, "--", *script(RECORDED.replace("AFTER", after)))
+    assert done.returncode == 0, done.stderr
+    assert (done.stdout, done.stderr) == ("", "")
+    assert mark.exists()
+    made = json.loads((bench.folder / "bench.json").read_text())
+    assert made["workload"] == {"name": "train", "samples_per_step": 8}
+    assert [v["name"] for v in made["variants"]] == ["io", "synthetic-host", "full"]
+
+
+def test_a_script_without_the_recorder_is_refused_at_its_first_step(bench, script):
+    done = bench(*FAST, "--", *script(PLAIN))
+    assert done.returncode == 2
+    assert NO_RECORDER in done.stderr
+    assert "trained to the end" not in done.stdout + done.stderr
+    assert left(bench) == []
+
+
+def test_a_program_that_makes_no_trial_is_refused(bench, script):
+    done = bench(*FAST, "--", *script("pass"))
+    assert done.returncode == 2
+    assert "ended before its trials did" in done.stderr
+    assert left(bench) == []
+
+
+def test_a_script_that_fails_leaves_its_last_lines_and_no_file(bench, script):
+    done = bench(*FAST, "--", *script("raise ValueError('no such volume')"))
+    assert done.returncode == 2
+    assert "ValueError: no such volume" in done.stderr
+    assert left(bench) == []
+
+
+def test_an_existing_output_is_refused_before_anything_runs(bench, script):
+    (bench.folder / "mine.json").write_text("mine")
+    program = script("open('ran', 'w').close(); raise SystemExit(3)")
+    done = bench("-o", "mine.json", *FAST, "--", *program)
+    assert done.returncode == 2
+    assert "--force" in done.stderr
+    assert left(bench) == ["mine.json"]
+    done = bench("-o", "mine.json", "--force", *FAST, "--", *program)
+    assert "ended with status 3" in done.stderr
+    assert left(bench) == ["mine.json", "ran"]
+    assert (bench.folder / "mine.json").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "nothing to bench"),
+        (["-w", "no-such"], "--workload no-such: there is none of that name"),
+        (["-o", "no/such/folder.json", "--", "true"], "there is no folder no/such"),
+        (["--nproc-per-node", "2", "--", "bash", "-c", "0"], "starts Python scripts"),
+        (["--trials", "0", "--", "true"], "--trials"),
+    ],
+)
+def test_a_request_that_cannot_work_is_refused(bench, arguments, message):
+    done = bench(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert left(bench) == []
+
+
+def test_an_interrupt_ends_every_process_and_leaves_no_file(bench, script):
+    program = script("import time; time.sleep(60)")
+    child = subprocess.Popen(
+        command(*FAST, "--", *program),
+        cwd=bench.folder,
+        stderr=subprocess.PIPE,
+        env={**os.environ},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    until(lambda: survivors(program[1]))
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=60)
+    assert child.returncode == 130, said
+    assert b"Traceback" not in said
+    assert left(bench) == []
+    assert not survivors(program[1])
