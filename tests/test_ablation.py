@@ -240,7 +240,7 @@ def test_the_terminal_says_it_in_two_lines(report):
     text = terminal.render(report, 400, False)
     added = [line for line in text.splitlines() if line not in without]
     assert len(added) == 2
-    assert added[0].startswith("by ablation: I/O-bound (")
+    assert added[0] == "by ablation: I/O-bound; the trace disagrees"
     assert added[1] == (
         "input/output 86.0 % (85.0–88.0), overhead 1.0 % (0.0–3.0), compute 13.0 % (12.0–14.0)"
     )
