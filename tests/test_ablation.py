@@ -31,6 +31,7 @@ def rank(seconds, **changes):
         "steps": dict.fromkeys(seconds, 10),
         "absent": {},
         "busy_ns": None,
+        "collectives": False,
         "workload": {"samples_per_step": 64, "tokens_per_step": 6400},
         "hardware": {"cpu_count": 2},
         "libraries": {},
@@ -44,6 +45,20 @@ def schema_of_an_ablation():
     return jsonschema.Draft202012Validator(
         {"$ref": "#/$defs/Ablation", "$defs": schema["$defs"], "$schema": schema["$schema"]}
     )
+
+
+def test_collectives_that_stay_leave_overhead_unknown():
+    seconds = {"io": [0.1], "synthetic-device": [1.0], "full": [1.0]}
+    oracle = summarize({0: rank(seconds, busy_ns=60e6)}).oracle
+    assert oracle.shares["overhead"].value == pytest.approx(0.4)
+    mixed = summarize({0: rank(seconds, busy_ns=60e6, collectives=True)})
+    assert mixed.oracle.shares["overhead"] is None
+    assert mixed.gpu_busy_ms == 60
+
+
+def test_training_alone_that_is_slower_than_all_is_told_to_be_disturbed():
+    seconds = {"io": [0.1], "synthetic-device": [1.2], "full": [1.0]}
+    assert any("disturbance" in reason for reason in summarize({0: rank(seconds)}).oracle.reasons)
 
 
 def test_a_trial_takes_as_long_as_its_slowest_rank():
@@ -240,7 +255,7 @@ def test_the_terminal_says_it_in_two_lines(report):
     text = terminal.render(report, 400, False)
     added = [line for line in text.splitlines() if line not in without]
     assert len(added) == 2
-    assert added[0].startswith("by ablation: I/O-bound (")
+    assert added[0] == "by ablation: I/O-bound; the trace disagrees"
     assert added[1] == (
         "input/output 86.0 % (85.0–88.0), overhead 1.0 % (0.0–3.0), compute 13.0 % (12.0–14.0)"
     )

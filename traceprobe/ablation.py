@@ -59,7 +59,10 @@ def summarize(ranks: Mapping[int, RankTrials], limits: Thresholds | None = None)
         absent=dict(sorted(first.absent.items())),
         gpu_busy_ms=busy_ms,
         overlap=oracle.overlap(trials),
-        oracle=oracle.judge(trials, busy_ms, limits),
+        # Where communication could not be taken out, idle GPU may be waiting for other ranks.
+        oracle=oracle.judge(
+            trials, None if any(r.collectives for r in ranks.values()) else busy_ms, limits
+        ),
     )
 
 

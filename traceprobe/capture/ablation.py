@@ -56,6 +56,7 @@ class Ablation:
         self._steps: dict[str, int] = {}
         self._absent: dict[str, str] = {}
         self._models: list[Any] = []
+        self._collectives = False
 
     def describe(self, described: dict[str, object]) -> None:
         """Facts about the workload, for the results."""
@@ -88,7 +89,7 @@ class Ablation:
     def _variants(self, batch: Any) -> list[_Variant]:
         """What can be measured of this program; the reasons for the rest go into the results."""
         self._models = _data_parallel()
-        on_device = _moved(batch)
+        on_device = _moved(batch, _device(self._models))
         found = [_Variant("io", trains=False), _Variant("full")]
         alone = on_device
         if on_device is batch:
@@ -160,6 +161,8 @@ class Ablation:
             path = Path(folder) / "busy.json"
             profile.export_chrome_trace(str(path))
             events = json.loads(path.read_bytes())["traceEvents"]
+        # The barrier before the steps is one collective; those of the program come in every step.
+        self._collectives = sum(map(_is_collective, events)) >= BUSY_STEPS
         return _union_ns(events) / BUSY_STEPS
 
     def _guess_samples(self, batch: Any) -> None:
@@ -174,6 +177,7 @@ class Ablation:
             steps=self._steps,
             absent=self._absent,
             busy_ns=busy,
+            collectives=self._collectives,
             workload={**self._trials.workload, **self._described},
             **facts(),
         )
@@ -203,14 +207,18 @@ def _data_parallel() -> list[Any]:
     """The DDP models of this process, wherever the program keeps them."""
     import torch
 
+    if _world_size() == 1:
+        return []
     kind = torch.nn.parallel.DistributedDataParallel
-    return [thing for thing in gc.get_objects() if type(thing) is kind] if _world_size() > 1 else []
+    # By type: asking a stranger's object for its class may run code of its own.
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), kind)]
 
 
 def _has_gpu() -> bool:
+    """Whether the program uses a GPU: on a machine that has one, not every program does."""
     import torch
 
-    return bool(torch.cuda.is_available())
+    return bool(torch.cuda.is_available() and torch.cuda.is_initialized())
 
 
 def _world_size() -> int:
@@ -259,26 +267,40 @@ def _tensors(batch: Any) -> Iterator[Any]:
             yield from _tensors(value)
 
 
-def _moved(batch: Any) -> Any:
+def _device(models: list[Any]) -> Any:
+    """Where the program trains: the device of its DDP model, else the current one."""
+    import torch
+
+    if not _has_gpu():
+        return torch.device("cpu")
+    used = {p.device for model in models for p in model.parameters() if p.is_cuda}
+    return used.pop() if len(used) == 1 else torch.device("cuda", torch.cuda.current_device())
+
+
+def _moved(batch: Any, device: Any) -> Any:
     """A batch with its tensors on the device: the same where they are, None where none could be."""
     tensors = list(_tensors(batch))
     if not _has_gpu() or not (tensors or hasattr(batch, "to")):
         return None
     if tensors and all(tensor.is_cuda for tensor in tensors):
         return batch
-    return _to_device(batch)
+    return _to_device(batch, device)
 
 
-def _to_device(batch: Any) -> Any:
+def _to_device(batch: Any, device: Any) -> Any:
     if hasattr(batch, "to"):
-        return batch.to("cuda")
+        return batch.to(device)
     if isinstance(batch, dict):
-        return type(batch)((key, _to_device(value)) for key, value in batch.items())
+        return type(batch)((key, _to_device(value, device)) for key, value in batch.items())
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):  # a named tuple
-        return type(batch)(*map(_to_device, batch))
+        return type(batch)(*(_to_device(value, device) for value in batch))
     if isinstance(batch, (list, tuple)):
-        return type(batch)(map(_to_device, batch))
+        return type(batch)(_to_device(value, device) for value in batch)
     return batch
+
+
+def _is_collective(event: dict[str, Any]) -> bool:
+    return event.get("cat") == "kernel" and event["name"].lower().startswith(_COLLECTIVE)
 
 
 def _union_ns(events: list[dict[str, Any]]) -> float:
@@ -286,7 +308,7 @@ def _union_ns(events: list[dict[str, Any]]) -> float:
     spans = sorted(
         (float(event["ts"]), float(event["ts"]) + float(event.get("dur", 0)))
         for event in events
-        if event.get("cat") in _GPU_WORK and not event["name"].lower().startswith(_COLLECTIVE)
+        if event.get("cat") in _GPU_WORK and not _is_collective(event)
     )
     total, reach = 0.0, -math.inf
     for begin, end in spans:

@@ -58,6 +58,7 @@ class RankTrials:
         seconds: duration of each trial, by variant. steps: steps of each of its trials.
         absent: variants that could not be measured, and why.
         busy_ns: busy time of the GPU per synthetic step, collectives left out; None without a GPU.
+        collectives: whether the ranks still communicated in those steps.
         workload, hardware, libraries, flags: as in the calibration of a recording.
     """
 
@@ -65,6 +66,7 @@ class RankTrials:
     steps: dict[str, int]
     absent: dict[str, str]
     busy_ns: float | None
+    collectives: bool
     workload: dict[str, Any]
     hardware: dict[str, Any]
     libraries: dict[str, Any]

@@ -66,7 +66,7 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
     full: float
     parallel: float
     position: float | None
-    """None where the two bounds are less than 2 % apart: overlap could not show."""
+    """None where the two bounds are less than 10 % apart: overlap could not show."""
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):

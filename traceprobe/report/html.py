@@ -34,7 +34,16 @@ from traceprobe.report.tables import (
     metrics_tables,
     steps_divisor,
 )
-from traceprobe.report.text import code_spans, duration, percent, shorten, signed, significant, size
+from traceprobe.report.text import (
+    NOT_OBSERVED,
+    code_spans,
+    duration,
+    percent,
+    shorten,
+    signed,
+    significant,
+    size,
+)
 
 MAX_BARS = 140
 """Bars of one chart; times the classes of the partition this stays below the limit of marks."""
@@ -166,6 +175,8 @@ def _checked(report: Report) -> Checked | None:
         return None
     compared = agreement.compare(report.verdict, ablation)
     shares = ablation.oracle.shares
+    # Rounded as in the card above: two figures for one share would puzzle.
+    traced = {segment.key: segment.percent for segment in share_bar(report.verdict.shares)}
     known = {key: share.value for key in SHARES if (share := shares.get(key)) is not None}
     trials = max((len(variant.trial_ms) for variant in ablation.variants), default=0)
     ranks = f", on {ablation.ranks} ranks at once" if ablation.ranks > 1 else ""
@@ -174,7 +185,7 @@ def _checked(report: Report) -> Checked | None:
         words=compared.words,
         method=f"{trials} trials of each variant, in turns{ranks}",
         bar=share_bar(known),
-        shares=[_pair(key, report.verdict.shares.get(key), shares.get(key)) for key in SHARES],
+        shares=[_pair(key, traced.get(key), shares.get(key)) for key in SHARES],
         traced=_bound_by(report.verdict),
         ablated=_bound_by(ablation.oracle),
         variants=ablation_table(ablation),
@@ -182,11 +193,11 @@ def _checked(report: Report) -> Checked | None:
     )
 
 
-def _pair(key: str, traced: float | None, ablated: Share | None) -> SharePair:
+def _pair(key: str, traced: str | None, ablated: Share | None) -> SharePair:
     return SharePair(
         key=key,
         word=palette.SHARE_WORDS[key],
-        traced=percent(traced),
+        traced=traced or NOT_OBSERVED,
         ablated=percent(None if ablated is None else ablated.value),
         interval="" if ablated is None else f"{ablation_text.bounds(ablated)} %",
     )

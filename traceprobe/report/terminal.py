@@ -8,7 +8,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from traceprobe.report import agreement
-from traceprobe.report.ablation_text import shares_line
+from traceprobe.report.ablation_text import shares_line, title
 from traceprobe.report.bars import Segment, partition_bar, share_bar
 from traceprobe.report.lines import collected, console
 from traceprobe.report.palette import BOUND_WORDS, STATUS_SHAPES, STATUS_WORDS, word_for
@@ -76,8 +76,12 @@ def _ablation(report: Report) -> list[Line]:
     """Whether an ablation says the same, and its shares."""
     if report.ablation is None:
         return []
+    compared = agreement.compare(report.verdict, report.ablation)
+    words = compared.words
+    if compared.state == "disagree":  # a warning below has the numbers
+        words = f"{title(report.ablation)}; the trace disagrees"
     return [
-        [("by ablation: ", "bold"), (agreement.compare(report.verdict, report.ablation).words, "")],
+        [("by ablation: ", "bold"), (words, "")],
         [(shares_line(report.ablation), "")],
         [],
     ]

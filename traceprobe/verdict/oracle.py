@@ -25,7 +25,8 @@ from traceprobe.verdict.thresholds import Thresholds
 
 RESAMPLES = 2000
 SEED = 20
-LEAST_CONTRAST = 0.02
+LEAST_CONTRAST = 0.1
+DISTURBED = 0.95
 Floats = npt.NDArray[np.float64]
 Trials = Mapping[VariantName, Floats]
 """Step times of the trials of each variant, ms, all equally many and taken in turns."""
@@ -69,7 +70,8 @@ def judge(trials: Trials, busy_ms: float | None, limits: Thresholds) -> Oracle:
     """The bound of a loop by its ablation.
 
     Args:
-        busy_ms: busy time of the GPU in a synthetic step, None where there is no GPU.
+        busy_ms: busy time of the GPU in a synthetic step; None where there is no GPU, or where
+            collectives in that step leave open what the rest of it is.
     """
     shares = _shares({name: np.median(t, keepdims=True) for name, t in trials.items()}, busy_ms)
     rows = _samples(len(trials["full"]))
@@ -125,6 +127,8 @@ def _reasons(trials: Trials, busy_ms: float | None) -> list[str]:
         f"{step['full']:.2f} ms a step with everything, {step[bare]:.2f} ms without loading"
         + (" and copying" if bare == "synthetic-device" else "")
     ]
+    if step["full"] < DISTURBED * step[bare]:
+        found.append("that training alone took longer can only be a disturbance: measure again")
     if "synthetic-host" in step and bare == "synthetic-device":
         found.append(f"the copy to the device costs {step['synthetic-host'] - step[bare]:.2f} ms")
     if "io" in step:
