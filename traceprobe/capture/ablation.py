@@ -20,7 +20,7 @@ from typing import Any
 
 from traceprobe.capture.feed import Feed, NoBatchesError
 from traceprobe.capture.hardware import facts
-from traceprobe.capture.plan import rank
+from traceprobe.capture.plan import tell
 from traceprobe.capture.trials import RankTrials, Trials
 
 LEAD_IN = 2
@@ -51,7 +51,6 @@ class Ablation:
     def __init__(self, trials: Trials) -> None:
         self._trials = trials
         self._described: dict[str, object] = {}
-        self._progress = Path(trials.folder) / f"rank{rank()}.progress"
         self._seconds: dict[str, list[float]] = {}
         self._steps: dict[str, int] = {}
         self._absent: dict[str, str] = {}
@@ -124,7 +123,9 @@ class Ablation:
             steps = math.ceil(steps / feed.workers) * feed.workers
         self._steps[variant.name] = _agreed(steps)
 
-    def _trial(self, variant: _Variant, feed: Feed[Any], steps: int, lead_in: int = LEAD_IN) -> Any:
+    def _trial(
+        self, variant: _Variant, feed: Feed[Any], steps: int, lead_in: int = LEAD_IN
+    ) -> Generator[Any, None, float]:
         """Run one trial as part of the loop; returns its seconds."""
         with _without_synchronization([] if variant.synchronizes else self._models):
             if variant.batch is None:
@@ -185,8 +186,7 @@ class Ablation:
         self._report("done")
 
     def _report(self, state: str) -> None:
-        with self._progress.open("a") as file:
-            file.write(state + "\n")
+        tell(self._trials.folder, state)
 
 
 @contextmanager

@@ -77,3 +77,16 @@ def trace_name(number: int) -> str:
 def sidecar_name(number: int) -> str:
     """File name of a rank's calibration, also inside its trace."""
     return f"rank{number}.traceprobe.json"
+
+
+def leave(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+def tell(folder: str, state: str) -> None:
+    """Say what this rank is doing to the process that started it."""
+    with (Path(folder) / f"rank{rank()}.progress").open("a") as file:
+        file.write(state + "\n")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from traceprobe.capture.hardware import facts
-from traceprobe.capture.plan import Plan, rank, sidecar_name
+from traceprobe.capture.plan import Plan, leave, rank, sidecar_name, tell
 
 METADATA_KEY = "traceprobe"
 """Top-level key of a Kineto trace, and table of an Nsight export, that holds the sidecar."""
@@ -47,7 +47,6 @@ class Session:
         self._marks: list[int] = []
         self._calibration: dict[str, Any] = {}
         self._described: dict[str, object] = {}
-        self._progress = Path(plan.folder) / f"rank{self.rank}.progress"
 
     def describe(self, described: dict[str, object]) -> None:
         """Facts about the workload, for the sidecar."""
@@ -121,14 +120,11 @@ class Session:
         self._profiler.stop(sidecar)
         atexit.unregister(self._profiler.abandon)
         target = Path(self.plan.folder) / sidecar_name(self.rank)
-        temporary = target.with_suffix(".tmp")
-        temporary.write_text(json.dumps(sidecar, indent=1, sort_keys=True) + "\n")
-        temporary.replace(target)
+        leave(target, json.dumps(sidecar, indent=1, sort_keys=True) + "\n")
         self._report("done")
 
     def _report(self, state: str) -> None:
-        with self._progress.open("a") as file:
-            file.write(state + "\n")
+        tell(self.plan.folder, state)
 
 
 def _backend(plan: Plan, number: int) -> Profiler:

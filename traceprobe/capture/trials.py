@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from traceprobe.capture.plan import rank
+from traceprobe.capture.plan import leave, rank
 
 VARIABLE = "TRACEPROBE_TRIALS"
 """Environment variable with the path of the trials."""
@@ -74,10 +74,8 @@ class RankTrials:
 
     def save(self, folder: Path) -> None:
         """Leave the results of this rank in the folder, whole or not at all."""
-        target = folder / f"rank{rank()}.trials.json"
-        temporary = target.with_suffix(".tmp")
-        temporary.write_text(json.dumps(asdict(self), sort_keys=True))
-        temporary.replace(target)
+        text = json.dumps(asdict(self), sort_keys=True)
+        leave(folder / f"rank{rank()}.trials.json", text)
 
 
 def results(folder: Path) -> dict[int, RankTrials]:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from traceprobe.cli.console import ablation_summary, data, note, states
+from traceprobe.cli.options import Ranks, Warmup
 
 
 def command(
@@ -22,10 +23,7 @@ def command(
             show_default=False,
         ),
     ] = None,
-    nproc_per_node: Annotated[
-        int | None,
-        typer.Option(min=1, help="Ranks to start on this machine.", show_default=False),
-    ] = None,
+    nproc_per_node: Ranks = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -38,7 +36,7 @@ def command(
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="Trials of each variant.")] = 5,
     seconds: Annotated[float, typer.Option(min=0.01, help="Length of a trial.")] = 1.0,
-    warmup: Annotated[int, typer.Option(min=1, help="Steps before anything is measured.")] = 5,
+    warmup: Warmup = 5,
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Overwrite an existing output.")
     ] = False,

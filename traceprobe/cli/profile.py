@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from traceprobe.cli.console import note, states, summary
+from traceprobe.cli.options import Ranks, Warmup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,10 +46,7 @@ def command(
     backend: Annotated[
         Backend, typer.Option(help="Profiler: torch.profiler or Nsight Systems.")
     ] = Backend.torch,
-    nproc_per_node: Annotated[
-        int | None,
-        typer.Option(min=1, help="Ranks to start on this machine.", show_default=False),
-    ] = None,
+    nproc_per_node: Ranks = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -58,7 +56,7 @@ def command(
             show_default=False,
         ),
     ] = None,
-    warmup: Annotated[int, typer.Option(min=1, help="Steps before anything is measured.")] = 5,
+    warmup: Warmup = 5,
     calibrate: Annotated[int, typer.Option(min=1, help="Steps timed without a profiler.")] = 20,
     active: Annotated[int, typer.Option(min=3, help="Steps to profile.")] = 8,
     shapes: Annotated[bool, typer.Option("--shapes", help="Record operator shapes.")] = False,

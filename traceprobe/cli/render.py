@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from traceprobe.cli.console import note, summary
+from traceprobe.cli.options import GithubSummary, Redact
 
 
 def command(
@@ -25,14 +26,8 @@ def command(
             show_default=False,
         ),
     ] = None,
-    redact: Annotated[
-        bool,
-        typer.Option("--redact", help="Replace names of kernels, ranges and files by digests."),
-    ] = False,
-    github_summary: Annotated[
-        bool,
-        typer.Option("--github-summary", help="Append the Markdown to $GITHUB_STEP_SUMMARY."),
-    ] = False,
+    redact: Redact = False,
+    github_summary: GithubSummary = False,
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Overwrite existing outputs.")
     ] = False,

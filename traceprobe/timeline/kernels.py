@@ -32,8 +32,8 @@ a compiler; `other` is element-wise, reductions, copies and changes of layout; `
 CUDA graph in one row."""
 
 _MATMUL = re.compile(
-    r"gemm|gemv|bmm_|xmma|cutlass|nvjet|cublas|cudnn_\w*(scudnn|h\d+cudnn)|convolve|conv\dd|conv(fwd|bwd|_)|wgrad|dgrad|fprop"
-    r"|winograd|fmha|flash|sdpa|^cijk_|igemm|mma_",
+    r"gemm|gemv|bmm_|xmma|cutlass|nvjet|cublas|cudnn_\w*(scudnn|h\d+cudnn)"
+    r"|convolve|conv\dd|conv(fwd|bwd|_)|wgrad|dgrad|fprop|winograd|fmha|flash|sdpa|^cijk_|igemm|mma_",
     re.IGNORECASE,
 )
 _NO_MATMUL = re.compile(
@@ -63,13 +63,11 @@ def classify(name: str) -> str:
         return "unknown"
     if _NO_MATMUL.search(name) or not _MATMUL.search(name):
         return "other"
-    tensor = bool(_HALF.search(name) or _TF32.search(name))
-    if tensor and _UNALIGNED.search(name):
-        return "matmul_unaligned"
-    if _HALF.search(name):
-        return "matmul_half"
-    if _TF32.search(name):
-        return "matmul_tf32"
+    half = _HALF.search(name)
+    if half or _TF32.search(name):
+        if _UNALIGNED.search(name):
+            return "matmul_unaligned"
+        return "matmul_half" if half else "matmul_tf32"
     return "matmul_fp32" if _FP32.search(name) else "matmul_unknown"
 
 

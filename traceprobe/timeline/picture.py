@@ -111,10 +111,12 @@ def _stream_lane(
     first = np.flatnonzero(new)
     size = np.diff(np.concatenate([first, [len(t0)]]))
     end = np.maximum.reduceat(t1, first)
-    name, facts = ops["name"].to_list(), _facts(ops)
+    shown = ops[first]
     detail = [
-        names[name[i]] + facts[i] if n == 1 else f"{n} ops, first {names[name[i]]}"
-        for i, n in zip(first.tolist(), size.tolist(), strict=True)
+        names[name] + facts if n == 1 else f"{n} ops, first {names[name]}"
+        for name, facts, n in zip(
+            shown["name"].to_list(), _facts(shown), size.tolist(), strict=True
+        )
     ]
     lane = Segments(f"stream {stream}", t0[first], end, [label[i] for i in first.tolist()], detail)
     return lane, int(len(t0) - len(first))

@@ -108,6 +108,15 @@ class Evidence:
             return "fail"
         return "warn" if share >= self.limits.notable else "pass"
 
+    def flag(self, ms: float) -> Status:
+        """Warn where a time is a notable share of the step, without ever being what fails."""
+        return "warn" if self.share(ms) >= self.limits.notable else "pass"
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether any rank ran kernels on a GPU."""
+        return any(r.summary.kernel_ns is not None for r in self.ranks)
+
     def worst(self, *classes: str) -> str:
         """The rank with the largest share, as a phrase; empty for a single rank."""
         if len(self.ranks) < 2:

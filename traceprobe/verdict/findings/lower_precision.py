@@ -20,7 +20,7 @@ FP32_TO_BF16, FP32_TO_TF32 = 16, 8
 def check(evidence: Evidence) -> Finding:
     """Matrices in fp32 or TF32 on a GPU that has tensor cores for less."""
     title = "Matrices are computed in more precision than need be"
-    if all(r.summary.kernel_ns is None for r in evidence.ranks):
+    if not evidence.has_kernels:
         return unanswered(ID, "not-applicable", title, "the run has no GPU kernels")
     fp32, tf32 = evidence.kernel_ms("matmul_fp32"), evidence.kernel_ms("matmul_tf32")
     rest = evidence.kernel_ms("other", "fused")

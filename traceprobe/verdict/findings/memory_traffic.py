@@ -16,7 +16,7 @@ def check(evidence: Evidence) -> Finding:
     ms = evidence.exclusive_ms("memory", "d2h")
     return Finding(
         id=ID,
-        status="warn" if evidence.share(ms) >= evidence.limits.notable else "pass",
+        status=evidence.flag(ms),
         title=title,
         saving_ms_per_step=evidence.saving(ms),
         evidence=[f"{ms:.2f} ms {evidence.per} ({evidence.share(ms):.1%}) while no kernel runs"],

@@ -13,12 +13,12 @@ KEPT = 1 / 8
 def check(evidence: Evidence) -> Finding:
     """Time in tensor-core kernels whose names say that they read one or two elements at a time."""
     title = "Matrix sizes are not aligned for tensor cores"
-    if all(r.summary.kernel_ns is None for r in evidence.ranks):
+    if not evidence.has_kernels:
         return unanswered(ID, "not-applicable", title, "the run has no GPU kernels")
     ms = evidence.kernel_ms("matmul_unaligned")
     return Finding(
         id=ID,
-        status="warn" if evidence.share(ms) >= evidence.limits.notable else "pass",
+        status=evidence.flag(ms),
         title=title,
         saving_ms_per_step=evidence.saving(ms * (1 - KEPT)),
         evidence=[

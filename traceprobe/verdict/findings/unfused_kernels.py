@@ -11,7 +11,7 @@ ID = "unfused-kernels"
 def check(evidence: Evidence) -> Finding:
     """Element-wise kernels, reductions, copies and changes of layout, outside of the optimizer."""
     title = "Element-wise operations run one by one"
-    if all(r.summary.kernel_ns is None for r in evidence.ranks):
+    if not evidence.has_kernels:
         return unanswered(ID, "not-applicable", title, "the run has no GPU kernels")
     ms, fused = evidence.kernel_ms("other"), evidence.kernel_ms("fused")
     whole = evidence.kernel_ms("unknown")
