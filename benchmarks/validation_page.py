@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import mean
 from typing import Any
 
-from benchmarks.matrix import EXPLAINED, Row
+from benchmarks.matrix import EXPLAINED, MORE_SAVED, Row
 
 Results = dict[str, Any]
 NEAR = 0.03
@@ -98,10 +98,7 @@ def savings(results: Results, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
             low = before["low"] - scale * after["high"]
             high = before["high"] - scale * after["low"]
             allowed = {
-                backend: min(
-                    sum(recording["savings"].get(lever, 0.0) for lever in control.lever),
-                    recording["unprofiled_step_ms"],
-                )
+                backend: _allowed(recording, control.lever)
                 for backend, recording in sorted(slow["recordings"].items(), reverse=True)
             }
             yield {
@@ -114,8 +111,14 @@ def savings(results: Results, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
                 "low": low,
                 "high": high,
                 "allowed": allowed,
-                "exceeded": [backend for backend, ms in allowed.items() if low > ms],
+                "exceeded": [b for b, ms in allowed.items() if ms is not None and low > ms],
             }
+
+
+def _allowed(recording: dict[str, Any], lever: Sequence[str]) -> float | None:
+    """What the findings of a recording allow together; None where it has none of them."""
+    mine = [recording["savings"][finding] for finding in lever if finding in recording["savings"]]
+    return min(sum(mine), float(recording["unprofiled_step_ms"])) if mine else None
 
 
 def _step(entry: dict[str, Any]) -> dict[str, float]:
@@ -264,14 +267,15 @@ def _savings(results: Results, rows: Sequence[Row]) -> str:
         "",
         "*Up to* is the sum of the savings of the named findings in the trace of the slow run,",
         "from torch.profiler / nsys. Steps are compared at the same number of samples. In brackets",
-        "the 95 % interval of the measurement.",
+        "the 95 % interval of the measurement. Bold is what was measured to be more; – where the",
+        "trace has none of these findings.",
         "",
         "| run | change | before, ms | after, ms | measured saving, ms | up to, ms | findings |",
         "| --- | --- | ---: | ---: | ---: | ---: | --- |",
     ]
     for change in savings(results, rows):
         allowed = " / ".join(
-            f"**{ms:.1f}**" if backend in change["exceeded"] else f"{ms:.1f}"
+            _bound(ms, exceeded=backend in change["exceeded"])
             for backend, ms in change["allowed"].items()
         )
         lines.append(
@@ -281,7 +285,15 @@ def _savings(results: Results, rows: Sequence[Row]) -> str:
             + ", ".join(f"`{lever}`" for lever in change["lever"])
             + " |"
         )
-    return "\n".join(lines)
+    explained = {c["case"]: c for c in savings(results, rows) if c["exceeded"]}
+    lines += ["", *(f"- `{case}`: {MORE_SAVED[case]}" for case in explained if case in MORE_SAVED)]
+    return "\n".join(lines).rstrip()
+
+
+def _bound(ms: float | None, *, exceeded: bool) -> str:
+    if ms is None:
+        return "–"
+    return f"**{ms:.1f}**" if exceeded else f"{ms:.1f}"
 
 
 def _calibration(results: Results, done: Sequence[str]) -> str:

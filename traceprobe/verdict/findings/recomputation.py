@@ -11,6 +11,9 @@ ID = "recomputation"
 def check(evidence: Evidence) -> Finding:
     """Forward operations that run again in the backward pass, to save memory."""
     title = "Activations are computed twice"
+    if not evidence.observed("recompute") and "operators" not in evidence.profiled:
+        why = "without operators the trace does not tell forward work in the backward pass apart"
+        return unanswered(ID, "inconclusive", title, why)
     if not evidence.observed("recompute"):
         return unanswered(ID, "not-applicable", title, "no forward work in the backward pass")
     ms = evidence.exclusive_ms("recompute")
