@@ -39,6 +39,7 @@
           "This picture could not be drawn; the table below holds its numbers.";
       }
     }
+    root.dataset.drawnAfter = performance.now().toFixed(0);
     root.dataset.chartsReady = String(drawn);
   };
 

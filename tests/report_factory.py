@@ -138,10 +138,10 @@ def make_rank(
             busy_ns=busy,
             attributed_share=0.991,
             communication=Communication(
-                total_ns=40 * MS * steps,
+                total_ns=(30 + partition.get("communication", 0)) * MS * steps,
                 exposed_ns=partition.get("communication", 0) * MS * steps,
                 overlapped_ns=30 * MS * steps,
-                overlap_pct=75.0,
+                overlap_pct=round(3000 / (30 + partition.get("communication", 0)), 3),
             ),
             h2d=HostToDevice(
                 total_ns=23 * MS * steps,

@@ -152,9 +152,19 @@ def _summary(summary: dict, covered: list[dict]) -> Iterator[str]:
         if not math.isclose(summary["step_ms"]["mean"], mean, rel_tol=1e-5, abs_tol=2e-6):
             yield "step_ms.mean is not the mean window"
     totals = [-k["total_ns"] for k in summary["top_kernels"]]
-    if totals != sorted(totals) or len(totals) > 15:
+    kernels = summary["top_kernels"]
+    beyond = [k for i, k in enumerate(kernels) if i >= 15 and _place(kernels, i, k["phase"]) > 6]
+    if totals != sorted(totals) or beyond:
         yield "top_kernels are out of order or too many"
+    for phase in {k["phase"] for k in kernels}:
+        if sum(k["phase_share"] for k in kernels if k["phase"] == phase) > 1.0001:
+            yield f"the kernels of {phase} take more than its time"
     yield from _collectives(summary)
+
+
+def _place(kernels: list[dict], index: int, phase: str) -> int:
+    """Place of a kernel among those of its phase, from 1."""
+    return sum(k["phase"] == phase for k in kernels[: index + 1])
 
 
 def _collectives(summary: dict) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from traceprobe.verdict.findings import CHECKS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FINDINGS = (ROOT / "docs/findings.md").read_text(encoding="utf-8")
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 EXIT_CODES = (0, 1, 2, 130)
 SHELL_COMPLETION = {"--install-completion", "--show-completion", "--help"}
@@ -61,9 +61,17 @@ def test_every_exit_code_is_documented(code):
 
 
 def test_every_finding_is_documented():
-    ids = [sys.modules[check.__module__].ID for check in CHECKS]
+    ids = [check.ID for check in CHECKS]
     assert len(set(ids)) == len(CHECKS)
     assert [name for name in ids if f"`{name}`" not in TEXT] == []
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.ID)
+def test_the_report_and_the_page_state_the_same_rule(check):
+    section = re.search(rf"^## {check.ID}$(.*?)(?=^## |\Z)", FINDINGS, re.MULTILINE | re.DOTALL)[1]
+    plain = " ".join(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", section).split())
+    assert f"- **Rule.** {check.RULE} - **Threshold.**" in plain
+    assert f"- **Verify.** {check.VERIFY}" in plain
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -16,7 +16,7 @@ from tests.report_rules import problems
 from traceprobe.report.result import Report
 from traceprobe.verdict.findings import CHECKS
 
-IDS = sorted(check.__module__.rpartition(".")[2].replace("_", "-") for check in CHECKS)
+IDS = sorted(check.ID for check in CHECKS)
 MS = 1_000_000
 SMALL = {"forward_ns": 4 * MS, "backward_ns": 8 * MS, "optimizer_ns": MS}
 LOOPS = {

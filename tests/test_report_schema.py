@@ -231,7 +231,7 @@ def test_thresholds_are_documented_as_they_are(name, text):
 
 
 def test_every_finding_has_its_section():
-    ids = sorted({check.__module__.rpartition(".")[2].replace("_", "-") for check in CHECKS})
+    ids = sorted({check.ID for check in CHECKS})
     sections = re.split(r"^## ", FINDINGS, flags=re.MULTILINE)[1:]
     assert [section.partition("\n")[0] for section in sections] == ids
     listed = re.findall(r"^\| \[`([\w-]+)`\]\(#([\w-]+)\) \|", FINDINGS, re.MULTILINE)

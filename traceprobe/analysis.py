@@ -138,6 +138,7 @@ def _input(trace: Trace) -> result.Input:
         producer=o.producer,
         bytes=o.bytes,
         origin_ns=str(origin(trace)),
+        base_ns=str(o.base_ns),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,6 +20,7 @@ from traceprobe.verdict.thresholds import STRAGGLING
 
 MAX_GAPS = 50
 MAX_KERNELS = 15
+MAX_KERNELS_OF_A_PHASE = 6
 MAX_DETAIL = 160
 MAX_COLLECTIVES = 20
 _EVIDENCE = {
@@ -288,14 +290,22 @@ def _host(
 
 
 def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[result.KernelShare]:
-    kernels = ops.filter(pl.col("kind").is_in([int(Kind.KERNEL), int(Kind.COMM)]))
+    """The kernels with the most time, and those with the most time of each phase."""
+    chosen = ops.filter(pl.col("kind").is_in([int(Kind.KERNEL), int(Kind.COMM)]))
     phase = pl.when(pl.col("kind") == int(Kind.COMM)).then(-1).otherwise(pl.col("phase"))
-    groups = kernels.group_by("name", phase.alias("label")).agg(
+    groups = chosen.group_by("name", phase.alias("label")).agg(
         count=pl.len(), total=(pl.col("t1") - pl.col("t0")).sum()
     )
-    top = sorted(
+    of_phase = dict(groups.group_by("label").agg(pl.col("total").sum()).rows())
+    ordered = sorted(
         groups.rows(named=True), key=lambda row: (-row["total"], names[row["name"]], row["label"])
     )
+    listed: Counter[int] = Counter()
+    top = []
+    for place, row in enumerate(ordered):
+        listed[row["label"]] += 1
+        if place < MAX_KERNELS or listed[row["label"]] <= MAX_KERNELS_OF_A_PHASE:
+            top.append(row)
     return [
         result.KernelShare(
             name=shorten(names[row["name"]]),
@@ -303,8 +313,12 @@ def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[result.KernelS
             count=row["count"],
             total_ns=row["total"],
             mean_ns=round(row["total"] / row["count"], 1),
+            phase_share=round(row["total"] / max(of_phase[row["label"]], 1), 6),
+            tensor_cores=kernels.TENSOR_CORES.get(kernels.classify(names[row["name"]]))
+            if row["label"] >= 0
+            else None,
         )
-        for row in top[:MAX_KERNELS]
+        for row in top
     ]
 
 

@@ -146,7 +146,11 @@ class UsageError(TraceprobeError):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a trace came from. `name` is the file's base name: no directory leaves this machine."""
+    """Where a trace came from. `name` is the file's base name: no directory leaves this machine.
+
+    Args:
+        base_ns: what the time stamps in the file leave out of the trace's clock.
+    """
 
     name: str
     sha256: str
@@ -154,6 +158,7 @@ class Origin:
     dialect: str
     producer: str
     bytes: int
+    base_ns: int = 0
 
 
 @dataclass(frozen=True)

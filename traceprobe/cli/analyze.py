@@ -134,7 +134,7 @@ def command(
     if github_summary:
         outputs.append_summary(report)
     if not quiet and Path("-") not in targets:
-        summary(report)
+        summary(report, inputs)
     for path in written:
         note(f"wrote {path} ({outputs.size(path)})", quiet=quiet)
     if open_report:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -39,12 +39,17 @@ def data(text: str, encoding: str = "utf-8") -> None:
         raise typer.Exit(2) from None
 
 
-def summary(report: Report) -> None:
-    """A report on standard output, as wide, colourful and encoded as that takes it."""
+def summary(report: Report, inputs: Sequence[Path] = ()) -> None:
+    """A report on standard output, as wide, colourful and encoded as that takes it.
+
+    Args:
+        inputs: the files that it is about, where they are known.
+    """
     from traceprobe.report.terminal import render
 
     encoding = sys.stdout.encoding or "utf-8"
-    data(render(report, terminal_width(), use_color(), encoding), encoding)
+    paths = [str(path) for path in inputs]
+    data(render(report, terminal_width(), use_color(), encoding, paths), encoding)
 
 
 def ablation_summary(ablation: Ablation) -> None:

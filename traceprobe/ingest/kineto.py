@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from traceprobe.ingest.chunks import Reader, Split, ahead, parse_object, salvage_keys
-from traceprobe.ingest.kineto_columns import Columns, gather
+from traceprobe.ingest.kineto_columns import Columns, base_ns, gather
 from traceprobe.ingest.kineto_event import Event
 from traceprobe.ingest.kineto_link import build
 from traceprobe.ingest.repair import salvage
@@ -53,6 +53,7 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None]) -> Trac
         dialect=_dialect(columns, metadata, split),
         producer=_producer(metadata),
         bytes=path.stat().st_size,
+        base_ns=base_ns(metadata),
     )
     return build(
         gather(columns, metadata, quality),

@@ -181,6 +181,12 @@ class Columns:
         )
 
 
+def base_ns(metadata: Mapping[str, Any]) -> int:
+    """What the file's time stamps count from, on the trace's clock."""
+    base = _integer(metadata.get("baseTimeNanoseconds"))
+    return 0 if base == UNKNOWN else base
+
+
 def gather(columns: Columns, metadata: Mapping[str, Any], quality: Quality) -> dict[str, Table]:
     """Concatenate the chunks and put every time on the trace's absolute clock.
 
@@ -189,8 +195,7 @@ def gather(columns: Columns, metadata: Mapping[str, Any], quality: Quality) -> d
         "flow_f") to columns. A host event that never ended runs to the end of the capture; a GPU
         event with a negative duration or at time 0 is lost.
     """
-    base = _integer(metadata.get("baseTimeNanoseconds"))
-    base = 0 if base == UNKNOWN else base
+    base = base_ns(metadata)
     quality.events_lost += columns.lost
     groups = {**columns.parts, **{f"flow_{k}": v for k, v in columns.flows.items()}}
     columns.parts.clear()

@@ -35,7 +35,7 @@ def partition_bar(partition_ns: Nanoseconds) -> list[Segment]:
     """The observed, non-empty classes of a window in the order of the partition; `value` in ns."""
     observed = {key: float(partition_ns.get(key) or 0) for key in PARTITION}
     values = {key: value for key, value in observed.items() if value > 0}
-    return _segments(values, CLASS_WORDS, CLASS_COLOURS)
+    return segments(values, CLASS_WORDS, CLASS_COLOURS)
 
 
 def share_bar(shares: Mapping[str, float]) -> list[Segment]:
@@ -44,17 +44,18 @@ def share_bar(shares: Mapping[str, float]) -> list[Segment]:
     Empty where nothing was measured.
     """
     values = {key: shares.get(key, 0.0) for key in SHARES} if shares else {}
-    return _segments(values, SHARE_WORDS, SHARE_COLOURS)
+    return segments(values, SHARE_WORDS, SHARE_COLOURS)
 
 
-def _segments(
+def segments(
     values: Mapping[str, float], words: Mapping[str, str], colours: Mapping[str, str]
 ) -> list[Segment]:
+    """Pieces of a bar in the order of `values`; their texts add up to 100.0 %."""
     total = sum(values.values())
-    segments: list[Segment] = []
+    found: list[Segment] = []
     start = 0.0
     for (key, value), text in zip(values.items(), percentages(list(values.values())), strict=True):
         width = 100 * value / total if total > 0 else 0.0
-        segments.append(Segment(key, words[key], colours[key], value, start, width, text))
+        found.append(Segment(key, words[key], colours[key], value, start, width, text))
         start += width
-    return segments
+    return found

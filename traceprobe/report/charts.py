@@ -9,18 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from traceprobe.report.iterations import IterationBar, classes_of
-from traceprobe.report.palette import CLASS_COLOURS, CLASS_WORDS
-from traceprobe.report.result import PARTITION, Rank
+from traceprobe.report.palette import CLASS_COLOURS, CLASS_WORDS, SHARE_COLOURS
+from traceprobe.report.result import PARTITION, Rank, StepTimes
+from traceprobe.report.steps import Histogram
 from traceprobe.report.tables import steps_divisor
-from traceprobe.report.text import duration, percent
+from traceprobe.report.text import duration, percent, significant
 
 if TYPE_CHECKING:
     import altair as alt
 
 Columns = dict[str, list[Any]]
+MAX_TICKS = 5
+"""Lines across a chart of counts, which has no use for fractions."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,56 @@ def _skipped_columns(bars: list[IterationBar]) -> Columns:
 
 def _status(bar: IterationBar) -> str:
     return "used" if bar.used else f"skipped: {bar.reason or 'no reason recorded'}"
+
+
+def steps_chart(chart_id: str, found: Histogram, step: StepTimes, description: str) -> Chart:
+    """Steps by duration, with lines at the median and where the outer tenths begin."""
+    import altair as alt
+
+    most = max(found.counts)
+    ticks = [*range(0, most + 1, -(-most // MAX_TICKS))]
+    bars = (
+        alt.Chart(alt.NamedData(name="bins"))
+        .mark_bar(color=SHARE_COLOURS["compute"], binSpacing=1)
+        .encode(
+            x=alt.X(
+                "from:Q",
+                bin="binned",
+                title="ms",
+                scale=alt.Scale(zero=False),
+                axis=alt.Axis(tickCount=8, labelOverlap="greedy"),
+            ),
+            x2="to:Q",
+            y=alt.Y("steps:Q", title="steps", axis=alt.Axis(values=ticks, format="d")),
+            tooltip=[alt.Tooltip("range:N"), alt.Tooltip("steps:Q")],
+        )
+    )
+    marks = alt.Chart(alt.NamedData(name="marks"))
+    lines = marks.mark_rule(color="currentColor", strokeDash=[4, 3]).encode(x="ms:Q")
+    words = marks.mark_text(align="left", dx=4, dy=4, baseline="top", color="currentColor").encode(
+        x="ms:Q", y=alt.value(0), text="what:N"
+    )
+    # The texts would lie on each other where the steps are alike: then the median alone.
+    spread = step.p90 - step.p10 > 0.2 * (found.edges[-1] - found.edges[0])
+    named = {"median": step.p50, **({"p10": step.p10, "p90": step.p90} if spread else {})}
+    return Chart(
+        id=chart_id,
+        description=description,
+        spec=_specification(alt.layer(bars, lines, words).properties(height=160)),
+        data={
+            "bins": {
+                "from": [round(edge, 6) for edge in found.edges[:-1]],
+                "to": [round(edge, 6) for edge in found.edges[1:]],
+                "steps": list(found.counts),
+                "range": [
+                    f"{significant(low)} to {significant(high)} ms"
+                    for low, high in pairwise(found.edges)
+                ],
+            },
+            "marks": {"what": list(named), "ms": list(named.values())},
+        },
+        legend=[],
+    )
 
 
 def ranks_chart(chart_id: str, ranks: Sequence[Rank], description: str) -> Chart:

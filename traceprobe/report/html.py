@@ -18,13 +18,16 @@ from markupsafe import Markup, escape
 from traceprobe.report import ablation_text, agreement, palette
 from traceprobe.report.ablation import Oracle, Share
 from traceprobe.report.bars import Segment, partition_bar, share_bar
-from traceprobe.report.charts import Chart, iterations_chart, ranks_chart
+from traceprobe.report.charts import Chart, iterations_chart, ranks_chart, steps_chart
 from traceprobe.report.iterations import iteration_bars, iterations_summary, iterations_table
 from traceprobe.report.lanes import label_word, timeline_picture, timeline_summary, timeline_table
-from traceprobe.report.ranking import ranked_findings, ranks_in_detail
+from traceprobe.report.next_step import slice_command
+from traceprobe.report.overlap import overlaps
+from traceprobe.report.ranking import ATTENTION, ranked_findings, ranks_in_detail
 from traceprobe.report.ranks import ranks_summary, ranks_table
 from traceprobe.report.resources import templates_dir
-from traceprobe.report.result import SHARES, Rank, Report, Timeline, Verdict, encode
+from traceprobe.report.result import SHARES, Finding, Rank, Report, Timeline, Verdict, encode
+from traceprobe.report.steps import histogram, histogram_summary, histogram_table
 from traceprobe.report.tables import (
     Table,
     ablation_table,
@@ -49,6 +52,12 @@ MAX_BARS = 140
 """Bars of one chart; times the classes of the partition this stays below the limit of marks."""
 TIMELINES = {"timeline": "A typical iteration", "worst": "The longest iteration"}
 """Fields of a rank that hold timelines, and their titles."""
+FOLDED = {
+    "could not be checked": ("inconclusive",),
+    "passed": ("pass",),
+    "not applicable": ("not-applicable",),
+}
+"""Words and states of the findings that ask for nothing; each lot is folded."""
 MAX_PROSE = 600
 """Characters of one headline, reason or piece of evidence."""
 
@@ -138,7 +147,6 @@ def render(report: Report) -> str:
     figures = [*([together] if together else []), *(f for view in views for f in view.figures)]
     charts = [figure.chart for figure in figures]
     bars = [Bar(r, _window(r), partition_bar(r.summary.partition_ns)) for r in report.ranks]
-    status_order = list(palette.STATUS_WORDS)
     findings = ranked_findings(report.findings)
     return (
         _environment()
@@ -154,9 +162,11 @@ def render(report: Report) -> str:
             views=views,
             together=together,
             left_out=[rank.rank for rank in report.ranks if rank not in detailed],
-            open_findings=[f for f in findings if status_order.index(f.status) < 3],
-            folded_findings=[f for f in findings if status_order.index(f.status) >= 3],
+            opportunities=[f for f in findings if f.status in ATTENTION],
+            checked_findings=[(words, _of(findings, states)) for words, states in FOLDED.items()],
+            overlaps=overlaps(detailed),
             gaps=gaps_table(report),
+            perfetto=all(i.format == "kineto" for i in report.inputs) and slice_command(report),
             style=Markup(_file("report.css")),
             script=Markup(_file("timeline.js") + _file("report.js")),
             vendor=Markup(vendored_scripts()) if charts else Markup(""),
@@ -166,6 +176,10 @@ def render(report: Report) -> str:
             charts_json=_inert(msgspec.json.encode([_payload(chart) for chart in charts])),
         )
     )
+
+
+def _of(findings: list[Finding], states: tuple[str, ...]) -> list[Finding]:
+    return [finding for finding in findings if finding.status in states]
 
 
 def _checked(report: Report) -> Checked | None:
@@ -260,6 +274,17 @@ def _rank_view(rank: Rank, index: int) -> RankView:
                 summary=words,
                 chart=iterations_chart(f"chart-iterations-{rank.rank}", bars, words),
                 table=iterations_table(bars),
+            )
+        )
+    found = histogram(rank)
+    if found is not None and rank.summary.step_ms is not None:
+        words = histogram_summary(found, rank)
+        figures.append(
+            Figure(
+                title="How long a step takes",
+                summary=words,
+                chart=steps_chart(f"chart-steps-{rank.rank}", found, rank.summary.step_ms, words),
+                table=histogram_table(found),
             )
         )
     tables = (collectives_table(rank), kernels_table(rank))

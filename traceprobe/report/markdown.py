@@ -11,7 +11,7 @@ import re
 from traceprobe.report import ablation_text, agreement
 from traceprobe.report.bars import Segment, partition_bar, share_bar
 from traceprobe.report.palette import BOUND_WORDS, STATUS_SHAPES, STATUS_WORDS, word_for
-from traceprobe.report.ranking import ranked_findings
+from traceprobe.report.ranking import ATTENTION, ranked_findings
 from traceprobe.report.result import Finding, Rank, Report
 from traceprobe.report.tables import collectives_lines, steps_divisor
 from traceprobe.report.text import (
@@ -24,8 +24,6 @@ from traceprobe.report.text import (
 )
 
 MAX_LINES = 60
-SHOWN = ("fail", "warn")
-"""The states whose findings are written out; the others are counted."""
 MAX_EVIDENCE = 3
 MAX_RANKS = 4
 MAX_TERMS = 8
@@ -152,7 +150,7 @@ def _findings(report: Report, room: int) -> list[str]:
     shown: list[Finding] = []
     for finding in findings:
         added = _finding(finding)
-        if finding.status not in SHOWN or len(lines) + len(added) + 2 > room:
+        if finding.status not in ATTENTION or len(lines) + len(added) + 2 > room:
             break
         lines += added
         shown.append(finding)

@@ -6,12 +6,20 @@ from traceprobe.report.palette import STATUS_WORDS
 from traceprobe.report.result import Finding, Rank, Report
 
 MAX_DETAILED_RANKS = 8
+ATTENTION = ("fail", "warn")
+"""States of findings that ask for attention."""
 
 
 def ranked_findings(findings: list[Finding]) -> list[Finding]:
-    """Failures first; within a state the largest possible saving, then the report's order."""
+    """What asks for attention by its largest possible saving, then the others by their state."""
     order = list(STATUS_WORDS)
-    return sorted(findings, key=lambda f: (order.index(f.status), -(f.saving_ms_per_step or 0.0)))
+
+    def urgency(finding: Finding) -> tuple[int, float, int]:
+        state = order.index(finding.status)
+        group = 0 if finding.status in ATTENTION else state
+        return group, -(finding.saving_ms_per_step or 0.0), state
+
+    return sorted(findings, key=urgency)
 
 
 def ranks_in_detail(report: Report) -> list[Rank]:

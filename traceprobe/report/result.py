@@ -78,6 +78,8 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     origin_ns: str
     """Trace clock at the report's time zero, as a decimal string (beyond 2**53 in UTC traces)."""
+    base_ns: str = "0"
+    """What the file's own time stamps leave out of that clock, as a decimal string."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,6 +211,10 @@ class KernelShare(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     total_ns: int
     mean_ns: float
+    phase_share: float | None = None
+    """Part of the kernel time of its phase."""
+    tensor_cores: bool | None = None
+    """Whether a matrix kernel runs on tensor cores; None for others, and where no name tells."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -323,6 +329,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     saving_ms_per_step: float | None
     evidence: list[str]
     advice: str
+    rule: str = ""
+    """How the finding and its saving are computed."""
+    verify: str = ""
+    """How to check it without traceprobe."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from traceprobe.report import ablation_text
 from traceprobe.report.ablation import Ablation
 from traceprobe.report.palette import BUSY_WORDS, CLASS_WORDS, SHARE_WORDS
-from traceprobe.report.result import BUSY, SHARES, Communication, Gap, HostToDevice, Rank, Report
+from traceprobe.report.result import (
+    BUSY,
+    SHARES,
+    Communication,
+    Gap,
+    HostToDevice,
+    Input,
+    Rank,
+    Report,
+)
 from traceprobe.report.text import (
     NOT_OBSERVED,
     clean,
@@ -20,8 +29,9 @@ from traceprobe.report.text import (
     size,
 )
 
-MAX_GAPS = 25
-MAX_KERNELS = 15
+MAX_GAPS = 15
+MAX_KERNELS = 8
+"""Kernels of one phase."""
 MAX_RANK_COLUMNS = 4
 """With more ranks than this a rank is a row, so that the table grows downwards."""
 MAX_COLLECTIVES = 2
@@ -87,6 +97,8 @@ def ablation_table(ablation: Ablation) -> Table:
         header.remove("tokens/s")
     return Table("The variants", "k" + "r" * (len(header) - 2) + "w", header, rows)
 
+
+_TENSOR_CORES = {True: "yes", False: "no", None: NOT_OBSERVED}
 
 Metric = tuple[str, Callable[[Rank], str]]
 
@@ -175,49 +187,72 @@ def _h2d(text: Callable[[HostToDevice, Rank], str]) -> Callable[[Rank], str]:
 def gaps_table(report: Report) -> Table:
     """The longest idle gaps of all ranks, longest first."""
     several = len(report.ranks) > 1
-    found = [(rank.rank, gap) for rank in report.ranks for gap in rank.gaps]
-    found.sort(key=lambda item: (item[1].start_ns - item[1].end_ns, item[0], item[1].start_ns))
-    header = ["idle", "cause", "evidence", "iteration", "starts at", "before", "after"]
-    rows = [_gap_row(rank, gap, several=several) for rank, gap in found[:MAX_GAPS]]
+    found = [(rank, gap) for rank in report.ranks for gap in rank.gaps]
+    found.sort(key=lambda item: (item[1].start_ns - item[1].end_ns, item[0].rank, item[1].start_ns))
+    header = ["idle", "cause", "iteration", "starts at", "in the file", "before", "after"]
+    rows = [
+        ([str(rank.rank)] if several else []) + _gap_row(gap, report.inputs[rank.input])
+        for rank, gap in found[:MAX_GAPS]
+    ]
     caption = f"{len(rows)} longest idle gaps"
     if len(found) > len(rows):
         caption += f" ({len(found) - len(rows)} more in the embedded data)"
     if several:
-        return Table(caption, "rrllrrnn", ["rank", *header], rows)
-    return Table(caption, "rllrrnn", header, rows)
+        return Table(caption, "rrlrrrnn", ["rank", *header], rows)
+    return Table(caption, "rlrrrnn", header, rows)
 
 
-def _gap_row(rank: int, gap: Gap, *, several: bool) -> list[str]:
-    row = [
+def _gap_row(gap: Gap, source: Input) -> list[str]:
+    return [
         duration(gap.end_ns - gap.start_ns),
-        CLASS_WORDS.get(gap.cause, clean(gap.cause)).removeprefix("idle: "),
-        shorten(gap.evidence, MAX_NAME),
+        f"{CLASS_WORDS.get(gap.cause, clean(gap.cause)).removeprefix('idle: ')}:"
+        f" {shorten(gap.evidence, MAX_NAME)}",
         NOT_OBSERVED if gap.iteration is None else str(gap.iteration),
         f"{gap.start_ns / 1e6:,.3f} ms",
-        shorten(gap.before or NOT_OBSERVED, MAX_NEIGHBOUR),
-        shorten(gap.after or NOT_OBSERVED, MAX_NEIGHBOUR),
+        in_file(source, gap.start_ns),
+        _kernel(gap.before or NOT_OBSERVED, MAX_NEIGHBOUR),
+        _kernel(gap.after or NOT_OBSERVED, MAX_NEIGHBOUR),
     ]
-    return [str(rank), *row] if several else row
+
+
+def in_file(source: Input, time_ns: int) -> str:
+    """A time of the report as the file writes it: µs in a Chrome trace, ns in an export of nsys."""
+    stamp = int(source.origin_ns) - int(source.base_ns) + time_ns
+    if source.format == "nsys":
+        return f"{stamp} ns"
+    return f"{stamp // 1000}.{stamp % 1000:03d} µs"
+
+
+def _kernel(name: str, limit: int) -> str:
+    """A name without the return type, which all templates have."""
+    return shorten(name.removeprefix("void "), limit)
 
 
 def kernels_table(rank: Rank) -> Table:
-    """The kernels of one rank that took the most time; sums of durations, overlap included."""
+    """The kernels of one rank that took the most time, by phase; overlap is included."""
     divisor = steps_divisor(rank)
     kernels = rank.summary.top_kernels
+    time_of: dict[str, int] = {}
+    for kernel in kernels:
+        time_of[kernel.phase] = time_of.get(kernel.phase, 0) + kernel.total_ns
+    phases = sorted(time_of, key=lambda phase: -time_of[phase])
     rows = [
         [
-            shorten(kernel.name, MAX_NAME),
             BUSY_WORDS.get(kernel.phase, clean(kernel.phase)),
+            _kernel(kernel.name, MAX_NAME),
             significant(kernel.count / divisor),
             significant(kernel.mean_ns / 1e3),
             ms(kernel.total_ns / divisor),
+            percent(kernel.phase_share),
+            _TENSOR_CORES[kernel.tensor_cores],
         ]
-        for kernel in kernels[:MAX_KERNELS]
+        for phase in phases
+        for kernel in [k for k in kernels if k.phase == phase][:MAX_KERNELS]
     ]
     unit = "per step" if rank.summary.iterations_used else "in the capture"
-    header = ["kernel", "phase", f"count {unit}", "mean (µs)", f"ms {unit}"]
-    caption = f"{len(rows)} kernels with the most time"
-    return Table(caption, "nlrrr", header, rows)
+    header = ["phase", "kernel", "count", "mean (µs)", "ms", "of phase"]
+    caption = f"{len(rows)} kernels with the most time, by phase; count and ms {unit}"
+    return Table(caption, "knrrrrr", [*header, "tensor cores"], rows)
 
 
 def collectives_table(rank: Rank) -> Table:
@@ -243,7 +278,8 @@ def collectives_table(rank: Rank) -> Table:
     unit = "per step" if rank.summary.iterations_used else "in the capture"
     header = ["operation", "MB", "ranks", "count", "exposed ms", "overlapped ms"]
     header += ["each ms", "transfer ms", "waiting ms", "algbw GB/s", "busbw GB/s"]
-    caption = f"{len(rows)} kinds of collectives; count, exposed and overlapped {unit}"
+    kinds = "kind" if len(rows) == 1 else "kinds"
+    caption = f"{len(rows)} {kinds} of collectives; count, exposed and overlapped {unit}"
     if rank.summary.collectives_left_out:
         caption += f" ({rank.summary.collectives_left_out} more left out)"
     return Table(caption, "l" + "r" * (len(header) - 1), header, rows)

@@ -5,14 +5,17 @@ Works without colour, down to 40 columns and in encodings that know ASCII only.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.text import Text
 
 from traceprobe.report import agreement
 from traceprobe.report.ablation_text import shares_line, title
 from traceprobe.report.bars import Segment, partition_bar, share_bar
 from traceprobe.report.lines import collected, console
+from traceprobe.report.next_step import next_command
 from traceprobe.report.palette import BOUND_WORDS, STATUS_SHAPES, STATUS_WORDS, word_for
-from traceprobe.report.ranking import ranked_findings
+from traceprobe.report.ranking import ATTENTION, ranked_findings
 from traceprobe.report.result import Finding, Rank, Report
 from traceprobe.report.tables import collectives_lines, steps_divisor
 from traceprobe.report.text import duration, encodable, shorten, significant
@@ -38,8 +41,18 @@ Line = list[tuple[str, str]]
 """Pieces of text, each with its style."""
 
 
-def render(report: Report, width: int, color: bool, encoding: str = "utf-8") -> str:
-    """The summary in lines of at most `width` columns, all of it encodable in `encoding`."""
+def render(
+    report: Report,
+    width: int,
+    color: bool,
+    encoding: str = "utf-8",
+    paths: Sequence[str] = (),
+) -> str:
+    """The summary in lines of at most `width` columns, all of it encodable in `encoding`.
+
+    Args:
+        paths: where the inputs are, for commands that the reader may copy.
+    """
     printed = console(width, color=color)
     lines = [
         *_verdict(report, printed.width),
@@ -47,6 +60,7 @@ def render(report: Report, width: int, color: bool, encoding: str = "utf-8") -> 
         *_ranks(report),
         *_findings(report),
         *_warnings(report),
+        *_next(report, paths),
     ]
     for line in lines:
         pieces = [(encodable(text, encoding), style) for text, style in line]
@@ -135,7 +149,7 @@ def _step(rank: Rank) -> str:
 
 def _findings(report: Report) -> list[Line]:
     findings = ranked_findings(report.findings)
-    shown = [f for f in findings if f.status in ("fail", "warn")][:MAX_FINDINGS]
+    shown = [f for f in findings if f.status in ATTENTION][:MAX_FINDINGS]
     lines = [line for finding in shown for line in _finding(finding)]
     rest = len(findings) - len(shown)
     return [*lines, [(f"{rest} further findings", "")]] if rest else lines
@@ -148,6 +162,14 @@ def _finding(finding: Finding) -> list[Line]:
     if finding.saving_ms_per_step is not None:
         title.append((f", up to {significant(finding.saving_ms_per_step)} ms per step", ""))
     return [title, [(shorten(finding.advice, MAX_PROSE), "")]] if finding.advice else [title]
+
+
+def _next(report: Report, paths: Sequence[str]) -> list[Line]:
+    found = next_command(report, paths)
+    if found is None:
+        return []
+    command, purpose = found
+    return [[], [("next: ", "bold"), (command, "")], [(f"      {purpose}", "")]]
 
 
 def _warnings(report: Report) -> list[Line]:

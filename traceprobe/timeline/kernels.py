@@ -71,6 +71,15 @@ def classify(name: str) -> str:
     return "matmul_fp32" if _FP32.search(name) else "matmul_unknown"
 
 
+TENSOR_CORES = {
+    "matmul_fp32": False,
+    "matmul_tf32": True,
+    "matmul_half": True,
+    "matmul_unaligned": True,
+}
+"""Classes of kernels that are known to run on tensor cores, or not to."""
+
+
 def time_by_class(ops: pl.DataFrame, names: Sequence[str]) -> dict[str, int]:
     """Sum of the durations of the kernels of forward and backward pass, ns per class.
 

@@ -6,7 +6,10 @@ kind, `inconclusive` that the trace cannot answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
 
 from traceprobe.report.result import Finding
 from traceprobe.verdict.findings import (
@@ -32,33 +35,52 @@ from traceprobe.verdict.findings import (
 )
 from traceprobe.verdict.findings.evidence import Evidence
 
-CHECKS: Sequence[Callable[[Evidence], Finding]] = (
-    communication_exposed.check,
-    communication_skew.check,
-    data_wait.check,
-    ddp_buckets.check,
-    h2d_exposed.check,
-    h2d_pageable.check,
-    host_overhead.check,
-    lower_precision.check,
-    memory_traffic.check,
-    optimizer_cost.check,
-    phase_attribution.check,
-    prefetch_drained.check,
-    profiler_distortion.check,
-    recomputation.check,
-    small_kernels.check,
-    synchronization.check,
-    unaligned_matmul.check,
-    unfused_kernels.check,
-    unused_iterations.check,
+
+class Check(Protocol):
+    """What a module of this package holds.
+
+    Args:
+        RULE: how the finding and its saving are computed. VERIFY: how a user can check it.
+    """
+
+    ID: str
+    RULE: str
+    VERIFY: str
+
+    def check(self, evidence: Evidence) -> Finding:
+        """Answer the question."""
+
+
+CHECKS: Sequence[Check] = (
+    communication_exposed,
+    communication_skew,
+    data_wait,
+    ddp_buckets,
+    h2d_exposed,
+    h2d_pageable,
+    host_overhead,
+    lower_precision,
+    memory_traffic,
+    optimizer_cost,
+    phase_attribution,
+    prefetch_drained,
+    profiler_distortion,
+    recomputation,
+    small_kernels,
+    synchronization,
+    unaligned_matmul,
+    unfused_kernels,
+    unused_iterations,
 )
 _ORDER = ("fail", "warn", "inconclusive", "pass", "not-applicable")
 
 
 def run_all(evidence: Evidence) -> list[Finding]:
     """Every finding, worst first, then by saving, then by id."""
-    found = [check(evidence) for check in CHECKS]
+    found = [
+        msgspec.structs.replace(check.check(evidence), rule=check.RULE, verify=check.VERIFY)
+        for check in CHECKS
+    ]
     return sorted(
         found, key=lambda f: (_ORDER.index(f.status), -(f.saving_ms_per_step or 0.0), f.id)
     )

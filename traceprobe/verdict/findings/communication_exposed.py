@@ -6,6 +6,15 @@ from traceprobe.report.result import Finding
 from traceprobe.verdict.findings.evidence import Evidence, lines, unanswered
 
 ID = "communication-exposed"
+RULE = (
+    "Time per step in communication while no other kernel runs. The saving is all transfer, "
+    "hidden or not: collectives take multiprocessors and bandwidth from the kernels beside "
+    "them."
+)
+VERIFY = (
+    "Run the same script without DDP, each rank for itself, and time it without a profiler. The "
+    "difference is what communication costs."
+)
 SMALL_BYTES = 1e6
 """Below this the start of a message costs more than its bytes on most links."""
 

@@ -7,6 +7,16 @@ from traceprobe.verdict.findings.evidence import Evidence, lines, unanswered
 from traceprobe.verdict.wording import late
 
 ID = "communication-skew"
+RULE = (
+    "Time per step inside collectives beyond the shortest duration of each among the ranks, "
+    "mean over the ranks. Where this is above 1 % of the step, the evidence names the rank that "
+    "came last for two thirds of it, or says that ranks take turns, and what the late ranks "
+    "have more of. The saving is all of it."
+)
+VERIFY = (
+    "Time each rank alone on the same data without communication. The straggler is slower. If "
+    "all are equal, look at uneven batches."
+)
 SLOWEST = "Look at the slowest rank first: its own finding is the cause, the collective the place."
 TURNS = (
     "No single rank is to blame. Look at what varies from step to step on each of them: batches of "

@@ -6,6 +6,15 @@ from traceprobe.report.result import Finding
 from traceprobe.verdict.findings.evidence import Evidence, lines, unanswered
 
 ID = "data-wait"
+RULE = (
+    "Idle time per step during which the step thread is inside a data range, or between the "
+    "step ranges and in no CUDA call. The second part is inferred, and the evidence says how "
+    "much. The saving is all of it."
+)
+VERIFY = (
+    "Load one batch, reuse it for every step, and time the loop without a profiler. What the "
+    "step gets shorter is what loading costs."
+)
 ADVICE = (
     "Give the loader more workers (`num_workers`) and a deeper queue (`prefetch_factor`), keep "
     "them "

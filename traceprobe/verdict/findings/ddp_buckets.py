@@ -6,6 +6,12 @@ from traceprobe.report.result import Finding, Rank
 from traceprobe.verdict.findings.evidence import Evidence, lines, unanswered
 
 ID = "ddp-buckets"
+RULE = (
+    "All-reduces per step against the number that the capture predicted from the parameters and "
+    "the bucket size (`workload.predicted_all_reduces_per_step`). Where kernels do not say what "
+    "they do, all collectives are counted."
+)
+VERIFY = "`communication.all_reduces_per_step` equals the prediction after the change."
 KEY = "predicted_all_reduces_per_step"
 ROUNDING = 1e-3
 

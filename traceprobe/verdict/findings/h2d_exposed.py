@@ -6,6 +6,14 @@ from traceprobe.report.result import Finding
 from traceprobe.verdict.findings.evidence import Evidence, unanswered
 
 ID = "h2d-exposed"
+RULE = (
+    "Time per step in host-to-device copies while no kernel runs. The evidence adds bytes, rate "
+    "and overlap. The saving leaves the step as long as its longest single resource."
+)
+VERIFY = (
+    "Keep one batch on the GPU and time the loop without a profiler. Compare the rate with that "
+    "of pinned copies on the same machine."
+)
 
 
 def check(evidence: Evidence) -> Finding:

@@ -6,6 +6,11 @@ from traceprobe.report.result import Finding
 from traceprobe.verdict.findings.evidence import Evidence, unanswered
 
 ID = "h2d-pageable"
+RULE = (
+    "Bytes per step copied to the GPU from host memory that is not pinned. Such copies go "
+    "through a staging buffer, block the host and cannot overlap."
+)
+VERIFY = "After the change the report says 0 MB pageable, and `h2d.gbps` rises."
 MIN_BYTES = 1 << 20
 """Per step; scalars and small index tensors are copied from pageable memory everywhere."""
 

@@ -6,6 +6,15 @@ from traceprobe.report.result import Finding
 from traceprobe.verdict.findings.evidence import Evidence, lines, unanswered
 
 ID = "host-overhead"
+RULE = (
+    "Idle time per step because the next op was launched late (`idle_host`), or launched in "
+    "time and started later (`idle_latency`). The saving is no more of it than what is left "
+    "once the profiler's part is taken out."
+)
+VERIFY = (
+    "Time the loop without a profiler, then with twice the batch size. If the step hardly gets "
+    "longer, the host was the limit."
+)
 
 
 def check(evidence: Evidence) -> Finding:

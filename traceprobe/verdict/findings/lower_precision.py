@@ -8,6 +8,13 @@ from traceprobe.report.result import Finding
 from traceprobe.verdict.findings.evidence import Evidence, unanswered
 
 ID = "lower-precision"
+RULE = (
+    "Duration of the matrix kernels (products, convolutions, attention) of forward and backward "
+    "pass by the precision that their names tell: without tensor cores, TF32, 16 bits or fewer. "
+    "The saving takes the largest ratio of peaks, 16 from fp32 and 2 from TF32 to bf16, and "
+    "halves all other kernels, whose operands have half the size."
+)
+VERIFY = "`kernel_ns` moves from `matmul_fp32` to `matmul_tf32` or `matmul_half`."
 TENSOR_CORES = re.compile(
     r"\b(A2|A10G?|A16|A30|A40|A100|A800|H100|H200|H800|H20|GH200|B100|B200|B300|GB200|GB300|L4|L40S?"
     r"|RTX (A\d{4}|30\d\d|40\d\d|50\d\d|[456]000 Ada)|PG509-\d+)\b",

@@ -6,6 +6,14 @@ from traceprobe.report.result import Finding
 from traceprobe.verdict.findings.evidence import Evidence, unanswered
 
 ID = "memory-traffic"
+RULE = (
+    "Time per step in copies inside the device, copies back to the host and memsets, while no "
+    "kernel runs. The saving is all of it."
+)
+VERIFY = (
+    "`partition_ns.memory` and `partition_ns.d2h` fall after the change, and the step gets "
+    "shorter by as much."
+)
 
 
 def check(evidence: Evidence) -> Finding:

@@ -6,6 +6,11 @@ from traceprobe.report.result import Finding
 from traceprobe.verdict.findings.evidence import Evidence, unanswered
 
 ID = "phase-attribution"
+RULE = "Share of kernel time, communication left out, whose phase is known; the worst rank counts."
+VERIFY = (
+    "`traceprobe inspect` lists the ranges of the file. After annotating, `attributed_share` is "
+    "near 1."
+)
 ENOUGH = 0.98
 
 

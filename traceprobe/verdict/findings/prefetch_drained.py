@@ -7,6 +7,15 @@ from traceprobe.verdict import drift
 from traceprobe.verdict.findings.evidence import Evidence, lines, unanswered
 
 ID = "prefetch-drained"
+RULE = (
+    "The data wait per iteration rises once within the capture, from little or nothing, and "
+    "lengthens the step: the loader's queue of ready batches ran dry. See Loader queue for the "
+    "test that it has to pass. Any rank is enough."
+)
+VERIFY = (
+    "A longer capture of the same run begins with the same fast steps, and its step time "
+    "approaches the one after them. So does the time of many steps without a profiler."
+)
 ADVICE = (
     "The first part of the capture is faster than the run. Start profiling later and profile "
     "more steps, so that the loader's queue (`num_workers` times `prefetch_factor` batches) is "

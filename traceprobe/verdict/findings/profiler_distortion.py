@@ -7,6 +7,14 @@ from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.findings.evidence import Evidence, lines
 
 ID = "profiler-distortion"
+RULE = (
+    "Step time under the profiler against the step time without it; and idle time under rows "
+    "that the profiler writes about itself."
+)
+VERIFY = (
+    "The shares of the corrected verdict match those of an Nsight Systems capture, which slows "
+    "the host less."
+)
 REMEASURE = (
     "Time the same loop without a profiler (`torch.cuda.synchronize()` only before the first and "
     "after the last step) and pass the step time with `--unprofiled-step-ms`; profile without "

@@ -6,6 +6,11 @@ from traceprobe.report.result import Finding
 from traceprobe.verdict.findings.evidence import Evidence, unanswered
 
 ID = "small-kernels"
+RULE = "Mean kernel duration and number of kernels per step."
+VERIFY = (
+    "`host.kernels_per_step` falls, `host.mean_kernel_us` rises, and the unprofiled step gets "
+    "shorter."
+)
 SHORT_US = 10.0
 """About what a launch costs the host."""
 MANY = 500.0

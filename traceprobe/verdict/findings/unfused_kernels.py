@@ -6,6 +6,12 @@ from traceprobe.report.result import Finding
 from traceprobe.verdict.findings.evidence import Evidence, unanswered
 
 ID = "unfused-kernels"
+RULE = (
+    "Duration of the kernels of forward and backward pass that are no matrix kernels and not "
+    "made by a compiler: element-wise, reductions, copies, changes of layout. The saving is all "
+    "of it."
+)
+VERIFY = "`kernel_ns.other` falls by more than `kernel_ns.fused` rises."
 
 
 def check(evidence: Evidence) -> Finding:

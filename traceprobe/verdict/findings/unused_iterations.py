@@ -6,6 +6,14 @@ from traceprobe.report.result import Finding
 from traceprobe.verdict.findings.evidence import Evidence, unanswered
 
 ID = "unused-iterations"
+RULE = (
+    "Iterations left out of the summary, and why. The last one of every rank has no end and is "
+    "expected to be missing."
+)
+VERIFY = (
+    "`iterations[].skip_reason` names the reason of each. A new capture leaves out the last one "
+    "only."
+)
 
 
 def check(evidence: Evidence) -> Finding:

@@ -1,0 +1,123 @@
+"""Size and speed of report pages in a headless browser, and pictures of them.
+
+    python benchmarks/pages.py TRACE … [--repeat 3] [--json] [--pictures DIR]
+
+Analyses every trace, or set of rank files joined by `+`, opens the page without a network and
+prints when the verdict was painted first and when all charts stood: medians over `--repeat` fresh
+pages. `--pictures` saves each page as a reader sees it: light, dark, printed and in a narrow
+window. Needs Playwright and a Chromium or Chrome on the PATH.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, sync_playwright
+
+import traceprobe
+
+READY = "html[data-charts-ready]"
+VIEWS: dict[str, dict[str, Any]] = {
+    "light": {"color_scheme": "light"},
+    "dark": {"color_scheme": "dark"},
+    "narrow": {"viewport": {"width": 360, "height": 740}},
+}
+TIMES = """() => {
+    const paint = performance.getEntriesByName('first-contentful-paint')[0];
+    return [paint ? paint.startTime : NaN, Number(document.documentElement.dataset.drawnAfter)];
+}"""
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A headless browser."""
+    found = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
+    if found is None:
+        raise SystemExit("no Chromium or Chrome on the PATH")
+    with sync_playwright() as play:
+        options = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+        browser = play.chromium.launch(executable_path=found, args=options)
+        yield browser
+        browser.close()
+
+
+def measure(browser: Browser, page_file: Path, repeat: int) -> dict[str, float]:
+    """Medians of the first paint and of the time when everything stood, ms after navigation."""
+    found = []
+    for _ in range(repeat):
+        context = browser.new_context(offline=True, viewport={"width": 1200, "height": 900})
+        page = context.new_page()
+        page.goto(page_file.as_uri(), wait_until="commit")
+        page.wait_for_selector(READY, timeout=120_000)
+        found.append(page.evaluate(TIMES))
+        context.close()
+    paint, drawn = (statistics.median(column) for column in zip(*found, strict=True))
+    return {"first_paint_ms": paint, "drawn_ms": drawn}
+
+
+def photograph(browser: Browser, page_file: Path, folder: Path, width: int) -> None:
+    """Pictures of the whole page; the printed one as a PDF."""
+    for name, options in VIEWS.items():
+        size = {"width": width, "height": 900}
+        context = browser.new_context(offline=True, **{"viewport": size, **options})
+        page = context.new_page()
+        page.goto(page_file.as_uri())
+        page.wait_for_selector(READY, timeout=120_000)
+        page.screenshot(path=folder / f"{page_file.stem}-{name}.png", full_page=True)
+        if name == "light":
+            page.pdf(path=folder / f"{page_file.stem}-print.pdf", format="A4")
+        context.close()
+
+
+def report_of(name: str) -> traceprobe.Report:
+    """The report of a trace, or of the rank files of one run."""
+    traces = [traceprobe.load(path) for path in name.split("+")]
+    return traceprobe.analyze(traces)
+
+
+def main() -> None:
+    """Read the arguments, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("traces", nargs="+")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--pictures", type=Path)
+    parser.add_argument("--width", type=int, default=1200)
+    options = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as name, chromium() as browser:
+        for trace in options.traces:
+            report = report_of(trace)
+            stem = Path(trace.split("+")[0]).name.split(".")[0]
+            page_file = Path(name) / f"{report.verdict.bound}-{stem}.html"
+            page_file.write_text(report.to_html(), encoding="utf-8")
+            size = page_file.stat().st_size
+            row = {"trace": Path(trace).name, "bound": report.verdict.bound, "bytes": size}
+            rows.append(row | measure(browser, page_file, options.repeat))
+            if options.pictures:
+                options.pictures.mkdir(parents=True, exist_ok=True)
+                photograph(browser, page_file, options.pictures, options.width)
+    if options.json:
+        print(json.dumps(rows, indent=1))
+        return
+    print("| trace | bound | MB | verdict painted, ms | everything drawn, ms |")
+    print("| --- | --- | ---: | ---: | ---: |")
+    for row in rows:
+        print(
+            f"| `{row['trace']}` | {row['bound']} | {row['bytes'] / 1e6:.2f} | "
+            f"{row['first_paint_ms']:.0f} | {row['drawn_ms']:.0f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
