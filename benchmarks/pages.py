@@ -14,6 +14,7 @@ import argparse
 import json
 import shutil
 import statistics
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from typing import Any
 from playwright.sync_api import Browser, sync_playwright
 
 import traceprobe
+from traceprobe.model import TraceprobeError
 
 READY = "html[data-charts-ready]"
 VIEWS: dict[str, dict[str, Any]] = {
@@ -97,7 +99,11 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as name, chromium() as browser:
         for trace in options.traces:
-            report = report_of(trace)
+            try:
+                report = report_of(trace)
+            except TraceprobeError as error:
+                print(f"left out: {error}", file=sys.stderr)
+                continue
             stem = Path(trace.split("+")[0]).name.split(".")[0]
             page_file = Path(name) / f"{report.verdict.bound}-{stem}.html"
             page_file.write_text(report.to_html(), encoding="utf-8")

@@ -233,7 +233,23 @@ def test_what_was_not_observed_is_no_zero():
 def test_straggler_is_always_among_the_ranks_in_detail():
     shown = [rank.rank for rank in ranks_in_detail(REPORTS["many-ranks"])]
     assert shown == [0, 1, 2, 3, 4, 5, 6, 40]
-    assert "Without pictures here: rank 7, 8" in html.render(REPORTS["many-ranks"])
+    assert "Without pictures here: rank 7–39, 41–63." in html.render(REPORTS["many-ranks"])
+
+
+def test_a_thousand_ranks_stay_one_page():
+    report = make_run(1024, straggler=700)
+    text = html.render(report)
+    page = Page(text)
+    (cells,) = (
+        c["data"]["cells"]
+        for c in json.loads(page.json["traceprobe-charts"])
+        if c["id"] == "chart-ranks"
+    )
+    assert len(cells["rank"]) < 5000
+    assert {"0–3", "700–703", "1020–1023"} <= set(cells["rank"])
+    before_scripts = text.split('<script type="application/json"')[0]
+    assert len(before_scripts) < 1_500_000
+    assert "rank 700" in before_scripts
 
 
 def test_hostile_names_are_inert_in_markdown():
@@ -375,7 +391,7 @@ def test_ranks_are_compared_where_there_are_several():
     assert "chart-ranks" not in {chart["id"] for chart in charts_of[1]}
     (cells,) = (c["data"]["cells"] for c in charts_of[4] if c["id"] == "chart-ranks")
     for rank in range(4):
-        shares = [s for r, s in zip(cells["rank"], cells["share"], strict=True) if r == rank]
+        shares = [s for r, s in zip(cells["rank"], cells["share"], strict=True) if r == str(rank)]
         assert sum(shares) == pytest.approx(1, abs=1e-3)
 
 

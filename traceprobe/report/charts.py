@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from traceprobe.report.iterations import IterationBar, classes_of
 from traceprobe.report.palette import CLASS_COLOURS, CLASS_WORDS, SHARE_COLOURS
-from traceprobe.report.result import PARTITION, Rank, StepTimes
+from traceprobe.report.ranks import RankColumn
+from traceprobe.report.ranks import classes_of as classes_of_ranks
+from traceprobe.report.result import PARTITION, StepTimes
 from traceprobe.report.steps import Histogram
-from traceprobe.report.tables import steps_divisor
 from traceprobe.report.text import duration, percent, significant
 
 if TYPE_CHECKING:
@@ -173,17 +174,22 @@ def steps_chart(chart_id: str, found: Histogram, step: StepTimes, description: s
     )
 
 
-def ranks_chart(chart_id: str, ranks: Sequence[Rank], description: str) -> Chart:
+def ranks_chart(chart_id: str, ranks: Sequence[RankColumn], description: str) -> Chart:
     """A heat map: ranks across, exclusive classes down, ms per step."""
     import altair as alt
 
-    columns = _rank_columns(ranks)
+    columns = _rank_cells(ranks)
     order = [CLASS_WORDS[key] for key in PARTITION if CLASS_WORDS[key] in columns["class"]]
     chart = (
         alt.Chart(alt.NamedData(name="cells"))
         .mark_rect()
         .encode(
-            x=alt.X("rank:O", title="rank", axis=alt.Axis(labelAngle=0, labelOverlap="greedy")),
+            x=alt.X(
+                "rank:N",
+                title="rank",
+                sort=[column.label for column in ranks],
+                axis=alt.Axis(labelAngle=0, labelOverlap="greedy"),
+            ),
             y=alt.Y("class:N", title=None, sort=order, axis=alt.Axis(labelLimit=150)),
             color=alt.Color(
                 "share:Q",
@@ -195,7 +201,7 @@ def ranks_chart(chart_id: str, ranks: Sequence[Rank], description: str) -> Chart
                     titleColor="currentColor",
                 ),
             ),
-            tooltip=[alt.Tooltip(field) for field in ("rank:O", "class:N", "time:N", "part:N")],
+            tooltip=[alt.Tooltip(field) for field in ("rank:N", "class:N", "time:N", "part:N")],
         )
         .properties(height=22 * len(order))
     )
@@ -208,20 +214,18 @@ def ranks_chart(chart_id: str, ranks: Sequence[Rank], description: str) -> Chart
     )
 
 
-def _rank_columns(ranks: Sequence[Rank]) -> Columns:
-    columns: Columns = {name: [] for name in ("rank", "class", "share", "time", "part")}
-    for key in PARTITION:
-        if not any(rank.summary.partition_ns[key] for rank in ranks):
-            continue
-        for rank in ranks:
-            value = rank.summary.partition_ns[key] or 0
-            share = value / max(rank.summary.window_ns, 1)
-            columns["rank"].append(rank.rank)
-            columns["class"].append(CLASS_WORDS[key])
-            columns["share"].append(round(share, 5))
-            columns["time"].append(duration(value / steps_divisor(rank)))
-            columns["part"].append(percent(share))
-    return columns
+def _rank_cells(ranks: Sequence[RankColumn]) -> Columns:
+    cells: Columns = {name: [] for name in ("rank", "class", "share", "time", "part")}
+    for key in classes_of_ranks(ranks):
+        for column in ranks:
+            value = column.partition_ns[key] or 0.0
+            share = value / max(column.step_ns, 1)
+            cells["rank"].append(column.label)
+            cells["class"].append(CLASS_WORDS[key])
+            cells["share"].append(round(share, 5))
+            cells["time"].append(duration(value))
+            cells["part"].append(percent(share))
+    return cells
 
 
 def _specification(chart: alt.Chart | alt.LayerChart | alt.FacetChart) -> dict[str, Any]:

@@ -24,9 +24,18 @@ from traceprobe.report.lanes import label_word, timeline_picture, timeline_summa
 from traceprobe.report.next_step import slice_command
 from traceprobe.report.overlap import overlaps
 from traceprobe.report.ranking import ATTENTION, ranked_findings, ranks_in_detail
-from traceprobe.report.ranks import ranks_summary, ranks_table
+from traceprobe.report.ranks import rank_columns, ranks_summary, ranks_table
 from traceprobe.report.resources import templates_dir
-from traceprobe.report.result import SHARES, Finding, Rank, Report, Timeline, Verdict, encode
+from traceprobe.report.result import (
+    SHARES,
+    Finding,
+    Rank,
+    Report,
+    StepMarker,
+    Timeline,
+    Verdict,
+    encode,
+)
 from traceprobe.report.steps import histogram, histogram_summary, histogram_table
 from traceprobe.report.tables import (
     Table,
@@ -42,6 +51,7 @@ from traceprobe.report.text import (
     code_spans,
     duration,
     percent,
+    ranges,
     shorten,
     signed,
     significant,
@@ -58,6 +68,10 @@ FOLDED = {
     "not applicable": ("not-applicable",),
 }
 """Words and states of the findings that ask for nothing; each lot is folded."""
+MAX_RANKS = 64
+"""Ranks with a bar and numbers of their own; of more, only those with pictures have them."""
+MAX_INPUTS = 8
+"""Inputs whose provenance is written out."""
 MAX_PROSE = 600
 """Characters of one headline, reason or piece of evidence."""
 
@@ -146,7 +160,8 @@ def render(report: Report) -> str:
     together = _ranks_figure(report)
     figures = [*([together] if together else []), *(f for view in views for f in view.figures)]
     charts = [figure.chart for figure in figures]
-    bars = [Bar(r, _window(r), partition_bar(r.summary.partition_ns)) for r in report.ranks]
+    listed = report.ranks if len(report.ranks) <= MAX_RANKS else detailed
+    bars = [Bar(r, _window(r), partition_bar(r.summary.partition_ns)) for r in listed]
     findings = ranked_findings(report.findings)
     return (
         _environment()
@@ -156,12 +171,14 @@ def render(report: Report) -> str:
             verdict=report.verdict,
             shares=share_bar(report.verdict.shares),
             checked=_checked(report),
-            metrics=metrics_tables(report.ranks),
+            metrics=metrics_tables(listed),
             bars=bars,
             classes={segment.key for bar in bars for segment in bar.segments},
             views=views,
             together=together,
-            left_out=[rank.rank for rank in report.ranks if rank not in detailed],
+            listed=len(listed),
+            left_out=ranges(sorted(r.rank for r in report.ranks if r not in detailed)),
+            markers=_markers(report.ranks),
             opportunities=[f for f in findings if f.status in ATTENTION],
             checked_findings=[(words, _of(findings, states)) for words, states in FOLDED.items()],
             overlaps=overlaps(detailed),
@@ -176,6 +193,15 @@ def render(report: Report) -> str:
             charts_json=_inert(msgspec.json.encode([_payload(chart) for chart in charts])),
         )
     )
+
+
+def _markers(ranks: list[Rank]) -> list[tuple[str, StepMarker]]:
+    """Step markers, each with the ranks that share it."""
+    found: dict[StepMarker, list[int]] = {}
+    for rank in sorted(ranks, key=lambda r: r.rank):
+        if rank.step_marker is not None:
+            found.setdefault(rank.step_marker, []).append(rank.rank)
+    return [(ranges(sorted(set(mine))), marker) for marker, mine in found.items()]
 
 
 def _of(findings: list[Finding], states: tuple[str, ...]) -> list[Finding]:
@@ -241,7 +267,7 @@ def _environment() -> Environment:
         signed=signed,
         pretty=_pretty,
     )
-    environment.globals.update(palette=palette)
+    environment.globals.update(palette=palette, MAX_INPUTS=MAX_INPUTS)
     return environment
 
 
@@ -333,12 +359,12 @@ def _ranks_figure(report: Report) -> Figure | None:
     measured = [rank for rank in report.ranks if rank.summary.window_ns]
     if len(measured) < 2:
         return None
-    words = ranks_summary(measured)
+    words, columns = ranks_summary(measured), rank_columns(measured)
     return Figure(
         title="Ranks beside each other",
         summary=words,
-        chart=ranks_chart("chart-ranks", measured, words),
-        table=ranks_table(measured),
+        chart=ranks_chart("chart-ranks", columns, words),
+        table=ranks_table(columns),
     )
 
 

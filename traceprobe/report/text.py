@@ -105,6 +105,17 @@ def signed(value: float) -> str:
     return f"{round(value, 2) + 0.0:+.2f}"
 
 
+def ranges(numbers: Sequence[int]) -> str:
+    """Ascending numbers in words, neighbours as a range."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][-1] + 1:
+            found[-1] = [found[-1][0], number]
+        else:
+            found.append([number])
+    return ", ".join("–".join(map(str, span)) for span in found)
+
+
 def code_spans(text: str) -> list[tuple[str, bool]]:
     """`text` cut at its backticks, each piece with whether it is code.
 
