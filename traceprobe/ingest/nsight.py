@@ -24,6 +24,10 @@ from traceprobe.ingest.sniff import Found, printable
 from traceprobe.model import DamagedInput, Origin, Quality, Trace, UnsupportedInput
 
 _BLOCK = 4 << 20
+STEPS_A_BYTE = 10
+"""Steps of SQLite's virtual machine that a whole reading may take: exports take one at most."""
+BASE_STEPS = 20_000_000
+_STEPS_A_ROUND = 100_000
 _TOOL = re.compile(r"(?:NsightSystems-cli-|nsight-systems(?:-cli)?/)(\d{4}\.\d+(?:\.\d+)?)")
 
 
@@ -49,6 +53,12 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None]) -> Trac
             )
             return build(db, origin, quality)
         except sqlite3.DatabaseError as error:
+            if "interrupted" in str(error):
+                raise DamagedInput(
+                    f"{path.name}: a query ran far longer than the size of the file explains, as "
+                    "over a view without an end; export the report again: "
+                    "`nsys export --type sqlite --force-overwrite true -o run.sqlite run.nsys-rep`"
+                ) from error
             raise DamagedInput(
                 f"{path.name}: the SQLite file is damaged ({error}); export the report again: "
                 "`nsys export --type sqlite --force-overwrite true -o run.sqlite run.nsys-rep`"
@@ -86,6 +96,9 @@ def plain(path: Path, gzipped: bool) -> Iterator[Path]:
 def _connect(file: Path) -> sqlite3.Connection:
     """Read-only, and without trusting what the schema of a stranger's file may call."""
     connection = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+    budget = BASE_STEPS + STEPS_A_BYTE * file.stat().st_size
+    rounds = iter(range(budget // _STEPS_A_ROUND))
+    connection.set_progress_handler(lambda: next(rounds, None) is None, _STEPS_A_ROUND)
     connection.execute("PRAGMA query_only = ON")
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")

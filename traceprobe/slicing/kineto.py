@@ -1,8 +1,12 @@
-"""Slices of Kineto traces: events are copied as text, metadata by an allow-list."""
+"""Slices of Kineto traces: what is not on a list of what may be passed on is left out.
+
+Events whose arguments are all on the list are copied as text, the others are written anew.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
@@ -12,15 +16,45 @@ import msgspec
 import polars as pl
 
 from traceprobe.ingest.chunks import BOUNDARY, TOP_LEVEL, Reader, Split, parse_object
-from traceprobe.ingest.kineto_columns import GPU, floats, nanoseconds
+from traceprobe.ingest.kineto_columns import GPU, STACKS, floats, nanoseconds
 from traceprobe.ingest.sniff import recognise
 from traceprobe.model import UNKNOWN
+from traceprobe.slicing.record import public_record
 
 if TYPE_CHECKING:
     from traceprobe.slicing import Cut, Window
 
 PUBLIC = frozenset(TOP_LEVEL) - {"host_name", "metadata", "INFO", "WARNING", "ERROR", "trace_id"}
+PUBLIC_ARGUMENTS = frozenset(
+    {
+        *("External id", "external id", "Ev Idx", "Record function id", "correlation", "cbid"),
+        *("Python parent id", "Python id", "Python module id", "Input Dims", "Input type"),
+        *("Input Strides", "Sequence number", "Fwd thread id", "stream", "device", "context"),
+        *("grid", "block", "shared memory", "queued", "registers per thread", "blocks per SM"),
+        *("warps per SM", "est. achieved occupancy %", "graph id", "graph node id", "kind", "cid"),
+        *("Total Reserved", "Total Allocated", "Bytes", "Addr", "Device Id", "Device Type"),
+        *("bytes", "memory bandwidth (GB/s)", "fromDevice", "inDevice", "toDevice", "kernel"),
+        *("In msg nelems", "Out msg nelems", "In split size", "Out split size", "Group size"),
+        *("dtype", "Collective name", "Process Group Name", "Process Group Ranks", "Rank", "Seq"),
+        *("Global rank start", "Global rank stride", "Src Rank", "Dst Rank", "Op count"),
+        *("Comms Id", "Process Group ID", "cuda_sync_kind", "wait_on_stream", "sort_index"),
+        *("wait_on_cuda_event_id", "wait_on_cuda_event_record_corr_id", "kernel_backend"),
+        *("num_warps", "num_stages", "src", "dst", "copy kind", "src kind", "dst kind"),
+    }
+)
+"""Arguments of events that hold numbers, shapes and names of work."""
+PUBLIC_TEXTS = (
+    "backend",
+    "backend_config",
+    "displayTimeUnit",
+    "nccl_version",
+    "pg_desc",
+    "pg_name",
+)
+_WORD = re.compile(r"[\w.:,+-]*")
 _FLOW = ("s", "f", "t")
+_LABEL = re.compile(r"CPU|GPU \d+")
+_FOLDER = re.compile(r"^.*[/\\](?=[^/\\]*\(\d+\))")
 
 
 class _Row(msgspec.Struct, gc=False):
@@ -28,6 +62,7 @@ class _Row(msgspec.Struct, gc=False):
 
     ph: str = ""
     cat: str | None = None
+    name: Any = None
     ts: int | float | str | None = None
     id: int | float | str | None = None
     args: dict[str, Any] | None = None
@@ -53,7 +88,7 @@ def write(source: Path, target: Path, plan: Cut) -> None:
         for row, text in _events(source):
             keep = (row.cat, str(row.id)) in arrows if row.ph in _FLOW else chosen(row)
             if keep:
-                file.write(separator + text)
+                file.write(separator + _public(row, text))
                 separator = ",\n"
         file.write("\n]}\n")
 
@@ -80,6 +115,30 @@ class _Chooser:
         return window.low <= at < window.high
 
 
+def _public(row: _Row, text: str) -> str:
+    """The event without private arguments, and without the folders of source files."""
+    arguments = row.args or {}
+    stack = isinstance(row.name, str) and row.cat in STACKS
+    if row.ph != "M" and not stack and arguments.keys() <= PUBLIC_ARGUMENTS:
+        return text
+    event = msgspec.json.decode(text)
+    if stack:
+        event["name"] = _FOLDER.sub("", str(row.name))
+    event["args"] = {k: v for k, v in arguments.items() if k in PUBLIC_ARGUMENTS}
+    if row.ph == "M":
+        event["args"] |= _names(row.name, arguments)
+    return json.dumps(event)
+
+
+def _names(what: Any, arguments: dict[str, Any]) -> dict[str, str]:
+    """What a metadata event names: threads keep their names, processes lose theirs."""
+    if what == "process_name":
+        return {"name": "python"}
+    if what == "process_labels" and _LABEL.fullmatch(str(arguments.get("labels"))):
+        return {"labels": str(arguments["labels"])}
+    return {"name": str(arguments["name"])} if what == "thread_name" and "name" in arguments else {}
+
+
 def _events(source: Path) -> Iterator[tuple[_Row, str]]:
     found = recognise(source)
     reader = Reader(source, found.gzipped, lambda done, total: None)
@@ -104,8 +163,20 @@ def _head_and_tail(source: Path) -> dict[str, Any]:
     return {**(parse_object(head) or {}), **(parse_object(tail) or {})}
 
 
+def _shown(key: str, value: Any) -> Any:
+    """Metadata without texts but those of known keys, and of our own what we write."""
+    if key == "traceprobe":
+        return public_record(value)
+    if isinstance(value, dict):
+        return {k: _shown(k, v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_shown(key, item) for item in value]
+    known = key == "name" or (key in PUBLIC_TEXTS and _WORD.fullmatch(str(value)))
+    return value if known or not isinstance(value, str) else None
+
+
 def _head(facts: dict[str, Any], plan: Cut) -> str:
-    metadata = {k: v for k, v in facts.items() if k in PUBLIC}
+    metadata = {k: _shown(k, v) for k, v in facts.items() if k in PUBLIC}
     metadata["traceName"] = plan.trace.origin.name
     metadata["traceprobe_slice"] = plan.note
     return json.dumps(metadata, sort_keys=True)[:-1] + ', "traceEvents": ['

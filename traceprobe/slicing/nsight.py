@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from traceprobe.ingest.nsight import plain
 from traceprobe.ingest.sniff import recognise
+from traceprobe.slicing.record import public_record
 
 if TYPE_CHECKING:
     from traceprobe.slicing import Cut
@@ -27,6 +28,7 @@ _METADATA = re.compile(
 )
 _GPU = re.compile(r"CUPTI_ACTIVITY_KIND_(KERNEL|MEMCPY|MEMSET|GRAPH_TRACE)")
 _STRING_COLUMN = re.compile(r"^\s*\"?(\w+)\"?\s.*REFERENCES StringIds\(id\)", re.MULTILINE)
+_PATH = re.compile(r"(?:[A-Za-z]:)?[/\\][^\s'\"]+")
 _STRING_NAMES = {
     *("nameId", "textId", "jsonTextId", "demangledName", "shortName", "mangledName"),
 }
@@ -52,6 +54,10 @@ def write(source: Path, target: Path, plan: Cut) -> None:
             db.execute(f'INSERT INTO main."{name}" SELECT * FROM source."{name}" t WHERE {rule}')
         if "uuid" in columns.get("TARGET_INFO_GPU", []):  # the serial identity of the board
             db.execute("UPDATE main.TARGET_INFO_GPU SET uuid = NULL")
+        if {"rank", "json"} <= set(columns.get("traceprobe", [])):
+            db.execute("UPDATE main.traceprobe SET json = record(json)")
+        if "text" in columns.get("DIAGNOSTIC_EVENT", []):
+            db.execute("UPDATE main.DIAGNOSTIC_EVENT SET text = without_folders(text)")
         if "name" in columns.get("PROCESSES", []):
             db.execute("UPDATE main.PROCESSES SET name = base(name)")
         _strings(db, ddl, columns)
@@ -68,6 +74,13 @@ def write(source: Path, target: Path, plan: Cut) -> None:
         db.execute("VACUUM")
 
 
+def _record(text: object) -> str:
+    try:
+        return json.dumps(public_record(json.loads(str(text))), sort_keys=True)
+    except ValueError:
+        return "{}"
+
+
 @contextmanager
 def _attached(target: Path, source: Path) -> Iterator[sqlite3.Connection]:
     with closing(
@@ -76,6 +89,8 @@ def _attached(target: Path, source: Path) -> Iterator[sqlite3.Connection]:
         db.execute("PRAGMA journal_mode = OFF")
         db.execute("PRAGMA trusted_schema = OFF")
         db.create_function("public", 1, lambda key: bool(_METADATA.fullmatch(str(key))))
+        db.create_function("record", 1, _record)
+        db.create_function("without_folders", 1, lambda text: text and _PATH.sub("…", str(text)))
         db.create_function("base", 1, lambda name: name and str(name).rsplit("/", 1)[-1])
         db.execute("ATTACH ? AS source", (f"{source.resolve().as_uri()}?mode=ro&immutable=1",))
         db.execute("BEGIN")

@@ -48,8 +48,11 @@ class Evidence:
         return find(self.ranks, self.limits)
 
     def saving(self, ms: float) -> float | None:
-        """An upper bound as it is reported: None where nothing is saved, or there are no steps."""
-        rounded = round(ms, 6)
+        """An upper bound as it is reported: None where nothing is saved, or there are no steps.
+
+        Kernels that run at once last longer together than the step that they are part of.
+        """
+        rounded = round(min(ms, self.step_ms()), 6)
         return rounded if rounded > 0 and self.per == "per step" else None
 
     def observed(self, *classes: str) -> bool:
