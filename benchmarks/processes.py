@@ -59,14 +59,18 @@ def measure(
         tree = [0]
         sampler = threading.Thread(target=_sample, args=(process.pid, ended, tree))
         sampler.start()
-        # Left as a zombie, the process keeps its number: the timer cannot hit another one.
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        seconds = time.perf_counter() - started
-        overdue = seconds >= timeout_s
-        late.cancel()
-        late.join()
-        ended.set()
-        sampler.join()
+        try:
+            # Left as a zombie, the process keeps its number: the timer cannot hit another one.
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+            seconds = time.perf_counter() - started
+        except BaseException:  # an interrupt does not reach a session of its own
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        finally:
+            late.cancel()
+            ended.set()
+            late.join()
+            sampler.join()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         failed = None
@@ -75,7 +79,7 @@ def measure(
             failed = (
                 f"exit {process.returncode}{_last_words(output.read().decode(errors='replace'))}"
             )
-        if overdue:
+        if seconds >= timeout_s:
             failed = f"stopped after {timeout_s:.0f} s"
     cpu = usage.ru_utime + usage.ru_stime
     return Cost(seconds, cpu, max(usage.ru_maxrss * 1024, tree[0]), failed)
