@@ -247,7 +247,7 @@ def main() -> None:
     else:
         print(table(rows))
     if options.page:
-        measured = f"`{options.trace.name}`, {options.repeat} runs each. {machine}."
+        measured = f"`{options.trace.name}`, runs of each: {options.repeat}. {machine}."
         body = "\n".join([measured, *(f"{v}." for v in versions), "", table(rows)])
         performance_page.put(options.page, body)
     for row in rows:

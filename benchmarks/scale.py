@@ -128,7 +128,7 @@ def main() -> None:
     else:
         print(table(rows))
     if options.page:
-        measured = f"`{options.trace.name}`, {options.repeat} run each. {machine}."
+        measured = f"`{options.trace.name}`, runs of each: {options.repeat}. {machine}."
         performance_page.put(options.page, f"{measured}\n\n{table(rows)}")
 
 
