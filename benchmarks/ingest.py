@@ -1,12 +1,15 @@
 """Time and memory of a whole `traceprobe analyze`, against the cheapest way to read the same bytes.
 
-    python benchmarks/ingest.py [TRACE.json[.gz]] [--factors 1 4 16] [--repeat 5] [--json]
+    python -m benchmarks.ingest [TRACE] [--factors 1 4 16 | --bytes 150MB 2GB] [--repeat 5]
+        [--hta VENV] [--tracelens VENV] [--nsys-ai VENV] [--nsys PROGRAM] [--json] [--page SECTION]
 
-The trace is made longer by repeating its events later in time, with new correlation ids, flow ids
-and step numbers, so that it stays a valid trace of more steps. The floor is a process that does
-nothing but decompress the file and decode it into typed objects. Both are whole processes, started
-in turn, `--repeat` times; the table shows medians. Expect some 10 % of noise on a shared machine,
-and more while it does other work: run it on an idle one and compare ratios, never seconds.
+The trace, Kineto or Nsight, is made longer by repeating its events (`grow_kineto`, `grow_nsight`).
+The floor is a process that does nothing but decompress and decode a Kineto trace into typed
+objects, or fetch the needed columns of an export. Other tools run where an environment of theirs
+is given; what fails or exceeds `--timeout` is shown as such. All are whole processes, started in
+turn, `--repeat` times; the table shows medians and, in brackets, the range. Expect some 10 % of
+noise on a shared machine, and more while it does other work: run it on an idle one and compare
+ratios, never seconds.
 """
 
 from __future__ import annotations
@@ -15,239 +18,241 @@ import argparse
 import gzip
 import json
 import math
-import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-SAMPLE = Path(__file__).resolve().parents[1] / "sample_traces" / "h200_unet_w1.json.gz"
+from benchmarks import candidates, grow_kineto, grow_nsight, performance_page
+from benchmarks.candidates import ROOT, Candidate
+from benchmarks.measured_input import Input
+from benchmarks.processes import Cost, measure
 
-FLOOR = """
-import gzip, sys
-import msgspec
-
-class Args(msgspec.Struct, gc=False, rename={"external": "External id"}):
-    correlation: int | float | str | None = None
-    external: int | float | str | None = None
-    stream: int | float | str | None = None
-    device: int | float | str | None = None
-    bytes: int | float | str | None = None
-
-class Event(msgspec.Struct, gc=False):
-    ph: str
-    name: str = ""
-    cat: str = ""
-    pid: int | str = ""
-    tid: int | str = ""
-    ts: int | float | str | None = None
-    dur: int | float | str | None = None
-    id: int | float | str | None = None
-    args: Args | None = None
-
-class Trace(msgspec.Struct):
-    traceEvents: list[Event]
-
-data = open(sys.argv[1], "rb").read()
-print(len(msgspec.json.decode(gzip.decompress(data), type=Trace).traceEvents))
-"""
-
-BETWEEN_EVENTS = re.compile(r",\s*\n(?=  \{)")
-COUNTED = re.compile(r'"(correlation|[Ee]xternal id|id|Sequence number|Ev Idx)": (\d+)')
-TIME = re.compile(r'"ts": (\d+)')
-STEP = re.compile(r'("name": "(?:ProfilerStep#|[Ss]tep |[Ii]teration ))(\d+)"')
+SAMPLE = ROOT / "sample_traces" / "h200_unet_w1.json.gz"
+_HEAD = [
+    "what",
+    "MB",
+    "MB plain",
+    "events",
+    "s",
+    "CPU s",
+    "× floor",
+    "growth",
+    "MB peak",
+    "× plain",
+]
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 
 
 @dataclass(frozen=True)
-class Input:
-    """One file to read."""
+class Row:
+    """A candidate on a file; times and memory are None where it failed.
 
-    factor: int
-    path: str
-    events: int
-    bytes: int
-    decompressed_bytes: int
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What one process took."""
-
-    seconds: float
-    peak_bytes: int
-
-
-def grow(source: Path, target: Path, factor: int) -> Input:
-    """Write `source` repeated `factor` times to `target`."""
-    data = source.read_bytes()
-    text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode()
-    start = re.search(r'"traceEvents": \[\s*\n', text)
-    end = text.rindex("\n  ]")
-    if start is None:
-        sys.exit(f"{source} is not laid out as PyTorch does")
-    pieces = BETWEEN_EVENTS.split(text[start.end() : end])
-    events = [json.loads(piece) for piece in pieces]
-    work = [e for e in events if e["ph"] == "X" and e.get("cat") != "Trace"]
-    span = math.ceil(max(e["ts"] + e["dur"] for e in work) - min(e["ts"] for e in work)) + 1
-    repeated = {id(e) for e in work} | {id(e) for e in events if e["ph"] in "sf"}
-    body = ",\n".join(p for p, e in zip(pieces, events, strict=True) if id(e) in repeated)
-    stride = 1 + max((int(m[2]) for m in COUNTED.finditer(body)), default=0)
-    numbers = [int(m[2]) for m in STEP.finditer(body)]
-    steps = 1 + max(numbers) - min(numbers) if numbers else 0
-
-    first = ",\n".join(
-        later(p, 1, span=(factor - 1) * span) if e["name"] == "Record Window End" else p
-        for p, e in zip(pieces, events, strict=True)
-    )
-    with gzip.open(target, "wt", compresslevel=6) as out:
-        size = out.write(text[: start.end()] + first)
-        for k in range(1, factor):
-            size += out.write(",\n" + later(body, k, span=span, stride=stride, steps=steps))
-        size += out.write(text[end:])
-    count = len(events) + (factor - 1) * len(repeated)
-    return Input(factor, str(target), count, target.stat().st_size, size)
-
-
-def later(body: str, k: int, *, span: int, stride: int = 0, steps: int = 0) -> str:
-    """The events of copy `k`: times in whole microseconds later, numbers out of the others' way."""
-    body = TIME.sub(lambda m: f'"ts": {int(m[1]) + k * span}', body)
-    body = COUNTED.sub(lambda m: f'"{m[1]}": {int(m[2]) + k * stride}', body)
-    return STEP.sub(lambda m: f'{m[1]}{int(m[2]) + k * steps}"', body)
-
-
-def measure(command: list[str]) -> Cost:
-    """Run one process to its end.
-
-    Linux counts the parent's memory at a child's start as the child's: keep this process small.
+    Args:
+        costs: one for each repetition.
+        seconds, cpu_seconds: medians. peak_bytes: the largest.
+        ratio_to_floor: of wall times.
+        growth_exponent: 1 when the time grew as much as the file since the next smaller size; 2
+            when squared.
+        failed: why it has no numbers.
     """
-    with tempfile.TemporaryFile() as output:
-        started = time.perf_counter()
-        process = subprocess.Popen(command, stdout=output, stderr=output)
-        _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - started
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            output.seek(0)
-            sys.exit(f"{' '.join(command)}\n{output.read().decode()}")
-    return Cost(seconds, usage.ru_maxrss * 1024)
+
+    input: Input
+    candidate: str
+    costs: list[Cost]
+    seconds: float | None = None
+    cpu_seconds: float | None = None
+    ratio_to_floor: float | None = None
+    growth_exponent: float | None = None
+    peak_bytes: int | None = None
+    failed: str | None = None
 
 
-def candidates(folder: Path) -> dict[str, Callable[[Input], list[str]]]:
-    """Name to command line of what is compared."""
-    analyze = [sys.executable, "-m", "traceprobe", "analyze", "-q", "-f"]
-    return {
-        "floor": lambda i: [sys.executable, "-c", FLOOR, i.path],
-        "json": lambda i: [*analyze, i.path, "-o", str(folder / "out.json")],
-        "html": lambda i: [*analyze, i.path, "-o", str(folder / "out.html")],
-    }
+def is_nsight(trace: Path) -> bool:
+    """Whether a file, plain or gzipped, is a SQLite database."""
+    with trace.open("rb") as raw:
+        gzipped = raw.read(2) == b"\x1f\x8b"
+    with gzip.open(trace) if gzipped else trace.open("rb") as data:
+        return data.read(15) == b"SQLite format 3"
 
 
-def grown(source: Path, folder: Path, factor: int) -> Input:
-    """`grow`, in a process of its own."""
-    target = folder / f"{factor}x.json.gz"
-    command = [sys.executable, __file__, str(source), "--grow", str(target), str(factor)]
-    return Input(**json.loads(subprocess.run(command, check=True, capture_output=True).stdout))
+def grown(source: Path, folder: Path, factor: int, *, plain: bool) -> Input:
+    """A longer trace, made in a process of its own to keep this one small."""
+    module = grow_nsight if is_nsight(source) else grow_kineto
+    suffix = ".sqlite" if module is grow_nsight else ".json" if plain else ".json.gz"
+    target = folder / f"{factor}x{suffix}"
+    command = [sys.executable, "-m", module.__name__, str(source.resolve()), str(target)]
+    done = subprocess.run([*command, str(factor)], check=True, capture_output=True, cwd=ROOT)
+    return Input(**json.loads(done.stdout))
 
 
-def run(source: Path, factors: list[int], repeat: int) -> list[dict[str, object]]:
-    """Median costs of every candidate on every size."""
+def factor_of(source: Path, size: int) -> int:
+    """How often to repeat a trace to reach a size without compression."""
+    module = grow_nsight if is_nsight(source) else grow_kineto
+    code = (
+        f"from pathlib import Path; from {module.__name__} import plain_bytes; import sys; "
+        "print(plain_bytes(Path(sys.argv[1])))"
+    )
+    command = [sys.executable, "-c", code, str(source.resolve())]
+    done = subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+    return math.ceil(size / int(done.stdout))
+
+
+def once(candidate: Candidate, item: Input, folder: Path, timeout_s: float) -> Cost:
+    """One run, in an empty folder."""
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        path = item.path
+        if candidate.writes_beside:
+            path = shutil.copy(path, name)
+        command = candidate.command(path, Path(name))
+        return measure(command, Path(name), candidate.environment, timeout_s)
+
+
+def run(
+    source: Path,
+    factors: list[int],
+    compared: list[Candidate],
+    repeat: int,
+    *,
+    plain: bool,
+    timeout_s: float,
+) -> list[Row]:
+    """Costs of every candidate on every size, the smaller sizes first.
+
+    A candidate that fails on a file is not started on it again; `compared[0]` is the floor.
+    """
+    costs: dict[tuple[int, str], list[Cost]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        inputs = [grown(source, folder, factor) for factor in factors]
-        commands = candidates(folder)
-        costs: dict[tuple[int, str], list[Cost]] = {}
+        inputs = [grown(source, folder, factor, plain=plain) for factor in factors]
         for _ in range(repeat):
             for item in inputs:
-                for candidate, command in commands.items():
-                    cost = measure(command(item))
-                    costs.setdefault((item.factor, candidate), []).append(cost)
-    rows: list[dict[str, object]] = []
+                for candidate in compared:
+                    found = costs.setdefault((item.factor, candidate.name), [])
+                    if not any(cost.failed for cost in found):
+                        found.append(once(candidate, item, folder, timeout_s))
+    rows: list[Row] = []
     for item in inputs:
-        floor = statistics.median(c.seconds for c in costs[item.factor, "floor"])
-        for candidate in commands:
-            found = costs[item.factor, candidate]
-            seconds = statistics.median(c.seconds for c in found)
-            peak = max(c.peak_bytes for c in found)
-            before = [r for r in rows if r["candidate"] == candidate]
+        floor = costs[item.factor, compared[0].name]
+        for candidate in compared:
+            before = next((r for r in reversed(rows) if r.candidate == candidate.name), None)
             rows.append(
-                {
-                    **asdict(item),
-                    "path": source.name,
-                    "candidate": candidate,
-                    "seconds": seconds,
-                    "seconds_all": [c.seconds for c in found],
-                    "ratio_to_floor": seconds / floor,
-                    "growth_exponent": growth(before[-1], item, seconds) if before else None,
-                    "peak_bytes": peak,
-                    "peak_to_decompressed": peak / item.decompressed_bytes,
-                }
+                _row(item, candidate.name, costs[item.factor, candidate.name], floor, before)
             )
     return rows
 
 
-def growth(before: dict[str, object], item: Input, seconds: float) -> float:
-    """1 when the time grew as much as the input since the next smaller size; 2 when squared."""
-    times = seconds / float(str(before["seconds"]))
-    sizes = item.decompressed_bytes / int(str(before["decompressed_bytes"]))
-    return math.log(times) / math.log(sizes)
+def _row(item: Input, name: str, costs: list[Cost], floor: list[Cost], before: Row | None) -> Row:
+    failed = next((cost.failed for cost in costs if cost.failed), None)
+    if failed:
+        return Row(item, name, costs, failed=failed)
+    seconds = statistics.median(cost.seconds for cost in costs)
+    growth = None
+    if before and before.seconds:
+        sizes = item.plain_bytes / before.input.plain_bytes
+        growth = math.log(seconds / before.seconds) / math.log(sizes)
+    return Row(
+        item,
+        name,
+        costs,
+        seconds,
+        statistics.median(cost.cpu_seconds for cost in costs),
+        seconds / statistics.median(cost.seconds for cost in floor),
+        growth,
+        max(cost.peak_bytes for cost in costs),
+    )
 
 
-def table(rows: list[dict[str, object]]) -> str:
+def table(rows: list[Row]) -> str:
     """The measurements for people."""
-    head = (
-        "size",
-        "events",
-        "MB",
-        "MB plain",
-        "what",
-        "s",
-        "x floor",
-        "growth",
-        "MB peak",
-        "x plain",
+    return performance_page.table(_HEAD, [_cells(row) for row in rows])
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    item = row.input
+    size = (f"{item.bytes / 1e6:.1f}", f"{item.plain_bytes / 1e6:.1f}", f"{item.events:,}")
+    if row.seconds is None or row.peak_bytes is None:
+        return (row.candidate, *size, row.failed or "", "", "", "", "", "")
+    least, most = (f(cost.seconds for cost in row.costs) for f in (min, max))
+    return (
+        row.candidate,
+        *size,
+        f"{row.seconds:.2f} ({least:.2f}–{most:.2f})",
+        f"{row.cpu_seconds:.2f}",
+        f"{row.ratio_to_floor:.2f}",
+        "" if row.growth_exponent is None else f"{row.growth_exponent:.2f}",
+        f"{row.peak_bytes / 1e6:.0f}",
+        f"{row.peak_bytes / item.plain_bytes:.2f}",
     )
-    lines = [
-        (
-            f"{row['factor']}x",
-            f"{row['events']:,}",
-            f"{row['bytes'] / 1e6:.1f}",
-            f"{row['decompressed_bytes'] / 1e6:.1f}",
-            f"{row['candidate']}",
-            f"{row['seconds']:.2f}",
-            f"{row['ratio_to_floor']:.2f}",
-            "" if row["growth_exponent"] is None else f"{row['growth_exponent']:.2f}",
-            f"{row['peak_bytes'] / 1e6:.0f}",
-            f"{row['peak_to_decompressed']:.2f}",
-        )
-        for row in rows
-    ]
-    widths = [max(len(line[i]) for line in [head, *lines]) for i in range(len(head))]
-    return "\n".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-        for line in [head, *lines]
+
+
+def others(options: argparse.Namespace, *, nsight: bool) -> list[Candidate]:
+    """The other tools that were given and read such files."""
+    known = (
+        [(candidates.nsys_ai, options.nsys_ai), (candidates.nsys_stats, options.nsys)]
+        if nsight
+        else [(candidates.hta, options.hta), (candidates.tracelens, options.tracelens)]
     )
+    return [make(place.absolute()) for make, place in known if place is not None]
+
+
+def size(text: str) -> int:
+    """Bytes of `150MB` or `2GB`."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMG]?)B?", text, re.IGNORECASE)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text}: write 150MB or 2GB")
+    return int(float(found[1]) * _UNITS[found[2].upper()])
 
 
 def main() -> None:
     """Read the arguments, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("trace", nargs="?", type=Path, default=SAMPLE, help="a Kineto trace")
-    parser.add_argument("--factors", nargs="+", type=int, default=[1, 4, 16], metavar="N")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("trace", nargs="?", type=Path, default=SAMPLE, help="Kineto or Nsight")
+    sizes = parser.add_mutually_exclusive_group()
+    sizes.add_argument("--factors", nargs="+", type=int, default=[1, 4, 16], metavar="N")
+    sizes.add_argument("--bytes", nargs="+", type=size, metavar="SIZE", help="at least, plain")
+    parser.add_argument("--plain", action="store_true", help="do not gzip Kineto traces")
     parser.add_argument("--repeat", type=int, default=5, metavar="N")
+    parser.add_argument("--timeout", type=float, default=900, metavar="S", help="of one process")
+    parser.add_argument("--hta", type=Path, metavar="VENV")
+    parser.add_argument("--tracelens", type=Path, metavar="VENV")
+    parser.add_argument("--nsys-ai", type=Path, metavar="VENV")
+    parser.add_argument("--nsys", type=Path, metavar="PROGRAM")
     parser.add_argument("--json", action="store_true", help="print the measurements as JSON")
-    parser.add_argument("--grow", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--page", metavar="SECTION", help="write it into docs/performance.md")
     options = parser.parse_args()
-    if options.grow:
-        target, factor = options.grow
-        print(json.dumps(asdict(grow(options.trace, Path(target), int(factor)))))
-        return
-    rows = run(options.trace, sorted(options.factors), options.repeat)
-    print(json.dumps(rows, indent=1) if options.json else table(rows))
+    nsight = is_nsight(options.trace)
+    floor = candidates.NSIGHT_FLOOR if nsight else candidates.KINETO_FLOOR
+    compared = [*candidates.own(floor), *others(options, nsight=nsight)]
+    factors = options.factors
+    if options.bytes:
+        factors = [factor_of(options.trace, wanted) for wanted in options.bytes]
+    rows = run(
+        options.trace,
+        sorted(set(factors)),
+        compared,
+        options.repeat,
+        plain=options.plain,
+        timeout_s=options.timeout,
+    )
+    versions = [candidate.version for candidate in compared if candidate.version]
+    machine = performance_page.machine()
+    if options.json:
+        found = {"machine": machine, "versions": versions, "rows": [asdict(row) for row in rows]}
+        print(json.dumps(found, indent=1))
+    else:
+        print(table(rows))
+    if options.page:
+        measured = f"`{options.trace.name}`, runs of each: {options.repeat}. {machine}."
+        body = "\n".join([measured, *(f"{v}." for v in versions), "", table(rows)])
+        performance_page.put(options.page, body)
+    for row in rows:
+        if row.failed and row.candidate in {c.name for c in candidates.own(floor)}:
+            sys.exit(f"{row.candidate}: {row.failed}")
 
 
 if __name__ == "__main__":
