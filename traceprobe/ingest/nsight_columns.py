@@ -80,14 +80,14 @@ def build(db: Database, origin: Origin, quality: Quality) -> Trace:
     for column in (gpu, host, ranges):
         column["pid"] = column["pid"] & 0xFFFFFF
     quality.events_lost += db.lost
-    gpu_ops = frame(GPU_OPS, gpu).sort("t0", "t1", "pid", "device", "stream", "correlation")
+    gpu_ops = frame(GPU_OPS, gpu, ("t0", "t1", "pid", "device", "stream", "correlation"))
     facts.warn(db, host, quality)
     return Trace(
         origin=origin,
         names=list(names.index),
         gpu_ops=gpu_ops,
-        host_calls=frame(HOST_CALLS, host).sort("t0", "t1", "pid", "thread"),
-        host_ranges=frame(HOST_RANGES, ranges).sort("t0", "t1", "pid", "thread", "name"),
+        host_calls=frame(HOST_CALLS, host, ("t0", "t1", "pid", "thread")),
+        host_ranges=frame(HOST_RANGES, ranges, ("t0", "t1", "pid", "thread", "name")),
         devices=facts.devices(db, gpu_ops),
         quality=quality,
         rank_of=facts.ranks(db, gpu_ops),
