@@ -46,7 +46,7 @@ def test_a_start_loads_no_heavy_module(arguments):
 
 
 def test_the_guard_above_can_see_a_heavy_module():
-    assert "pandas" in modules_after("-c", "import pandas")
+    assert "altair" in modules_after("-c", "import altair")
 
 
 def test_every_exported_name_exists():
@@ -79,7 +79,7 @@ def test_every_dependency_has_a_reason_in_the_changelog():
     listed = re.search(r"^dependencies = \[(.*?)^\]", frame, re.DOTALL | re.MULTILINE)
     names = re.findall(r'"([a-z0-9]+)[><=]', listed[1])
     changelog = (ROOT / "CHANGELOG.md").read_text()
-    assert len(names) == 8
+    assert len(names) == 7
     assert [name for name in names if f"`{name}`" not in changelog] == []
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from traceprobe.ingest.collective import group_id, message_bytes, operation
 from traceprobe.ingest.kineto_event import Args, Event, Number
-from traceprobe.ingest.lookup import Table, compact
+from traceprobe.ingest.lookup import Table, compact, concatenate
 from traceprobe.model import UNKNOWN, Int64s, Quality
 
 GPU = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
@@ -225,11 +225,6 @@ def gather(columns: Columns, metadata: Mapping[str, Any], quality: Quality) -> d
             table["t1"] += base
         table["t0"] += base
     return tables
-
-
-def concatenate(parts: Sequence[Table]) -> Table:
-    """Join tables that have the same columns; empties them, so that no column is there twice."""
-    return {column: np.concatenate([p.pop(column) for p in parts]) for column in list(parts[0])}
 
 
 def _of(buckets: Mapping[str | None, list[Event]], categories: Sequence[str]) -> list[Event]:

@@ -12,7 +12,7 @@ from traceprobe.model import UNKNOWN, Bools, Int64s, Ints
 Table = dict[str, Ints]
 """Columns of equal length; all but the times may be narrower integers than int64."""
 _WIDTHS = (np.int8, np.int16, np.int32)
-_TIMES = ("t0", "t1")
+_TIMES = ("t0", "t1", "start", "end")
 
 
 def compact(table: Table) -> Table:
@@ -32,6 +32,11 @@ def _narrow(column: Ints) -> Ints:
     return column
 
 
+def concatenate(parts: Sequence[Table]) -> Table:
+    """Join tables that have the same columns; empties them, so that no column is there twice."""
+    return {column: np.concatenate([p.pop(column) for p in parts]) for column in list(parts[0])}
+
+
 def per_name(ids: Ints, names: Sequence[str], value: Callable[[str], Any]) -> Ints:
     """Apply a function to each distinct name and spread the result over the rows."""
     distinct = np.unique(ids)
@@ -42,10 +47,10 @@ def per_name(ids: Ints, names: Sequence[str], value: Callable[[str], Any]) -> In
 
 def find(wanted: Ints, keys: Ints, order: Int64s) -> Int64s:
     """For each wanted id the first row of `keys` in `order` that has it, or UNKNOWN."""
-    if not len(keys) or not len(wanted):
+    if not len(order) or not len(wanted):
         return np.full(len(wanted), UNKNOWN, dtype=np.int64)
     by_key = order[np.argsort(keys[order], kind="stable")]
-    at = np.minimum(np.searchsorted(keys[by_key], wanted), len(keys) - 1)
+    at = np.minimum(np.searchsorted(keys[by_key], wanted), len(order) - 1)
     rows = by_key[at]
     return np.where((keys[rows] == wanted) & (wanted != UNKNOWN), rows, UNKNOWN)
 
