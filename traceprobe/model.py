@@ -220,6 +220,16 @@ def frame(
     return pl.DataFrame({c: pl.Series(c, columns[c][order], dtype=t) for c, t in schema.items()})
 
 
+def rows_of(rows: pl.DataFrame, column: str, value: int) -> pl.DataFrame:
+    """The rows whose `column` is `value`: the frame itself where that is all of them.
+
+    Most traces hold one process and one device, and a copy of a big one takes as much again.
+    """
+    if len(rows) and rows[column].min() == rows[column].max() == value:
+        return rows
+    return rows.filter(pl.col(column) == value)
+
+
 def empty(schema: Mapping[str, Any]) -> pl.DataFrame:
     """A frame of `schema` without rows."""
     return pl.DataFrame(schema=dict(schema))
