@@ -13,6 +13,7 @@ import altair as alt
 import msgspec
 import pytest
 
+from scripts import write_charts
 from tests.report_factory import (
     HOSTILE,
     MS,
@@ -134,6 +135,11 @@ def test_rebuilding_from_json_changes_no_byte(case):
     assert html.render(again) == text
     assert markdown.render(again) == markdown.render(report)
     assert terminal.render(again, 80, True) == terminal.render(report, 80, True)
+
+
+def test_the_chart_specs_are_what_altair_writes():
+    path = templates_dir() / "charts.json"
+    assert path.read_text(encoding="utf-8") == write_charts.render()
 
 
 def test_charts_are_valid_specs_with_named_data_and_few_marks(case):
