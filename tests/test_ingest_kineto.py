@@ -142,13 +142,27 @@ def test_user_annotations_survive_where_they_share_a_category_with_operators(tmp
 
 
 @pytest.mark.parametrize("layout", ["raw", "lines", "single", "indent"])
-@pytest.mark.parametrize("chunk", [512, 5_000, 1 << 20])
+@pytest.mark.parametrize("chunk", [64, 512, 5_000, 1 << 20])
 def test_chunk_borders_change_nothing(tmp_path, monkeypatch, layout, chunk):
     whole = read(LOOP.scenario(), tmp_path)
     monkeypatch.setattr(chunks, "CHUNK", chunk)
     cut = read(LOOP.scenario(), tmp_path, layout=layout)
     assert_same(cut, whole)
     assert cut.quality == whole.quality
+
+
+@pytest.mark.parametrize("chunk", [256, 700, 1 << 20])
+def test_numbers_of_any_width_survive_beside_each_other(tmp_path, monkeypatch, chunk):
+    script = Script()
+    for k, bits in enumerate((6, 8, 14, 16, 30, 33, 61, 3)):
+        at = k * 10_000
+        script.op("h2d", at + 5_000, at + 6_000, (at, at + 1_000), stream=k, bytes=1 << bits)
+        script.op("kernel", at + 7_000, at + 8_000, (at + 2_000, at + 3_000), stream=1 << bits)
+    scenario = script.build()
+    monkeypatch.setattr(chunks, "CHUNK", chunk)
+    trace = read(scenario, tmp_path)
+    assert truth.seen_ops(trace) == truth.gpu_ops(scenario, kineto.EPOCH_NS)
+    assert truth.seen_calls(trace) == truth.host_calls(scenario, kineto.EPOCH_NS)
 
 
 def test_times_are_exact_at_the_end_of_a_base_interval(tmp_path):

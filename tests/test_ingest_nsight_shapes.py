@@ -10,8 +10,9 @@ import pytest
 
 from tests.builders import nsight, truth
 from tests.builders.scenario import PID, Process, Script
+from tests.test_ingest_kineto import assert_same
 from tests.test_ingest_nsight import KERNEL, LOOP, MEMCPY, RUNTIME, read, two_ranks
-from traceprobe.ingest import load
+from traceprobe.ingest import load, nsight_tables
 from traceprobe.model import UNKNOWN, Device, EmptyTrace, Kind
 
 OPTIONAL = (
@@ -193,6 +194,18 @@ def test_what_other_tools_add_is_ignored(tmp_path):
         f"CREATE VIEW kernels AS SELECT * FROM {KERNEL}",
     )
     assert truth.seen_ops(load(path)) == truth.gpu_ops(scenario)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 100_000])
+@pytest.mark.parametrize("fraction", [False, True])
+def test_how_many_rows_are_read_at_a_time_changes_nothing(tmp_path, monkeypatch, rows, fraction):
+    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    whole = load(path)
+    if fraction:  # of which the integer part counts: no row is read as the ones before it
+        with sqlite3.connect(path) as db:
+            db.execute(f"UPDATE {KERNEL} SET start = start + 0.5 WHERE rowid % 5 = 4")
+    monkeypatch.setattr(nsight_tables, "_ROWS", rows)
+    assert_same(load(path), whole)
 
 
 def test_reading_leaves_no_trace_on_disk(tmp_path):

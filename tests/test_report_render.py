@@ -25,7 +25,7 @@ from tests.report_factory import (
     make_report,
     make_run,
 )
-from traceprobe.report import html, iterations, lanes, markdown, terminal
+from traceprobe.report import html, iterations, lanes, markdown, specs, terminal
 from traceprobe.report.bars import partition_bar, share_bar
 from traceprobe.report.ranking import ranked_findings, ranks_in_detail
 from traceprobe.report.resources import templates_dir
@@ -137,6 +137,11 @@ def test_rebuilding_from_json_changes_no_byte(case):
     assert html.render(again) == text
     assert markdown.render(again) == markdown.render(report)
     assert terminal.render(again, 80, True) == terminal.render(report, 80, True)
+
+
+def test_the_chart_specs_are_what_altair_writes():
+    path = templates_dir() / "charts.json"
+    assert path.read_text(encoding="utf-8") == specs.render()
 
 
 def test_charts_are_valid_specs_with_named_data_and_few_marks(case):

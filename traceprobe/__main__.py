@@ -1,5 +1,5 @@
 """`python -m traceprobe`."""
 
-from traceprobe.cli import main
+from traceprobe.cli import program
 
-main()
+program()

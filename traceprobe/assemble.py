@@ -23,6 +23,8 @@ MAX_KERNELS = 15
 MAX_KERNELS_OF_A_PHASE = 6
 MAX_DETAIL = 160
 MAX_COLLECTIVES = 20
+_SUMMARISED = ("name", "kind", "phase", "t0", "t1", "launch_t1", "thread", "bytes", "pageable")
+"""Columns of the ops that the summary is made of."""
 _EVIDENCE = {
     "idle_data_wait": "the step thread waits for data",
     "idle_host": "the launch came late: host code",
@@ -192,7 +194,8 @@ def _inside(account: Account, chosen: Int64s) -> pl.DataFrame:
     if not len(account.index):
         return account.ops
     at = np.searchsorted(account.edges, account.ops["t0"].to_numpy(), "right") - 1
-    return account.ops.filter(np.isin(at, chosen))
+    inside = np.isin(at, chosen)
+    return account.ops if inside.all() else account.ops.select(_SUMMARISED).filter(inside)
 
 
 def _attributed(ops: pl.DataFrame) -> float | None:

@@ -8,7 +8,7 @@ distinct name and never once per event.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -18,6 +18,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 Int64s = NDArray[np.int64]
+Ints = NDArray[np.signedinteger[Any]]
+"""Integers in the width that they need."""
 Bools = NDArray[np.bool_]
 
 UNKNOWN = -1
@@ -209,9 +211,28 @@ class Trace:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-def frame(schema: Mapping[str, Any], columns: Mapping[str, Any]) -> pl.DataFrame:
-    """Build a frame with exactly `schema`'s columns and dtypes; a missing column is an error."""
-    return pl.DataFrame({c: pl.Series(c, columns[c], dtype=t) for c, t in schema.items()})
+def frame(
+    schema: Mapping[str, Any], columns: Mapping[str, Any], by: Sequence[str] = ()
+) -> pl.DataFrame:
+    """Build a frame with exactly `schema`'s columns and dtypes; a missing column is an error.
+
+    Args:
+        columns: arrays of equal length, which may be of narrower types.
+        by: columns to sort the rows by; rows that are equal in all of them keep their order.
+    """
+    # One column after the other: a sort of the whole frame takes as much memory again.
+    order = np.lexsort([columns[c] for c in reversed(by)]) if by else slice(None)
+    return pl.DataFrame({c: pl.Series(c, columns[c][order], dtype=t) for c, t in schema.items()})
+
+
+def rows_of(rows: pl.DataFrame, column: str, value: int) -> pl.DataFrame:
+    """The rows whose `column` is `value`: the frame itself where that is all of them.
+
+    Most traces hold one process and one device, and a copy of a big one takes as much again.
+    """
+    if len(rows) and rows[column].min() == rows[column].max() == value:
+        return rows
+    return rows.filter(pl.col(column) == value)
 
 
 def empty(schema: Mapping[str, Any]) -> pl.DataFrame:

@@ -6,14 +6,27 @@ Exit codes: 0 done, 1 a gate that was asked for failed, 2 usage error or unreada
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 
 from traceprobe.cli.app import app
 from traceprobe.cli.console import fail
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "program"]
 
 ISSUES = "https://github.com/traceprobe/traceprobe/issues"
+
+
+def program() -> None:
+    """Run the command line in a process of its own.
+
+    It imports big libraries and ends soon after: looking for cycles among their objects, while
+    they are imported and once more at the end, takes longer than reading a small trace.
+    """
+    gc.disable()
+    atexit.register(gc.freeze)
+    main()
 
 
 def main() -> None:

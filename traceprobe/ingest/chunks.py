@@ -20,7 +20,8 @@ import msgspec
 
 CHUNK = 2 << 20
 """Decompressed bytes per chunk."""
-_SEARCH = 256 << 10
+_SEARCH = (8 << 10, 256 << 10)
+"""Bytes from the end in which a chunk may be cut; few events are longer than the first."""
 _TAIL = 1 << 20
 _KEYS = rb"ph|name|cat|ts|pid|tid|args|id|dur|s|bp"
 BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*\"(?:" + _KEYS + rb")\"\s*:)")
@@ -145,10 +146,12 @@ class Split:
 
 def _last_boundary(buffer: bytes) -> int:
     """Offset just after the `}` of the last event that another follows, or 0."""
-    low = max(0, len(buffer) - _SEARCH)
     last = 0
-    for match in BOUNDARY.finditer(buffer, low):
-        last = match.start() + 1
+    for reach in _SEARCH:
+        for match in BOUNDARY.finditer(buffer, max(0, len(buffer) - reach)):
+            last = match.start() + 1
+        if last:
+            break
     return last
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from traceprobe.ingest.lookup import per_name
-from traceprobe.model import UNKNOWN, Int64s, Kind, Operation
+from traceprobe.model import UNKNOWN, Int64s, Ints, Kind, Operation
 
 # Longer names first: "reduce" is in "all_reduce" and "reduce_scatter", "gather" in "all_gather".
 _OPERATIONS = (
@@ -49,7 +49,7 @@ def operation(name: str) -> Operation:
     return next((found for pattern, found in _OPERATIONS if pattern.search(head)), Operation.OTHER)
 
 
-def operations(kind: Int64s, name: Int64s, names: Sequence[str]) -> Int64s:
+def operations(kind: Ints, name: Ints, names: Sequence[str]) -> Int64s:
     """Operation of each GPU op by its name; UNKNOWN for what is no communication."""
     found = np.full(len(kind), UNKNOWN, dtype=np.int64)
     rows = kind == int(Kind.COMM)

@@ -12,6 +12,7 @@ import numpy as np
 
 from traceprobe.ingest.collective import group_id, message_bytes, operation
 from traceprobe.ingest.kineto_event import Args, Event, Number
+from traceprobe.ingest.lookup import Table, compact, concatenate
 from traceprobe.model import UNKNOWN, Int64s, Quality
 
 GPU = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
@@ -31,18 +32,20 @@ Field = Callable[[Any], Any]
 # Read by C code in a loop of C code: a generator expression would cost three times as much.
 _PH, _CATEGORY, _NAME, _ARGS = map(attrgetter, ("ph", "cat", "name", "args"))
 _TS, _DUR, _PID, _TID = map(attrgetter, ("ts", "dur", "pid", "tid"))
-_CORRELATION, _STREAM, _DEVICE, _IN_DEVICE, _BYTES = (
-    attrgetter("args." + name) for name in ("correlation", "stream", "device", "in_device", "bytes")
+# Of the arguments; `_arguments` collects them once, which is faster than to look them up each time.
+_CORRELATION, _STREAM, _DEVICE, _IN_DEVICE, _BYTES = map(
+    attrgetter, ("correlation", "stream", "device", "in_device", "bytes")
 )
-_EXTERNAL, _EXTERNAL_LOWER = attrgetter("args.external_id"), attrgetter("args.external_id_lower")
-_SEQUENCE, _FORWARD_THREAD = attrgetter("args.sequence"), attrgetter("args.forward_thread")
-_GRAPH, _GRAPH_NODE = attrgetter("args.graph"), attrgetter("args.graph_node")
-_COPY_KIND = attrgetter("args.copy_kind")
-_COLLECTIVE = attrgetter("args.collective")
-_CATEGORY_NAME = {category: category.lower().removeprefix("gpu_") for category in GPU}
+_EXTERNAL, _EXTERNAL_LOWER = map(attrgetter, ("external_id", "external_id_lower"))
+_SEQUENCE, _FORWARD_THREAD = map(attrgetter, ("sequence", "forward_thread"))
+_GRAPH, _GRAPH_NODE = map(attrgetter, ("graph", "graph_node"))
+_COPY_KIND, _COLLECTIVE = map(attrgetter, ("copy_kind", "collective"))
+_NONE = Args()
+WORK = ("kernel", "memcpy", "memset")
+"""What a category of `GPU` means; the column `category` holds indices into this."""
+_WORK_OF = {category: WORK.index(category.lower().removeprefix("gpu_")) for category in GPU}
 _MISSING = np.iinfo(np.int64).min
 _UNFINISHED = _MISSING + 1
-Table = dict[str, Int64s]
 
 
 class _Index(dict[Any, int]):
@@ -90,14 +93,14 @@ class Columns:
             table = columns(events)
             keep = table["t0"] != _MISSING
             self.lost += int(len(keep) - np.count_nonzero(keep))
-            self.parts.setdefault(group, []).append(
-                table if keep.all() else {c: v[keep] for c, v in table.items()}
-            )
+            if not keep.all():
+                table = {c: v[keep] for c, v in table.items()}
+            self.parts.setdefault(group, []).append(compact(table))
 
     def _times(self, events: list[Event]) -> Table:
         ts, dur = floats(events, _TS), floats(events, _DUR)
         usable = np.isfinite(ts) & np.isfinite(dur)
-        self.fractional |= bool(np.any(ts[usable] % 1.0))
+        self.fractional = self.fractional or bool(np.any(ts[usable] % 1.0))
         t0 = np.where(usable, nanoseconds(np.where(usable, ts, 0.0)), _MISSING)
         length = nanoseconds(np.where(usable, dur, 0.0))
         return {"t0": t0, "t1": np.where(length < 0, _UNFINISHED, t0 + length)}
@@ -111,35 +114,39 @@ class Columns:
         }
 
     def _call(self, events: list[Event]) -> Table:
-        return {**self._host(events), "correlation": integers(_with_args(events), _CORRELATION)}
+        return {**self._host(events), "correlation": integers(_arguments(events), _CORRELATION)}
 
     def _operator(self, events: list[Event]) -> Table:
-        events = _with_args(events)
+        args = _arguments(events)
         return {
             **self._host(events),
-            "external": _external(events),
-            "sequence": integers(events, _SEQUENCE),
-            "forward_thread": integers(events, _FORWARD_THREAD),
+            "external": _external(args),
+            "sequence": integers(args, _SEQUENCE),
+            "forward_thread": integers(args, _FORWARD_THREAD),
         }
 
     def _gpu(self, events: list[Event]) -> Table:
-        events = _with_args(events)
-        named = any(map(_COPY_KIND, events))
+        args = _arguments(events)
+        named = any(map(_COPY_KIND, args))
         self.copy_kinds |= named
-        device, stream = integers(events, _DEVICE), integers(events, _STREAM)
+        device, stream = integers(args, _DEVICE), integers(args, _STREAM)
         if (device == UNKNOWN).any():  # peer-to-peer copies have two ends
-            device = np.where(device == UNKNOWN, integers(events, _IN_DEVICE), device)
-        category = map(_CATEGORY_NAME.__getitem__, map(_CATEGORY, events))
+            device = np.where(device == UNKNOWN, integers(args, _IN_DEVICE), device)
+        if (device == UNKNOWN).any():
+            device = np.where(device == UNKNOWN, _pids(events), device)
+        if (stream == UNKNOWN).any():
+            stream = np.where(stream == UNKNOWN, self._ids(events), stream)
+        category = map(_WORK_OF.__getitem__, map(_CATEGORY, events))
         return {
             **self._times(events),
             "name": self._names(map(_copy_name if named else _NAME, events), len(events)),
-            "device": np.where(device == UNKNOWN, _pids(events), device),
-            "stream": np.where(stream == UNKNOWN, self._ids(events), stream),
-            "category": self._names(category, len(events)),
-            "correlation": integers(events, _CORRELATION),
-            "external": _external(events),
-            "graph": np.maximum(integers(events, _GRAPH), integers(events, _GRAPH_NODE)),
-            **_messages(events),
+            "device": device,
+            "stream": stream,
+            "category": np.fromiter(category, dtype=np.int64, count=len(events)),
+            "correlation": integers(args, _CORRELATION),
+            "external": _external(args),
+            "graph": np.maximum(integers(args, _GRAPH), integers(args, _GRAPH_NODE)),
+            **_messages(events, args),
         }
 
     def _uncategorised(self, events: list[Event]) -> None:
@@ -198,14 +205,15 @@ def gather(columns: Columns, metadata: Mapping[str, Any], quality: Quality) -> d
     base = base_ns(metadata)
     quality.events_lost += columns.lost
     groups = {**columns.parts, **{f"flow_{k}": v for k, v in columns.flows.items()}}
-    columns.parts.clear()
+    columns.parts, columns.flows = {}, {}
     tables = {group: concatenate(groups.pop(group)) for group in list(groups)}
     for group in ("gpu", "legacy_gpu"):
         if group in tables:
             table = tables[group]
             keep = (table["t1"] >= table["t0"]) & (table["t0"] != 0)
             quality.events_lost += int(len(keep) - np.count_nonzero(keep))
-            tables[group] = {c: v[keep] for c, v in table.items()}
+            if not keep.all():
+                tables[group] = {c: v[keep] for c, v in table.items()}
     end = max(
         (int(t["t1"].max()) for t in tables.values() if "t1" in t and len(t["t1"])), default=0
     )
@@ -219,14 +227,9 @@ def gather(columns: Columns, metadata: Mapping[str, Any], quality: Quality) -> d
                     "capture.",
                 )
                 table["t1"] = np.where(unfinished, np.maximum(end, table["t0"]), table["t1"])
-            table["t1"] = table["t1"] + base
-        table["t0"] = table["t0"] + base
+            table["t1"] += base
+        table["t0"] += base
     return tables
-
-
-def concatenate(parts: Sequence[Table]) -> Table:
-    """Join tables that have the same columns."""
-    return {column: np.concatenate([p[column] for p in parts]) for column in parts[0]}
 
 
 def _of(buckets: Mapping[str | None, list[Event]], categories: Sequence[str]) -> list[Event]:
@@ -237,12 +240,10 @@ def _of(buckets: Mapping[str | None, list[Event]], categories: Sequence[str]) ->
     return [event for event in events if event.ph == "X"]
 
 
-def _with_args(events: list[Event]) -> list[Event]:
-    """The events, each with arguments, so that they can be read without asking."""
-    if None in map(_ARGS, events):
-        for event in events:
-            event.args = event.args or Args()
-    return events
+def _arguments(events: list[Event]) -> list[Args]:
+    """The arguments of each event; of one without any, those that say nothing."""
+    args = list(map(_ARGS, events))
+    return [found or _NONE for found in args] if None in args else args
 
 
 def _pids(events: list[Event]) -> Int64s:
@@ -259,28 +260,28 @@ def _copy_name(event: Event) -> str:
     return f"{event.name} {args.copy_kind} ({args.source_kind} -> {args.target_kind})"
 
 
-def _messages(events: list[Event]) -> Table:
+def _messages(events: list[Event], args: list[Args]) -> Table:
     """Sizes of copies; and what the profiler notes of a collective, which few events have."""
     unknown = np.full(len(events), UNKNOWN, dtype=np.int64)
-    table = {"bytes": integers(events, _BYTES)}
+    table = {"bytes": integers(args, _BYTES)}
     table |= {c: unknown.copy() for c in ("operation", "group", "group_size")}
-    if not any(map(_COLLECTIVE, events)):
+    if not any(map(_COLLECTIVE, args)):
         return table
-    for row in [i for i, noted in enumerate(map(_COLLECTIVE, events)) if noted]:
-        args = events[row].args or Args()
-        kind = operation(str(args.collective)) or operation(str(events[row].name))
-        sent, received = _integer(args.elements_in), _integer(args.elements_out)
-        table["bytes"][row] = message_bytes(kind, sent, received, args.dtype)
+    for row in [i for i, noted in enumerate(map(_COLLECTIVE, args)) if noted]:
+        noted = args[row]
+        kind = operation(str(noted.collective)) or operation(str(events[row].name))
+        sent, received = _integer(noted.elements_in), _integer(noted.elements_out)
+        table["bytes"][row] = message_bytes(kind, sent, received, noted.dtype)
         table["operation"][row] = int(kind)
-        table["group"][row] = group_id(args.group, args.members)
-        table["group_size"][row] = _integer(args.group_size)
+        table["group"][row] = group_id(noted.group, noted.members)
+        table["group_size"][row] = _integer(noted.group_size)
     return table
 
 
-def _external(events: list[Event]) -> Int64s:
-    external = integers(events, _EXTERNAL)
+def _external(args: list[Args]) -> Int64s:
+    external = integers(args, _EXTERNAL)
     if (external == UNKNOWN).all():  # dialect B spells it in lower case
-        return integers(events, _EXTERNAL_LOWER)
+        return integers(args, _EXTERNAL_LOWER)
     return external
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from traceprobe.ingest.kineto_columns import Table
+from traceprobe.ingest.lookup import Table
 
 
 def rank(metadata: Mapping[str, Any], pids: list[int]) -> dict[int, int]:

@@ -20,11 +20,11 @@ from traceprobe.ingest.classify import (
     kernel_kind,
 )
 from traceprobe.ingest.collective import operations
-from traceprobe.ingest.kineto_columns import Table
+from traceprobe.ingest.kineto_columns import WORK
 from traceprobe.ingest.kineto_facts import device_name, facts, profiled, rank, why_empty
 from traceprobe.ingest.kineto_other import cpu_work, legacy_ops
 from traceprobe.ingest.kineto_ranges import operator_sources, ranges
-from traceprobe.ingest.lookup import find, per_name, take, union
+from traceprobe.ingest.lookup import Table, find, per_name, take, union
 from traceprobe.model import (
     GPU_OPS,
     HOST_CALLS,
@@ -33,7 +33,7 @@ from traceprobe.model import (
     Call,
     Device,
     EmptyTrace,
-    Int64s,
+    Ints,
     Kind,
     Origin,
     Quality,
@@ -44,7 +44,7 @@ from traceprobe.model import (
 
 
 def build(
-    tables: Mapping[str, Table],
+    tables: dict[str, Table],
     names: list[str],
     metadata: Mapping[str, Any],
     origin: Origin,
@@ -52,12 +52,12 @@ def build(
     thread_names: Mapping[tuple[int, int], str],
     categories: set[str],
 ) -> Trace:
-    """Assemble the trace.
+    """Assemble the trace; empties `tables`, so that nothing is in memory twice for long.
 
     Raises:
         EmptyTrace: no GPU work, and no operators under a step or phase annotation either.
     """
-    operators, calls = tables.get("operators"), tables.get("calls")
+    operators = tables.get("operators")
     pids = _host_pids(tables)
     if len(pids) > 1:
         quality.warn(
@@ -65,7 +65,7 @@ def build(
             f"The file holds {len(pids)} host processes; their GPU rows cannot be told apart.",
         )
     role = _roles(operators)
-    host_calls = _host_calls(calls, names, role)
+    host_calls = _host_calls(tables.get("calls"), names, role)
     annotation = None if operators is None else operator_sources(operators, names, categories)
     host_ranges = ranges(tables, names, annotation)
     kind = "gpu"
@@ -83,10 +83,12 @@ def build(
         )
     else:
         raise EmptyTrace(f"{origin.name}: {why_empty(metadata, operators)}")
+    tables.clear()
+    del operators
     host_calls["recorded"] = np.isin(
         host_calls["correlation"], gpu["correlation"][gpu["linked"]]
     ) & (host_calls["correlation"] != UNKNOWN)
-    ops = frame(GPU_OPS, gpu).sort("t0", "t1", "stream", "correlation", maintain_order=True)
+    ops = frame(GPU_OPS, gpu, ("t0", "t1", "stream", "correlation"))
     devices = [
         (int(p), int(d))
         for p, d in ops.select("pid", "device").unique().sort("pid", "device").rows()
@@ -95,10 +97,8 @@ def build(
         origin=origin,
         names=names,
         gpu_ops=ops,
-        host_calls=frame(HOST_CALLS, {c: host_calls[c] for c in HOST_CALLS}).sort(
-            "t0", "t1", "thread"
-        ),
-        host_ranges=frame(HOST_RANGES, host_ranges).sort("t0", "t1", "thread", "name"),
+        host_calls=frame(HOST_CALLS, host_calls, ("t0", "t1", "thread")),
+        host_ranges=frame(HOST_RANGES, host_ranges, ("t0", "t1", "thread", "name")),
         devices=tuple(
             Device(p, d, device_name(metadata, d) if kind == "gpu" else "CPU", kind)
             for p, d in devices
@@ -111,14 +111,14 @@ def build(
     )
 
 
-def _roles(operators: Table | None) -> Callable[[Int64s, Int64s], Int64s]:
+def _roles(operators: Table | None) -> Callable[[Ints, Ints], Ints]:
     """A function (thread, time) to Role.
 
     Autograd gives a backward operator a non-zero `Fwd thread id`; a forward operator that runs
     inside one (activation recomputation) has a sequence number and `Fwd thread id` 0.
     """
     if operators is None:
-        return lambda thread, time: np.full(len(time), Role.UNKNOWN, dtype=np.int64)
+        return lambda thread, time: np.full(len(time), Role.UNKNOWN, dtype=np.int8)
     backward = operators["forward_thread"] > 0
     forward = (operators["forward_thread"] <= 0) & (operators["sequence"] != UNKNOWN)
     covers = {
@@ -127,8 +127,8 @@ def _roles(operators: Table | None) -> Callable[[Int64s, Int64s], Int64s]:
         for thread in np.unique(operators["thread"][mask])
     }
 
-    def role(thread: Int64s, time: Int64s) -> Int64s:
-        result = np.full(len(time), Role.UNKNOWN, dtype=np.int64)
+    def role(thread: Ints, time: Ints) -> Ints:
+        result = np.full(len(time), Role.UNKNOWN, dtype=np.int8)
         for (value, owner), (starts, ends) in covers.items():  # forward last: it is the inner one
             inside = np.searchsorted(starts, time, "right") - 1
             hit = (thread == owner) & (inside >= 0) & (ends[inside] > time)
@@ -145,7 +145,7 @@ def _host_pids(tables: Mapping[str, Table]) -> list[int]:
 
 
 def _host_calls(
-    calls: Table | None, names: list[str], role: Callable[[Int64s, Int64s], Int64s]
+    calls: Table | None, names: list[str], role: Callable[[Ints, Ints], Ints]
 ) -> dict[str, Any]:
     if calls is None:
         return {
@@ -201,17 +201,13 @@ def _gpu_ops(
     }
 
 
-def _role_of(operators: Table, op: Int64s) -> Int64s:
+def _role_of(operators: Table, op: Ints) -> Ints:
     backward = take(operators["forward_thread"], op) > 0
     return np.where(backward, int(Role.BACKWARD), int(Role.UNKNOWN))
 
 
-def _kinds(gpu: Table, names: list[str]) -> Int64s:
+def _kinds(gpu: Table, names: list[str]) -> Ints:
     copies = per_name(gpu["name"], names, copy_kind)
     kernels = per_name(gpu["name"], names, kernel_kind)
-    category = (
-        np.array([names[c] for c in gpu["category"]]) if len(gpu["category"]) else np.empty(0, "U1")
-    )
-    return np.select(
-        [category == "memcpy", category == "memset"], [copies, int(Kind.MEMSET)], default=kernels
-    ).astype(np.int64)
+    memcpy, memset = (gpu["category"] == WORK.index(work) for work in ("memcpy", "memset"))
+    return np.select([memcpy, memset], [copies, np.int8(Kind.MEMSET)], default=kernels)

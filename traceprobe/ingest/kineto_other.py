@@ -10,9 +10,8 @@ import numpy as np
 
 from traceprobe.ingest.classify import copy_kind, kernel_kind
 from traceprobe.ingest.collective import operations
-from traceprobe.ingest.kineto_columns import Table
-from traceprobe.ingest.lookup import find, per_name, take, union
-from traceprobe.model import UNKNOWN, Int64s, Kind, Role
+from traceprobe.ingest.lookup import Table, find, per_name, take, union
+from traceprobe.model import UNKNOWN, Ints, Kind, Role
 
 LOADING = re.compile(r"^enumerate\(Data")
 COLLECTIVE = re.compile(r"^(gloo|mpi|ucc|nccl):")
@@ -61,7 +60,7 @@ def cpu_work(
     operators: Table,
     ranges: Mapping[str, Any],
     names: list[str],
-    role: Callable[[Int64s, Int64s], Int64s],
+    role: Callable[[Ints, Ints], Ints],
 ) -> dict[str, Any]:
     """The outermost operators of each thread as the work of a device called CPU.
 

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from traceprobe.ingest.classify import is_profiler
-from traceprobe.ingest.kineto_columns import Table
-from traceprobe.ingest.lookup import per_name
-from traceprobe.model import Int64s, Source
+from traceprobe.ingest.lookup import Table, per_name
+from traceprobe.model import Ints, Source
 
 _FRAMEWORK = re.compile(
     r"^(ProfilerStep#|Optimizer\.|enumerate\(Data|DistributedDataParallel\.|DataParallel\."
@@ -27,7 +26,7 @@ _PHASE_OPERATOR = re.compile(
 _COLUMNS = ("pid", "thread", "t0", "t1", "name")
 
 
-def operator_sources(operators: Table, names: list[str], categories: set[str]) -> Int64s:
+def operator_sources(operators: Table, names: list[str], categories: set[str]) -> Ints:
     """`Source` of each operator row that is really an annotation, -1 for operators.
 
     Dialects A and B have no category for a user's annotations; there their names must tell.
@@ -43,7 +42,7 @@ def operator_sources(operators: Table, names: list[str], categories: set[str]) -
 
 
 def ranges(
-    tables: Mapping[str, Table], names: list[str], operator_source: Int64s | None
+    tables: Mapping[str, Table], names: list[str], operator_source: Ints | None
 ) -> dict[str, Any]:
     """Columns of HOST_RANGES."""
     parts: list[dict[str, Any]] = []
@@ -60,6 +59,6 @@ def ranges(
     return {c: np.concatenate([none, *(p[c] for p in parts)]) for c in (*_COLUMNS, "source")}
 
 
-def _chosen(rows: Table, source: Int64s) -> dict[str, Any]:
+def _chosen(rows: Table, source: Ints) -> dict[str, Any]:
     keep = source >= 0
     return {**{c: rows[c][keep] for c in _COLUMNS}, "source": source[keep]}

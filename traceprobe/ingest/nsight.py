@@ -1,8 +1,7 @@
-"""Nsight Systems SQLite exports, schema 3.0.0 to 3.30, read with sqlite3 and pandas.
+"""Nsight Systems SQLite exports, schema 3.0.0 to 3.30, read with sqlite3 in bounded chunks.
 
 Tables and columns are looked up, never assumed: exporters differ, `--lazy` leaves tables out, other
-tools add columns. Every value is forced to an integer in SQL, because a NULL would turn a whole
-pandas column into floats and UTC nanoseconds do not fit a double.
+tools add columns. Every value is an integer from the start: UTC nanoseconds do not fit a double.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from traceprobe.ingest import nsight_facts as facts
 from traceprobe.ingest import nsight_nccl, nsight_ranges
@@ -20,6 +19,7 @@ from traceprobe.ingest.classify import (
     is_blocking,
     kernel_kind,
 )
+from traceprobe.ingest.lookup import Table, find, take
 from traceprobe.ingest.nsight_tables import (
     GRAPH,
     KERNEL,
@@ -29,7 +29,6 @@ from traceprobe.ingest.nsight_tables import (
     RUNTIME,
     Database,
     Names,
-    Table,
     process,
     strings,
     tid,
@@ -80,14 +79,14 @@ def build(db: Database, origin: Origin, quality: Quality) -> Trace:
     for column in (gpu, host, ranges):
         column["pid"] = column["pid"] & 0xFFFFFF
     quality.events_lost += db.lost
-    gpu_ops = frame(GPU_OPS, gpu).sort("t0", "t1", "pid", "device", "stream", "correlation")
+    gpu_ops = frame(GPU_OPS, gpu, ("t0", "t1", "pid", "device", "stream", "correlation"))
     facts.warn(db, host, quality)
     return Trace(
         origin=origin,
         names=list(names.index),
         gpu_ops=gpu_ops,
-        host_calls=frame(HOST_CALLS, host).sort("t0", "t1", "pid", "thread"),
-        host_ranges=frame(HOST_RANGES, ranges).sort("t0", "t1", "pid", "thread", "name"),
+        host_calls=frame(HOST_CALLS, host, ("t0", "t1", "pid", "thread")),
+        host_ranges=frame(HOST_RANGES, ranges, ("t0", "t1", "pid", "thread", "name")),
         devices=facts.devices(db, gpu_ops),
         quality=quality,
         rank_of=facts.ranks(db, gpu_ops),
@@ -199,27 +198,19 @@ def _link(gpu: dict[str, Any], calls: dict[str, Any]) -> tuple[dict[str, Any], d
     """Give every GPU op the call with its (process, correlation id)."""
     if len(np.unique(calls["pid"])) == 1 and set(np.unique(gpu["pid"])) == {0}:
         gpu["pid"] = np.full(len(gpu["pid"]), calls["pid"][0])  # export without globalPid
-    key = ["pid", "correlation"]
-    call_frame = pl.DataFrame(
-        {
-            **{c: calls[c] for c in (*key, "t0", "t1", "thread", "call")},
-            "row": np.arange(len(calls["t0"])),
-        }
-    ).filter(pl.col("correlation") > 0)
     # Of a runtime call and the driver call inside it, the one that is a launch comes first.
-    best = call_frame.sort(pl.col("call") == int(Call.OTHER), "t0").unique(
-        key, keep="first", maintain_order=True
-    )
-    joined = pl.DataFrame({c: gpu[c] for c in key}).join(
-        best.rename({"t0": "launch_t0", "t1": "launch_t1"}),
-        on=key,
-        how="left",
-        maintain_order="left",
-    )
-    linked = joined["launch_t0"].is_not_null().to_numpy()
-    site = joined.select(pl.col("launch_t0", "launch_t1", "thread").fill_null(UNKNOWN))
+    order = np.lexsort((calls["t0"], calls["call"] == Call.OTHER))
+    wanted = np.where(gpu["correlation"] > 0, gpu["correlation"], UNKNOWN)
+    call = np.full(len(wanted), UNKNOWN, dtype=np.int64)
+    for owner in np.unique(gpu["pid"]):
+        mine, theirs = gpu["pid"] == owner, order[calls["pid"][order] == owner]
+        call[mine] = find(wanted[mine], calls["correlation"], theirs)
+    linked = call != UNKNOWN
     recorded = np.zeros(len(calls["t0"]), dtype=bool)
-    recorded[joined["row"].drop_nulls().to_numpy()] = True
-    role = np.full(len(linked), Role.UNKNOWN, dtype=np.int64)
-    columns = {c: site[c].to_numpy() for c in site.columns}
-    return {**gpu, **columns, "linked": linked, "role": role}, {**calls, "recorded": recorded}
+    recorded[call[linked]] = True
+    site = {
+        column: take(calls[source], call)
+        for column, source in (("launch_t0", "t0"), ("launch_t1", "t1"), ("thread", "thread"))
+    }
+    role = np.full(len(linked), Role.UNKNOWN, dtype=np.int8)
+    return {**gpu, **site, "linked": linked, "role": role}, {**calls, "recorded": recorded}

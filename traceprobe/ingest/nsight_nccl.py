@@ -51,7 +51,7 @@ def describe(
         "operation": operations(gpu["kind"], gpu["name"], list(names.index)),
         "group": unknown,
         "group_size": unknown.copy(),
-        "bytes": gpu["bytes"].copy(),
+        "bytes": gpu["bytes"].astype(np.int64),
     }
     comm = np.flatnonzero(gpu["kind"] == int(Kind.COMM))
     calls = _calls(db) if len(comm) else None
@@ -88,7 +88,7 @@ def _calls(db: Database) -> pl.DataFrame | None:
     rows = db.integers(_TABLE, wanted, where)
     if rows is None:
         return None
-    texts = db.texts(_TABLE, where)
+    texts = list(db.texts(_TABLE, where))
     distinct = {text: int(operation(text)) for text in set(texts)}
     return pl.DataFrame(
         {
@@ -178,7 +178,7 @@ def _launched_by(
     """Kernels with a site, and what it says of each; a message shared by several is nobody's."""
     start, end, owner = (sites[c].to_numpy() for c in ("start", "end", "thread"))
     launch = gpu["launch_t0"][comm]
-    thread = gpu["pid"][comm] * (1 << 24) + gpu["thread"][comm]
+    thread = gpu["pid"][comm].astype(np.int64) * (1 << 24) + gpu["thread"][comm]
     site = np.full(len(comm), UNKNOWN, dtype=np.int64)
     for number in np.unique(owner):
         first, last = np.searchsorted(owner, [number, number + 1])

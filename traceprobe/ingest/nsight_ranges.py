@@ -55,9 +55,8 @@ def _nvtx(db: Database, table: str, names: Names, last: int, quality: Quality) -
     if rows is None:
         return {c: np.empty(0, dtype=np.int64) for c in HOST_RANGES}
     distinct: dict[str, int] = {}
-    codes = np.array(
-        [distinct.setdefault(t, len(distinct)) for t in db.texts(table, where)], dtype=np.int64
-    )
+    texts = db.texts(table, where)
+    codes = np.fromiter((distinct.setdefault(t, len(distinct)) for t in texts), dtype=np.int32)
     index = np.array([names(t) for t in distinct], dtype=np.int64)
     library = np.array([bool(_LIBRARY.search(t)) for t in distinct])
     mark = rows["eventType"] == _MARK

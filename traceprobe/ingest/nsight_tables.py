@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
-from traceprobe.model import UNKNOWN, Int64s
+from traceprobe.ingest.lookup import Table, compact, concatenate
+from traceprobe.model import UNKNOWN, Int64s, Ints
 
 MISSING = int(np.iinfo(np.int64).min)
 """A time that is not there; unlike UNKNOWN no clock ever shows it."""
@@ -19,7 +20,8 @@ KERNEL, MEMCPY, MEMSET, RUNTIME, GRAPH = (
 )
 EXPORT_TABLES = {"StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA", KERNEL, MEMCPY, GRAPH}
 """Any of these makes a SQLite file an export."""
-Table = dict[str, Int64s]
+_ROWS = 100_000
+"""Rows that are held as Python objects at a time."""
 
 
 class Database:
@@ -35,7 +37,7 @@ class Database:
         }
 
     def integers(self, table: str, wanted: Mapping[str, int], where: str = "") -> Table | None:
-        """Columns of a table as int64, in the file's own row order.
+        """Columns of integers of a table, in the file's own row order.
 
         Args:
             wanted: column to the value that stands for a NULL, a text or a missing column; rows in
@@ -45,23 +47,24 @@ class Database:
             None where the table does not exist or is empty.
         """
         present = self.columns.get(table)
-        if present is None or not {"start"} <= present:
+        if present is None or "start" not in present:
             return None
-        select = ", ".join(
-            f"CASE WHEN typeof({_quote(c)}) IN ('integer', 'real') "
-            f"THEN CAST({_quote(c)} AS INTEGER) ELSE {d} END AS {_quote(c)}"
-            for c, d in wanted.items()
-            if c in present
-        )
-        if not select:
+        stored = {_quote(c): (c, d) for c, d in wanted.items() if c in present}
+        try:
+            select = {c: f"ifnull({q}, {d})" for q, (c, d) in stored.items()}
+            rows = self._rows(table, select, where)
+        except TypeError:  # a text or a fraction among the integers; to ask for them takes longer
+            select = {
+                c: f"CASE WHEN typeof({q}) IN ('integer', 'real') THEN CAST({q} AS INTEGER) "
+                f"ELSE {d} END"
+                for q, (c, d) in stored.items()
+            }
+            rows = self._rows(table, select, where)
+        if rows is None:
             return None
-        rows = pd.read_sql_query(f"SELECT {select} FROM {_quote(table)} {where}", self._connection)
-        if rows.empty:
-            return None
+        count = len(rows["start"])
         found = {
-            column: rows[column].to_numpy(dtype=np.int64)
-            if column in present
-            else np.full(len(rows), default, dtype=np.int64)
+            column: rows[column] if column in rows else np.full(count, default, dtype=np.int64)
             for column, default in wanted.items()
         }
         needed = [column for column, default in wanted.items() if default == MISSING]
@@ -69,14 +72,40 @@ class Database:
         self.lost += int(len(keep) - np.count_nonzero(keep))
         return found if keep.all() else {column: v[keep] for column, v in found.items()}
 
-    def texts(self, table: str, where: str) -> list[str]:
+    def _rows(self, table: str, select: Mapping[str, str], where: str) -> Table | None:
+        """Columns by SQL expression, None without a row.
+
+        Raises:
+            TypeError: a value is no integer.
+            sqlite3.DatabaseError: the file is damaged.
+        """
+        try:
+            return self._read(table, select, where)
+        except pd.errors.DatabaseError as error:
+            raise sqlite3.DatabaseError(str(error.__cause__)) from error
+
+    def _read(self, table: str, select: Mapping[str, str], where: str) -> Table | None:
+        named = ", ".join(f"{value} AS {_quote(column)}" for column, value in select.items())
+        chunks = pd.read_sql_query(
+            f"SELECT {named} FROM {_quote(table)} {where}", self._connection, chunksize=_ROWS
+        )
+        parts = []
+        for rows in chunks:
+            if rows.empty:
+                continue
+            if any(dtype != np.int64 for dtype in rows.dtypes):
+                raise TypeError("a column of integers holds something else")
+            parts.append(compact({c: rows[c].to_numpy() for c in select}))
+        return concatenate(parts) if parts else None
+
+    def texts(self, table: str, where: str) -> Iterator[str]:
         """Names of the NVTX rows that `where` selects: their own text, else a registered string."""
         present = self.columns[table]
         own = "text" if "text" in present else "NULL"
         registered = "textId" if "textId" in present else "NULL"
         strings = self.strings
         found = self._connection.execute(f"SELECT {own}, {registered} FROM {_quote(table)} {where}")
-        return [str(t) if t is not None else strings.get(i, "unnamed") for t, i in found]
+        return (str(t) if t is not None else strings.get(i, "unnamed") for t, i in found)
 
     def values(self, table: str, column: str, where: str) -> list[object]:
         """One column, as stored, of the rows that `where` selects; NULLs where it is missing."""
@@ -124,9 +153,9 @@ def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def process(global_id: Int64s) -> Int64s:
+def process(global_id: Ints) -> Int64s:
     """Host, VM and process bits of a serialised id: the same for a process and its threads."""
-    return np.where(global_id == UNKNOWN, 0, global_id >> 24)
+    return np.where(global_id == UNKNOWN, 0, global_id.astype(np.int64) >> 24)
 
 
 def pid(process_key: int) -> int:
@@ -134,9 +163,9 @@ def pid(process_key: int) -> int:
     return int(process_key) & 0xFFFFFF
 
 
-def tid(global_id: Int64s) -> Int64s:
+def tid(global_id: Ints) -> Int64s:
     """The operating system's thread id."""
-    return np.where(global_id == UNKNOWN, UNKNOWN, global_id & 0xFFFFFF)
+    return np.where(global_id == UNKNOWN, UNKNOWN, global_id.astype(np.int64) & 0xFFFFFF)
 
 
 class Names:
@@ -151,8 +180,8 @@ class Names:
 
 
 def strings(
-    db: Database, names: Names, ids: Int64s, value: Callable[[str], int]
-) -> tuple[Int64s, Int64s]:
+    db: Database, names: Names, ids: Ints, value: Callable[[str], int]
+) -> tuple[Ints, Ints]:
     """String ids to (name number, value of the name), computed once per distinct id."""
     distinct, inverse = np.unique(ids, return_inverse=True)
     texts = [db.strings.get(int(i), "unknown") for i in distinct]

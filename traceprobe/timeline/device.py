@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from traceprobe.model import Bools, Int64s, Kind
+from traceprobe.model import Bools, Int64s, Kind, rows_of
 from traceprobe.timeline import idle, iterations, partition
 from traceprobe.timeline.intervals import Intervals, intersect, merge, per_window
 from traceprobe.timeline.process import Process
@@ -52,7 +52,7 @@ class Account:
 
 def account(process: Process, device: int) -> Account:
     """Account for one device of a process; it must have at least one op."""
-    ops = process.ops.filter(pl.col("device") == device)
+    ops = rows_of(process.ops, "device", device)
     iteration, kind, t0, t1 = (ops[c].to_numpy() for c in ("iteration", "kind", "t0", "t1"))
     marker = process.marker
     count = len(marker.starts) if marker else 0

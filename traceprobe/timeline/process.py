@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from traceprobe.model import UNKNOWN, Call, Int64s, Role, Trace
+from traceprobe.model import UNKNOWN, Call, Int64s, Role, Trace, rows_of
 from traceprobe.timeline import idle, iterations, markers, phases
 from traceprobe.timeline.markers import Marker
 from traceprobe.timeline.phases import PhaseRanges
@@ -50,9 +50,8 @@ def prepare(
     Raises:
         UsageError: the step pattern is invalid or matches too little.
     """
-    mine = pl.col("pid") == pid
     ops, calls, ranges = (
-        f.filter(mine) for f in (trace.gpu_ops, trace.host_calls, trace.host_ranges)
+        rows_of(f, "pid", pid) for f in (trace.gpu_ops, trace.host_calls, trace.host_ranges)
     )
     marker = markers.find(ranges, ops, trace.names, step)
     marks = phases.phase_ranges(ranges, trace.names, names)
