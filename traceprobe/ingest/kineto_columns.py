@@ -13,7 +13,7 @@ import numpy as np
 from traceprobe.ingest.collective import group_id, message_bytes, operation
 from traceprobe.ingest.kineto_event import Args, Event, Number
 from traceprobe.ingest.lookup import Table, compact, concatenate
-from traceprobe.model import UNKNOWN, Int64s, Quality
+from traceprobe.model import UNKNOWN, Bools, Int64s, Quality
 
 GPU = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
 CALLS = (
@@ -44,6 +44,8 @@ _NONE = Args()
 WORK = ("kernel", "memcpy", "memset")
 """What a category of `GPU` means; the column `category` holds indices into this."""
 _WORK_OF = {category: WORK.index(category.lower().removeprefix("gpu_")) for category in GPU}
+LONGEST_US = 3.6e15
+"""About 114 years: an epoch in µs, with room for a duration and a base of the clock."""
 _MISSING = np.iinfo(np.int64).min
 _UNFINISHED = _MISSING + 1
 
@@ -99,7 +101,7 @@ class Columns:
 
     def _times(self, events: list[Event]) -> Table:
         ts, dur = floats(events, _TS), floats(events, _DUR)
-        usable = np.isfinite(ts) & np.isfinite(dur)
+        usable = _in_range(ts) & _in_range(dur)
         self.fractional = self.fractional or bool(np.any(ts[usable] % 1.0))
         t0 = np.where(usable, nanoseconds(np.where(usable, ts, 0.0)), _MISSING)
         length = nanoseconds(np.where(usable, dur, 0.0))
@@ -163,7 +165,7 @@ class Columns:
 
     def _arrow(self, events: list[Event]) -> Table:
         return {
-            "t0": nanoseconds(np.nan_to_num(floats(events, _TS))),
+            "t0": nanoseconds(_times_or_zero(floats(events, _TS))),
             "thread": self._ids(events),
             "id": integers(events, attrgetter("id")),
         }
@@ -291,6 +293,15 @@ def floats(events: Sequence[Any], field: Field) -> np.typing.NDArray[np.float64]
         return np.fromiter(map(field, events), dtype=np.float64, count=len(events))
     except (ValueError, TypeError):
         return np.array([_float(field(e)) for e in events], dtype=np.float64)
+
+
+def _in_range(microseconds: np.typing.NDArray[np.float64]) -> Bools:
+    """Which are numbers of which two and a clock's base add up to an int64 of ns; NaN is none."""
+    return np.asarray(np.abs(microseconds) <= LONGEST_US, dtype=np.bool_)
+
+
+def _times_or_zero(microseconds: np.typing.NDArray[np.float64]) -> np.typing.NDArray[np.float64]:
+    return np.where(_in_range(microseconds), microseconds, 0.0)
 
 
 def nanoseconds(microseconds: np.typing.NDArray[np.float64]) -> Int64s:

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from traceprobe.ingest.lookup import Table
+from traceprobe.ingest.values import rank_number
 
 
 def rank(metadata: Mapping[str, Any], pids: list[int]) -> dict[int, int]:
     """Rank of the process, where the file records it and holds one process."""
     info = metadata.get("distributedInfo")
-    rank = info.get("rank") if isinstance(info, dict) else None
-    return {pids[0]: rank} if isinstance(rank, int) and len(pids) == 1 else {}
+    rank = rank_number(info.get("rank")) if isinstance(info, dict) else None
+    return {} if rank is None or len(pids) != 1 else {pids[0]: rank}
 
 
 def device_name(metadata: Mapping[str, Any], index: int) -> str | None:
@@ -39,8 +40,9 @@ def facts(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """`Trace.metadata`: whitelisted, since any job may write private keys into its trace."""
     info = metadata.get("distributedInfo")
     facts: dict[str, Any] = {}
-    if isinstance(info, dict) and isinstance(info.get("world_size"), int):
-        facts["world_size"] = info["world_size"]
+    world = rank_number(info.get("world_size")) if isinstance(info, dict) else None
+    if world is not None:
+        facts["world_size"] = world
     if isinstance(metadata.get("traceprobe"), dict):
         facts["traceprobe"] = metadata["traceprobe"]
     return facts

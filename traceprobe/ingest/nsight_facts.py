@@ -6,10 +6,12 @@ Only whitelisted rows are read: the metadata holds the environment of the profil
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from traceprobe.ingest.chunks import parse_object
 from traceprobe.ingest.nsight_tables import KERNEL, Database, pid
+from traceprobe.ingest.values import MAX_RANKS, rank_number
 from traceprobe.model import Call, Device, Quality
 
 if TYPE_CHECKING:
@@ -38,14 +40,21 @@ def devices(db: Database, ops: pl.DataFrame) -> tuple[Device, ...]:
 def ranks(db: Database, ops: pl.DataFrame) -> dict[int, int]:
     """Ranks from MPI, or from the environment of a capture of one process."""
     mpi = {
-        pid(int(str(g)) >> 24): int(str(r)) for g, r in db.rows("MPI_RANKS", ("globalTid", "rank"))
+        pid(g >> 24): number
+        for g, r in db.rows("MPI_RANKS", ("globalTid", "rank"))
+        if isinstance(g, int) and (number := rank_number(r)) is not None
     }
     pids = ops["pid"].unique().sort().to_list()
     if mpi or len(pids) != 1:
         return {p: r for p, r in mpi.items() if p in pids}
     environment = _environment(db)
-    rank = next((environment[k] for k in _RANK_KEYS if environment.get(k, "").isdigit()), None)
-    return {} if rank is None else {pids[0]: int(rank)}
+    rank = _first_number(environment, _RANK_KEYS)
+    return {} if rank is None else {pids[0]: rank}
+
+
+def _first_number(environment: dict[str, str], keys: Iterable[str]) -> int | None:
+    found = (rank_number(environment.get(key)) for key in keys)
+    return next((number for number in found if number is not None), None)
 
 
 def _environment(db: Database) -> dict[str, str]:
@@ -60,15 +69,19 @@ def _environment(db: Database) -> dict[str, str]:
     return found
 
 
+def _or_last(rank: int | None) -> int:
+    return MAX_RANKS if rank is None else rank
+
+
 def facts(db: Database) -> dict[str, Any]:
     """`Trace.metadata` of the export."""
     environment = _environment(db)
-    world = next((environment[k] for k in _WORLD_KEYS if environment.get(k, "").isdigit()), None)
-    found: dict[str, Any] = {} if world is None else {"world_size": int(world)}
+    world = _first_number(environment, _WORLD_KEYS)
+    found: dict[str, Any] = {} if world is None else {"world_size": world}
     sidecars = db.rows("traceprobe", ("rank", "json"))
     if sidecars:
         # The first rank speaks for the run: its ranks step together.
-        first = min(sidecars, key=lambda row: (row[0] is None, row[0] or 0))
+        first = min(sidecars, key=lambda row: _or_last(rank_number(row[0])))
         recorded = parse_object(str(first[1]).encode())
         if recorded is not None:
             found["traceprobe"] = recorded
@@ -83,9 +96,9 @@ def thread_names(db: Database) -> dict[tuple[int, int], str]:
     r"""(pid, tid) to the thread's name."""
     rows = db.rows("ThreadNames", ("globalTid", "nameId"))
     return {
-        (pid(int(str(g)) >> 24), int(str(g)) & 0xFFFFFF): db.strings.get(int(str(n)), "")
+        (pid(g >> 24), g & 0xFFFFFF): db.strings.get(n, "")
         for g, n in rows
-        if g is not None and n is not None
+        if isinstance(g, int) and isinstance(n, int)
     }
 
 

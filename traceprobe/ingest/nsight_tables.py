@@ -135,17 +135,17 @@ class Database:
     def strings(self) -> dict[int, str]:
         """StringIds: id to text."""
         return {
-            int(str(i)): str(text)
+            i: str(text)
             for i, text in self.rows("StringIds", ("id", "value"))
-            if i is not None
+            if isinstance(i, int)
         }
 
     def labels(self, table: str) -> dict[int, str]:
         """An ENUM_* table: code to label, empty where the export has none."""
         return {
-            int(str(code)): str(label or name)
+            code: str(label or name)
             for code, name, label in self.rows(table, ("id", "name", "label"))
-            if code is not None
+            if isinstance(code, int)
         }
 
 

@@ -52,7 +52,8 @@ class Evidence:
 
         Kernels that run at once last longer together than the step that they are part of.
         """
-        rounded = round(min(ms, self.step_ms()), 6)
+        steps = [r.summary.step_ms.mean for r in self.ranks if r.summary.step_ms is not None]
+        rounded = round(min([ms, max(steps)] if steps else [ms]), 6)
         return rounded if rounded > 0 and self.per == "per step" else None
 
     def observed(self, *classes: str) -> bool:
