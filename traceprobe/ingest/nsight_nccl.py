@@ -88,8 +88,9 @@ def _calls(db: Database) -> pl.DataFrame | None:
     rows = db.integers(_TABLE, wanted, where)
     if rows is None:
         return None
-    texts = list(db.texts(_TABLE, where))
-    distinct = {text: int(operation(text)) for text in set(texts)}
+    codes, names = db.texts(_TABLE, where)
+    texts = [names[code] for code in codes.tolist()]
+    distinct = {text: int(operation(text)) for text in names}
     return pl.DataFrame(
         {
             "thread": rows["globalTid"],

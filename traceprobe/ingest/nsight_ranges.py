@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from traceprobe.ingest.classify import is_profiler
+from traceprobe.ingest.lookup import concatenate
 from traceprobe.ingest.nsight_tables import MISSING, Database, Names, process, strings, tid
 from traceprobe.model import HOST_RANGES, UNKNOWN, Quality, Source
 
@@ -42,7 +43,7 @@ def read(db: Database, names: Names, last: int, quality: Quality) -> dict[str, A
                     "source": np.full(int(keep.sum()), Source.PROFILER),
                 }
             )
-    return {c: np.concatenate([p[c] for p in parts]).astype(np.int64) for c in HOST_RANGES}
+    return concatenate([part for part in parts if len(part["t0"])] or parts[:1])
 
 
 def _nvtx(db: Database, table: str, names: Names, last: int, quality: Quality) -> dict[str, Any]:
@@ -54,11 +55,9 @@ def _nvtx(db: Database, table: str, names: Names, last: int, quality: Quality) -
     rows = db.integers(table, wanted, where) if "eventType" in present else None
     if rows is None:
         return {c: np.empty(0, dtype=np.int64) for c in HOST_RANGES}
-    distinct: dict[str, int] = {}
-    texts = db.texts(table, where)
-    codes = np.fromiter((distinct.setdefault(t, len(distinct)) for t in texts), dtype=np.int32)
-    index = np.array([names(t) for t in distinct], dtype=np.int64)
-    library = np.array([bool(_LIBRARY.search(t)) for t in distinct])
+    codes, texts = db.texts(table, where)
+    index = np.array([names(t) for t in texts], dtype=np.int32)
+    library = np.array([bool(_LIBRARY.search(t)) for t in texts], dtype=np.int8)
     mark = rows["eventType"] == _MARK
     is_open = (rows["end"] == _OPEN) & ~mark
     if is_open.any():
@@ -74,5 +73,5 @@ def _nvtx(db: Database, table: str, names: Names, last: int, quality: Quality) -
         "t0": rows["start"],
         "t1": np.where(mark, rows["start"], np.maximum(closed, rows["start"])),
         "name": index[codes],
-        "source": np.where(mark, int(Source.MARK), library[codes].astype(np.int64)),
+        "source": np.where(mark, int(Source.MARK), library[codes]),
     }

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from functools import cached_property
+from itertools import count
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +24,7 @@ KERNEL, MEMCPY, MEMSET, RUNTIME, GRAPH = (
 EXPORT_TABLES = {"StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA", KERNEL, MEMCPY, GRAPH}
 """Any of these makes a SQLite file an export."""
 _ROWS = 100_000
-"""Rows that are held as Python objects at a time."""
+"""Rows that are read before their columns are made narrow."""
 
 
 class Database:
@@ -62,9 +65,9 @@ class Database:
             rows = self._rows(table, select, where)
         if rows is None:
             return None
-        count = len(rows["start"])
+        length = len(rows["start"])
         found = {
-            column: rows[column] if column in rows else np.full(count, default, dtype=np.int64)
+            column: rows[column] if column in rows else np.full(length, default, dtype=np.int64)
             for column, default in wanted.items()
         }
         needed = [column for column, default in wanted.items() if default == MISSING]
@@ -98,14 +101,23 @@ class Database:
             parts.append(compact({c: rows[c].to_numpy() for c in select}))
         return concatenate(parts) if parts else None
 
-    def texts(self, table: str, where: str) -> Iterator[str]:
-        """Names of the NVTX rows that `where` selects: their own text, else a registered string."""
+    def texts(self, table: str, where: str) -> tuple[Ints, list[str]]:
+        """Names of the NVTX rows that `where` selects: their own text, else a registered string.
+
+        Returns:
+            For each row an index into the names that follow, which are not all distinct.
+        """
         present = self.columns[table]
-        own = "text" if "text" in present else "NULL"
+        # Bytes are decoded here, once per distinct text.
+        own = "CAST(text AS BLOB)" if "text" in present else "NULL"
         registered = "textId" if "textId" in present else "NULL"
-        strings = self.strings
-        found = self._connection.execute(f"SELECT {own}, {registered} FROM {_quote(table)} {where}")
-        return (str(t) if t is not None else strings.get(i, "unnamed") for t, i in found)
+        rows = self._connection.execute(f"SELECT {own}, {registered} FROM {_quote(table)} {where}")
+        numbers: defaultdict[tuple[bytes | None, Any], int] = defaultdict(count().__next__)
+        codes = np.fromiter(map(numbers.__getitem__, rows), dtype=np.int32)
+        return codes, [
+            self.strings.get(i, "unnamed") if text is None else text.decode("utf-8", "replace")
+            for text, i in numbers
+        ]
 
     def values(self, table: str, column: str, where: str) -> list[object]:
         """One column, as stored, of the rows that `where` selects; NULLs where it is missing."""

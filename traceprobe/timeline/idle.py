@@ -105,7 +105,7 @@ def host_state(
         low, high = int(marker.inside.t0[0]), int(marker.inside.t1[-1])
         outside = complement(marker.inside, low, high)
         inferred = subtract(outside, in_call.get(step_thread, EMPTY))
-    named = ranges.filter(pl.col("source") != int(Source.PROFILER))
+    named = ranges.filter(pl.col("source") != int(Source.PROFILER)) if len(profiler) else ranges
     in_range = _sets(named, threads)
     return HostState(
         profiler=union(profiler["t0"].to_numpy(), profiler["t1"].to_numpy()),
@@ -120,7 +120,8 @@ def host_state(
 
 
 def _sets(rows: pl.DataFrame, threads: set[int]) -> dict[int, Intervals]:
-    wanted = rows.filter(pl.col("thread").is_in(sorted(threads)))
+    times = rows.select("thread", "t0", "t1")
+    wanted = times.filter(pl.col("thread").is_in(sorted(threads)))
     return {
         int(key[0]): union(part["t0"].to_numpy(), part["t1"].to_numpy())
         for key, part in wanted.partition_by("thread", as_dict=True).items()

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from traceprobe.model import UNKNOWN, Int64s, Kind, Source, UsageError
+from traceprobe.model import UNKNOWN, Bools, Int64s, Kind, Source, UsageError
 from traceprobe.timeline.intervals import Intervals, union
 
 MarkerKind = Literal["user", "range", "optimizer", "dataloader", "kernels"]
@@ -87,9 +87,10 @@ class _Ranges:
     """User and framework ranges of a process as arrays, selectable by a predicate on the name."""
 
     def __init__(self, ranges: pl.DataFrame, names: Sequence[str]) -> None:
-        rows = ranges.filter(pl.col("source") != int(Source.PROFILER))
+        mine = ranges["source"].to_numpy() != int(Source.PROFILER)
+        chosen: Bools | slice = slice(None) if mine.all() else mine
         self.t0, self.t1, self.name, self.thread, self.source = (
-            rows[c].to_numpy() for c in ("t0", "t1", "name", "thread", "source")
+            ranges[c].to_numpy()[chosen] for c in ("t0", "t1", "name", "thread", "source")
         )
         self.names = names
         self.distinct = np.unique(self.name)
