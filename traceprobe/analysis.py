@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from traceprobe import __version__
 from traceprobe.api import Options
 from traceprobe.assemble import closed, run_record
@@ -19,6 +21,9 @@ from traceprobe.verdict import judge
 from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.findings import Evidence, run_all
 from traceprobe.verdict.findings.profiler_distortion import REMEASURE
+
+MAX_NAMED = 5
+"""Lost inputs that the warning names; `quality.lost` has all."""
 
 
 def run(traces: Sequence[Trace], options: Options) -> result.Report:
@@ -53,7 +58,7 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
     together = run_record(records, matched if len(records) > 1 else None, world)
     profiled = frozenset().union(*(part.profiled for part in kept))
     unprofiled = _unprofiled_ms(kept, options)
-    quality = _quality(kept, records, unprofiled)
+    quality = _quality(kept, lost, records, unprofiled)
     verdict = judge(
         records,
         together,
@@ -153,7 +158,10 @@ def _workload(parts: Sequence[Part]) -> dict[str, object] | None:
 
 
 def _quality(
-    parts: Sequence[Part], records: Sequence[result.Rank], unprofiled_ms: float | None
+    parts: Sequence[Part],
+    lost: Sequence[Lost],
+    records: Sequence[result.Rank],
+    unprofiled_ms: float | None,
 ) -> result.Quality:
     means = [r.summary.step_ms.mean for r in records if r.summary.step_ms is not None]
     effect = None
@@ -173,6 +181,8 @@ def _quality(
         events_lost=sum(p.quality.events_lost for p in parts),
         observer_effect=effect,
         warnings=[result.Message(code=c, message=m) for c, m in sorted(warnings.items())],
+        lost=[result.LostInput(name=part.name, reason=part.reason) for part in lost]
+        or msgspec.UNSET,
     )
 
 
@@ -201,6 +211,18 @@ def _with_warnings(
             result.Message(
                 code="events-lost",
                 message=f"{quality.events_lost} damaged events could not be read and are missing.",
+            )
+        )
+    if not isinstance(quality.lost, msgspec.UnsetType):
+        named = "; ".join(entry.reason for entry in quality.lost[:MAX_NAMED])
+        more = len(quality.lost) - MAX_NAMED
+        added.append(
+            result.Message(
+                code="rank-lost",
+                message=(
+                    f"{len(quality.lost)} inputs could not be read and are missing from every "
+                    f"number: {named}{f'; and {more} more' if more > 0 else ''}"
+                ),
             )
         )
     if ablation is not None:

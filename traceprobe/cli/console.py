@@ -87,6 +87,30 @@ def progress(
 
 
 @contextmanager
+def counting(files: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """A progress bar by files that are read at once, on a terminal only.
+
+    Yields:
+        Function to be called whenever one has been read.
+    """
+    if quiet or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    with Progress(
+        TextColumn("reading ranks"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
+        task = bar.add_task("", total=files)
+        yield lambda _: bar.advance(task)
+
+
+@contextmanager
 def states(*, quiet: bool) -> Iterator[Callable[[str], None]]:
     """What is going on: a spinner on a terminal, else a line per state."""
     if quiet or not sys.stderr.isatty():
