@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from tests.builders.scenario import Process
 from tests.cli_runner import LOOP, MODULE, Cli, environment, interruptible, spawn, write_trace
 from tests.conftest import ROOT
 from tests.test_cli_process import linux, write_repeated
+from traceprobe.on_dask import joined
+from traceprobe.part import Lost
 
 PAIR = [ROOT / "sample_traces" / f"h200_collectives.rank{n}.json.gz" for n in (0, 1)]
 
@@ -60,6 +63,31 @@ def test_the_number_of_processes_changes_no_byte(tmp_path):
     ]
     assert texts[0] == texts[1] == texts[2]
     assert json.loads(texts[0])["run"]["collectives_matched"] > 0
+
+
+def test_dask_changes_no_byte(tmp_path):
+    pytest.importorskip("distributed", reason="Dask is not installed")
+    here = spawn("analyze", *PAIR, "-o", "-", "--jobs", 1, cwd=tmp_path).expect(0).out
+    urls = [f"file://{path}" for path in PAIR]
+    for inputs in (PAIR, urls):
+        done = spawn("analyze", *inputs, "-o", "-", "--dask", "local:2", cwd=tmp_path).expect(0)
+        assert done.out == here
+    done = spawn("analyze", *PAIR, "--step", "no such", "--dask", "local:1", cwd=tmp_path)
+    assert "matches 0 ranges" in done.expect(2).err
+
+
+@pytest.mark.parametrize("address", ["local:", "local:0", "tcp://127.0.0.1:1", "nonsense://x"])
+def test_a_cluster_that_is_not_there(tmp_path, address):
+    pytest.importorskip("distributed", reason="Dask is not installed")
+    variables = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "1s"}
+    command = ("analyze", *PAIR, "-o", "-", "--dask", address)
+    assert f"--dask {address}" in spawn(*command, cwd=tmp_path, env=variables).expect(2).err
+
+
+def test_lists_of_parts_are_joined_in_any_order():
+    placed = [(n, Lost(str(n), "")) for n in range(7)]
+    left = joined([joined([placed[4:], placed[:2]]), placed[2:4]])
+    assert left == joined([placed[4:], joined([placed[:2], placed[2:4]])]) == placed
 
 
 def test_a_folder_is_the_traces_in_it(cli, run):
@@ -144,7 +172,8 @@ def test_an_option_that_makes_no_sense_is_no_damage(cli, run):
 
 def children(pid):
     """Processes that a process has started and that read files for it."""
-    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    listed = " ".join(task.read_text() for task in tasks).split()
     return [int(p) for p in listed if b"spawn_main" in Path(f"/proc/{p}/cmdline").read_bytes()]
 
 
@@ -153,21 +182,23 @@ def reader_of(path, process):
     deadline = time.monotonic() + 60
     while process.poll() is None and time.monotonic() < deadline:
         for pid in children(process.pid):
-            links = Path(f"/proc/{pid}/fd").iterdir()
-            if any(link.is_symlink() and link.readlink() == path for link in links):
-                return pid
+            with suppress(OSError):  # closed meanwhile
+                if path in [link.readlink() for link in Path(f"/proc/{pid}/fd").iterdir()]:
+                    return pid
         time.sleep(0.002)
     return pytest.fail(f"nobody reads {path}: {process.poll()}")
 
 
-@pytest.fixture
-def reading(tmp_path):
+@pytest.fixture(params=[["--jobs", "2"]], ids=" ".join)
+def reading(tmp_path, request):
     """A command that reads a small and a large file in two processes, and who reads the large."""
+    if "--dask" in request.param:
+        pytest.importorskip("distributed", reason="Dask is not installed")
     big = tmp_path / "big.json"
     write_repeated(big, kineto.dumps(of_rank(1).scenario()), 100_000_000)
     write_trace(tmp_path / "small.json", of_rank(0))
     process = subprocess.Popen(
-        [*MODULE, "analyze", "small.json", "big.json", "-o", "r.json", "--jobs", "2"],
+        [*MODULE, "analyze", "small.json", "big.json", "-o", "r.json", *request.param],
         cwd=tmp_path,
         env=environment(),
         stdin=subprocess.DEVNULL,
@@ -175,9 +206,11 @@ def reading(tmp_path):
         stderr=subprocess.PIPE,
         preexec_fn=interruptible,
     )
-    yield process, reader_of(big, process)
-    process.kill()
-    process.communicate()
+    with process:
+        try:
+            yield process, reader_of(big, process)
+        finally:
+            process.kill()
 
 
 @linux
@@ -193,6 +226,22 @@ def test_a_process_that_dies_costs_the_file_that_it_read(tmp_path, reading):
 
 
 @linux
+@pytest.mark.parametrize("reading", [["--dask", "local:2"]], indirect=True, ids=" ".join)
+def test_what_a_worker_of_dask_did_is_done_again_when_it_dies(tmp_path, reading):
+    process, reader = reading
+    os.kill(reader, signal.SIGKILL)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    report = (tmp_path / "r.json").read_text()
+    names = ("small.json", "big.json")
+    assert [i["name"] for i in json.loads(report)["inputs"]] == list(names)
+    assert spawn("analyze", *names, "-o", "-", cwd=tmp_path).expect(0).out == report
+
+
+@linux
+@pytest.mark.parametrize(
+    "reading", [["--jobs", "2"], ["--dask", "local:2"]], indirect=True, ids=" ".join
+)
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
 )

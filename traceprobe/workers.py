@@ -66,7 +66,7 @@ def _submitted(
     executor: ProcessPoolExecutor, path: Path, options: Options
 ) -> tuple[ProcessPoolExecutor, Future[Part | Lost]]:
     """A file given to a process, or to a new one if that has died since it read the last."""
-    with _uninterrupted():
+    with uninterrupted():
         try:
             return executor, executor.submit(read_or_lose, path, options)
         except BrokenProcessPool:
@@ -101,7 +101,7 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
+def uninterrupted() -> Iterator[None]:
     """What is started here is not interrupted by Ctrl-C: its parent is, and ends it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

@@ -85,6 +85,14 @@ def command(
             min=1, help="Files to read at once. [default: one for each core]", show_default=False
         ),
     ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Let a Dask cluster read: tcp://HOST:PORT of its scheduler, or local:N.",
+            show_default=False,
+        ),
+    ] = None,
     redact: Redact = False,
     github_summary: GithubSummary = False,
     force: Annotated[
@@ -107,7 +115,7 @@ def command(
     from traceprobe.api import Options
     from traceprobe.cli import outputs
     from traceprobe.cli.inputs import ablation as read_ablation
-    from traceprobe.cli.inputs import check, expand, readable
+    from traceprobe.cli.inputs import check, expand, expand_anywhere, readable
 
     options = Options(
         step=step,
@@ -117,9 +125,11 @@ def command(
         unprofiled_step_ms=unprofiled_step_ms,
         ablation=read_ablation(ablation) if ablation is not None else None,
     )
-    paths = expand(inputs, quiet=quiet)
+    files = expand_anywhere(inputs, quiet=quiet) if dask else None
+    paths = [Path(name) for name in files] if files else expand(inputs, quiet=quiet)
     targets = output or [outputs.default_output(paths[0])]
-    check(paths)
+    if files is None:
+        check(paths)
     if github_summary:
         outputs.job_summary()
     outputs.check(targets, [*paths, *([ablation] if ablation else [])], force=force)
@@ -129,8 +139,15 @@ def command(
     from traceprobe.analysis import merge
     from traceprobe.part import Lost, Part
 
-    with ended_in_order(), readable(paths) as files:
-        parts = _read(files, options, jobs, quiet=quiet)
+    with ended_in_order():
+        if dask and files:
+            from traceprobe.on_dask import read_all
+
+            with counting(len(files), quiet=quiet) as done:
+                parts = read_all(files, options, dask, done)
+        else:
+            with readable(paths) as exported:
+                parts = _read(exported, options, jobs, quiet=quiet)
     for part in parts:
         if isinstance(part, Part):
             read = part.input

@@ -67,6 +67,29 @@ def _traces_in(folder: Path, *, quiet: bool) -> list[Path]:
     return sorted([*found, *reports], key=natural)
 
 
+def expand_anywhere(arguments: Sequence[str], *, quiet: bool) -> list[str]:
+    """As `expand`, and URLs too: absolute paths and URLs of files, for workers elsewhere.
+
+    Raises:
+        UsageError: as `expand` and `check`.
+    """
+    from traceprobe.on_dask import expand as expand_url
+    from traceprobe.on_dask import is_remote
+
+    found: list[str] = []
+    for argument in arguments:
+        if is_remote(argument):
+            found += expand_url(argument)
+        else:
+            paths = expand([argument], quiet=quiet)
+            check(paths)
+            found += [str(path.resolve()) for path in paths]
+    twice = next((name for name in found if found.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"{twice}: is given twice")
+    return found
+
+
 def check(paths: list[Path]) -> None:
     """Refuse inputs that cannot be told apart, or read from their start more than once.
 
