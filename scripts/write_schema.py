@@ -54,6 +54,8 @@ NAMED = {
 }
 NAMED_IN = {("Oracle", "shares"): "OracleShares"}
 """Names of one record that mean something else than elsewhere."""
+OPTIONAL = {("Quality", "lost")}
+"""Fields that are left out where they have nothing to say."""
 FORMS: dict[tuple[str, str], Schema] = {
     ("Report", "schema_version"): {"pattern": r"^1\.\d+$"},
     ("Ablation", "schema_version"): {"pattern": r"^1\.\d+$"},
@@ -78,8 +80,10 @@ def structure() -> Schema:
     definitions: Schema = schema.pop("$defs")
     for record, definition in definitions.items():
         definition.pop("description", None)
-        # A report has every field, whatever a reader of it may assume.
-        definition["required"] = sorted(definition["properties"])
+        # A report has every field but these, whatever a reader of it may assume.
+        definition["required"] = sorted(
+            field for field in definition["properties"] if (record, field) not in OPTIONAL
+        )
         for field, kind in definition["properties"].items():
             kind.pop("default", None)
             name = NAMED_IN.get((record, field), NAMED.get(field))

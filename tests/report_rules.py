@@ -34,16 +34,16 @@ STATUSES = ("fail", "warn", "inconclusive", "pass", "not-applicable")
 @contextmanager
 def watching() -> Iterator[None]:
     """Check every report that is made meanwhile, where it is made."""
-    run = analysis.run
+    merge = analysis.merge
 
     def checked(*arguments):
-        report = run(*arguments)
+        report = merge(*arguments)
         assert problems(report.to_json()) == []
         return report
 
-    analysis.run = checked
+    analysis.merge = checked
     yield
-    analysis.run = run
+    analysis.merge = merge
 
 
 @cache

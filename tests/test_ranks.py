@@ -14,7 +14,7 @@ import traceprobe
 from tests.builders import memory
 from tests.builders.scenario import COMM_STREAM, Message, Process, Script, merge
 from traceprobe.model import UsageError
-from traceprobe.timeline import device, phases, process, ranks
+from traceprobe.timeline import device, footprint, phases, process, ranks
 
 PITCH = 10_000
 STEPS = 6  # five windows
@@ -62,13 +62,13 @@ LATE = ((4_000, 5_000),)
 
 def match(*scenarios):
     names = phases.compile_names({})
-    accounts = []
+    footprints = []
     for scenario in scenarios:
         trace = memory.trace(scenario)
         for found in trace.devices:
             ready = process.prepare(trace, found.pid, None, names)
-            accounts.append(device.account(ready, found.index))
-    return ranks.match(accounts)
+            footprints.append(footprint.footprint(device.account(ready, found.index)))
+    return ranks.match(footprints)
 
 
 def analyze(*scenarios, **options):

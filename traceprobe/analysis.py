@@ -1,52 +1,64 @@
-"""The chain from traces to a report: timeline, ranks, verdict, findings."""
+"""The chain from traces to a report: each input to its part, all parts to ranks and a verdict.
+
+Parts are made one by one, so only one trace at a time need be accounted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
-import numpy as np
+import msgspec
 
 from traceprobe import __version__
 from traceprobe.api import Options
-from traceprobe.assemble import origin, rank_record, run_record
-from traceprobe.model import Call, Device, Trace, UsageError
+from traceprobe.assemble import closed, run_record
+from traceprobe.model import DamagedInput, Trace, UsageError
+from traceprobe.part import Lost, Part, part_of
 from traceprobe.report import agreement, result
 from traceprobe.report.ablation import Ablation
-from traceprobe.timeline import collectives, device, phases, process, ranks
-from traceprobe.timeline.device import Account
+from traceprobe.timeline import collectives, ranks
 from traceprobe.verdict import judge
 from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.findings import Evidence, run_all
 from traceprobe.verdict.findings.profiler_distortion import REMEASURE
+
+MAX_NAMED = 5
+"""Lost inputs that the warning names; `quality.lost` has all."""
 
 
 def run(traces: Sequence[Trace], options: Options) -> result.Report:
     """Analyse the inputs of one run. See `traceprobe.analyze`."""
     if not traces:
         raise UsageError("no input")
-    accounts = list(_accounts(traces, options))
-    matched = ranks.match([account for account, *_ in accounts])
-    shared = collectives.transfers([account for account, *_ in accounts])
-    records = [
-        rank_record(account, traces[source], device_, rank, wait, mine, source)
-        for (account, source, device_, rank), wait, mine in zip(
-            accounts,
-            matched.exposed_wait if matched else [None] * len(accounts),
-            shared,
-            strict=True,
-        )
-    ]
+    return merge([part_of(trace, options) for trace in traces], options)
+
+
+def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
+    """The report of a run from the parts of its inputs, in the order of the inputs.
+
+    Args:
+        options: those that the parts were made with.
+
+    Raises:
+        UsageError: an option is invalid, or two inputs claim the same rank.
+        DamagedInput: no input could be read.
+    """
+    lost = [part for part in parts if isinstance(part, Lost)]
+    kept = [part for part in parts if isinstance(part, Part)]
+    if not kept:
+        more = f" (and {len(lost) - 1} more inputs that cannot be read)" if len(lost) > 1 else ""
+        raise DamagedInput(f"{lost[0].reason}{more}")
+    records, matched = _records(kept)
     if options.rank is not None:
+        known = ", ".join(str(record.rank) for record in records)
         records = [r for r in records if r.rank == options.rank]
         if not records:
-            known = ", ".join(str(rank) for *_, rank in accounts)
             raise UsageError(f"--rank {options.rank}: no such rank; the inputs hold {known}")
-    world = max((t.metadata.get("world_size", 0) for t in traces), default=0) or None
+    world = max((part.metadata.get("world_size", 0) for part in kept), default=0) or None
     together = run_record(records, matched if len(records) > 1 else None, world)
-    profiled = frozenset().union(*(t.profiled for t in traces))
-    unprofiled = _unprofiled_ms(traces, options)
-    quality = _quality(traces, records, unprofiled)
+    profiled = frozenset().union(*(part.profiled for part in kept))
+    unprofiled = _unprofiled_ms(kept, options)
+    quality = _quality(kept, lost, records, unprofiled)
     verdict = judge(
         records,
         together,
@@ -54,15 +66,15 @@ def run(traces: Sequence[Trace], options: Options) -> result.Report:
         profiled,
         None if unprofiled is None else unprofiled * 1e6,
         options.thresholds,
-        _recorded_wait_ns(traces),
+        _recorded_wait_ns(kept),
     )
     quality = _with_warnings(quality, verdict, profiled, options.ablation)
-    workload = _workload(traces)
+    workload = _workload(kept)
     evidence = Evidence(records, together, quality, verdict, options.thresholds, profiled, workload)
     return result.Report(
         schema_version=result.SCHEMA_VERSION,
         traceprobe_version=__version__,
-        inputs=[_input(trace) for trace in traces],
+        inputs=[part.input for part in kept],
         quality=quality,
         ranks=records,
         run=together,
@@ -73,36 +85,42 @@ def run(traces: Sequence[Trace], options: Options) -> result.Report:
     )
 
 
-def _accounts(
-    traces: Sequence[Trace], options: Options
-) -> Iterator[tuple[Account, int, Device, int]]:
-    names = phases.compile_names(options.phases)
-    numbers = rank_numbers(traces)
-    for source, trace in enumerate(traces):
-        prepared: dict[int, process.Process] = {}
-        for found in trace.devices:
-            if found.pid not in prepared:
-                prepared[found.pid] = process.prepare(trace, found.pid, options.step, names)
-            account = device.account(prepared[found.pid], found.index)
-            if options.steps is not None:
-                account = _limit(account, options.steps)
-            yield account, source, found, numbers[source, found.pid]
+def _records(parts: Sequence[Part]) -> tuple[list[result.Rank], ranks.Collectives | None]:
+    """The devices of all inputs, closed, and what their collectives say together."""
+    devices = [(source, found) for source, part in enumerate(parts) for found in part.devices]
+    footprints = [found.footprint for _, found in devices]
+    numbers = rank_numbers(parts)
+    matched = ranks.match(footprints)
+    shared = collectives.transfers(footprints)
+    waits = matched.exposed_wait if matched else [None] * len(devices)
+    records = [
+        closed(
+            found.record,
+            numbers[source, found.record.pid],
+            source,
+            wait,
+            found.footprint.chosen,
+            collectives.completed(found.groups, found.footprint.collectives, mine),
+        )
+        for (source, found), wait, mine in zip(devices, waits, shared, strict=True)
+    ]
+    return records, matched
 
 
-def rank_numbers(traces: Sequence[Trace]) -> dict[tuple[int, int], int]:
+def rank_numbers(parts: Sequence[Part]) -> dict[tuple[int, int], int]:
     """Rank of each (input, process): from the file, else by position.
 
     Raises:
         UsageError: two inputs claim the same rank.
     """
     processes = [
-        (s, pid) for s, t in enumerate(traces) for pid in sorted({d.pid for d in t.devices})
+        (s, pid) for s, p in enumerate(parts) for pid in sorted({d.record.pid for d in p.devices})
     ]
-    claimed = {(s, pid): traces[s].rank_of[pid] for s, pid in processes if pid in traces[s].rank_of}
+    claimed = {(s, pid): parts[s].rank_of[pid] for s, pid in processes if pid in parts[s].rank_of}
     owner: dict[int, tuple[int, int]] = {}
     for key, rank in claimed.items():
         if rank in owner:
-            first, second = traces[owner[rank][0]].origin.name, traces[key[0]].origin.name
+            first, second = parts[owner[rank][0]].input.name, parts[key[0]].input.name
             raise UsageError(
                 f"{first} and {second} both say that they are rank {rank}; give the files of "
                 "one run"
@@ -112,65 +130,38 @@ def rank_numbers(traces: Sequence[Trace]) -> dict[tuple[int, int], int]:
     return {key: claimed[key] if key in claimed else next(free) for key in processes}
 
 
-def _limit(account: Account, steps: tuple[int, int]) -> Account:
-    """Leave iterations outside of the user's range out of the summary."""
-    first, last = steps
-    reasons = [
-        reason if first <= k < last else reason or "outside of --steps"
-        for k, reason in enumerate(account.reasons)
-    ]
-    used = account.used & (account.index >= first) & (account.index < last)
-    if account.used.any() and not used.any():
-        raise UsageError(
-            f"--steps {first}:{last} leaves no usable iteration; usable are "
-            f"{', '.join(str(k) for k in account.index[account.used].tolist())}"
-        )
-    return replace(account, reasons=reasons, used=used)
-
-
-def _input(trace: Trace) -> result.Input:
-    o = trace.origin
-    return result.Input(
-        name=o.name,
-        sha256=o.sha256,
-        format="nsys" if o.format == "nsys" else "kineto",
-        dialect=o.dialect,
-        producer=o.producer,
-        bytes=o.bytes,
-        origin_ns=str(origin(trace)),
-        base_ns=str(o.base_ns),
-    )
-
-
-def _unprofiled_ms(traces: Sequence[Trace], options: Options) -> float | None:
+def _unprofiled_ms(parts: Sequence[Part], options: Options) -> float | None:
     """The user's number, else what the capture recorded."""
     if options.unprofiled_step_ms is not None:
         if not 0 < options.unprofiled_step_ms < float("inf"):
             raise UsageError("--unprofiled-step-ms must be a positive number of milliseconds")
         return options.unprofiled_step_ms
-    recorded = [t.metadata.get("traceprobe", {}).get("unprofiled_step_ms") for t in traces]
+    recorded = [p.metadata.get("traceprobe", {}).get("unprofiled_step_ms") for p in parts]
     known = [float(ms) for ms in recorded if isinstance(ms, (int, float)) and ms > 0]
     return max(known) if known else None
 
 
-def _recorded_wait_ns(traces: Sequence[Trace]) -> float | None:
+def _recorded_wait_ns(parts: Sequence[Part]) -> float | None:
     """Mean over the inputs of the loader wait that the capture timed without a profiler."""
-    recorded = [t.metadata.get("traceprobe", {}).get("unprofiled_data_wait_ms") for t in traces]
+    recorded = [p.metadata.get("traceprobe", {}).get("unprofiled_data_wait_ms") for p in parts]
     known = [ms for ms in recorded if isinstance(ms, (int, float)) and ms >= 0]
     return 1e6 * sum(known) / len(known) if known else None
 
 
-def _workload(traces: Sequence[Trace]) -> dict[str, object] | None:
+def _workload(parts: Sequence[Part]) -> dict[str, object] | None:
     """What the capture said of the workload, from the first input that says anything."""
-    for trace in traces:
-        workload = trace.metadata.get("traceprobe", {}).get("workload")
+    for part in parts:
+        workload = part.metadata.get("traceprobe", {}).get("workload")
         if isinstance(workload, dict):
             return workload
     return None
 
 
 def _quality(
-    traces: Sequence[Trace], records: Sequence[result.Rank], unprofiled_ms: float | None
+    parts: Sequence[Part],
+    lost: Sequence[Lost],
+    records: Sequence[result.Rank],
+    unprofiled_ms: float | None,
 ) -> result.Quality:
     means = [r.summary.step_ms.mean for r in records if r.summary.step_ms is not None]
     effect = None
@@ -181,17 +172,17 @@ def _quality(
             unprofiled_step_ms=unprofiled_ms,
             ratio=round(profiled / unprofiled_ms, 4),
         )
-    warnings = {code: text for t in traces for code, text in t.quality.warnings.items()}
-    launches = [t.host_calls.filter(~t.host_calls["recorded"])["call"].to_numpy() for t in traces]
-    asks = [int(Call.LAUNCH), int(Call.GRAPH_LAUNCH), int(Call.COPY)]
+    warnings = {code: text for p in parts for code, text in p.quality.warnings.items()}
     return result.Quality(
-        gpu_ops=sum(len(t.gpu_ops) for t in traces),
-        gpu_ops_linked=sum(int(t.gpu_ops["linked"].sum()) for t in traces),
-        launches_without_gpu_op=sum(int(np.isin(c, asks).sum()) for c in launches),
-        events_repaired=sum(t.quality.events_repaired for t in traces),
-        events_lost=sum(t.quality.events_lost for t in traces),
+        gpu_ops=sum(p.gpu_ops for p in parts),
+        gpu_ops_linked=sum(p.gpu_ops_linked for p in parts),
+        launches_without_gpu_op=sum(p.launches_without_gpu_op for p in parts),
+        events_repaired=sum(p.quality.events_repaired for p in parts),
+        events_lost=sum(p.quality.events_lost for p in parts),
         observer_effect=effect,
         warnings=[result.Message(code=c, message=m) for c, m in sorted(warnings.items())],
+        lost=[result.LostInput(name=part.name, reason=part.reason) for part in lost]
+        or msgspec.UNSET,
     )
 
 
@@ -220,6 +211,18 @@ def _with_warnings(
             result.Message(
                 code="events-lost",
                 message=f"{quality.events_lost} damaged events could not be read and are missing.",
+            )
+        )
+    if not isinstance(quality.lost, msgspec.UnsetType):
+        named = "; ".join(entry.reason for entry in quality.lost[:MAX_NAMED])
+        more = len(quality.lost) - MAX_NAMED
+        added.append(
+            result.Message(
+                code="rank-lost",
+                message=(
+                    f"{len(quality.lost)} inputs could not be read and are missing from every "
+                    f"number: {named}{f'; and {more} more' if more > 0 else ''}"
+                ),
             )
         )
     if ablation is not None:

@@ -1,4 +1,8 @@
-"""Accounts of devices to the records of the report."""
+"""Accounts of devices to the records of the report.
+
+A record is made of one device alone, and left open where it takes the other ranks to know; `closed`
+adds that.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from traceprobe import communication
 from traceprobe.model import UNKNOWN, Call, Device, Int64s, Kind, Trace
 from traceprobe.report import result
 from traceprobe.timeline import collectives, kernels, partition
 from traceprobe.timeline.device import Account
+from traceprobe.timeline.footprint import chosen as summarised
 from traceprobe.timeline.phases import Phase
 from traceprobe.timeline.picture import draw, representative, worst
 from traceprobe.timeline.ranks import Collectives
@@ -45,23 +51,18 @@ def rank_record(
     account: Account,
     trace: Trace,
     device: Device,
-    rank: int,
-    exposed_wait: Int64s | None,
-    shared: collectives.Matched | None,
-    source: int,
+    groups: Sequence[collectives.Group],
 ) -> result.Rank:
-    """One device of one process as a record.
+    """One device of one process as a record, open where it takes the run to know.
 
     Args:
-        exposed_wait: time per window spent waiting for other ranks, where known.
-        shared: its collectives that other ranks have too, where there are other ranks.
-        source: index of the input file.
+        groups: its collectives by operation and size.
     """
     zero = origin(trace)
     typical, longest = representative(account), worst(account)
     marker = account.process.marker
     return result.Rank(
-        rank=rank,
+        rank=UNKNOWN,
         pid=account.process.pid,
         device=result.DeviceInfo(index=device.index, name=device.name, kind=_device_kind(device)),
         step_marker=None
@@ -72,28 +73,57 @@ def rank_record(
             count=len(marker.starts),
             confidence=marker.confidence,
         ),
-        iterations=_iterations(account, zero, exposed_wait),
-        summary=_summary(
-            account,
-            trace,
-            exposed_wait,
-            collectives.groups(account, shared),
-            on_cpu=device.kind == "cpu",
-        ),
+        iterations=_iterations(account, zero),
+        summary=_summary(account, trace, groups, on_cpu=device.kind == "cpu"),
         gaps=_gaps(account, trace.names, zero),
         timeline=_timeline(account, trace.names, zero, typical),
         worst=None
         if longest is None or longest == typical
         else _timeline(account, trace.names, zero, longest),
-        input=source,
+        input=UNKNOWN,
     )
+
+
+def closed(
+    record: result.Rank,
+    rank: int,
+    source: int,
+    exposed_wait: Int64s | None,
+    summarised: Int64s,
+    groups: Sequence[collectives.Group],
+) -> result.Rank:
+    """A record with what the run says of it.
+
+    Args:
+        rank: its number. source: index of the input file.
+        exposed_wait: time per window spent waiting for other ranks, where known.
+        summarised: indices of the windows of the summary.
+        groups: its collectives, compared with those of the other ranks.
+    """
+    summary = record.summary
+    steps = summary.iterations_used
+    summary = replace(
+        summary, collectives=[communication.record(g, steps) for g in groups[:MAX_COLLECTIVES]]
+    )
+    iterations = record.iterations
+    if exposed_wait is not None:
+        if summary.communication is not None:
+            waited = int(exposed_wait[summarised].sum())
+            told = replace(summary.communication, skew_exposed_ns=waited)
+            summary = replace(summary, communication=told)
+        windows = iter(exposed_wait.tolist())
+        iterations = [
+            i if i.start_ns is None else replace(i, skew_exposed_ns=next(windows))
+            for i in iterations
+        ]
+    return replace(record, rank=rank, input=source, iterations=iterations, summary=summary)
 
 
 def _device_kind(device: Device) -> result.DeviceKind:
     return "cpu" if device.kind == "cpu" else "gpu"
 
 
-def _iterations(account: Account, zero: int, exposed_wait: Int64s | None) -> list[result.Iteration]:
+def _iterations(account: Account, zero: int) -> list[result.Iteration]:
     process, marker = account.process, account.process.marker
     if marker is None:
         return []
@@ -115,7 +145,6 @@ def _iterations(account: Account, zero: int, exposed_wait: Int64s | None) -> lis
                 launches=int(process.launches[k]),
                 partition_ns=None if w is None else _row(account, account.exclusive, w),
                 busy_ns=None if w is None else _row(account, account.busy, w),
-                skew_exposed_ns=None if w is None or exposed_wait is None else int(exposed_wait[w]),
             )
         )
     return records
@@ -138,14 +167,13 @@ def _total(account: Account, columns: partition.Columns, chosen: Int64s) -> resu
 def _summary(
     account: Account,
     trace: Trace,
-    exposed_wait: Int64s | None,
     groups: Sequence[collectives.Group],
     *,
     on_cpu: bool,
 ) -> result.Summary:
     length = np.diff(account.edges)
     steps = int(account.used.sum())
-    chosen = np.flatnonzero(account.used) if steps else np.arange(len(length))
+    chosen = summarised(account)
     window = int(length[chosen].sum())
     parts = _total(account, account.exclusive, chosen)
     inside = _inside(account, chosen)
@@ -158,14 +186,13 @@ def _summary(
         share=shares(parts, window),
         busy_ns=_total(account, account.busy, chosen),
         attributed_share=_attributed(inside),
-        communication=_communication(account, chosen, exposed_wait, groups, trace.origin.format),
+        communication=_communication(account, chosen, groups, trace.origin.format),
         h2d=_host_to_device(account, chosen, inside),
         collectives_per_step=round(float(per_step.mean()), 3) if steps else None,
         coverage=_coverage(account),
         host=_host(account, chosen, inside, max(steps, 1)),
         kernel_ns=None if on_cpu else kernels.time_by_class(inside, trace.names),
         top_kernels=_top_kernels(inside, trace.names),
-        collectives=[communication.record(g, steps) for g in groups[:MAX_COLLECTIVES]],
         collectives_left_out=max(len(groups) - MAX_COLLECTIVES, 0),
     )
 
@@ -210,7 +237,6 @@ def _attributed(ops: pl.DataFrame) -> float | None:
 def _communication(
     account: Account,
     chosen: Int64s,
-    exposed_wait: Int64s | None,
     groups: Sequence[collectives.Group],
     form: str,
 ) -> result.Communication | None:
@@ -224,7 +250,6 @@ def _communication(
         exposed_ns=int(account.exclusive["communication"][chosen].sum()),
         overlapped_ns=overlapped,
         overlap_pct=round(100 * overlapped / total, 3) if total else 0.0,
-        skew_exposed_ns=None if exposed_wait is None else int(exposed_wait[chosen].sum()),
         all_reduces_per_step=communication.all_reduces(groups, steps),
         bytes_per_step=communication.total_bytes(groups, steps),
         sizes=communication.why_unknown(groups, form),

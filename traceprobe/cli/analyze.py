@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from traceprobe.cli.console import note, progress, summary
+from traceprobe.cli.console import counting, note, progress, summary
 from traceprobe.cli.options import GithubSummary, Redact
+from traceprobe.cli.signals import ended_in_order
+
+if TYPE_CHECKING:
+    from traceprobe.api import Options
+    from traceprobe.part import Lost, Part
 
 
 def command(
     inputs: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
             metavar="INPUT...",
-            help="Trace files; several are the ranks of one run. Plain or .gz, known by content.",
-            exists=True,
-            dir_okay=False,
-            readable=True,
+            help="Trace files, folders of them or quoted patterns; several files are the ranks of "
+            "one run. Plain or .gz, known by content.",
         ),
     ],
     output: Annotated[
@@ -76,6 +79,20 @@ def command(
             show_default=False,
         ),
     ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Files to read at once. [default: one for each core]", show_default=False
+        ),
+    ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Let a Dask cluster read: tcp://HOST:PORT of its scheduler, or local:N.",
+            show_default=False,
+        ),
+    ] = None,
     redact: Redact = False,
     github_summary: GithubSummary = False,
     force: Annotated[
@@ -98,7 +115,7 @@ def command(
     from traceprobe.api import Options
     from traceprobe.cli import outputs
     from traceprobe.cli.inputs import ablation as read_ablation
-    from traceprobe.cli.inputs import check, readable
+    from traceprobe.cli.inputs import check, expand, expand_anywhere, readable
 
     options = Options(
         step=step,
@@ -108,24 +125,37 @@ def command(
         unprofiled_step_ms=unprofiled_step_ms,
         ablation=read_ablation(ablation) if ablation is not None else None,
     )
-    targets = output or [outputs.default_output(inputs[0])]
-    check(inputs)
+    files = expand_anywhere(inputs, quiet=quiet) if dask else None
+    paths = [Path(name) for name in files] if files else expand(inputs, quiet=quiet)
+    targets = output or [outputs.default_output(paths[0])]
+    if files is None:
+        check(paths)
     if github_summary:
         outputs.job_summary()
-    outputs.check(targets, [*inputs, *([ablation] if ablation else [])], force=force)
+    outputs.check(targets, [*paths, *([ablation] if ablation else [])], force=force)
     if open_report and not any(path.suffix == ".html" for path in targets):
         _usage("--open needs an HTML output; add -o report.html")
 
-    from traceprobe.api import analyze, load
+    from traceprobe.analysis import merge
+    from traceprobe.part import Lost, Part
 
-    with readable(inputs) as files, progress(inputs, quiet=quiet) as bar:
-        traces = [load(path, bar(position)) for position, path in enumerate(files)]
-    if verbose:
-        for trace in traces:
-            note(
-                f"{trace.origin.name}: {trace.origin.producer}, {trace.origin.dialect}", quiet=quiet
-            )
-    report = analyze(traces, options)
+    with ended_in_order():
+        if dask and files:
+            from traceprobe.on_dask import read_all
+
+            with counting(len(files), quiet=quiet) as done:
+                parts = read_all(files, options, dask, done)
+        else:
+            with readable(paths) as exported:
+                parts = _read(exported, options, jobs, quiet=quiet)
+    for part in parts:
+        if isinstance(part, Part):
+            read = part.input
+            note(f"{read.name}: {read.producer}, {read.dialect}", quiet=quiet or not verbose)
+    report = merge(parts, options)
+    for part in parts:
+        if isinstance(part, Lost):
+            note(f"warning: {part.reason}", quiet=quiet)
     if redact:
         from traceprobe.report.redact import redact as redacted
 
@@ -134,11 +164,28 @@ def command(
     if github_summary:
         outputs.append_summary(report)
     if not quiet and Path("-") not in targets:
-        summary(report, inputs)
+        summary(report, files or [str(path) for path in paths])
     for path in written:
         note(f"wrote {path} ({outputs.size(path)})", quiet=quiet)
     if open_report:
         _open(written)
+
+
+def _read(
+    files: list[Path], options: Options, jobs: int | None, *, quiet: bool
+) -> list[Part | Lost]:
+    """The parts of the files: here, or in processes where there are several of both."""
+    from traceprobe import workers
+    from traceprobe.part import read, read_or_lose
+
+    jobs = min(jobs or workers.cores(), len(files))
+    if jobs > 1:
+        with counting(len(files), quiet=quiet) as done:
+            return workers.read_all(files, options, jobs, done)
+    with progress(files, quiet=quiet) as bar:
+        if len(files) == 1:
+            return [read(files[0], options, bar(0))]
+        return [read_or_lose(path, options, bar(n)) for n, path in enumerate(files)]
 
 
 def _pair(text: str) -> tuple[str, str]:

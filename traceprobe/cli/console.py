@@ -39,17 +39,16 @@ def data(text: str, encoding: str = "utf-8") -> None:
         raise typer.Exit(2) from None
 
 
-def summary(report: Report, inputs: Sequence[Path] = ()) -> None:
+def summary(report: Report, inputs: Sequence[str] = ()) -> None:
     """A report on standard output, as wide, colourful and encoded as that takes it.
 
     Args:
-        inputs: the files that it is about, where they are known.
+        inputs: paths of the files that it is about, where they are known.
     """
     from traceprobe.report.terminal import render
 
     encoding = sys.stdout.encoding or "utf-8"
-    paths = [str(path) for path in inputs]
-    data(render(report, terminal_width(), use_color(), encoding, paths), encoding)
+    data(render(report, terminal_width(), use_color(), encoding, inputs), encoding)
 
 
 def ablation_summary(ablation: Ablation) -> None:
@@ -89,6 +88,30 @@ def progress(
             return lambda done, total: bar.update(tasks[position], completed=done, total=total)
 
         yield of
+
+
+@contextmanager
+def counting(files: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """A progress bar by files that are read at once, on a terminal only.
+
+    Yields:
+        Function to be called whenever one has been read.
+    """
+    if quiet or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    with Progress(
+        TextColumn("reading ranks"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
+        task = bar.add_task("", total=files)
+        yield lambda _: bar.advance(task)
 
 
 @contextmanager

@@ -2,16 +2,92 @@
 
 from __future__ import annotations
 
+import glob
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from traceprobe.cli.console import note
+from traceprobe.ingest.folder import natural
 from traceprobe.model import UsageError
 
 if TYPE_CHECKING:
     from traceprobe.report.ablation import Ablation
+
+MAX_NAMED = 8
+"""Names in a message."""
+
+
+def expand(arguments: Sequence[str], *, quiet: bool) -> list[Path]:
+    """Files, folders and patterns as files; says what is left out of a folder.
+
+    Raises:
+        UsageError: nothing has that name, no file fits the pattern, or no trace is in the folder.
+    """
+    found: list[Path] = []
+    for argument in arguments:
+        path = Path(argument)
+        if path.is_dir():
+            found += _traces_in(path, quiet=quiet)
+        elif path.exists() or not glob.has_magic(argument):
+            if not path.exists():
+                raise UsageError(f"{path}: is absent; there is no such file or folder")
+            found.append(path)
+        else:
+            fitting = [Path(name) for name in glob.glob(argument)]  # noqa: PTH207 - may be absolute
+            if not fitting:
+                raise UsageError(f"{argument}: no file fits this pattern")
+            found += sorted(fitting, key=natural)
+    return found
+
+
+def _traces_in(folder: Path, *, quiet: bool) -> list[Path]:
+    from traceprobe.capture.nsys_backend import installed
+    from traceprobe.ingest.folder import traces
+
+    found, others = traces(folder)
+    stems = {path.name.split(".")[0] for path in found}
+    reports = [
+        path
+        for path in others
+        # A report whose export lies beside it would be the same run twice.
+        if path.suffix == ".nsys-rep" and installed() and path.name.split(".")[0] not in stems
+    ]
+    left = [path for path in others if path not in reports]
+    if not found and not reports:
+        raise UsageError(
+            f"{folder}: is a directory without a trace; name the files, or their folder"
+        )
+    if left:
+        named = ", ".join(path.name for path in left[:MAX_NAMED])
+        more = f" and {len(left) - MAX_NAMED} more" if len(left) > MAX_NAMED else ""
+        note(f"{folder}: no traces, left out: {named}{more}", quiet=quiet)
+    return sorted([*found, *reports], key=natural)
+
+
+def expand_anywhere(arguments: Sequence[str], *, quiet: bool) -> list[str]:
+    """As `expand`, and URLs too: absolute paths and URLs of files, for workers elsewhere.
+
+    Raises:
+        UsageError: as `expand` and `check`.
+    """
+    from traceprobe.on_dask import expand as expand_url
+    from traceprobe.on_dask import is_remote
+
+    found: list[str] = []
+    for argument in arguments:
+        if is_remote(argument):
+            found += expand_url(argument)
+        else:
+            paths = expand([argument], quiet=quiet)
+            check(paths)
+            found += [str(path.resolve()) for path in paths]
+    twice = next((name for name in found if found.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"{twice}: is given twice")
+    return found
 
 
 def check(paths: list[Path]) -> None:

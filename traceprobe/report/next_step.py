@@ -17,7 +17,7 @@ def next_command(report: Report, paths: Sequence[str] = ()) -> tuple[str, str] |
     """
     if not report.inputs:
         return None
-    names = [*paths] or [source.name for source in report.inputs]
+    names = _names(report, paths)
     first = _quoted(names[0])
     if not any(rank.summary.iterations_used for rank in report.ranks):
         return f"traceprobe inspect {first}", "what the trace holds, and what is missing for steps"
@@ -36,7 +36,7 @@ def next_command(report: Report, paths: Sequence[str] = ()) -> tuple[str, str] |
 
 def slice_command(report: Report, paths: Sequence[str] = ()) -> str | None:
     """Cuts the typical step of the first rank that has one; None where none has."""
-    names = [*paths] or [source.name for source in report.inputs]
+    names = _names(report, paths)
     for rank in report.ranks:
         if rank.timeline is not None and rank.timeline.iteration is not None:
             k = rank.timeline.iteration
@@ -45,6 +45,13 @@ def slice_command(report: Report, paths: Sequence[str] = ()) -> str | None:
             name = _quoted(names[rank.input])
             return f"traceprobe slice {name} --steps {k}:{k + 2} -o step{k}.{ending}"
     return None
+
+
+def _names(report: Report, paths: Sequence[str]) -> Sequence[str]:
+    """The paths, unless some of their files were lost: then nothing says which."""
+    if len(paths) == len(report.inputs):
+        return paths
+    return [source.name for source in report.inputs]
 
 
 def _quoted(name: str) -> str:

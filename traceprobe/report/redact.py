@@ -8,10 +8,21 @@ from __future__ import annotations
 
 import hashlib
 
+import msgspec
 from msgspec.structs import replace
 
 from traceprobe.report.palette import BUSY_WORDS
-from traceprobe.report.result import Finding, Gap, Iteration, Lane, Rank, Report, Timeline
+from traceprobe.report.result import (
+    Finding,
+    Gap,
+    Iteration,
+    Lane,
+    LostInput,
+    Quality,
+    Rank,
+    Report,
+    Timeline,
+)
 
 _PHASES = {*BUSY_WORDS, "data"}
 """Details of the host's lane, which are words of traceprobe."""
@@ -22,6 +33,7 @@ def redact(report: Report) -> Report:
     return replace(
         report,
         inputs=[replace(i, name=digest(i.name)) for i in report.inputs],
+        quality=_quality(report.quality),
         ranks=[_rank(rank) for rank in report.ranks],
         workload=None,
         ablation=report.ablation and replace(report.ablation, workload=None),
@@ -32,6 +44,24 @@ def redact(report: Report) -> Report:
 def digest(name: str) -> str:
     """A name in eight hexadecimal digits."""
     return "#" + hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:8]
+
+
+def _quality(quality: Quality) -> Quality:
+    """Reasons and the warning of lost inputs quote their names."""
+    if isinstance(quality.lost, msgspec.UnsetType):
+        return quality
+    names = {entry.name: digest(entry.name) for entry in quality.lost}
+
+    def without(text: str) -> str:
+        for name in sorted(names, key=len, reverse=True):
+            text = text.replace(name, names[name])
+        return text
+
+    return replace(
+        quality,
+        lost=[LostInput(name=names[e.name], reason=without(e.reason)) for e in quality.lost],
+        warnings=[replace(w, message=without(w.message)) for w in quality.warnings],
+    )
 
 
 def _rank(rank: Rank) -> Rank:

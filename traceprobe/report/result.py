@@ -93,6 +93,13 @@ class ObserverEffect(msgspec.Struct, frozen=True, kw_only=True):
     ratio: float
 
 
+class LostInput(msgspec.Struct, frozen=True, kw_only=True):
+    """An input that could not be read, and why."""
+
+    name: str
+    reason: str
+
+
 class Quality(msgspec.Struct, frozen=True, kw_only=True):
     gpu_ops: int
     gpu_ops_linked: int
@@ -101,6 +108,8 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     events_lost: int
     observer_effect: ObserverEffect | None
     warnings: list[Message]
+    lost: list[LostInput] | msgspec.UnsetType = msgspec.UNSET
+    """Inputs that the report had to be made without; not there where all could be read."""
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,19 +8,19 @@ within a group wherever a run has several.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-import numpy as np
 import polars as pl
 
-from traceprobe.model import UNKNOWN, Bools, Int64s, Kind, Operation
+from traceprobe.model import UNKNOWN, Int64s, Kind, Operation
 from traceprobe.timeline.device import Account
+from traceprobe.timeline.footprint import Footprint, chosen
 from traceprobe.timeline.intervals import Intervals, intersect, per_window, union
 from traceprobe.timeline.partition import compute
 
-IS_COLLECTIVE = (pl.col("kind") == int(Kind.COMM)) & (pl.col("operation") != int(Operation.COPY))
-"""Communication in which ranks wait for each other."""
+KEY = ("operation", "bytes", "group_size")
+"""What collectives have in common that are reported together."""
 _OPERATION_BIT = 57
 """Where a number of a group leaves room for that of an operation."""
 
@@ -35,7 +35,7 @@ class Group:
             of computation, `overlapped_ns` beside one. These two add up to it.
         duration_ns: sum of the durations of the `count` collectives.
         matched: those of them found on other ranks too; `transfer_ns` and `skew_ns` are sums over
-            these, None where there are none.
+            these, None where there are none, as long as other ranks are not known.
         complete: every rank of the group was there for every match.
     """
 
@@ -47,10 +47,10 @@ class Group:
     exposed_ns: int
     overlapped_ns: int
     duration_ns: int
-    matched: int
-    transfer_ns: int | None
-    skew_ns: int | None
-    complete: bool
+    matched: int = 0
+    transfer_ns: int | None = None
+    skew_ns: int | None = None
+    complete: bool = False
 
     def rate(self, total_ns: int | None, count: int) -> float | None:
         """Bytes of `count` messages per ns of `total_ns`, which is GB/s; None where unknown."""
@@ -62,7 +62,7 @@ class Matched:
     """Collectives of one rank that other ranks have too.
 
     Args:
-        row: index in the rank's ops.
+        row: index in the collectives of its footprint.
         transfer_ns: shortest duration among the ranks.
         ranks: how many ranks have it.
     """
@@ -139,17 +139,17 @@ def within_groups(tables: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
     ]
 
 
-def transfers(accounts: Sequence[Account]) -> list[Matched | None]:
+def transfers(footprints: Sequence[Footprint]) -> list[Matched | None]:
     """Match the collectives of several ranks, each process group among the ranks that it has.
 
     A step counts for a group where all of its ranks launched the same number in it.
 
     Returns:
-        Per rank, its matched collectives; None for one rank alone or without a step marker.
+        Per rank, its matched collectives; None for one rank alone.
     """
-    tables = [_launched(a).with_columns(rank=pl.lit(i)) for i, a in enumerate(accounts)]
-    if len(tables) < 2:
-        return [None] * len(tables)
+    if len(footprints) < 2:
+        return [None] * len(footprints)
+    tables = [_launched(f.collectives, rank) for rank, f in enumerate(footprints)]
     every = pl.concat(sequences(tables))
     known = set(every["group"].unique().to_list()) - {UNKNOWN}
     if len(known) < 2:
@@ -165,56 +165,37 @@ def transfers(accounts: Sequence[Account]) -> list[Matched | None]:
         .with_columns(fewest=pl.col("ranks").min().over("step", "group"))
         .filter((pl.col("fewest") == pl.col("holders")) & (pl.col("holders") > 1))
     )
-    found = [every.filter(pl.col("rank") == i) for i in range(len(tables))]
+    found = every.partition_by("rank", as_dict=True, maintain_order=True)
     return [
         Matched(*(rows[c].to_numpy() for c in ("row", "transfer", "ranks")))
-        if account.process.marker is not None
-        else None
-        for rows, account in zip(found, accounts, strict=True)
+        for rows in (found.get((rank,), every.clear()) for rank in range(len(footprints)))
     ]
 
 
-def _launched(account: Account) -> pl.DataFrame:
-    """Collectives of used iterations in launch order: row, step, group, duration."""
-    marker = account.process.marker
-    rows = account.ops.with_row_index("row").filter(_in_used(account) & IS_COLLECTIVE)
-    rows = rows.sort("launch_t0", "t0")
-    labels = [] if marker is None else [marker.labels[k] for k in rows["iteration"].to_list()]
-    return rows.select(
+def _launched(table: pl.DataFrame, rank: int) -> pl.DataFrame:
+    return table.with_row_index("row").select(
         pl.col("row").cast(pl.Int64),
-        pl.Series("step", labels, dtype=pl.String),
-        *("group", "operation", "group_size"),
+        *("step", "group", "operation", "group_size"),
         duration=pl.col("t1") - pl.col("t0"),
+        rank=pl.lit(rank),
     )
 
 
-def _in_used(account: Account) -> pl.Expr:
-    used = account.index[account.used].tolist()
-    return (pl.col("kind") == int(Kind.COMM)) & pl.col("iteration").is_in(used)
-
-
-def groups(account: Account, matched: Matched | None) -> list[Group]:
+def groups(account: Account) -> list[Group]:
     """The collectives of one rank by operation, bytes and group size; most busy time first.
 
     Counts and durations are of the collectives launched in the used iterations, of all without
-    such; busy times are those of the windows of the summary, as in the partition.
+    such; busy times are those of the windows of the summary, as in the partition. What takes other
+    ranks to know is left open: `completed` adds it.
     """
-    steps = bool(account.used.any())
-    chosen = np.flatnonzero(account.used) if steps else np.arange(len(account.edges) - 1)
-    transfer = np.full(len(account.ops), UNKNOWN, dtype=np.int64)
-    ranks = np.zeros(len(account.ops), dtype=np.int64)
-    if matched is not None:
-        transfer[matched.row] = matched.transfer_ns
-        ranks[matched.row] = matched.ranks
-    counted = _in_used(account) if steps else pl.col("t0").is_between(*_span(account))
-    rows = account.ops.with_columns(
-        pl.Series("transfer", transfer), pl.Series("ranks", ranks), counted=counted
-    ).filter(pl.col("kind") == int(Kind.COMM))
-    key = ["operation", "bytes", "group_size"]
+    used = account.index[account.used].tolist()
+    low, high = int(account.edges[0]), int(account.edges[-1])
+    counted = pl.col("iteration").is_in(used) if used else pl.col("t0").is_between(low, high)
+    rows = account.ops.with_columns(counted=counted).filter(pl.col("kind") == int(Kind.COMM))
     computing = compute(account.sets)
     found = []
-    for part in rows.partition_by(key, maintain_order=True):
-        group = _group(part, account, computing, chosen)
+    for part in rows.partition_by(KEY, maintain_order=True):
+        group = _group(part, account, computing)
         if group.count or group.busy_ns:
             found.append(group)
     return sorted(
@@ -222,20 +203,13 @@ def groups(account: Account, matched: Matched | None) -> list[Group]:
     )
 
 
-def _span(account: Account) -> tuple[int, int]:
-    return int(account.edges[0]), int(account.edges[-1])
-
-
-def _group(part: pl.DataFrame, account: Account, computing: Intervals, chosen: Int64s) -> Group:
+def _group(part: pl.DataFrame, account: Account, computing: Intervals) -> Group:
     mine = union(part["t0"].to_numpy(), part["t1"].to_numpy())
-    busy = per_window(mine, account.edges)[chosen]
-    hidden = per_window(intersect(mine, computing), account.edges)[chosen]
+    windows = chosen(account)
+    busy = per_window(mine, account.edges)[windows]
+    hidden = per_window(intersect(mine, computing), account.edges)[windows]
     inside = part.filter(pl.col("counted"))
-    duration = (inside["t1"] - inside["t0"]).to_numpy()
-    transfer, ranks = inside["transfer"].to_numpy(), inside["ranks"].to_numpy()
-    with_others: Bools = transfer != UNKNOWN
-    operation, size, members = part.select("operation", "bytes", "group_size").row(0)
-    total = int(transfer[with_others].sum()) if with_others.any() else None
+    operation, size, members = part.select(KEY).row(0)
     return Group(
         operation=Operation(operation),
         bytes=None if size == UNKNOWN else size,
@@ -244,9 +218,45 @@ def _group(part: pl.DataFrame, account: Account, computing: Intervals, chosen: I
         busy_ns=int(busy.sum()),
         exposed_ns=int((busy - hidden).sum()),
         overlapped_ns=int(hidden.sum()),
-        duration_ns=int(duration.sum()),
-        matched=int(with_others.sum()),
-        transfer_ns=total,
-        skew_ns=None if total is None else int(duration[with_others].sum()) - total,
-        complete=members != UNKNOWN and bool((ranks[with_others] >= members).all()),
+        duration_ns=int((inside["t1"] - inside["t0"]).sum()),
+    )
+
+
+def completed(found: Sequence[Group], table: pl.DataFrame, matched: Matched | None) -> list[Group]:
+    """The groups of a rank with what its matched collectives add.
+
+    Args:
+        table: the collectives of the rank's footprint, whose rows `matched` counts.
+    """
+    if matched is None:
+        return list(found)
+    rows = table[matched.row].with_columns(
+        transfer=pl.Series(matched.transfer_ns), ranks=pl.Series(matched.ranks)
+    )
+    sums = {
+        tuple(key): (count, duration, transfer, fewest)
+        for *key, count, duration, transfer, fewest in rows.group_by(KEY)
+        .agg(
+            pl.len(),
+            (pl.col("t1") - pl.col("t0")).sum(),
+            pl.col("transfer").sum(),
+            pl.col("ranks").min(),
+        )
+        .rows()
+    }
+    return [_completed(group, sums) for group in found]
+
+
+def _completed(group: Group, sums: Mapping[tuple[int, ...], tuple[int, int, int, int]]) -> Group:
+    members = UNKNOWN if group.group_size is None else group.group_size
+    key = (int(group.operation), UNKNOWN if group.bytes is None else group.bytes, members)
+    if key not in sums:
+        return group
+    count, duration, transfer, fewest = sums[key]
+    return replace(
+        group,
+        matched=count,
+        transfer_ns=transfer,
+        skew_ns=duration - transfer,
+        complete=members != UNKNOWN and fewest >= members,
     )

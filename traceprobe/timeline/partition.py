@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from traceprobe.model import Int64s, Kind
-from traceprobe.timeline.intervals import EMPTY, Intervals, merge, per_window, union
+from traceprobe.timeline.intervals import (
+    EMPTY,
+    Intervals,
+    measure_until,
+    merge,
+    per_window,
+    union,
+)
 from traceprobe.timeline.phases import Phase
 
 if TYPE_CHECKING:
@@ -60,11 +67,16 @@ def busy_sets(ops: pl.DataFrame, phase: Int64s) -> dict[str, Intervals]:
 
 def exclusive(sets: Mapping[str, Intervals], edges: Int64s) -> dict[str, Int64s]:
     """Time that each class claims in each window after those before it; ns per window."""
-    claimed, before = EMPTY, np.zeros(max(len(edges) - 1, 0), dtype=np.int64)
+    return {name: np.diff(until) for name, until in exclusive_until(sets, edges).items()}
+
+
+def exclusive_until(sets: Mapping[str, Intervals], instants: Int64s) -> dict[str, Int64s]:
+    """Time that each class claims before each instant, in any order; ns."""
+    claimed, before = EMPTY, np.zeros(len(instants), dtype=np.int64)
     result = {}
     for name, mine in sets.items():
         claimed = merge(claimed, mine)
-        total = per_window(claimed, edges)
+        total = measure_until(claimed, instants)
         result[name] = total - before
         before = total
     return result

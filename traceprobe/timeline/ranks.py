@@ -15,10 +15,9 @@ import polars as pl
 
 from traceprobe.model import Int64s
 from traceprobe.timeline import skew
-from traceprobe.timeline.collectives import IS_COLLECTIVE, within_groups
-from traceprobe.timeline.device import Account
+from traceprobe.timeline.collectives import within_groups
+from traceprobe.timeline.footprint import EXPLAINS, Footprint
 from traceprobe.timeline.intervals import Intervals, per_window, subtract, union
-from traceprobe.timeline.partition import compute
 
 MOSTLY = 2 / 3
 """Part of the waiting for which a rank must have come last, to be the one that is waited for. Of
@@ -63,20 +62,19 @@ class Collectives:
         if not total:
             return None
         parts = {
-            name: round(sum(mine[name] for mine in self.causes_ns) / total, 6)
-            for name in skew.EXPLAINS
+            name: round(sum(mine[name] for mine in self.causes_ns) / total, 6) for name in EXPLAINS
         }
         return {**parts, skew.UNEXPLAINED: round(max(1 - sum(parts.values()), 0.0), 6)}
 
 
-def match(accounts: Sequence[Account]) -> Collectives | None:
+def match(footprints: Sequence[Footprint]) -> Collectives | None:
     """Match the collectives of several ranks by iteration and launch order; None if there are none.
 
     Where the trace tells process groups or operations apart, the order counts within each, and only
     those of all ranks matter. Copies are no collectives.
     Iterations in which the ranks launched different numbers of collectives are left out.
     """
-    tables = within_groups([_collectives(a) for a in accounts])
+    tables = within_groups([f.collectives for f in footprints])
     if len(tables) < 2 or not all(len(t) for t in tables):
         return None
     counts = [t.group_by("step").agg(len=_numbers()) for t in tables]
@@ -95,10 +93,10 @@ def match(accounts: Sequence[Account]) -> Collectives | None:
         transfer_ns=int(transfer.sum()),
         wait_ns=[int(row.sum()) for row in arrivals.wait],
         late_ns=[float(ns) for ns in (arrivals.last * arrivals.wait.sum(axis=0)).sum(axis=1)],
-        causes_ns=skew.causes(accounts, arrivals),
+        causes_ns=skew.causes([f.computing for f in footprints], arrivals),
         exposed_wait=[
-            per_window(subtract(_waits(t, transfer), compute(a.sets)), a.edges)
-            for t, a in zip(matched, accounts, strict=True)
+            per_window(subtract(_waits(t, transfer), f.computing), f.edges)
+            for t, f in zip(matched, footprints, strict=True)
         ],
     )
 
@@ -116,62 +114,23 @@ def _in_time(tables: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
 
 
 def _arrivals(matched: Sequence[pl.DataFrame]) -> skew.Arrivals:
-    column = {c: np.stack([t[c].to_numpy() for t in matched]) for c in ("t0", "t1", "begin")}
+    def stacked(column: str) -> Int64s:
+        return np.stack([t[column].to_numpy() for t in matched])
+
     # Before the first collective of a capture nothing aligns the ranks but their windows.
     aligned = np.stack([t["follows"].to_numpy() for t in matched]).all(axis=0)
-    window = np.stack([t["window"].to_numpy() for t in matched])
     iteration = matched[0]["iteration"].to_numpy()
     return skew.Arrivals(
-        begin=np.where(aligned, column["begin"], window),
-        t0=column["t0"],
-        t1=column["t1"],
+        t0=stacked("t0"),
+        t1=stacked("t1"),
         ends_step=np.concatenate([iteration[1:] != iteration[:-1], [True]]),
+        spent_begin={
+            name: np.where(aligned, stacked(f"{name}_begin"), stacked(f"{name}_window"))
+            for name in EXPLAINS
+        },
+        spent_end={name: stacked(f"{name}_end") for name in EXPLAINS},
     )
 
 
 def _waits(table: pl.DataFrame, transfer: Int64s) -> Intervals:
     return union(table["t0"].to_numpy(), table["t1"].to_numpy() - transfer)
-
-
-_TABLE = {
-    "step": pl.String,
-    "iteration": pl.Int64,
-    "order": pl.Int64,
-    "group": pl.Int64,
-    "operation": pl.Int64,
-    "group_size": pl.Int64,
-    "t0": pl.Int64,
-    "t1": pl.Int64,
-    "begin": pl.Int64,  # end of the one before it in its group; 0 where there is none
-    "follows": pl.Boolean,  # whether there is one
-    "window": pl.Int64,  # start of the iteration's window
-}
-
-
-def _collectives(account: Account) -> pl.DataFrame:
-    """Collectives launched in used iterations, as `_TABLE`; `order` counts within an iteration."""
-    marker = account.process.marker
-    if marker is None:
-        return pl.DataFrame(schema=_TABLE)
-    used = account.index[account.used]
-    rows = (
-        account.ops.filter(IS_COLLECTIVE)
-        .sort("launch_t0", "t0")
-        .with_columns(
-            begin=pl.col("t1").shift(1, fill_value=0).over("group"),
-            follows=pl.int_range(pl.len()).over("group") > 0,
-        )
-        .filter(pl.col("iteration").is_in(used.tolist()))
-    )
-    window = account.edges[np.searchsorted(account.index, rows["iteration"].to_numpy())]
-    return rows.select(
-        pl.Series("step", [marker.labels[k] for k in rows["iteration"].to_list()], pl.String),
-        "iteration",
-        pl.int_range(pl.len()).over("iteration").cast(pl.Int64).alias("order"),
-        *("group", "operation", "group_size"),
-        "t0",
-        "t1",
-        "begin",
-        "follows",
-        pl.Series("window", window, pl.Int64),
-    )

@@ -7,20 +7,16 @@ what it spends on something else: on data, on its host, on computing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from traceprobe.model import Bools, Int64s
-from traceprobe.timeline.device import Account
-from traceprobe.timeline.intervals import measure_until
-from traceprobe.timeline.partition import GROUPS, compute, exclusive
+from traceprobe.timeline.footprint import EXPLAINS
+from traceprobe.timeline.intervals import Intervals, measure_until
 
-EXPLAINS = ("io", "overhead", "compute")
-"""Groups of classes that can make a rank late. Communication cannot: it is what the others wait
-in."""
 UNEXPLAINED = "other"
 Floats = npt.NDArray[np.float64]
 
@@ -30,14 +26,16 @@ class Arrivals:
     """Matched collectives in launch order, as arrays (rank, collective), ns on each rank's clock.
 
     Args:
-        begin: end of the collective before, or where the account of the device begins.
         ends_step: per collective, whether it is the last one of its step.
+        spent_begin, spent_end: per group of `EXPLAINS`, the time that a rank has spent on it until
+            the end of the collective before, or where its window begins, and until `t1`.
     """
 
-    begin: Int64s
     t0: Int64s
     t1: Int64s
     ends_step: Bools
+    spent_begin: Mapping[str, Int64s]
+    spent_end: Mapping[str, Int64s]
 
     @property
     def transfer(self) -> Int64s:
@@ -58,7 +56,7 @@ class Arrivals:
         return parts
 
 
-def causes(accounts: Sequence[Account], arrivals: Arrivals) -> list[dict[str, float]]:
+def causes(computing: Sequence[Intervals], arrivals: Arrivals) -> list[dict[str, float]]:
     """Waiting of all ranks, by the rank that came last and by what it had more of; ns.
 
     Each stretch between two collectives that no rank overlaps with computation is looked at for
@@ -66,10 +64,13 @@ def causes(accounts: Sequence[Account], arrivals: Arrivals) -> list[dict[str, fl
     proportion to the excesses of the last rank over the mean of the others. What is more than
     all its excesses together is unexplained.
 
+    Args:
+        computing: per rank, computation during the collectives.
+
     Returns:
         Per rank, the groups of `EXPLAINS`, and `UNEXPLAINED`.
     """
-    covered = [_covered(account, arrivals, r) for r, account in enumerate(accounts)]
+    covered = [_covered(busy, arrivals, r) for r, busy in enumerate(computing)]
     during = np.stack([whole for whole, _ in covered])
     exposed = arrivals.wait - np.stack([early for _, early in covered])
     # Where computation hides all waiting it costs nothing, but it still has a cause.
@@ -78,11 +79,12 @@ def causes(accounts: Sequence[Account], arrivals: Arrivals) -> list[dict[str, fl
     barrier[-1] = True
     first = np.flatnonzero(np.concatenate([[True], barrier[:-1]]))
     blame = np.add.reduceat(arrivals.last * weight.sum(axis=0), first, axis=1)
-    spent = [
-        _spent(account, arrivals.begin[r, first], arrivals.t1[r, barrier])
-        for r, account in enumerate(accounts)
-    ]
-    excess = {name: _excess(np.stack([mine[name] for mine in spent])) for name in EXPLAINS}
+    excess = {
+        name: _excess(
+            _spent(arrivals.spent_begin[name][:, first], arrivals.spent_end[name][:, barrier])
+        )
+        for name in EXPLAINS
+    }
     return _divide(blame, excess)
 
 
@@ -106,9 +108,8 @@ def _excess(spent: Int64s) -> Floats:
     return more
 
 
-def _covered(account: Account, arrivals: Arrivals, rank: int) -> tuple[Int64s, Int64s]:
+def _covered(busy: Intervals, arrivals: Arrivals, rank: int) -> tuple[Int64s, Int64s]:
     """Computation during each collective of a rank, and during its waiting part."""
-    busy = compute(account.sets)
     t0, t1 = arrivals.t0[rank], arrivals.t1[rank]
     before = measure_until(busy, t0)
     return (
@@ -117,12 +118,10 @@ def _covered(account: Account, arrivals: Arrivals, rank: int) -> tuple[Int64s, I
     )
 
 
-def _spent(account: Account, begin: Int64s, end: Int64s) -> dict[str, Int64s]:
-    """Time of each group in each stretch [begin, end)."""
+def _spent(begin: Int64s, end: Int64s) -> Int64s:
+    """Time spent in each stretch (rank, stretch), from what was spent until its begin and end."""
     # Collectives on several streams may end out of order; a stretch then is empty, not negative.
-    edges = np.maximum.accumulate(np.stack([begin, end], axis=1).ravel())
-    parts = exclusive(account.sets, edges)
-    return {
-        name: sum((parts[p] for p in GROUPS[name]), np.zeros(len(edges) - 1, np.int64))[::2]
-        for name in EXPLAINS
-    }
+    # What was spent never shrinks in time, so the latest instant is where most was spent.
+    edges = np.stack([begin, end], axis=2).reshape(len(begin), -1)
+    spent: Int64s = np.diff(np.maximum.accumulate(edges, axis=1), axis=1)[:, ::2]
+    return spent

@@ -1,0 +1,53 @@
+"""The traces in a folder, told by their content."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from pathlib import Path
+
+from traceprobe.ingest.sniff import HEAD, Found, recognise
+from traceprobe.model import DamagedInput, UnsupportedInput
+
+_MARKS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"ph"')
+"""What the first part of a Chrome trace has and other JSON has not."""
+
+
+def traces(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Files of a folder that are traces, and everything else but hidden files.
+
+    Both are in natural order: `rank2` before `rank10`. Folders in it are not looked into.
+
+    Raises:
+        OSError: the folder or a file in it cannot be read.
+    """
+    entries = sorted((p for p in folder.iterdir() if p.name[0] != "."), key=natural)
+    found = [path for path in entries if path.is_file() and _is_trace(path)]
+    taken = set(found)
+    return found, [path for path in entries if path not in taken]
+
+
+def natural(path: Path) -> list[tuple[int, str]]:
+    """Sort key by which numbers in a path count as numbers."""
+    words = re.split(r"(\d+)", str(path))
+    return [(int(word), "") if word.isdecimal() else (0, word) for word in words]
+
+
+def _is_trace(path: Path) -> bool:
+    try:
+        found = recognise(path)
+    except (UnsupportedInput, DamagedInput):
+        return False
+    return found.format == "nsys" or any(mark in _head(path, found) for mark in _MARKS)
+
+
+def _head(path: Path, found: Found) -> bytes:
+    """The first text of a JSON file, as far as it can be read."""
+    with path.open("rb") as file:
+        head = file.read(HEAD)
+    if not found.gzipped:
+        return head
+    try:
+        return zlib.decompressobj(wbits=31).decompress(head)
+    except zlib.error:  # damaged already here: no telling what it was
+        return b""

@@ -1,0 +1,157 @@
+"""Parts of several files, each read by a worker of a Dask cluster.
+
+Dask schedules, retries and moves results; here is only what is to be done. Lists of parts are
+joined as a tree, so that no worker and no connection handles all ranks but the last.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from operator import itemgetter
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from traceprobe.api import Options
+from traceprobe.model import UsageError
+from traceprobe.part import Lost, Part, read_or_lose
+from traceprobe.workers import died, uninterrupted
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+LOCAL = "local:"
+FAN_IN = 16
+"""Lists that are joined at once."""
+RETRIES = 3
+Placed = tuple[int, Part | Lost]
+"""A part and the position of its input."""
+
+
+def is_remote(name: str) -> bool:
+    """Whether an input is a URL, such as s3://bucket/rank0.json.gz, and not a path."""
+    return "://" in name
+
+
+def expand(url: str) -> list[str]:
+    """A URL, which may be a pattern, as the URLs of files.
+
+    Raises:
+        UsageError: no file fits, or what reads such URLs is not installed.
+    """
+    from fsspec.core import url_to_fs
+
+    try:
+        system, path = url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"{url}: cannot be read: {error}") from error
+    found = sorted(str(system.unstrip_protocol(name)) for name in system.glob(path))
+    if not found:
+        raise UsageError(f"{url}: no file fits")
+    return found
+
+
+def read_all(
+    names: Sequence[str], options: Options, address: str, done: Callable[[int], None]
+) -> list[Part | Lost]:
+    """The parts of several files, read by the workers of a cluster.
+
+    A worker that dies is replaced and its work done again; a file that kills one worker after the
+    other is lost.
+
+    Args:
+        names: absolute paths that the workers can open, or URLs.
+        address: of the scheduler, such as tcp://host:8786, or local:N for N processes here.
+        done: called with the position of each file that has been read, in any order.
+
+    Raises:
+        UnsupportedInput: one of them is no trace.
+        UsageError: an option makes no sense, or there is no such cluster.
+    """
+    try:
+        from distributed import KilledWorker, as_completed
+    except ImportError as error:
+        raise UsageError("--dask needs Dask; pip install 'traceprobe[dask]'") from error
+    with _client(address) as client:
+        leaves = client.map(
+            _read, range(len(names)), names, options=options, pure=False, retries=RETRIES
+        )
+        position = {future.key: n for n, future in enumerate(leaves)}
+        found: list[Placed] = []
+        kept: list[Any] = []
+        for future in as_completed(leaves):
+            n = position[future.key]
+            failure = future.exception()
+            if failure is None:
+                kept.append(future)
+            elif isinstance(failure, KilledWorker):
+                found.append((n, died(PurePosixPath(names[n]).name)))
+            else:
+                raise failure
+            done(n)
+        while len(kept) > 1:
+            kept = [
+                client.submit(joined, kept[at : at + FAN_IN], pure=False, retries=RETRIES)
+                for at in range(0, len(kept), FAN_IN)
+            ]
+        lists = client.gather(kept)
+    return [part for _, part in joined([found, *lists])]
+
+
+def joined(lists: Sequence[Sequence[Placed]]) -> list[Placed]:
+    """Lists of parts as one, by position; associative, so lists may be joined in any order."""
+    return sorted((placed for each in lists for placed in each), key=itemgetter(0))
+
+
+def _read(position: int, name: str, options: Options) -> list[Placed]:
+    with _local(name) as path:
+        return [(position, path if isinstance(path, Lost) else read_or_lose(path, options))]
+
+
+@contextmanager
+def _local(name: str) -> Iterator[Path | Lost]:
+    """A file of this machine; what is somewhere else is copied here for as long as it takes."""
+    if not is_remote(name):
+        yield Path(name)
+        return
+    import fsspec
+
+    base = PurePosixPath(name).name
+    with tempfile.TemporaryDirectory(prefix="traceprobe-") as folder:
+        copy = Path(folder) / base
+        try:
+            with fsspec.open(name, "rb") as source, copy.open("wb") as target:
+                shutil.copyfileobj(source, target)
+        except OSError as error:
+            yield Lost(base, f"{base}: {error.strerror or error}")
+            return
+        yield copy
+
+
+@contextmanager
+def _client(address: str) -> Iterator[Client]:
+    from distributed import Client, LocalCluster
+
+    if not address.startswith(LOCAL):
+        try:
+            client = Client(address)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise UsageError(f"--dask {address}: there is no scheduler: {error}") from error
+        with client:
+            yield client
+        return
+    count = address.removeprefix(LOCAL)
+    if not count.isdecimal() or int(count) < 1:
+        raise UsageError(f"--dask {address}: write local:N, e.g. --dask local:4")
+    with uninterrupted():
+        cluster = LocalCluster(
+            n_workers=int(count),
+            threads_per_worker=1,
+            dashboard_address=None,
+            silence_logs=logging.CRITICAL,
+        )
+    with cluster, Client(cluster) as client:
+        yield client

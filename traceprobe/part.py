@@ -1,0 +1,164 @@
+"""The part of a report that one input gives alone: what is left of a trace once it is accounted.
+
+A trace of one rank has millions of rows. Its part has the finished records of its devices, open
+only where other ranks matter, and what these are compared by. Parts are small and can be pickled,
+so that each is made where there is a core and the memory for one trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from traceprobe.api import Options
+from traceprobe.assemble import origin, rank_record
+from traceprobe.ingest import load
+from traceprobe.model import (
+    Call,
+    DamagedInput,
+    EmptyTrace,
+    Quality,
+    Trace,
+    UsageError,
+)
+from traceprobe.report import result
+from traceprobe.timeline import collectives, device, phases, process
+from traceprobe.timeline.device import Account
+from traceprobe.timeline.footprint import Footprint, footprint
+
+if TYPE_CHECKING:
+    from traceprobe.ingest import Progress
+
+
+@dataclass(frozen=True)
+class DevicePart:
+    """One device of one process.
+
+    Args:
+        record: as in the report, open where it takes the run to know.
+        footprint: what other ranks are compared with. groups: the collectives by operation and
+            size.
+    """
+
+    record: result.Rank
+    footprint: Footprint
+    groups: list[collectives.Group]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One input.
+
+    Args:
+        rank_of: rank of each process where the file records it.
+        gpu_ops, gpu_ops_linked, launches_without_gpu_op: as in the quality of a report.
+        quality, profiled, metadata: those of the trace.
+        devices: by process and device.
+    """
+
+    input: result.Input
+    rank_of: dict[int, int]
+    gpu_ops: int
+    gpu_ops_linked: int
+    launches_without_gpu_op: int
+    quality: Quality
+    profiled: frozenset[str]
+    metadata: dict[str, Any]
+    devices: list[DevicePart]
+
+
+@dataclass(frozen=True)
+class Lost:
+    """An input that could not be read. `name` is its base name, `reason` a sentence."""
+
+    name: str
+    reason: str
+
+
+def read(path: Path, options: Options, progress: Progress | None = None) -> Part:
+    """The part of one file. Errors are those of `traceprobe.load` and `traceprobe.analyze`."""
+    return part_of(load(path, progress), options)
+
+
+def read_or_lose(path: Path, options: Options, progress: Progress | None = None) -> Part | Lost:
+    """The part of one file of several: damage costs this file, not the run.
+
+    Raises:
+        UnsupportedInput: the file is no trace at all, so it was given by mistake.
+        UsageError: an option makes no sense.
+    """
+    try:
+        return read(path, options, progress)
+    except (DamagedInput, EmptyTrace) as error:
+        return Lost(path.name, str(error))
+    except OSError as error:
+        return Lost(path.name, f"{path.name}: {error.strerror or error}")
+
+
+def part_of(trace: Trace, options: Options) -> Part:
+    """The part of a trace.
+
+    Raises:
+        UsageError: an option makes no sense for it.
+    """
+    calls = trace.host_calls
+    unrecorded = calls.filter(~calls["recorded"])["call"].to_numpy()
+    asks = [int(Call.LAUNCH), int(Call.GRAPH_LAUNCH), int(Call.COPY)]
+    return Part(
+        input=_input(trace),
+        rank_of=dict(trace.rank_of),
+        gpu_ops=len(trace.gpu_ops),
+        gpu_ops_linked=int(trace.gpu_ops["linked"].sum()),
+        launches_without_gpu_op=int(np.isin(unrecorded, asks).sum()),
+        quality=trace.quality,
+        profiled=trace.profiled,
+        metadata=dict(trace.metadata),
+        devices=list(_devices(trace, options)),
+    )
+
+
+def _devices(trace: Trace, options: Options) -> Iterator[DevicePart]:
+    names = phases.compile_names(options.phases)
+    prepared: dict[int, process.Process] = {}
+    for found in trace.devices:
+        if found.pid not in prepared:
+            prepared[found.pid] = process.prepare(trace, found.pid, options.step, names)
+        account = device.account(prepared[found.pid], found.index)
+        if options.steps is not None:
+            account = _limit(account, options.steps)
+        groups = collectives.groups(account)
+        yield DevicePart(rank_record(account, trace, found, groups), footprint(account), groups)
+
+
+def _limit(account: Account, steps: tuple[int, int]) -> Account:
+    """Leave iterations outside of the user's range out of the summary."""
+    first, last = steps
+    reasons = [
+        reason if first <= k < last else reason or "outside of --steps"
+        for k, reason in enumerate(account.reasons)
+    ]
+    used = account.used & (account.index >= first) & (account.index < last)
+    if account.used.any() and not used.any():
+        raise UsageError(
+            f"--steps {first}:{last} leaves no usable iteration; usable are "
+            f"{', '.join(str(k) for k in account.index[account.used].tolist())}"
+        )
+    return replace(account, reasons=reasons, used=used)
+
+
+def _input(trace: Trace) -> result.Input:
+    o = trace.origin
+    return result.Input(
+        name=o.name,
+        sha256=o.sha256,
+        format="nsys" if o.format == "nsys" else "kineto",
+        dialect=o.dialect,
+        producer=o.producer,
+        bytes=o.bytes,
+        origin_ns=str(origin(trace)),
+        base_ns=str(trace.origin.base_ns),
+    )
