@@ -10,9 +10,23 @@ from traceprobe.ingest.kineto_columns import Table
 
 def rank(metadata: Mapping[str, Any], pids: list[int]) -> dict[int, int]:
     """Rank of the process, where the file records it and holds one process."""
-    info = metadata.get("distributedInfo")
-    rank = info.get("rank") if isinstance(info, dict) else None
-    return {pids[0]: rank} if isinstance(rank, int) and len(pids) == 1 else {}
+    rank = _number(_distributed(metadata).get("rank"))
+    return {pids[0]: rank} if rank is not None and len(pids) == 1 else {}
+
+
+def _distributed(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is noted of the process group; tools that rewrite traces spell its key as they like."""
+    for key, info in metadata.items():
+        if key.replace("_", "").lower() == "distributedinfo" and isinstance(info, dict):
+            return info
+    return {}
+
+
+def _number(value: Any) -> int | None:
+    """A number, which may be written as a text."""
+    if isinstance(value, str) and value.isdecimal():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def device_name(metadata: Mapping[str, Any], index: int) -> str | None:
@@ -37,10 +51,10 @@ def profiled(metadata: Mapping[str, Any], categories: set[str]) -> frozenset[str
 
 def facts(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """`Trace.metadata`: whitelisted, since any job may write private keys into its trace."""
-    info = metadata.get("distributedInfo")
     facts: dict[str, Any] = {}
-    if isinstance(info, dict) and isinstance(info.get("world_size"), int):
-        facts["world_size"] = info["world_size"]
+    world_size = _number(_distributed(metadata).get("world_size"))
+    if world_size is not None:
+        facts["world_size"] = world_size
     if isinstance(metadata.get("traceprobe"), dict):
         facts["traceprobe"] = metadata["traceprobe"]
     return facts
