@@ -61,7 +61,11 @@ def problems(text: str) -> list[str]:
         return found
     return [
         *_text(text, report),
-        *(f"rank {n}: {p}" for n, rank in enumerate(report["ranks"]) for p in _rank(rank)),
+        *(
+            f"rank {n}: {p}"
+            for n, rank in enumerate(report["ranks"])
+            for p in (_rank(rank) if _detailed(rank, report["run"]) else _brief(rank))
+        ),
         *_whole(report),
         *_verdict(report["verdict"]),
         *_findings(report),
@@ -74,6 +78,20 @@ def _text(text: str, report: dict) -> Iterator[str]:
         yield "keys are not sorted"
     if not text.endswith("}\n"):
         yield "does not end in a newline"
+
+
+def _detailed(rank: dict, run: dict | None) -> bool:
+    overview = (run or {}).get("overview")
+    return overview is None or rank["rank"] in overview["detailed_ranks"]
+
+
+def _brief(rank: dict) -> Iterator[str]:
+    """A rank of a large run of which only the summary stays."""
+    summary = rank["summary"]
+    yield from _sums("summary", summary, summary["window_ns"])
+    details = [rank[key] for key in ("iterations", "gaps", "timeline", "worst")]
+    if any([*details, summary["top_kernels"], summary["collectives"]]):
+        yield "has details although it is not listed as detailed"
 
 
 def _rank(rank: dict) -> Iterator[str]:
@@ -237,9 +255,27 @@ def _whole(report: dict) -> Iterator[str]:
             yield "transfer without skew, or the reverse"
         if (run["straggler_rank"] is None) != (run["straggler_cause"] is None):
             yield "straggler without a cause, or the reverse"
+        yield from _overview(report)
         causes = run["skew_causes"]
         if causes and (run["skew_ns"] is None or abs(sum(causes.values()) - 1) > ROUNDING):
             yield "skew_causes without skew, or they do not sum to 1"
+
+
+def _overview(report: dict) -> Iterator[str]:
+    overview, ranks = report["run"].get("overview"), [r["rank"] for r in report["ranks"]]
+    if overview is None:
+        return
+    members = [rank for group in overview["groups"] for rank in group["members"]]
+    if sorted(members) != sorted(ranks) or overview["steps"]["ranks"] != ranks:
+        yield "the overview does not hold every rank once"
+    if any(group["median_rank"] not in group["members"] for group in overview["groups"]):
+        yield "the median of a group is not a member"
+    named = {overview["worst_rank"], overview["median_rank"]}
+    if not named <= set(overview["detailed_ranks"]) <= set(ranks):
+        yield "the worst or the median rank has no details"
+    width = len(overview["steps"]["labels"])
+    if width > 64 or {len(row) for row in overview["steps"]["step_ms"]} != {width}:
+        yield "the matrix of steps is ragged or too wide"
 
 
 def _verdict(verdict: dict) -> Iterator[str]:

@@ -5,14 +5,18 @@ Parts are made one by one, so only one trace at a time need be accounted.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from traceprobe import __version__
 from traceprobe.api import Options
 from traceprobe.assemble import closed, run_record
 from traceprobe.model import DamagedInput, Trace, UsageError
+from traceprobe.overview import FEWEST, survey
 from traceprobe.part import Lost, Part, part_of
 from traceprobe.report import agreement, result
 from traceprobe.report.ablation import Ablation
@@ -22,6 +26,8 @@ from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.findings import Evidence, run_all
 from traceprobe.verdict.findings.profiler_distortion import REMEASURE
 
+_RANK = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
+_NUMBER = re.compile(r"(?:^|[-_.])r?(\d{1,6})(?=\.)", re.IGNORECASE)
 MAX_NAMED = 5
 """Lost inputs that the warning names; `quality.lost` has all."""
 
@@ -71,6 +77,10 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
     quality = _with_warnings(quality, verdict, profiled, options.ablation)
     workload = _workload(kept)
     evidence = Evidence(records, together, quality, verdict, options.thresholds, profiled, workload)
+    findings = run_all(evidence)
+    if together is not None and len(records) >= FEWEST:
+        overview, records = survey(records, together.straggler_rank)
+        together = replace(together, overview=overview)
     return result.Report(
         schema_version=result.SCHEMA_VERSION,
         traceprobe_version=__version__,
@@ -80,7 +90,7 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
         run=together,
         workload=workload,
         verdict=verdict,
-        findings=run_all(evidence),
+        findings=findings,
         ablation=options.ablation,
     )
 
@@ -108,7 +118,7 @@ def _records(parts: Sequence[Part]) -> tuple[list[result.Rank], ranks.Collective
 
 
 def rank_numbers(parts: Sequence[Part]) -> dict[tuple[int, int], int]:
-    """Rank of each (input, process): from the file, else by position.
+    """Rank of each (input, process): from the file, else from its name, else by position.
 
     Raises:
         UsageError: two inputs claim the same rank.
@@ -126,8 +136,27 @@ def rank_numbers(parts: Sequence[Part]) -> dict[tuple[int, int], int]:
                 "one run"
             )
         owner[rank] = key
+    for key, rank in _named(parts, [key for key in processes if key not in claimed]).items():
+        if rank not in owner:
+            claimed[key] = rank
+            owner[rank] = key
     free = iter(r for r in range(len(processes) + len(owner) + 1) if r not in owner)
     return {key: claimed[key] if key in claimed else next(free) for key in processes}
+
+
+def _named(parts: Sequence[Part], unknown: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
+    """Ranks by the names of files that hold one process; none where two names say the same.
+
+    A number without the word `rank` says something only beside those of other files.
+    """
+    alone = Counter(source for source, _ in unknown)
+    found = {}
+    for key in unknown:
+        name, several = parts[key[0]].input.name, len(parts) > 1
+        match = _RANK.search(name) or (_NUMBER.search(name) if several else None)
+        if match is not None and alone[key[0]] == 1:
+            found[key] = int(match[1])
+    return found if len(set(found.values())) == len(found) else {}
 
 
 def _unprofiled_ms(parts: Sequence[Part], options: Options) -> float | None:

@@ -11,9 +11,16 @@ from traceprobe.ingest.values import rank_number
 
 def rank(metadata: Mapping[str, Any], pids: list[int]) -> dict[int, int]:
     """Rank of the process, where the file records it and holds one process."""
-    info = metadata.get("distributedInfo")
-    rank = rank_number(info.get("rank")) if isinstance(info, dict) else None
-    return {} if rank is None or len(pids) != 1 else {pids[0]: rank}
+    rank = rank_number(_distributed(metadata).get("rank"))
+    return {pids[0]: rank} if rank is not None and len(pids) == 1 else {}
+
+
+def _distributed(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is noted of the process group; tools that rewrite traces spell its key as they like."""
+    for key, info in metadata.items():
+        if key.replace("_", "").lower() == "distributedinfo" and isinstance(info, dict):
+            return info
+    return {}
 
 
 def device_name(metadata: Mapping[str, Any], index: int) -> str | None:
@@ -38,9 +45,8 @@ def profiled(metadata: Mapping[str, Any], categories: set[str]) -> frozenset[str
 
 def facts(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """`Trace.metadata`: whitelisted, since any job may write private keys into its trace."""
-    info = metadata.get("distributedInfo")
     facts: dict[str, Any] = {}
-    world = rank_number(info.get("world_size")) if isinstance(info, dict) else None
+    world = rank_number(_distributed(metadata).get("world_size"))
     if world is not None:
         facts["world_size"] = world
     if isinstance(metadata.get("traceprobe"), dict):

@@ -88,7 +88,7 @@ def iterations_table(bars: list[IterationBar]) -> Table:
 def iterations_summary(rank: Rank) -> str:
     """What the picture shows, in words."""
     summary = rank.summary
-    sentence = f"{summary.iterations_used} of {len(rank.iterations)} iterations are used."
+    sentence = f"{summary.iterations_used} of {rank.iteration_count} iterations are used."
     if summary.step_ms is not None:
         step = summary.step_ms
         sentence += (

@@ -131,7 +131,7 @@ def _rank_line(rank: Rank) -> str:
         time = (
             f"{significant(step.mean)} ms a step (median {significant(step.p50)},"
             f" p10 {significant(step.p10)}, p90 {significant(step.p90)},"
-            f" {summary.iterations_used} of {len(rank.iterations)} iterations)"
+            f" {summary.iterations_used} of {rank.iteration_count} iterations)"
         )
     else:
         time = f"{duration(summary.window_ns)} captured, no steps"

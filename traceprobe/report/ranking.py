@@ -23,7 +23,12 @@ def ranked_findings(findings: list[Finding]) -> list[Finding]:
 
 
 def ranks_in_detail(report: Report) -> list[Rank]:
-    """The ranks that get pictures: all of a small run, else the straggler and the lowest ones."""
+    """The ranks that get pictures: all of a small run, else the straggler and the lowest ones.
+
+    Ranks of which the report has no details come last.
+    """
     straggler = report.run.straggler_rank if report.run is not None else None
-    by_interest = sorted(report.ranks, key=lambda r: (r.rank != straggler, r.rank))
+    by_interest = sorted(
+        report.ranks, key=lambda r: (r.rank != straggler, not r.gaps and r.timeline is None, r.rank)
+    )
     return sorted(by_interest[:MAX_DETAILED_RANKS], key=lambda r: (r.rank, r.pid))

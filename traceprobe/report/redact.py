@@ -21,6 +21,7 @@ from traceprobe.report.result import (
     Quality,
     Rank,
     Report,
+    Run,
     Timeline,
 )
 
@@ -35,6 +36,7 @@ def redact(report: Report) -> Report:
         inputs=[replace(i, name=digest(i.name)) for i in report.inputs],
         quality=_quality(report.quality),
         ranks=[_rank(rank) for rank in report.ranks],
+        run=report.run and _run(report.run),
         workload=None,
         ablation=report.ablation and replace(report.ablation, workload=None),
         findings=[_finding(f, report) for f in report.findings],
@@ -62,6 +64,14 @@ def _quality(quality: Quality) -> Quality:
         lost=[LostInput(name=names[e.name], reason=without(e.reason)) for e in quality.lost],
         warnings=[replace(w, message=without(w.message)) for w in quality.warnings],
     )
+
+
+def _run(run: Run) -> Run:
+    if isinstance(run.overview, msgspec.UnsetType):
+        return run
+    steps = run.overview.steps
+    steps = replace(steps, labels=[digest(label) for label in steps.labels])
+    return replace(run, overview=replace(run.overview, steps=steps))
 
 
 def _rank(rank: Rank) -> Rank:

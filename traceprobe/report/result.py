@@ -296,6 +296,38 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     input: int = 0
     """Index of the input this rank came from; its times count from that input's origin."""
 
+    @property
+    def iteration_count(self) -> int:
+        """Iterations, whether the report lists them or not."""
+        listed = len(self.iterations)
+        return listed or (0 if self.step_marker is None else self.step_marker.count)
+
+
+class RankGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Ranks that agree in step time and shares."""
+
+    members: list[int]
+    median_rank: int
+
+
+class StepMatrix(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps of every rank; a row for each of `ranks`, a column for each of `labels`."""
+
+    ranks: list[int]
+    labels: list[str]
+    iterations_per_bin: int
+    step_ms: list[list[float | None]]
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to see in many ranks before any of them is looked at."""
+
+    groups: list[RankGroup]
+    worst_rank: int
+    median_rank: int
+    detailed_ranks: list[int]
+    steps: StepMatrix
+
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """What only several ranks together can say; ns per step, summed over its collectives."""
@@ -308,6 +340,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     straggler_cause: str | None
     skew_causes: dict[str, float] | None = None
     """Parts of the exposed waiting by what the ranks that came last had more of; they sum to 1."""
+    overview: Overview | msgspec.UnsetType = msgspec.UNSET
+    """Not there with fewer than three ranks."""
 
 
 class Term(msgspec.Struct, frozen=True, kw_only=True):

@@ -107,7 +107,7 @@ def _metrics(busy: set[str]) -> dict[str, list[Metric]]:
     return {
         "Steps": [
             ("device", lambda r: shorten(r.device.name or r.device.kind, 60)),
-            ("iterations used", lambda r: f"{r.summary.iterations_used} of {len(r.iterations)}"),
+            ("iterations used", lambda r: f"{r.summary.iterations_used} of {r.iteration_count}"),
             ("launches with a GPU row", lambda r: percent(r.summary.coverage)),
             ("mean (ms)", _step("mean")),
             ("p10 (ms)", _step("p10")),
@@ -286,11 +286,11 @@ def collectives_table(rank: Rank) -> Table:
 
 
 def collectives_lines(report: Report) -> list[str]:
-    """What the first rank sends and how fast, where communication is notable; else nothing."""
+    """What the first detailed rank sends and how fast, where communication is notable."""
     notable = report.verdict.thresholds.get("notable", 1.0)
     if not report.ranks or report.verdict.shares.get("communication", 0.0) < notable:
         return []
-    rank = report.ranks[0]
+    rank = next((r for r in report.ranks if r.summary.collectives), report.ranks[0])
     divisor = steps_divisor(rank)
     unit = "a step" if rank.summary.iterations_used else "in the capture"
     lines = []

@@ -143,7 +143,7 @@ def _step(rank: Rank) -> str:
     return (
         f"{significant(step.mean)} ms a step (median {significant(step.p50)},"
         f" p10 {significant(step.p10)}, p90 {significant(step.p90)}),"
-        f" {rank.summary.iterations_used} of {len(rank.iterations)} iterations"
+        f" {rank.summary.iterations_used} of {rank.iteration_count} iterations"
     )
 
 

@@ -105,7 +105,7 @@ def _collectives(account: Account) -> pl.DataFrame:
             for until, at in instants.items()
             for name, values in _spent_until(account, at).items()
         ),
-    ).select(*TABLE)
+    ).select(pl.col(column).cast(kind) for column, kind in TABLE.items())
 
 
 def _spent_until(account: Account, instants: Int64s) -> dict[str, Int64s]:

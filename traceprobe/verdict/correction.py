@@ -15,6 +15,8 @@ from traceprobe.verdict.drift import Drift, iterations_after
 
 HEAVY = frozenset({"operators", "stacks", "memory"})
 """Marks of a profiler that slows the host enough to matter."""
+MAX_NOTES = 32
+"""Notes on single ranks, of which each may have two."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def correct(
     if data_wait_ns is not None:
         drift = None
     matched = run is not None and run.transfer_ns is not None
-    times, notes = [], []
+    times, notes, distorted = [], [], []
     ruled_out = split_unknown = False
     if drift is not None:
         notes.append(
@@ -121,16 +123,19 @@ def correct(
                 ruled_out = True
             unfit = after.total - unprofiled_ns
             if unfit > 0.02 * unprofiled_ns:
-                notes.append(
+                distorted.append(
                     f"rank {rank.rank}: {unfit / 1e6:.2f} ms per step of GPU work, copies and data "
                     "wait do not fit into the unprofiled step"
                 )
             if before.total - after.total > 0.005 * before.total:
-                notes.append(
+                distorted.append(
                     f"rank {rank.rank}: {(before.total - after.total) / 1e6:.2f} ms per step of "
                     "host time and waiting exist only under the profiler and were taken out"
                 )
         times.append(after)
+    notes += distorted[:MAX_NOTES]
+    if len(distorted) > MAX_NOTES:
+        notes.append(f"the same of other ranks: {len(distorted) - MAX_NOTES} more such notes")
     if ruled_out:
         notes.append(
             "the profiled step is no longer than the unprofiled one although the profiler "
