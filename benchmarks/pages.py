@@ -2,7 +2,7 @@
 
     python benchmarks/pages.py TRACE … [--repeat 3] [--json] [--pictures DIR]
 
-Analyses every trace, or set of rank files joined by `+`, opens the page without a network and
+Analyses every trace, or set of rank files: joined by `+`, or in a folder, opens the page without a network and
 prints when the verdict was painted first and when all charts stood: medians over `--repeat` fresh
 pages. `--pictures` saves each page as a reader sees it: light, dark, printed and in a narrow
 window. Needs Playwright and a Chromium or Chrome on the PATH.
@@ -81,9 +81,16 @@ def photograph(browser: Browser, page_file: Path, folder: Path, width: int) -> N
         context.close()
 
 
+def _files(name: str) -> list[str]:
+    """The ranks of a run: what `+` joins, or the files of a folder."""
+    if Path(name).is_dir():
+        return sorted(str(path) for path in Path(name).iterdir())
+    return name.split("+")
+
+
 def report_of(name: str) -> traceprobe.Report:
     """The report of a trace, or of the rank files of one run."""
-    traces = [traceprobe.load(path) for path in name.split("+")]
+    traces = [traceprobe.load(path) for path in _files(name)]
     return traceprobe.analyze(traces)
 
 

@@ -18,9 +18,10 @@ from traceprobe.report.palette import CLASS_COLOURS, CLASS_WORDS
 from traceprobe.report.ranks import RankColumn
 from traceprobe.report.ranks import classes_of as classes_of_ranks
 from traceprobe.report.resources import templates_dir
-from traceprobe.report.result import PARTITION, StepTimes
+from traceprobe.report.result import PARTITION, StepMatrix, StepTimes
 from traceprobe.report.steps import Histogram
-from traceprobe.report.text import duration, percent, significant
+from traceprobe.report.survey import StepRow
+from traceprobe.report.text import duration, percent, shorten, significant
 
 Columns = dict[str, list[Any]]
 MAX_TICKS = 5
@@ -135,6 +136,26 @@ def ranks_chart(chart_id: str, ranks: Sequence[RankColumn], description: str) ->
         data={"cells": columns},
         legend=[],
     )
+
+
+def rank_steps_chart(
+    chart_id: str, steps: StepMatrix, rows: Sequence[StepRow], description: str
+) -> Chart:
+    """A heat map: steps across, ranks down, ms of each step."""
+    names = [f"{n + 1}: {label}" for n, label in enumerate(steps.labels)]
+    cells: Columns = {name: [] for name in ("rank", "step", "ms", "time")}
+    for row in rows:
+        for name, ms in zip(names, row.step_ms, strict=True):
+            if ms is not None:
+                cells["rank"].append(row.label)
+                cells["step"].append(shorten(name, 40))
+                cells["ms"].append(round(ms, 3))
+                cells["time"].append(duration(ms * 1e6))
+    spec = _specification("rank_steps")
+    spec["encoding"]["x"]["sort"] = [shorten(name, 40) for name in names]
+    spec["encoding"]["y"]["sort"] = [row.label for row in rows]
+    spec["height"] = min(max(12 * len(rows), 60), 420)
+    return Chart(id=chart_id, description=description, spec=spec, data={"cells": cells}, legend=[])
 
 
 def _rank_cells(ranks: Sequence[RankColumn]) -> Columns:

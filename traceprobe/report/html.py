@@ -18,7 +18,13 @@ from markupsafe import Markup, escape
 from traceprobe.report import ablation_text, agreement, palette
 from traceprobe.report.ablation import Oracle, Share
 from traceprobe.report.bars import Segment, partition_bar, share_bar
-from traceprobe.report.charts import Chart, iterations_chart, ranks_chart, steps_chart
+from traceprobe.report.charts import (
+    Chart,
+    iterations_chart,
+    rank_steps_chart,
+    ranks_chart,
+    steps_chart,
+)
 from traceprobe.report.iterations import iteration_bars, iterations_summary, iterations_table
 from traceprobe.report.lanes import label_word, timeline_picture, timeline_summary, timeline_table
 from traceprobe.report.next_step import slice_command
@@ -37,6 +43,13 @@ from traceprobe.report.result import (
     encode,
 )
 from traceprobe.report.steps import histogram, histogram_summary, histogram_table
+from traceprobe.report.survey import (
+    groups_table,
+    overview_of,
+    step_rows,
+    steps_summary,
+    steps_table,
+)
 from traceprobe.report.tables import (
     Table,
     ablation_table,
@@ -68,7 +81,7 @@ FOLDED = {
     "not applicable": ("not-applicable",),
 }
 """Words and states of the findings that ask for nothing; each lot is folded."""
-MAX_RANKS = 64
+MAX_RANKS = 16
 """Ranks with a bar and numbers of their own; of more, only those with pictures have them."""
 MAX_INPUTS = 8
 """Inputs whose provenance is written out."""
@@ -157,8 +170,9 @@ def render(report: Report) -> str:
     report = Report.from_json(encode(report))
     detailed = ranks_in_detail(report)
     views = [_rank_view(rank, report.ranks.index(rank)) for rank in detailed]
-    together = _ranks_figure(report)
-    figures = [*([together] if together else []), *(f for view in views for f in view.figures)]
+    overview = overview_of(report)
+    together = _together(report)
+    figures = [*together, *(f for view in views for f in view.figures)]
     charts = [figure.chart for figure in figures]
     listed = report.ranks if len(report.ranks) <= MAX_RANKS else detailed
     bars = [Bar(r, _window(r), partition_bar(r.summary.partition_ns)) for r in listed]
@@ -176,6 +190,8 @@ def render(report: Report) -> str:
             classes={segment.key for bar in bars for segment in bar.segments},
             views=views,
             together=together,
+            overview=overview,
+            groups=None if overview is None else groups_table(report, overview),
             listed=len(listed),
             left_out=ranges(sorted(r.rank for r in report.ranks if r not in detailed)),
             markers=_markers(report.ranks),
@@ -352,6 +368,23 @@ def _labels() -> dict[str, tuple[str, str]]:
     """Word and colour of every label that a timeline may have."""
     known = {key: _label(key) for key in palette.CLASS_COLOURS}
     return {**known, "other": ("other", palette.OTHER_COLOUR)}
+
+
+def _together(report: Report) -> list[Figure]:
+    """The pictures of several ranks; none for one."""
+    overview = overview_of(report)
+    found = [figure for figure in (_ranks_figure(report),) if figure is not None]
+    if overview is not None and any(ms for row in overview.steps.step_ms for ms in row):
+        words, rows = steps_summary(overview.steps), step_rows(overview.steps)
+        found.append(
+            Figure(
+                title="Every step of every rank",
+                summary=words,
+                chart=rank_steps_chart("chart-rank-steps", overview.steps, rows, words),
+                table=steps_table(overview.steps, rows),
+            )
+        )
+    return found
 
 
 def _ranks_figure(report: Report) -> Figure | None:

@@ -88,6 +88,31 @@ def ranks() -> Chart:
     return chart
 
 
+def rank_steps() -> Chart:
+    """A heat map: steps across, ranks down, ms of each step."""
+    chart: alt.Chart = (
+        alt.Chart(alt.NamedData(name="cells"))
+        .mark_rect()
+        .encode(
+            x=alt.X(
+                "step:N",
+                title="step",
+                sort=[],
+                axis=alt.Axis(labelAngle=0, labelOverlap="greedy", labelLimit=90),
+            ),
+            y=alt.Y("rank:N", title="rank", sort=[], axis=alt.Axis(labelOverlap="greedy")),
+            color=alt.Color(
+                "ms:Q",
+                scale=alt.Scale(scheme="blues", zero=False),
+                legend=alt.Legend(title="ms", labelColor="currentColor", titleColor="currentColor"),
+            ),
+            tooltip=[alt.Tooltip(field) for field in ("rank:N", "step:N", "time:N")],
+        )
+        .properties(height=0)
+    )
+    return chart
+
+
 def steps() -> Chart:
     """Steps by duration, with lines at the median and where the outer tenths begin."""
     bars = (
@@ -132,6 +157,7 @@ def specification(chart: Chart) -> dict[str, Any]:
 def render() -> str:
     """The text of the file."""
     charts: dict[str, Chart] = {"iterations": iterations(), "ranks": ranks(), "steps": steps()}
+    charts["rank_steps"] = rank_steps()
     specs = {name: specification(chart) for name, chart in charts.items()}
     return json.dumps(specs, indent=1, ensure_ascii=False) + "\n"
 

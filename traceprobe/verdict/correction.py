@@ -15,7 +15,7 @@ from traceprobe.verdict.drift import Drift, iterations_after
 
 HEAVY = frozenset({"operators", "stacks", "memory"})
 """Marks of a profiler that slows the host enough to matter."""
-MAX_NOTES = 32
+MAX_NOTES = 4
 """Notes on single ranks, of which each may have two."""
 
 
