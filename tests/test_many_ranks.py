@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -251,6 +252,9 @@ def test_no_process_outlives_the_command(tmp_path, reading, number, code):
     assert reader in started
     if number == signal.SIGINT:  # a terminal interrupts all of them
         for pid in started:
+            status = Path(f"/proc/{pid}/status").read_text()
+            blocked = int(re.search(r"^SigBlk:\s*(\w+)$", status, re.MULTILINE)[1], 16)
+            assert blocked & 1 << (signal.SIGINT - 1)
             os.kill(pid, number)
     process.send_signal(number)
     out, err = process.communicate(timeout=60)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker
 from pathlib import Path
 
 from traceprobe.api import Options
@@ -103,6 +103,7 @@ def _end_with_parent() -> None:
 @contextmanager
 def uninterrupted() -> Iterator[None]:
     """What is started here is not interrupted by Ctrl-C: its parent is, and ends it."""
+    resource_tracker.ensure_running()  # its own start would let the signal through again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
