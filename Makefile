@@ -1,7 +1,7 @@
 # All set-up happens in .venv; nothing else on the machine is touched.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: demo test lint packages clean help
+.PHONY: demo test fuzz lint packages clean help
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,6 +23,9 @@ lint: $(VENV)/.dev ## check style, types and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict traceprobe
 	$(BIN)/lint-imports
+
+fuzz: $(VENV)/.dev ## analyse damaged traces (ARGS="--inputs 100000 --seconds 600")
+	$(BIN)/python -m tests.fuzzing $(ARGS)
 
 packages: $(VENV)/.dev ## build the wheel; try it and the editable install
 	VENV=$(VENV) scripts/check_packages.sh

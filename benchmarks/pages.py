@@ -2,10 +2,10 @@
 
     python benchmarks/pages.py TRACE … [--repeat 3] [--json] [--pictures DIR]
 
-Analyses every trace, or set of rank files: joined by `+`, or in a folder, opens the page without a network and
-prints when the verdict was painted first and when all charts stood: medians over `--repeat` fresh
-pages. `--pictures` saves each page as a reader sees it: light, dark, printed and in a narrow
-window. Needs Playwright and a Chromium or Chrome on the PATH.
+Analyses every trace, or set of rank files (joined by `+`, or in a folder), opens the page without a
+network and prints when the verdict was painted first and when all charts stood: medians over
+`--repeat` fresh pages. `--pictures` saves each page as a reader sees it: light, dark, printed and
+in a narrow window. Needs Playwright and a Chromium or Chrome on the PATH.
 """
 
 from __future__ import annotations
