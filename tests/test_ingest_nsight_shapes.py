@@ -208,6 +208,45 @@ def test_how_many_rows_are_read_at_a_time_changes_nothing(tmp_path, monkeypatch,
     assert_same(load(path), whole)
 
 
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "CREATE VIEW {0} AS SELECT * FROM old ORDER BY start",
+        "CREATE TABLE {0} AS SELECT 1 AS rowid, * FROM old",
+        "CREATE TABLE {0} ({1}, PRIMARY KEY (start, correlationId)) WITHOUT ROWID; "
+        "INSERT INTO {0} SELECT * FROM old",
+    ],
+    ids=["view", "column named rowid", "without row ids"],
+)
+@pytest.mark.parametrize("table", [KERNEL, RUNTIME])
+def test_tables_whose_rows_have_no_numbers(tmp_path, monkeypatch, shape, table):
+    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    whole = load(path)
+    with sqlite3.connect(path) as db:
+        columns = ", ".join(f'"{row[1]}"' for row in db.execute(f"PRAGMA table_info({table})"))
+        db.execute(f"ALTER TABLE {table} RENAME TO old")
+        db.executescript(shape.format(table, columns))
+    monkeypatch.setattr(nsight_tables, "_ROWS", 7)
+    assert_same(load(path), whole)
+
+
+@pytest.mark.parametrize("odd", ["'a, b'", "'12,13'", "''", "x'ff'", "1e300", "'1' || char(0)"])
+@pytest.mark.parametrize("column", ["start", "correlationId"])
+def test_texts_where_integers_belong_cost_their_row_only(tmp_path, odd, column):
+    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    with sqlite3.connect(path) as db:  # columns without a type keep whatever is put into them
+        db.execute(f"CREATE TABLE loose AS SELECT * FROM {KERNEL}")
+        db.execute(f"DROP TABLE {KERNEL}")
+        db.execute(f"ALTER TABLE loose RENAME TO {KERNEL}")
+    whole = load(path)
+    with sqlite3.connect(path) as db:
+        db.execute(f"UPDATE {KERNEL} SET {column} = {odd} WHERE rowid = 4")
+    trace = load(path)
+    lost = len(whole.gpu_ops) - len(trace.gpu_ops)
+    assert (lost, trace.quality.events_lost) == ((1, 1) if column == "start" else (0, 0))
+    assert int(trace.gpu_ops["linked"].sum()) == int(whole.gpu_ops["linked"].sum()) - 1
+
+
 def test_reading_leaves_no_trace_on_disk(tmp_path):
     path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
     before, changed = path.read_bytes(), path.stat().st_mtime_ns

@@ -2,8 +2,8 @@
 
 Every time is an int64 nanosecond on the trace's own clock. A *process* is identified by `pid`, a
 *device* by `(pid, device)` because device ordinals are local to a process, a *host thread* by
-`(pid, thread)`. Names are indices into `Trace.names`, so that a regular expression runs once per
-distinct name and never once per event.
+`(pid, thread)`. Rows of one process are in the order of their start. Names are indices into
+`Trace.names`, so that a regular expression runs once per distinct name and never once per event.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ GPU_OPS: Mapping[str, Any] = {
     "pid": pl.Int64,
     "device": pl.Int64,
     "stream": pl.Int64,
-    "kind": pl.Int64,  # Kind
-    "name": pl.Int64,  # index into Trace.names
+    "kind": pl.Int8,  # Kind
+    "name": pl.Int32,  # index into Trace.names
     "t0": pl.Int64,
     "t1": pl.Int64,
     "bytes": pl.Int64,  # of a copy, or of a collective's message; UNKNOWN where not recorded
@@ -98,8 +98,8 @@ GPU_OPS: Mapping[str, Any] = {
     "launch_t0": pl.Int64,  # UNKNOWN without a launch site
     "launch_t1": pl.Int64,
     "thread": pl.Int64,  # host thread of the launch site
-    "role": pl.Int64,  # Role of the operator that launched it
-    "operation": pl.Int64,  # Operation of communication, else UNKNOWN
+    "role": pl.Int8,  # Role of the operator that launched it
+    "operation": pl.Int8,  # Operation of communication, else UNKNOWN
     "group": pl.Int64,  # process group: the same number in every rank's file; UNKNOWN without one
     "group_size": pl.Int64,  # ranks in that group; UNKNOWN where not recorded
 }
@@ -109,8 +109,8 @@ HOST_CALLS: Mapping[str, Any] = {
     "thread": pl.Int64,
     "t0": pl.Int64,
     "t1": pl.Int64,
-    "name": pl.Int64,
-    "call": pl.Int64,  # Call
+    "name": pl.Int32,
+    "call": pl.Int8,  # Call
     "blocking": pl.Boolean,  # does not return before the GPU has caught up
     "correlation": pl.Int64,
     "recorded": pl.Boolean,  # at least one GPU op carries this correlation
@@ -121,8 +121,8 @@ HOST_RANGES: Mapping[str, Any] = {
     "thread": pl.Int64,
     "t0": pl.Int64,
     "t1": pl.Int64,
-    "name": pl.Int64,
-    "source": pl.Int64,  # Source
+    "name": pl.Int32,
+    "source": pl.Int8,  # Source
 }
 
 
@@ -212,26 +212,31 @@ class Trace:
 
 
 def frame(
-    schema: Mapping[str, Any], columns: Mapping[str, Any], by: Sequence[str] = ()
+    schema: Mapping[str, Any], columns: dict[str, Any], by: Sequence[str] = ()
 ) -> pl.DataFrame:
     """Build a frame with exactly `schema`'s columns and dtypes; a missing column is an error.
 
     Args:
-        columns: arrays of equal length, which may be of narrower types.
+        columns: arrays of equal length, which may be of narrower types; those of the frame are
+            taken out, so that no column is in memory twice.
         by: columns to sort the rows by; rows that are equal in all of them keep their order.
     """
     # One column after the other: a sort of the whole frame takes as much memory again.
     order = np.lexsort([columns[c] for c in reversed(by)]) if by else slice(None)
-    return pl.DataFrame({c: pl.Series(c, columns[c][order], dtype=t) for c, t in schema.items()})
+    return pl.DataFrame(
+        {c: pl.Series(c, columns.pop(c)[order], dtype=t) for c, t in schema.items()}
+    )
 
 
 def rows_of(rows: pl.DataFrame, column: str, value: int) -> pl.DataFrame:
-    """The rows whose `column` is `value`: the frame itself where that is all of them.
+    """The rows whose `column` is `value`: a view of the frame where it is sorted by that column.
 
     Most traces hold one process and one device, and a copy of a big one takes as much again.
     """
-    if len(rows) and rows[column].min() == rows[column].max() == value:
-        return rows
+    values = rows[column].to_numpy()
+    if (values[1:] >= values[:-1]).all():
+        low, high = np.searchsorted(values, [value, value + 1])
+        return rows[int(low) : int(high)]
     return rows.filter(pl.col(column) == value)
 
 

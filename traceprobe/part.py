@@ -106,7 +106,7 @@ def part_of(trace: Trace, options: Options) -> Part:
         UsageError: an option makes no sense for it.
     """
     calls = trace.host_calls
-    unrecorded = calls.filter(~calls["recorded"])["call"].to_numpy()
+    unrecorded = calls["call"].filter(~calls["recorded"]).to_numpy()
     asks = [int(Call.LAUNCH), int(Call.GRAPH_LAUNCH), int(Call.COPY)]
     return Part(
         input=_input(trace),

@@ -88,7 +88,7 @@ def host_ranges(scenario: Scenario, shift_ns: int = 0) -> list[Row]:
             "name": row.name,
             "source": int(Source.MARK if row.form == "mark" else Source.USER),
         }
-        for row in sorted(scenario.ranges, key=lambda r: (r.t0, r.t1 or r.t0, r.pid, r.thread))
+        for row in sorted(scenario.ranges, key=lambda r: (r.pid, r.t0, r.t1 or r.t0, r.thread))
     ]
 
 

@@ -19,7 +19,7 @@ from traceprobe.ingest.classify import (
     is_blocking,
     kernel_kind,
 )
-from traceprobe.ingest.lookup import Table, find, take
+from traceprobe.ingest.lookup import Table, concatenate, find, take
 from traceprobe.ingest.nsight_tables import (
     GRAPH,
     KERNEL,
@@ -71,7 +71,8 @@ def build(db: Database, origin: Origin, quality: Quality) -> Trace:
     if not ops:
         raise EmptyTrace(f"{origin.name}: {facts.why_empty(db)}")
     calls = _host_calls(db, names)
-    gpu, host = _link({c: np.concatenate([o[c] for o in ops]) for c in ops[0]}, calls)
+    gpu, host = _link(concatenate(ops), calls)
+    del calls
     known = facts.facts(db)
     gpu |= nsight_nccl.describe(db, gpu, names, known.get("world_size"))
     last = max(int(c["t1"].max()) for c in (gpu, host) if len(c["t1"]))
@@ -79,14 +80,15 @@ def build(db: Database, origin: Origin, quality: Quality) -> Trace:
     for column in (gpu, host, ranges):
         column["pid"] = column["pid"] & 0xFFFFFF
     quality.events_lost += db.lost
-    gpu_ops = frame(GPU_OPS, gpu, ("t0", "t1", "pid", "device", "stream", "correlation"))
     facts.warn(db, host, quality)
+    # By process first: what is done with one process then needs no copy of its rows.
+    gpu_ops = frame(GPU_OPS, gpu, ("pid", "t0", "t1", "device", "stream", "correlation"))
     return Trace(
         origin=origin,
         names=list(names.index),
         gpu_ops=gpu_ops,
-        host_calls=frame(HOST_CALLS, host, ("t0", "t1", "pid", "thread")),
-        host_ranges=frame(HOST_RANGES, ranges, ("t0", "t1", "pid", "thread", "name")),
+        host_calls=frame(HOST_CALLS, host, ("pid", "t0", "t1", "thread")),
+        host_ranges=frame(HOST_RANGES, ranges, ("pid", "t0", "t1", "thread", "name")),
         devices=facts.devices(db, gpu_ops),
         quality=quality,
         rank_of=facts.ranks(db, gpu_ops),
@@ -187,8 +189,8 @@ def _host_calls(db: Database, names: Names) -> dict[str, Any]:
         "thread": tid(rows["globalTid"]),
         "t0": rows["start"],
         "t1": np.maximum(rows["end"], rows["start"]),
-        "name": np.array([names(t) for t in texts], dtype=np.int64)[inverse],
-        "call": np.array([call_kind(t) for t in texts], dtype=np.int64)[inverse],
+        "name": np.array([names(t) for t in texts], dtype=np.int32)[inverse],
+        "call": np.array([call_kind(t) for t in texts], dtype=np.int8)[inverse],
         "blocking": np.array([is_blocking(t) for t in texts], dtype=bool)[inverse],
         "correlation": rows["correlationId"],
     }

@@ -80,15 +80,14 @@ def _calls(db: Database) -> pl.DataFrame | None:
         conditions.append("text GLOB 'nccl[A-Z]*'")
     if not conditions or "eventType" not in present:
         return None
-    where = (
-        "WHERE eventType = 59 AND typeof(start) IN ('integer', 'real') "
-        f"AND ({' OR '.join(conditions)}) ORDER BY rowid"
+    chosen = (
+        f"eventType = 59 AND typeof(start) IN ('integer', 'real') AND ({' OR '.join(conditions)})"
     )
     wanted = {"start": MISSING, "end": UNKNOWN, "globalTid": UNKNOWN, "domainId": UNKNOWN}
-    rows = db.integers(_TABLE, wanted, where)
+    rows = db.integers(_TABLE, wanted, chosen)
     if rows is None:
         return None
-    codes, names = db.texts(_TABLE, where)
+    codes, names = db.texts(_TABLE, chosen)
     texts = [names[code] for code in codes.tolist()]
     distinct = {text: int(operation(text)) for text in names}
     return pl.DataFrame(
@@ -99,7 +98,7 @@ def _calls(db: Database) -> pl.DataFrame | None:
             "nesting": [_NESTING.get(text, 0) for text in texts],
             "operation": [distinct[text] for text in texts],
             "receives": [text.startswith("ncclRecv") for text in texts],
-            **payloads(db, _TABLE, where, rows["domainId"], _FIELDS),
+            **payloads(db, _TABLE, chosen, rows["domainId"], _FIELDS),
         }
     ).sort("thread", "start", maintain_order=True)
 

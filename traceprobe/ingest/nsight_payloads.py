@@ -28,20 +28,20 @@ _Place = tuple[int, int]
 
 
 def payloads(
-    db: Database, table: str, where: str, domain: Int64s, fields: Mapping[str, re.Pattern[str]]
+    db: Database, table: str, condition: str, domain: Int64s, fields: Mapping[str, re.Pattern[str]]
 ) -> dict[str, Int64s]:
-    """Fields of the rows that `where` selects, UNKNOWN where a row does not have them.
+    """Fields of the rows that `condition` selects, UNKNOWN where a row does not have them.
 
     Args:
         domain: NVTX domain of each row; schemas are numbered per domain.
         fields: name of a column to what the library's name of the field matches.
     """
     found = {field: np.full(len(domain), UNKNOWN, dtype=np.int64) for field in fields}
-    blobs = db.values(table, "binaryData", where)
+    blobs = db.values(table, "binaryData", condition)
     if any(blob is not None for blob in blobs):
         _from_blobs(blobs, domain, _layouts(db, fields), found)
         return found
-    texts = db.values(table, "jsonText", where)
+    texts = db.values(table, "jsonText", condition)
     if any(text is not None for text in texts):
         _from_texts(texts, fields, found)
     return found

@@ -50,12 +50,12 @@ def _nvtx(db: Database, table: str, names: Names, last: int, quality: Quality) -
     """NVTX ranges and marks; a range without an end is open and runs to the capture's end."""
     wanted = {"start": MISSING, "end": int(_OPEN), "eventType": 0, "globalTid": UNKNOWN}
     types = ", ".join(map(str, (*_PUSH_POP, *_START_END, _MARK)))
-    where = f"WHERE eventType IN ({types}) AND typeof(start) IN ('integer', 'real') ORDER BY rowid"
+    chosen = f"eventType IN ({types}) AND typeof(start) IN ('integer', 'real')"
     present = db.columns.get(table, set())
-    rows = db.integers(table, wanted, where) if "eventType" in present else None
+    rows = db.integers(table, wanted, chosen) if "eventType" in present else None
     if rows is None:
         return {c: np.empty(0, dtype=np.int64) for c in HOST_RANGES}
-    codes, texts = db.texts(table, where)
+    codes, texts = db.texts(table, chosen)
     index = np.array([names(t) for t in texts], dtype=np.int32)
     library = np.array([bool(_LIBRARY.search(t)) for t in texts], dtype=np.int8)
     mark = rows["eventType"] == _MARK
