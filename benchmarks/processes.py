@@ -47,7 +47,7 @@ def measure(
         process = subprocess.Popen(
             command,
             cwd=folder,
-            env={**os.environ, **environment},
+            env={**_inherited(), **environment},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -83,6 +83,11 @@ def measure(
             failed = f"stopped after {timeout_s:.0f} s"
     cpu = usage.ru_utime + usage.ru_stime
     return Cost(seconds, cpu, max(usage.ru_maxrss * 1024, tree[0]), failed)
+
+
+def _inherited() -> dict[str, str]:
+    """This environment, but with compiled modules kept, as they are where a tool is installed."""
+    return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 
 def _last_words(output: str) -> str:

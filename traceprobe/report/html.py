@@ -8,7 +8,7 @@ and `&` are written as Unicode escapes, which no HTML parser can mistake for mar
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -25,6 +25,7 @@ from traceprobe.report.charts import (
     ranks_chart,
     steps_chart,
 )
+from traceprobe.report.compiled import Compiled
 from traceprobe.report.iterations import iteration_bars, iterations_summary, iterations_table
 from traceprobe.report.lanes import label_word, timeline_picture, timeline_summary, timeline_table
 from traceprobe.report.next_step import slice_command
@@ -267,6 +268,7 @@ def _bound_by(judged: Verdict | Oracle) -> str:
 def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(templates_dir()),
+        bytecode_cache=Compiled(),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -402,8 +404,7 @@ def _ranks_figure(report: Report) -> Figure | None:
 
 
 def _payload(chart: Chart) -> dict[str, Any]:
-    fields = asdict(chart)
-    return {key: fields[key] for key in ("id", "description", "spec", "data")}
+    return {key: getattr(chart, key) for key in ("id", "description", "spec", "data")}
 
 
 def _inert(json_bytes: bytes) -> Markup:
