@@ -226,12 +226,16 @@ def _inside(account: Account, chosen: Int64s) -> pl.DataFrame:
 
 
 def _attributed(ops: pl.DataFrame) -> float | None:
-    kernels = ops.filter(pl.col("kind") == int(Kind.KERNEL)).with_columns(
-        d=pl.col("t1") - pl.col("t0")
+    length = pl.col("t1") - pl.col("t0")
+    is_kernel, known = (
+        pl.col("kind") == int(Kind.KERNEL),
+        pl.col("phase") != int(Phase.UNATTRIBUTED),
     )
-    total = int(kernels["d"].sum())
-    known = int(kernels.filter(pl.col("phase") != int(Phase.UNATTRIBUTED))["d"].sum())
-    return round(known / total, 6) if total else None
+    sums = ops.select(
+        total=length.filter(is_kernel).sum(), known=length.filter(is_kernel & known).sum()
+    )
+    total, attributed = sums.row(0)
+    return round(attributed / total, 6) if total else None
 
 
 def _communication(
@@ -283,7 +287,7 @@ def _coverage(account: Account) -> float | None:
         k = account.index[account.used]
         asked, recorded = int(process.asked[k].sum()), int(process.recorded[k].sum())
     else:
-        work = process.calls.filter(
+        work = process.calls.select("call", "recorded").filter(
             pl.col("call").is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH), int(Call.COPY)])
         )
         asked, recorded = len(work), int(work["recorded"].sum())
@@ -293,22 +297,21 @@ def _coverage(account: Account) -> float | None:
 def _host(
     account: Account, chosen: Int64s, inside: pl.DataFrame, steps: int
 ) -> result.HostActivity:
-    kernels = inside.filter(pl.col("kind") == int(Kind.KERNEL))
-    duration = (kernels["t1"] - kernels["t0"]).mean()
-    delay = (
-        kernels.filter(pl.col("thread") != UNKNOWN)
-        .select(pl.col("t0") - pl.col("launch_t1"))["t0"]
-        .median()
-    )
+    is_kernel, launched = pl.col("kind") == int(Kind.KERNEL), pl.col("thread") != UNKNOWN
+    kernels, duration, delay = inside.select(
+        is_kernel.sum().alias("kernels"),
+        (pl.col("t1") - pl.col("t0")).filter(is_kernel).mean().alias("duration"),
+        (pl.col("t0") - pl.col("launch_t1")).filter(is_kernel & launched).median().alias("delay"),
+    ).row(0)
     process = account.process
-    calls = process.calls
+    calls = process.calls.select("t0", "call", "blocking")
     if process.marker is not None and len(account.index):
         at = np.searchsorted(process.marker.starts, calls["t0"].to_numpy(), "right") - 1
         calls = calls.filter(np.isin(at, account.index[chosen]))
-    launches = calls.filter(pl.col("call").is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH)]))
+    launches = int(calls["call"].is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH)]).sum())
     return result.HostActivity(
-        launches_per_step=round(len(launches) / steps, 3),
-        kernels_per_step=round(len(kernels) / steps, 3),
+        launches_per_step=round(launches / steps, 3),
+        kernels_per_step=round(kernels / steps, 3),
         mean_kernel_us=round(float(duration) / 1e3, 3) if isinstance(duration, float) else None,
         launch_to_start_us_p50=round(float(delay) / 1e3, 3) if isinstance(delay, float) else None,
         syncs_per_step=round(int(calls["blocking"].sum()) / steps, 3),
@@ -319,7 +322,9 @@ def _host(
 
 def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[result.KernelShare]:
     """The kernels with the most time, and those with the most time of each phase."""
-    chosen = ops.filter(pl.col("kind").is_in([int(Kind.KERNEL), int(Kind.COMM)]))
+    chosen = ops.select("name", "kind", "phase", "t0", "t1").filter(
+        pl.col("kind").is_in([int(Kind.KERNEL), int(Kind.COMM)])
+    )
     phase = pl.when(pl.col("kind") == int(Kind.COMM)).then(-1).otherwise(pl.col("phase"))
     groups = chosen.group_by("name", phase.alias("label")).agg(
         count=pl.len(), total=(pl.col("t1") - pl.col("t0")).sum()

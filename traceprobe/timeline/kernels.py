@@ -89,7 +89,9 @@ def time_by_class(ops: pl.DataFrame, names: Sequence[str]) -> dict[str, int]:
         ops: columns kind, phase, name, t0, t1.
     """
     left_out = [int(Phase.OPTIMIZER), int(Phase.INPUT)]
-    kernels = ops.filter((pl.col("kind") == int(Kind.KERNEL)) & ~pl.col("phase").is_in(left_out))
+    kernels = ops.select("kind", "phase", "name", "t0", "t1").filter(
+        (pl.col("kind") == int(Kind.KERNEL)) & ~pl.col("phase").is_in(left_out)
+    )
     spent = kernels.group_by("name").agg(ns=(pl.col("t1") - pl.col("t0")).sum())
     found = dict.fromkeys(CLASSES, 0)
     for name, ns in spent.rows():
