@@ -6,13 +6,16 @@ import gzip
 import sqlite3
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.builders import nsight, truth
 from tests.builders.scenario import PID, Process, Script
 from tests.test_ingest_kineto import assert_same
 from tests.test_ingest_nsight import KERNEL, LOOP, MEMCPY, RUNTIME, read, two_ranks
-from traceprobe.ingest import load, nsight_tables
+from traceprobe.ingest import load, nsight_ranges, nsight_tables
 from traceprobe.model import UNKNOWN, Device, EmptyTrace, Kind
 
 OPTIONAL = (
@@ -285,3 +288,58 @@ def test_a_capture_without_gpu_rows_and_without_words_says_what_to_trace(tmp_pat
     path = nsight.write(scenario, tmp_path / "run.sqlite", lazy=lazy)
     with pytest.raises(EmptyTrace, match="--trace=cuda,nvtx"):
         load(path)
+
+
+def test_operators_are_named_without_their_numbers_and_only_the_outer_ones_stay(tmp_path):
+    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    texts = [
+        ("aten::linear, seq = 7, op_id = 40", 100, 200),
+        ("aten::addmm, seq = 8, op_id = 41, sizes = [[2, 3]]", 110, 190),
+        ("my part, op_id = 42", 120, 180),
+        ("aten::linear, sizes = [[2, 3]]", 210, 260),
+        ("AddmmBackward0, seq = 8, op_id = 0", 205, 265),
+    ]
+    with sqlite3.connect(path) as db:
+        db.execute("DELETE FROM NVTX_EVENTS")
+        for text, t0, t1 in texts:
+            db.execute(
+                'INSERT INTO NVTX_EVENTS (start, "end", eventType, globalTid, text) '
+                "VALUES (?, ?, 59, (SELECT min(globalTid) FROM ThreadNames), ?)",
+                (t0, t1, text),
+            )
+    trace = load(path)
+    seen = [(trace.names[r["name"]], r["t0"], r["t1"]) for r in trace.host_ranges.to_dicts()]
+    assert seen == [
+        ("aten::linear", 100, 200),
+        ("my part", 120, 180),
+        ("AddmmBackward0", 205, 265),
+    ]
+
+
+RANGE = st.tuples(st.integers(0, 30), st.integers(0, 9), st.integers(1, 2), st.booleans())
+
+
+@given(st.lists(RANGE, max_size=12))
+def test_leaving_out_inner_operators_changes_no_time_inside_of_ranges(rows):
+    """The outer ones cover what all of them cover, on each thread; what is no operator stays."""
+    start, length, thread, operator = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+    page = {
+        "start": start,
+        "end": start + length,
+        "eventType": np.full(len(start), 59),
+        "globalTid": thread,
+        "text": operator,
+    }
+    keep = nsight_ranges._outermost(page, ["mine", "aten::add"])
+    assert keep[operator == 0].all()
+
+    def covered(rows):
+        chosen = zip(*(page[c][rows].tolist() for c in ("globalTid", "start", "end")), strict=True)
+        return {(t, instant) for t, t0, t1 in chosen for instant in range(t0, t1)}
+
+    every = np.flatnonzero(operator == 1)
+    assert covered(every[keep[every]]) == covered(every)
+    columns = (page[c][every[keep[every]]].tolist() for c in ("globalTid", "start", "end"))
+    kept = set(zip(*columns, strict=True))
+    for t, t0, t1 in kept:
+        assert not any(u == t and (a, b) != (t0, t1) and a <= t0 and t1 <= b for u, a, b in kept)

@@ -84,11 +84,10 @@ def _calls(db: Database) -> pl.DataFrame | None:
         f"eventType = 59 AND typeof(start) IN ('integer', 'real') AND ({' OR '.join(conditions)})"
     )
     wanted = {"start": MISSING, "end": UNKNOWN, "globalTid": UNKNOWN, "domainId": UNKNOWN}
-    rows = db.integers(_TABLE, wanted, chosen)
+    rows, names = db.named(_TABLE, wanted, chosen)
     if rows is None:
         return None
-    codes, names = db.texts(_TABLE, chosen)
-    texts = [names[code] for code in codes.tolist()]
+    texts = [names[number] for number in rows["text"].tolist()]
     distinct = {text: int(operation(text)) for text in names}
     return pl.DataFrame(
         {

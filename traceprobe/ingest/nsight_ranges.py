@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from traceprobe.ingest.classify import is_profiler
-from traceprobe.ingest.lookup import concatenate
+from traceprobe.ingest.lookup import Table, concatenate
 from traceprobe.ingest.nsight_tables import MISSING, Database, Names, process, strings, tid
-from traceprobe.model import HOST_RANGES, UNKNOWN, Quality, Source
+from traceprobe.model import HOST_RANGES, UNKNOWN, Bools, Quality, Source
 
 # Event types: ranges pushed and popped on one thread, ranges that start and end anywhere, marks;
 # the second number of each pair is the nvtxt import of the same.
@@ -19,6 +19,8 @@ _OPEN = np.iinfo(np.int64).max
 _LIBRARY = re.compile(
     r"^(nccl|\[DALI\]|cub::|thrust::|cudnn|cublas|aten::|autograd::)", re.IGNORECASE
 )
+
+_OPERATOR = re.compile(r"(aten|autograd)::|\w+Backward\d*$")
 
 
 def read(db: Database, names: Names, last: int, quality: Quality) -> dict[str, Any]:
@@ -50,12 +52,12 @@ def _nvtx(db: Database, table: str, names: Names, last: int, quality: Quality) -
     """NVTX ranges and marks; a range without an end is open and runs to the capture's end."""
     wanted = {"start": MISSING, "end": int(_OPEN), "eventType": 0, "globalTid": UNKNOWN}
     types = ", ".join(map(str, (*_PUSH_POP, *_START_END, _MARK)))
-    chosen = f"eventType IN ({types}) AND typeof(start) IN ('integer', 'real')"
-    present = db.columns.get(table, set())
-    rows = db.integers(table, wanted, chosen) if "eventType" in present else None
+    none: dict[str, Any] = {c: np.empty(0, dtype=np.int64) for c in HOST_RANGES}
+    if "eventType" not in db.columns.get(table, set()):
+        return none
+    rows, texts = db.named(table, wanted, f"eventType IN ({types})", _outermost)
     if rows is None:
-        return {c: np.empty(0, dtype=np.int64) for c in HOST_RANGES}
-    codes, texts = db.texts(table, chosen)
+        return none
     index = np.array([names(t) for t in texts], dtype=np.int32)
     library = np.array([bool(_LIBRARY.search(t)) for t in texts], dtype=np.int8)
     mark = rows["eventType"] == _MARK
@@ -72,6 +74,22 @@ def _nvtx(db: Database, table: str, names: Names, last: int, quality: Quality) -
         "thread": tid(rows["globalTid"]),
         "t0": rows["start"],
         "t1": np.where(mark, rows["start"], np.maximum(closed, rows["start"])),
-        "name": index[codes],
-        "source": np.where(mark, int(Source.MARK), library[codes]),
+        "name": index[rows["text"]],
+        "source": np.where(mark, int(Source.MARK), library[rows["text"]]),
     }
+
+
+def _outermost(page: Table, texts: list[str]) -> Bools:
+    """All rows but operators inside of operators: they say nothing that the outer one does not.
+
+    With autograd's own NVTX these are most rows of an export.
+    """
+    operator = np.array([bool(_OPERATOR.match(text)) for text in texts], dtype=bool)
+    keep = np.ones(len(page["text"]), dtype=bool)
+    rows = np.flatnonzero(operator[page["text"]] & np.isin(page["eventType"], _PUSH_POP))
+    for thread in np.unique(page["globalTid"][rows]):
+        mine = rows[page["globalTid"][rows] == thread]
+        mine = mine[np.lexsort((-page["end"][mine], page["start"][mine]))]
+        reach = np.maximum.accumulate(page["end"][mine])
+        keep[mine[1:][page["end"][mine[1:]] <= reach[:-1]]] = False
+    return keep

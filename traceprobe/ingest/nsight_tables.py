@@ -7,14 +7,14 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from traceprobe.ingest.lookup import Table, compact, concatenate
-from traceprobe.model import UNKNOWN, Int64s, Ints
+from traceprobe.model import UNKNOWN, Bools, Int64s, Ints
 
 MISSING = int(np.iinfo(np.int64).min)
 """A time that is not there; unlike UNKNOWN no clock ever shows it."""
@@ -28,7 +28,21 @@ _ROWS = 100_000
 """Rows that are read before their columns are made narrow."""
 _NO_ROW_IDS = re.compile(r"WITHOUT\s+ROWID", re.IGNORECASE)
 _VIRTUAL = re.compile(r"\s*CREATE\s+VIRTUAL", re.IGNORECASE)
+_NUMBERS = (b", seq = ", b", op_id = ", b", sizes = [")
+"""What autograd's NVTX says after the name of an operator; it makes each such text unique."""
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
+
+
+Choose = Callable[[Table, list[str]], Bools]
+_FUNCTION = "traceprobe_number"
+
+
+def _all(page: Table) -> Table:
+    return page
+
+
+def _every(page: Table, texts: list[str]) -> Bools:
+    return np.ones(len(page["text"]), dtype=bool)
 
 
 class Database:
@@ -61,33 +75,83 @@ class Database:
         Returns:
             None where the table does not exist or is empty.
         """
+        return self._integers(table, wanted, condition, {}, _all)
+
+    def named(
+        self, table: str, wanted: Mapping[str, int], condition: str, choose: Choose = _every
+    ) -> tuple[Table | None, list[str]]:
+        """The same of NVTX rows, with a column `text`: the number of each row's text.
+
+        Args:
+            choose: which rows of a page to keep, by its columns and the texts so far.
+
+        Returns:
+            The rows and the texts, which are not all distinct: own ones, else registered strings.
+            Operators are without their sequence number, id and sizes.
+        """
+        present = self.columns.get(table, set())
+        numbers: defaultdict[tuple[bytes | None, Any], int] = defaultdict(count().__next__)
+        texts: list[str] = []
+
+        def reduced(page: Table) -> Table:
+            for text, i in list(islice(numbers, len(texts), None)):
+                registered = self.strings.get(i, "unnamed")
+                # Bytes are decoded here, once per distinct text.
+                texts.append(registered if text is None else text.decode("utf-8", "replace"))
+            keep = choose(page, texts)
+            return page if keep.all() else {c: v[keep] for c, v in page.items()}
+
+        def number(text: bytes | None, i: Any) -> int:
+            if text is not None and b", " in text:
+                for begin in _NUMBERS:
+                    text = text[: text.find(begin)] if begin in text else text
+            return numbers[text, i]
+
+        self._connection.create_function(_FUNCTION, 2, number, deterministic=True)
+        own = "CAST(text AS BLOB)" if "text" in present else "NULL"
+        string = "textId" if "textId" in present else "NULL"
+        computed = {"text": f"{_FUNCTION}({own}, {string})"}
+        return self._integers(table, wanted, condition, computed, reduced), texts
+
+    def _integers(
+        self,
+        table: str,
+        wanted: Mapping[str, int],
+        condition: str,
+        computed: Mapping[str, str],
+        reduced: Callable[[Table], Table],
+    ) -> Table | None:
         present = self.columns.get(table)
         if present is None or "start" not in present:
             return None
         stored = {_quote(c): (c, d) for c, d in wanted.items() if c in present}
         try:
             select = {c: f"ifnull({q}, {d})" for q, (c, d) in stored.items()}
-            rows = self._rows(table, select, condition)
+            rows = self._rows(table, {**select, **computed}, condition, reduced)
         except ValueError:  # a text or a fraction among the integers; to ask for them takes longer
             select = {
                 c: f"CASE WHEN typeof({q}) IN ('integer', 'real') THEN CAST({q} AS INTEGER) "
                 f"ELSE {d} END"
                 for q, (c, d) in stored.items()
             }
-            rows = self._rows(table, select, condition)
+            rows = self._rows(table, {**select, **computed}, condition, reduced)
         if rows is None:
             return None
         length = len(rows["start"])
-        found = {
-            column: rows[column] if column in rows else np.full(length, default, dtype=np.int64)
-            for column, default in wanted.items()
-        }
+        missing = {c: d for c, d in wanted.items() if c not in rows}
+        found = rows | {c: np.full(length, d, dtype=np.int64) for c, d in missing.items()}
         needed = [column for column, default in wanted.items() if default == MISSING]
         keep = np.all([found[column] != MISSING for column in needed], axis=0)
         self.lost += int(len(keep) - np.count_nonzero(keep))
         return found if keep.all() else {column: v[keep] for column, v in found.items()}
 
-    def _rows(self, table: str, select: Mapping[str, str], condition: str) -> Table | None:
+    def _rows(
+        self,
+        table: str,
+        select: Mapping[str, str],
+        condition: str,
+        reduced: Callable[[Table], Table],
+    ) -> Table | None:
         """Columns by SQL expression, None without a row.
 
         Raises:
@@ -96,7 +160,7 @@ class Database:
         """
         read = self._pages if self._has_row_ids(table) else self._chunks
         try:
-            parts = [compact(part) for part in read(table, select, condition)]
+            parts = [compact(reduced(part)) for part in read(table, select, condition)]
         except pd.errors.DatabaseError as error:
             raise sqlite3.DatabaseError(str(error.__cause__)) from error
         return concatenate(parts) if parts else None
@@ -145,25 +209,6 @@ class Database:
     def _where(self, table: str, condition: str) -> str:
         chosen = f"WHERE {condition}" if condition else ""
         return f"{chosen} ORDER BY rowid" if self._has_row_ids(table) else chosen
-
-    def texts(self, table: str, condition: str) -> tuple[Ints, list[str]]:
-        """Names of the NVTX rows that `condition` selects: their text, else a registered string.
-
-        Returns:
-            For each row an index into the names that follow, which are not all distinct.
-        """
-        present = self.columns[table]
-        # Bytes are decoded here, once per distinct text.
-        own = "CAST(text AS BLOB)" if "text" in present else "NULL"
-        registered = "textId" if "textId" in present else "NULL"
-        where = self._where(table, condition)
-        rows = self._connection.execute(f"SELECT {own}, {registered} FROM {_quote(table)} {where}")
-        numbers: defaultdict[tuple[bytes | None, Any], int] = defaultdict(count().__next__)
-        codes = np.fromiter(map(numbers.__getitem__, rows), dtype=np.int32)
-        return codes, [
-            self.strings.get(i, "unnamed") if text is None else text.decode("utf-8", "replace")
-            for text, i in numbers
-        ]
 
     def values(self, table: str, column: str, condition: str) -> list[object]:
         """One column, as stored, of the rows that `condition` selects; NULLs without it."""

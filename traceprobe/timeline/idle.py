@@ -64,7 +64,8 @@ class HostState:
         data_annotated: the step thread is inside a data range.
         data_inferred: it is outside every step range and inside no call; empty where the marker
             has no ranges that could leave waits outside.
-        sync, busy: per thread, inside a blocking synchronisation; inside any call or range.
+        sync: per thread, inside a blocking synchronisation.
+        busy: per thread but the step's and the loaders', inside any call or range.
     """
 
     profiler: Intervals
@@ -98,30 +99,35 @@ def host_state(
     """Collect the sets that decide causes, for the threads that launch GPU work."""
     profiler = ranges.filter(pl.col("source") == int(Source.PROFILER))
     data = marks.select("data") & (marks.thread == step_thread)
-    sync = calls.filter(pl.col("blocking"))
-    in_call = _sets(calls, {step_thread, *threads})
+    others = threads - {step_thread}
     inferred = EMPTY
     if marker is not None and marker.inside is not None and len(marker.inside.t0):
         low, high = int(marker.inside.t0[0]), int(marker.inside.t1[-1])
         outside = complement(marker.inside, low, high)
-        inferred = subtract(outside, in_call.get(step_thread, EMPTY))
-    named = ranges.filter(pl.col("source") != int(Source.PROFILER)) if len(profiler) else ranges
-    in_range = _sets(named, threads)
+        inferred = subtract(outside, _sets(calls, {step_thread}).get(step_thread, EMPTY))
+    in_call = _sets(calls, others)
+    in_range = _sets(ranges, others, pl.col("source") != int(Source.PROFILER))
     return HostState(
         profiler=union(profiler["t0"].to_numpy(), profiler["t1"].to_numpy()),
         data_annotated=union(marks.t0[data], marks.t1[data]),
         data_inferred=inferred,
-        sync=_sets(sync, {step_thread, *threads}),
-        busy={
-            t: merge(in_call.get(t, EMPTY), in_range.get(t, EMPTY)) for t in {step_thread, *threads}
-        },
+        sync=_sets(calls, {step_thread, *threads}, pl.col("blocking")),
+        busy={t: merge(in_call.get(t, EMPTY), in_range.get(t, EMPTY)) for t in others},
         step_thread=step_thread,
     )
 
 
-def _sets(rows: pl.DataFrame, threads: set[int]) -> dict[int, Intervals]:
-    times = rows.select("thread", "t0", "t1")
-    wanted = times.filter(pl.col("thread").is_in(sorted(threads)))
+def _sets(
+    rows: pl.DataFrame, threads: set[int], chosen: pl.Expr | None = None
+) -> dict[int, Intervals]:
+    is_wanted = pl.col("thread").is_in(sorted(threads))
+    # Lazily, so that only the wanted rows of these columns are copied.
+    wanted = (
+        rows.lazy()
+        .filter(is_wanted if chosen is None else is_wanted & chosen)
+        .select("thread", "t0", "t1")
+        .collect()
+    )
     return {
         int(key[0]): union(part["t0"].to_numpy(), part["t1"].to_numpy())
         for key, part in wanted.partition_by("thread", as_dict=True).items()
