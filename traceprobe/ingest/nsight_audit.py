@@ -69,13 +69,13 @@ def _type(api: str) -> int:
 
 def _nodes(db: Database) -> tuple[Table, tuple[str, ...]]:
     """What `emit_nvtx` notes of the backward pass: one range a node."""
-    where = "WHERE eventType IN (59, 70) AND typeof(start) IN ('integer', 'real') ORDER BY rowid"
+    chosen = "eventType IN (59, 70) AND typeof(start) IN ('integer', 'real')"
     present = "eventType" in db.columns.get("NVTX_EVENTS", set())
     wanted = {"start": MISSING, "globalTid": UNKNOWN}
-    rows = db.integers("NVTX_EVENTS", wanted, where) if present else None
+    rows = db.integers("NVTX_EVENTS", wanted, chosen) if present else None
     if rows is None:
         return no_rows("name", "thread", "sequence"), ()
-    codes, texts = db.texts("NVTX_EVENTS", where)
+    codes, texts = db.texts("NVTX_EVENTS", chosen)
     matches = [_NODE.match(text) for text in texts]
     names: dict[str, int] = {}
     name = np.array([names.setdefault(m[1], len(names)) if m else UNKNOWN for m in matches])
