@@ -160,6 +160,12 @@ def later(ns):
     return lambda i, op: replace(op, t0=op.t0 + ns, t1=op.t1 + ns)
 
 
+def last_step_unlinked():
+    """A sixth of the ops has no launch in the file: those of the step that does not count."""
+    count = len(base(steps=6).ops)
+    return with_ops(lambda i, o: replace(o, launch=None) if 6 * i >= 5 * count else o, steps=6)
+
+
 def before_launch(ns):
     """Moves one GPU row to shortly before its launch."""
     return lambda i, op: replace(op, t0=op.launch.t0 - ns) if i == 40 else op
@@ -306,7 +312,14 @@ CASES = {
     "stream-sync-overlap": [
         ("warn", as_kineto(base(), sync("Stream Sync", KERNEL.t0 + 1000, stream=KERNEL.stream))),
         ("ok", as_kineto(base(), sync("Stream Sync", KERNEL.t0 - 1000, stream=KERNEL.stream))),
-        ("ok", as_kineto(base(), sync("Stream Sync", KERNEL.t0 + 1000, stream=999))),
+        (
+            "ok",
+            as_kineto(
+                base(),
+                sync("Stream Sync", KERNEL.t0 + 1000, stream=999),
+                sync("Stream Sync", KERNEL.t0 - 1000, stream=KERNEL.stream),
+            ),
+        ),
         ("not-applicable", fine),
     ],
     "backward-sequence": [
@@ -327,11 +340,13 @@ CASES = {
         ("fail", as_nsight(with_ops(lambda i, o: replace(o, launch=None) if i % 5 == 0 else o))),
         ("warn", as_nsight(with_ops(lambda i, o: replace(o, launch=None) if i % 25 == 0 else o))),
         ("ok", exported),
+        ("ok", as_nsight(last_step_unlinked())),
     ],
     "coverage": [
         ("fail", as_nsight(unrecorded(base(), lambda i: i % 5 == 0))),
         ("warn", as_nsight(unrecorded(base(), lambda i: 60 <= i < 65))),
         ("warn", as_nsight(unrecorded(NO_STEPS, lambda i: i % 5 == 0))),
+        ("ok", as_nsight(unrecorded(base(), lambda i: i >= len(base().ops) - 3))),
         ("ok", exported),
     ],
     "records-dropped": [
@@ -403,6 +418,7 @@ CASES = {
     ],
     "calibration": [
         ("warn", as_kineto(base(**SLOW_HOST))),
+        ("ok", fine),
         ("ok", as_kineto(base(), header=CALIBRATED)),
         ("not-applicable", exported),
     ],
@@ -423,7 +439,11 @@ CASES = {
         ("ok", ranks({}, {})),
         ("not-applicable", exported),
     ],
-    "verdict": [("fail", as_nsight(base(steps=2))), ("ok", exported)],
+    "verdict": [
+        ("fail", as_nsight(base(steps=2))),
+        ("warn", as_kineto(base(**SLOW_HOST))),
+        ("ok", exported),
+    ],
 }
 CHECKS = (*written.CHECKS, *recorded.CHECKS, *whole.CHECKS)
 BY_THEMSELVES = {"other-warnings"}
