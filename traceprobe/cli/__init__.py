@@ -1,7 +1,7 @@
 """The command line: arguments to library calls to exit codes; no logic of its own.
 
-Exit codes: 0 done, 1 a gate that was asked for failed, 2 usage error or unreadable input,
-130 interrupted.
+Exit codes: 0 done, 1 a gate that was asked for or a check of `doctor` failed, 2 usage error or
+unreadable input, 130 interrupted.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from traceprobe.cli import analyze, bench, inspect, profile, render, slice
+from traceprobe.cli import analyze, bench, doctor, inspect, profile, render, slice
 
 app = typer.Typer(
     name="traceprobe",
@@ -20,8 +20,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 1 a requested gate failed, 2 usage error or unreadable input, "
-    "130 interrupted.",
+    epilog="Exit codes: 0 done, 1 a requested gate or a check of doctor failed, 2 usage error or "
+    "unreadable input, 130 interrupted.",
 )
 
 
@@ -49,5 +49,6 @@ app.command("analyze")(analyze.command)
 app.command("profile", context_settings=profile.CONTEXT)(profile.command)
 app.command("bench", context_settings=profile.CONTEXT)(bench.command)
 app.command("inspect")(inspect.command)
+app.command("doctor")(doctor.command)
 app.command("render")(render.command)
 app.command("slice")(slice.command)

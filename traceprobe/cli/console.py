@@ -13,6 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from traceprobe.report.ablation import Ablation
+    from traceprobe.report.doctor import Diagnosis
     from traceprobe.report.result import Report
 
 
@@ -57,6 +58,14 @@ def ablation_summary(ablation: Ablation) -> None:
 
     encoding = sys.stdout.encoding or "utf-8"
     data(render(ablation, terminal_width(), use_color(), encoding), encoding)
+
+
+def diagnosis_summary(diagnosis: Diagnosis) -> None:
+    """The same for the checks of `traceprobe doctor`."""
+    from traceprobe.report.doctor_text import render
+
+    encoding = sys.stdout.encoding or "utf-8"
+    data(render(diagnosis, terminal_width(), use_color(), encoding), encoding)
 
 
 @contextmanager

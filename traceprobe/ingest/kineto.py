@@ -10,7 +10,7 @@ import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,8 +22,7 @@ from traceprobe.ingest.repair import salvage
 from traceprobe.ingest.sniff import Found, printable
 from traceprobe.model import DamagedInput, Origin, Quality, Trace
 
-_MANY = msgspec.json.Decoder(list[Event])
-_ONE = msgspec.json.Decoder(Event)
+Row = TypeVar("Row")
 
 
 def read(path: Path, found: Found, progress: Callable[[int, int], None]) -> Trace:
@@ -32,8 +31,8 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None]) -> Trac
     reader = Reader(path, found.gzipped, progress)
     split = Split()
     columns = Columns()
-    with _no_cycles():
-        for events in _decode(split.chunks(ahead(reader.blocks())), quality):
+    with no_cycles():
+        for events in decode(split.chunks(ahead(reader.blocks())), Event, quality):
             columns.add(events)
     if not columns.events:
         raise DamagedInput(
@@ -45,7 +44,7 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None]) -> Trac
             "truncated-file",
             "The file ends in the middle of the events; the part before that was read.",
         )
-    metadata = _metadata(split.head, split.tail)
+    metadata = top_level(split.head, split.tail)
     origin = Origin(
         name=printable(path.name),
         sha256=reader.digest.hexdigest(),
@@ -66,19 +65,21 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None]) -> Trac
     )
 
 
-def _decode(chunks: Iterable[bytes], quality: Quality) -> Iterator[list[Event]]:
+def decode(chunks: Iterable[bytes], row: type[Row], quality: Quality) -> Iterator[list[Row]]:
+    """Events as records of a type; what had to be mended or is lost is counted."""
+    many, one = msgspec.json.Decoder(list[row]), msgspec.json.Decoder(row)  # type: ignore[valid-type]
     for chunk in chunks:
         try:
-            yield _MANY.decode(b"[" + chunk + b"]")
+            yield many.decode(b"[" + chunk + b"]")
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            saved = salvage(chunk, _ONE.decode)
+            saved = salvage(chunk, one.decode)
             quality.events_repaired += saved.repaired
             quality.events_lost += saved.lost
             yield saved.events
 
 
 @contextmanager
-def _no_cycles() -> Iterator[None]:
+def no_cycles() -> Iterator[None]:
     """Events hold no cycles; the collector would scan millions of them for nothing."""
     enabled = gc.isenabled()
     gc.disable()
@@ -89,7 +90,7 @@ def _no_cycles() -> Iterator[None]:
             gc.enable()
 
 
-def _metadata(head: bytes, tail: bytes) -> dict[str, Any]:
+def top_level(head: bytes, tail: bytes) -> dict[str, Any]:
     """Top-level keys from before and after the events; a damaged tail costs only itself."""
     before = head.strip().removeprefix(b"\xef\xbb\xbf").rstrip(b", \t\r\n")
     after = tail.strip().removeprefix(b",")

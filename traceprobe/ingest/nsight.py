@@ -34,6 +34,26 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None]) -> Trac
     """Read an Nsight Systems export. See `traceprobe.ingest.load` for errors."""
     digest = _sha256(path, progress)
     quality = Quality()
+    with database(path, found) as db:
+        origin = Origin(
+            name=printable(path.name),
+            sha256=digest,
+            format="nsys",
+            dialect=f"schema {db.metadata.get('EXPORT_SCHEMA_VERSION', 'unknown')}",
+            producer=_producer(db),
+            bytes=path.stat().st_size,
+        )
+        return build(db, origin, quality)
+
+
+@contextmanager
+def database(path: Path, found: Found) -> Iterator[Database]:
+    """An export, open for reading.
+
+    Raises:
+        UnsupportedInput: it is some other SQLite file.
+        DamagedInput: it cannot be read, now or in what the caller does with it.
+    """
     with plain(path, found.gzipped) as file, closing(_connect(file)) as connection:
         try:
             db = Database(connection)
@@ -42,15 +62,7 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None]) -> Trac
                     f"{path.name}: is a SQLite database, but not an export of Nsight Systems; make "
                     "one with `nsys export --type sqlite -o run.sqlite run.nsys-rep`"
                 )
-            origin = Origin(
-                name=printable(path.name),
-                sha256=digest,
-                format="nsys",
-                dialect=f"schema {db.metadata.get('EXPORT_SCHEMA_VERSION', 'unknown')}",
-                producer=_producer(db),
-                bytes=path.stat().st_size,
-            )
-            return build(db, origin, quality)
+            yield db
         except sqlite3.DatabaseError as error:
             if "interrupted" in str(error):
                 raise DamagedInput(

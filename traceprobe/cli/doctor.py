@@ -1,0 +1,67 @@
+"""`traceprobe doctor`: what is wrong with this machine, or with a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from traceprobe.cli.console import data, diagnosis_summary, note, progress
+
+
+def command(
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[INPUT]...",
+            help="Trace files, folders of them or quoted patterns: the ranks of one run. Without "
+            "any, this machine is checked.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Where to write the checks as JSON; - prints it.",
+            show_default=False,
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", "-f", help="Overwrite an existing output.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary, no messages.")] = False,
+) -> None:
+    """Check this machine, or what a trace holds, and say which number each trouble touches.
+
+    Exits with 1 where a check fails. Examples: `traceprobe doctor`, `traceprobe doctor
+    trace.json.gz`, `traceprobe doctor rank*.json.gz -o - | jq .sections`
+    """
+    from traceprobe.cli import outputs
+    from traceprobe.cli.inputs import check, expand, readable
+    from traceprobe.doctor import examine, examine_machine
+
+    paths = expand(inputs, quiet=quiet) if inputs else []
+    check(paths)
+    if output is not None and str(output) != "-":
+        outputs.check_file(output, paths, force=force)
+    if paths:
+        with readable(paths) as exported, progress(exported, quiet=quiet) as bar:
+            diagnosis = examine(exported, bar)
+    else:
+        from traceprobe.doctor.gather import gather
+
+        note("looking at this machine; importing PyTorch takes some seconds", quiet=quiet)
+        diagnosis = examine_machine(gather())
+    if output is not None and str(output) == "-":
+        data(diagnosis.to_json())
+    elif output is not None:
+        outputs.replace(output, diagnosis.to_json())
+    if not quiet and str(output) != "-":
+        diagnosis_summary(diagnosis)
+    if output is not None and str(output) != "-":
+        note(f"wrote {output}", quiet=quiet)
+    if diagnosis.failed:
+        raise typer.Exit(1)

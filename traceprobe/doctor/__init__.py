@@ -1,0 +1,79 @@
+"""`traceprobe doctor`: what is wrong with a machine or a trace, and which number that touches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from traceprobe import __version__
+from traceprobe.doctor.check import run
+from traceprobe.report.doctor import SCHEMA_VERSION, Diagnosis, Outcome, Section
+
+if TYPE_CHECKING:
+    from traceprobe.api import Options
+    from traceprobe.doctor.facts import Facts
+    from traceprobe.ingest import Progress
+    from traceprobe.part import Part
+
+__all__ = ["examine", "examine_machine"]
+
+
+def examine_machine(facts: Facts) -> Diagnosis:
+    """The checks of a machine."""
+    from traceprobe.doctor.machine import CHECKS
+
+    return _diagnosis([Section(subject="environment", checks=run(CHECKS, facts))])
+
+
+def examine(
+    paths: Sequence[Path], progress: Callable[[int], Progress] = lambda _: lambda done, total: None
+) -> Diagnosis:
+    """The checks of the inputs of one run: of each alone, then of all together.
+
+    Args:
+        progress: position of an input to the callback of `traceprobe.load`.
+
+    Raises:
+        TraceprobeError: an input cannot be read, or the inputs are not those of one run.
+        OSError: an input cannot be opened.
+    """
+    from traceprobe.analysis import merge
+    from traceprobe.api import Options
+    from traceprobe.doctor import whole
+    from traceprobe.doctor.evidence import Whole
+
+    options = Options()
+    sections, parts = [], []
+    for position, path in enumerate(paths):
+        part, outcomes = _input(path, options, progress(position))
+        sections.append(Section(subject=part.input.name, checks=outcomes))
+        parts.append(part)
+    report = merge(parts, options)
+    together = Whole(
+        report=report,
+        profiled=frozenset().union(*(part.profiled for part in parts)),
+        calibrated=any("traceprobe" in part.metadata for part in parts),
+    )
+    sections.append(Section(subject="run", checks=run(whole.CHECKS, together)))
+    return _diagnosis(sections)
+
+
+def _input(path: Path, options: Options, progress: Progress) -> tuple[Part, list[Outcome]]:
+    """One input, of which only the part stays in memory."""
+    from traceprobe.doctor import recorded, written
+    from traceprobe.doctor.evidence import Evidence
+    from traceprobe.ingest import load
+    from traceprobe.ingest.audit import audit
+    from traceprobe.part import part_of
+
+    trace = load(path, progress)
+    part = part_of(trace, options)
+    evidence = Evidence(trace, part, audit(path))
+    return part, [*run(written.CHECKS, evidence), *run(recorded.CHECKS, evidence)]
+
+
+def _diagnosis(sections: list[Section]) -> Diagnosis:
+    return Diagnosis(
+        schema_version=SCHEMA_VERSION, traceprobe_version=__version__, sections=sections
+    )

@@ -1,0 +1,47 @@
+"""What a check is: a rule with a name, what it means when it is broken, and how to mend that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from traceprobe.report.doctor import TROUBLE, CheckStatus, Outcome
+
+Subject = TypeVar("Subject")
+Judgement = tuple[CheckStatus, str]
+"""How it is, and the fact that says so."""
+
+
+@dataclass(frozen=True)
+class Check(Generic[Subject]):
+    """One rule; `docs/doctor.md` has the same texts.
+
+    Args:
+        tests: what is looked at, and from where on it warns and fails.
+        meaning: which number or command suffers when it does not hold, and in which direction.
+        fix: what to do.
+    """
+
+    id: str
+    tests: str
+    meaning: str
+    fix: str
+    judge: Callable[[Subject], Judgement]
+
+    def __call__(self, subject: Subject) -> Outcome:
+        """The outcome for one subject."""
+        status, found = self.judge(subject)
+        if status not in TROUBLE:
+            return Outcome(id=self.id, status=status, found=found)
+        return Outcome(id=self.id, status=status, found=found, meaning=self.meaning, fix=self.fix)
+
+
+def run(checks: Sequence[Check[Subject]], subject: Subject) -> list[Outcome]:
+    """All outcomes, in the order of the checks."""
+    return [check(subject) for check in checks]
+
+
+def absent(reason: str) -> Judgement:
+    """A check that has nothing to look at."""
+    return "not-applicable", reason

@@ -1,0 +1,86 @@
+"""What the checks of one input look at, each part of it computed once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+
+from traceprobe.assemble import origin
+from traceprobe.ingest.audit import Audit
+from traceprobe.model import UNKNOWN, Bools, Kind, Trace
+from traceprobe.part import Part
+from traceprobe.report import result
+from traceprobe.verdict.thresholds import Thresholds
+
+LIMITS = Thresholds()
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One input: its columns, its part of the report, and the rows beside both."""
+
+    trace: Trace
+    part: Part
+    audit: Audit
+
+    @cached_property
+    def records(self) -> list[result.Rank]:
+        """The devices as in the report."""
+        return [device.record for device in self.part.devices]
+
+    @cached_property
+    def on_gpu(self) -> bool:
+        """Whether GPU work is in the file; else the report describes a CPU run."""
+        return any(device.kind == "gpu" for device in self.trace.devices)
+
+    @cached_property
+    def collectives(self) -> int:
+        """GPU ops that communicate."""
+        return int((self.trace.gpu_ops["kind"] == int(Kind.COMM)).sum())
+
+    @cached_property
+    def summarised(self) -> Bools:
+        """Which GPU ops start between the first and the last window of their device's summary."""
+        ops = self.trace.gpu_ops
+        pid, device, t0 = (ops[c].to_numpy() for c in ("pid", "device", "t0"))
+        inside = np.zeros(len(ops), dtype=bool)
+        zero = origin(self.trace)
+        for record in self.records:
+            mine = (pid == record.pid) & (device == record.device.index)
+            used = [i for i in record.iterations if i.used and i.start_ns is not None]
+            if used:
+                first, last = used[0].start_ns, used[-1].end_ns
+                assert first is not None
+                assert last is not None
+                mine &= (t0 >= zero + first) & (t0 < zero + last)
+            inside |= mine
+        return inside
+
+    @cached_property
+    def launched(self) -> pl.DataFrame:
+        """GPU ops with the launch of the same correlation."""
+        return self.trace.gpu_ops.filter(
+            pl.col("linked") & (pl.col("launch_t0") != UNKNOWN) & (pl.col("correlation") != UNKNOWN)
+        )
+
+    @cached_property
+    def whole_microseconds(self) -> bool:
+        """Whether the file's clock has no finer steps than 1 µs."""
+        ops = self.trace.gpu_ops
+        return bool(((ops["t0"] % 1000 == 0) & (ops["t1"] % 1000 == 0)).all())
+
+    def warned(self, *codes: str) -> list[str]:
+        """Those of the codes that the reader of the file has warned of."""
+        return [code for code in codes if code in self.trace.quality.warnings]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """All inputs together: the report, and what was noted in the files."""
+
+    report: result.Report
+    profiled: frozenset[str]
+    calibrated: bool

@@ -1,0 +1,238 @@
+"""Facts of this machine. Whatever cannot be found out stays unknown; nothing here raises."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from traceprobe.capture.nsys_backend import installed
+from traceprobe.doctor.facts import Facts, Torch, Version
+from traceprobe.workers import cores
+
+PROBE = Path(__file__).with_name("torch_probe.py")
+PROBE_SECONDS = 120.0
+"""On a cold network file system the import alone takes half a minute."""
+TOOL_SECONDS = 30.0
+PACKAGES = ("polars", "pandas", "numpy", "msgspec", "jinja2", "altair", "typer", "rich")
+_AROUND = (
+    *("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"),
+    *("NV_NSIGHT_INJECTION_PORT_BASE", "NV_COMPUTE_PROFILER_PERFWORKS_DIR"),
+)
+_MONITORS = ("nv-hostengine", "dcgm-exporter")
+_CAP_SYS_ADMIN = 21
+_REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)\s*\(?([<>=!~][^;)]*)?")
+
+
+def gather() -> Facts:
+    """Look around. Takes as long as PyTorch takes to import."""
+    nsys, error = _nsys()
+    memory, limited = _memory()
+    writable, free = _temporary()
+    return Facts(
+        python=_version(platform.python_version()),
+        packages={name: _installed(name) for name in PACKAGES},
+        required=_required(),
+        torch=probe(),
+        nsys=nsys,
+        nsys_error=error,
+        driver=_first(r"\b(\d+\.\d+(?:\.\d+)?)\b", _read("/proc/driver/nvidia/version")),
+        hidden_gpus=os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"),
+        admin_only=_admin_only(),
+        sys_admin=_sys_admin(),
+        paranoid=_integer(_read("/proc/sys/kernel/perf_event_paranoid")),
+        around=tuple(name for name in _AROUND if os.environ.get(name)),
+        monitors=tuple(name for name in _MONITORS if name[:15] in set(_commands())),
+        dali=next((v for v in map(_installed, _dali_packages()) if v is not None), None),
+        temporary_free=free,
+        temporary_writable=writable,
+        memory=memory,
+        memory_limited=limited,
+        cores=cores(),
+        quota=_quota(),
+    )
+
+
+def probe(command: tuple[str, ...] = (), seconds: float = PROBE_SECONDS) -> Torch:
+    """What PyTorch answers, asked in a process of its own.
+
+    Args:
+        command: what to run instead of `torch_probe.py`.
+    """
+    asked = command or (sys.executable, str(PROBE))
+    ended: int | None
+    try:
+        done = subprocess.run(asked, capture_output=True, timeout=seconds, stdin=subprocess.DEVNULL)
+        said, ended = done.stdout, done.returncode
+    except subprocess.TimeoutExpired as late:
+        said, ended = late.stdout or b"", None
+    except OSError as error:
+        return Torch(state="broken", error=type(error).__name__)
+    known: dict[str, Any] = {}
+    for answer in _answers(said):
+        known |= answer
+    stage = known.pop("stage", "")
+    if stage == "absent":
+        return Torch()
+    for name in ("devices", "activities"):
+        known[name] = tuple(known.get(name, ()))
+    why = known.pop("error", "")
+    if ended is None:
+        return Torch(state="hangs", stage=stage, **known)
+    if stage == "profiler" and not ended:
+        return Torch(state="ok", stage=stage, **known)
+    if ended < 0:
+        why = signal.Signals(-ended).name
+    stage = "" if stage == "error" else stage
+    return Torch(state="broken", error=why or f"exit code {ended}", stage=stage, **known)
+
+
+def _answers(said: bytes) -> Iterator[dict[str, Any]]:
+    """The lines that are the probe's own; libraries may print too."""
+    for line in said.decode("utf-8", "replace").splitlines():
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(answer, dict) and "stage" in answer:
+            yield answer
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _required() -> dict[str, str]:
+    """Lower and upper bounds from the package's own metadata; empty in a bare source tree."""
+    try:
+        lines = metadata.requires("traceprobe") or []
+    except metadata.PackageNotFoundError:
+        return {}
+    found = (_REQUIREMENT.match(line) for line in lines if "extra ==" not in line)
+    return {m[1].lower(): (m[2] or "").replace(" ", "") for m in found if m}
+
+
+def _dali_packages() -> list[str]:
+    return [f"nvidia-dali-cuda{major}" for major in ("110", "120", "130")]
+
+
+def _version(text: str) -> Version:
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:3])
+
+
+def _nsys() -> tuple[str | None, str]:
+    """Version of nsys, and why there is none although it is installed."""
+    tool = installed()
+    if tool is None:
+        return None, ""
+    try:
+        done = subprocess.run(
+            [tool, "--version"], capture_output=True, text=True, timeout=TOOL_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return None, type(error).__name__
+    version = _first(r"(\d{4}\.\d+(?:\.\d+)*)", done.stdout)
+    return version, "" if version else f"exit code {done.returncode}"
+
+
+def _admin_only() -> bool | None:
+    text = _read("/proc/driver/nvidia/params")
+    value = _first(r"RmProfilingAdminOnly:\s*(\d+)", text)
+    return None if value is None else value != "0"
+
+
+def _sys_admin() -> bool | None:
+    bits = _first(r"CapEff:\s*([0-9a-fA-F]+)", _read("/proc/self/status"))
+    return None if bits is None else bool(int(bits, 16) >> _CAP_SYS_ADMIN & 1)
+
+
+def _commands() -> Iterator[str]:
+    """Names of the running programs, cut to 15 characters by the kernel."""
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        text = _read(path)
+        if text is not None:
+            yield text.strip()
+
+
+def _temporary() -> tuple[bool, int | None]:
+    """Whether temporary files can be written, and how much fits."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="traceprobe-") as folder:
+            return True, shutil.disk_usage(folder).free
+    except OSError:
+        return False, None
+
+
+def _memory() -> tuple[int | None, bool]:
+    """Bytes of memory for this process, and whether its control group sets them."""
+    total = _integer(_first(r"MemTotal:\s*(\d+) kB", _read("/proc/meminfo")))
+    machine = None if total is None else total * 1024
+    limits = [
+        _integer(_read(path))
+        for path in _control_files("memory.max", "memory", "memory.limit_in_bytes")
+    ]
+    known = [limit for limit in limits if limit is not None]
+    if known and (machine is None or min(known) < machine):
+        return min(known), True
+    return machine, False
+
+
+def _control_files(unified: str, controller: str, old: str) -> Iterator[Path]:
+    """Files of this process's control group and of those around it, of either version."""
+    root = Path("/sys/fs/cgroup")
+    for line in (_read("/proc/self/cgroup") or "").splitlines():
+        number, controllers, place = line.split(":", 2)
+        if number == "0":
+            folder, name = root, unified
+        elif controller in controllers.split(","):
+            folder, name = root / controller, old
+        else:
+            continue
+        # Inside a container the named group may not be visible: then the root is the own one.
+        parts = Path(place).parts[1:]
+        for depth in range(len(parts), -1, -1):
+            yield folder.joinpath(*parts[:depth]) / name
+
+
+def _quota() -> float | None:
+    """Cores of time that the control group grants; None without a limit."""
+    granted = []
+    for path in _control_files("cpu.max", "cpu", "cpu.cfs_quota_us"):
+        words = (_read(path) or "").split()
+        period = words[1] if len(words) > 1 else _read(path.with_name("cpu.cfs_period_us"))
+        quota, length = _integer(words[0] if words else None), _integer(period)
+        if quota is not None and quota > 0 and length:
+            granted.append(quota / length)
+    return min(granted, default=None)
+
+
+def _read(path: str | Path) -> str | None:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+def _first(pattern: str, text: str | None) -> str | None:
+    found = re.search(pattern, text or "")
+    return found[1] if found else None
+
+
+def _integer(text: str | None) -> int | None:
+    try:
+        return int(text) if text is not None else None
+    except ValueError:
+        return None
