@@ -5,7 +5,8 @@
 Every rank does what the source does, and its collectives end when those of the source end. What is
 between two collectives is stretched at random for each rank, so that it arrives at the next one
 later than the source and waits less; the straggler arrives last everywhere. Clocks are apart by
-some microseconds.
+some microseconds. What the source's capture timed without a profiler says nothing of such a run,
+and is left out.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _GROUP = re.compile(r'"(world_size|pg_size|Group size)": \d+')
 _MEMBERS = re.compile(r'"Process Group Ranks": "[^"]*"')
 _RANK = re.compile(r'"(rank|Rank)": \d+')
 _RANKS = re.compile(r'"ranks": \[[^]]*\]')
+_CALIBRATION = re.compile(r'("unprofiled_(?:step|data_wait)_ms": )[^,}]+')
 _SHOWN = 30
 """PyTorch lists this many members of a group, then dots."""
 
@@ -80,7 +82,8 @@ class Source:
         shown = ", ".join(map(str, range(min(count, _SHOWN)))) + ", ..." * (count > _SHOWN)
         events = _MEMBERS.sub(f'"Process Group Ranks": "[{shown}]"', "".join(pieces))
         head = _RANKS.sub(f'"ranks": {list(range(count))}', self._text.head)
-        text = head + events + self._text.tail
+        before, after = (_CALIBRATION.sub(r"\1null", part) for part in (head, self._text.tail))
+        text = before + events + after
         return _RANK.sub(rf'"\1": {rank}', _GROUP.sub(rf'"\1": {count}', text))
 
 

@@ -24,7 +24,8 @@ OUT = ROOT / "constraints.txt"
 PIP = "pip>=26.0"
 """Older releases cannot read dependency groups or constrain what a build installs."""
 TORCH = "torch==2.13.0"
-"""Without a version pip takes a build with gigabytes of CUDA."""
+"""Pinned, not resolved: its builds for CPUs and for CUDA need different packages, and those of the
+latter are gigabytes."""
 HEAD = """\
 # Every dependency of traceprobe and of its tests, for reproducible runs of make and CI.
 # Written by scripts/pin_dependencies.py; users' installations are not bound by it.
@@ -41,7 +42,7 @@ def resolve(interpreter: str, folder: Path) -> tuple[Python, dict[str, str]]:
     report = folder / "report.json"
     dry_run = [python, "-m", "pip", "install", "-q", "--dry-run", "--ignore-installed"]
     subprocess.run(
-        [*dry_run, "--report", report, PIP, TORCH, "-e", ".[torch]", "--group", "dev"],
+        [*dry_run, "--report", report, PIP, "-e", ".[dask]", "--group", "dev"],
         check=True,
         cwd=ROOT,
     )
@@ -49,7 +50,9 @@ def resolve(interpreter: str, folder: Path) -> tuple[Python, dict[str, str]]:
     major, minor = found["environment"]["python_version"].split(".")
     packages = (entry["metadata"] for entry in found["install"])
     versions = {re.sub(r"[-_.]+", "-", p["name"]).lower(): p["version"] for p in packages}
-    versions.pop("traceprobe")
+    del versions["traceprobe"]
+    name, _, version = TORCH.partition("==")
+    versions[name] = version
     return (int(major), int(minor)), versions
 
 

@@ -91,6 +91,14 @@ def test_the_straggler_is_found(run):
     assert run.run.straggler_rank == 2
 
 
+def test_what_the_source_took_without_a_profiler_is_not_said_of_the_run(run):
+    source = analysed(SAMPLES / "profile_wide_mlp.rank0.json.gz")
+    assert source.quality.observer_effect is not None
+    assert run.quality.observer_effect is None
+    assert not any("profile" in reason for reason in run.verdict.reasons)
+    assert run.workload == source.workload
+
+
 def test_a_rank_is_made_the_same_again():
     source = ranks.Source(SAMPLES / "profile_wide_mlp.rank0.json.gz")
     texts = [source.rank(rank, 40, straggler=False) for rank in (1, 1, 2)]

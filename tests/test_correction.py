@@ -106,6 +106,16 @@ def test_an_unprofiled_step_that_is_no_shorter_rules_the_host_out_if_it_was_slow
     assert not single(HOST, 100, profiled=LIGHT).overhead_ruled_out
 
 
+@pytest.mark.parametrize(("others", "ruled_out"), [(10, True), (12, False)])
+def test_the_step_of_the_run_rules_the_host_out_not_that_of_one_rank(others, ruled_out):
+    short = records.rank({"forward": 89})
+    long = [records.rank({"forward": 90, "idle_host": others}, number) for number in (1, 2)]
+    # The mean is 96.3 or 97.7 ms.
+    corrected = correct([short, *long], None, 97e6, HEAVY)
+    assert corrected.overhead_ruled_out is ruled_out
+    assert any("no longer" in note for note in corrected.notes) is ruled_out
+
+
 @pytest.mark.parametrize(
     ("parts", "bound"),
     [

@@ -18,6 +18,8 @@ from tests.builders.scenario import Process
 from tests.cli_runner import LOOP, MODULE, Cli, environment, interruptible, spawn, write_trace
 from tests.conftest import ROOT
 from tests.test_cli_process import linux, write_repeated
+from traceprobe import workers
+from traceprobe.api import Options
 from traceprobe.on_dask import joined
 from traceprobe.part import Lost
 
@@ -89,6 +91,21 @@ def test_lists_of_parts_are_joined_in_any_order():
     placed = [(n, Lost(str(n), "")) for n in range(7)]
     left = joined([joined([placed[4:], placed[:2]]), placed[2:4]])
     assert left == joined([placed[4:], joined([placed[:2], placed[2:4]])]) == placed
+
+
+def test_progress_is_told_within_the_files(monkeypatch):
+    told = [0.0, 0.0]
+    monkeypatch.setattr(workers, "_fractions", told, raising=False)
+    workers._read(1, PAIR[1], Options(), None)
+    assert told == [0.0, 1.0]
+    heard = {}
+    workers.read_all(
+        PAIR, Options(), None, 2, lambda at, part: heard.setdefault(at, []).append(part)
+    )
+    assert sorted(heard) == [0, 1]
+    for fractions in heard.values():
+        assert fractions == sorted(fractions)
+        assert fractions[-1] == 1.0
 
 
 def test_a_folder_is_the_traces_in_it(cli, run):

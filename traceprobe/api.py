@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,11 +46,15 @@ class Options:
     ablation: Ablation | None = None
 
 
-def load(path: str | Path, progress: Progress | None = None) -> Trace:
+def load(
+    path: str | Path, progress: Progress | None = None, cache: str | Path | None = None
+) -> Trace:
     """Read one trace file: a Kineto Chrome trace or an Nsight Systems SQLite export, plain or gz.
 
     Args:
         progress: called with (bytes of the file consumed, bytes of the file).
+        cache: folder with columns of files that were read before. Those of this file are taken from
+            it, or kept in it; a warning where that fails.
 
     Returns:
         The trace as typed columns in int64 ns; see `traceprobe.model`.
@@ -60,9 +65,16 @@ def load(path: str | Path, progress: Progress | None = None) -> Trace:
         EmptyTrace: neither GPU work nor host phases.
         OSError: the file cannot be opened.
     """
-    from traceprobe.ingest import load as read
+    if cache is None:
+        from traceprobe.ingest import load as read
 
-    return read(path, progress)
+        return read(path, progress)
+    from traceprobe.cache import load as cached
+
+    trace, use = cached(Path(path), Path(cache), progress)
+    if use.failed:
+        warnings.warn(f"{Path(path).name}: {use.text}", stacklevel=2)
+    return trace
 
 
 def analyze(traces: Trace | Sequence[Trace], options: Options | None = None) -> Report:

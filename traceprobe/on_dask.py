@@ -55,7 +55,11 @@ def expand(url: str) -> list[str]:
 
 
 def read_all(
-    names: Sequence[str], options: Options, address: str, done: Callable[[int], None]
+    names: Sequence[str],
+    options: Options,
+    folder: Path | None,
+    address: str,
+    progress: Callable[[int, float], None],
 ) -> list[Part | Lost]:
     """The parts of several files, read by the workers of a cluster.
 
@@ -64,8 +68,9 @@ def read_all(
 
     Args:
         names: absolute paths that the workers can open, or URLs.
+        folder: of the cache, if there is one, which the workers share.
         address: of the scheduler, such as tcp://host:8786, or local:N for N processes here.
-        done: called with the position of each file that has been read, in any order.
+        progress: called with the position of each file that has been read, in any order, and 1.
 
     Raises:
         UnsupportedInput: one of them is no trace.
@@ -77,7 +82,13 @@ def read_all(
         raise UsageError("--dask needs Dask; pip install 'traceprobe[dask]'") from error
     with _client(address) as client:
         leaves = client.map(
-            _read, range(len(names)), names, options=options, pure=False, retries=RETRIES
+            _read,
+            range(len(names)),
+            names,
+            options=options,
+            folder=folder,
+            pure=False,
+            retries=RETRIES,
         )
         position = {future.key: n for n, future in enumerate(leaves)}
         found: list[Placed] = []
@@ -91,7 +102,7 @@ def read_all(
                 found.append((n, died(PurePosixPath(names[n]).name)))
             else:
                 raise failure
-            done(n)
+            progress(n, 1.0)
         while len(kept) > 1:
             kept = [
                 client.submit(joined, kept[at : at + FAN_IN], pure=False, retries=RETRIES)
@@ -106,9 +117,11 @@ def joined(lists: Sequence[Sequence[Placed]]) -> list[Placed]:
     return sorted((placed for each in lists for placed in each), key=itemgetter(0))
 
 
-def _read(position: int, name: str, options: Options) -> list[Placed]:
+def _read(position: int, name: str, options: Options, folder: Path | None) -> list[Placed]:
     with _local(name) as path:
-        return [(position, path if isinstance(path, Lost) else read_or_lose(path, options))]
+        if isinstance(path, Lost):
+            return [(position, path)]
+        return [(position, read_or_lose(path, options, folder))]
 
 
 @contextmanager

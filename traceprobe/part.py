@@ -31,6 +31,7 @@ from traceprobe.timeline.device import Account
 from traceprobe.timeline.footprint import Footprint, footprint
 
 if TYPE_CHECKING:
+    from traceprobe.cache import Use
     from traceprobe.ingest import Progress
 
 
@@ -58,6 +59,7 @@ class Part:
         gpu_ops, gpu_ops_linked, launches_without_gpu_op: as in the quality of a report.
         quality, profiled, metadata: those of the trace.
         devices: by process and device.
+        kept: what the cache did for it, if there is one.
     """
 
     input: result.Input
@@ -69,6 +71,7 @@ class Part:
     profiled: frozenset[str]
     metadata: dict[str, Any]
     devices: list[DevicePart]
+    kept: Use | None = None
 
 
 @dataclass(frozen=True)
@@ -79,12 +82,25 @@ class Lost:
     reason: str
 
 
-def read(path: Path, options: Options, progress: Progress | None = None) -> Part:
-    """The part of one file. Errors are those of `traceprobe.load` and `traceprobe.analyze`."""
-    return part_of(load(path, progress), options)
+def read(
+    path: Path, options: Options, folder: Path | None = None, progress: Progress | None = None
+) -> Part:
+    """The part of one file. Errors are those of `traceprobe.load` and `traceprobe.analyze`.
+
+    Args:
+        folder: of the cache, if there is one.
+    """
+    if folder is None:
+        return part_of(load(path, progress), options)
+    from traceprobe.cache import load as cached
+
+    trace, use = cached(path, folder, progress)
+    return replace(part_of(trace, options), kept=use)
 
 
-def read_or_lose(path: Path, options: Options, progress: Progress | None = None) -> Part | Lost:
+def read_or_lose(
+    path: Path, options: Options, folder: Path | None = None, progress: Progress | None = None
+) -> Part | Lost:
     """The part of one file of several: damage costs this file, not the run.
 
     Raises:
@@ -92,7 +108,7 @@ def read_or_lose(path: Path, options: Options, progress: Progress | None = None)
         UsageError: an option makes no sense.
     """
     try:
-        return read(path, options, progress)
+        return read(path, options, folder, progress)
     except (DamagedInput, EmptyTrace) as error:
         return Lost(path.name, str(error))
     except OSError as error:

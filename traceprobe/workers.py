@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -18,6 +19,13 @@ from traceprobe.api import Options
 from traceprobe.part import Lost, Part, read_or_lose
 
 _CONTEXT = multiprocessing.get_context("spawn")  # polars has threads, which a fork would not copy
+_ROUND_S = 0.2
+"""Time between two looks at how far the files are."""
+
+Job = tuple[int, Path, Options, Path | None]
+"""Position of a file, the file, how to analyse it, and the folder of the cache."""
+Fractions = ctypes.Array[ctypes.c_double]
+_fractions: Fractions
 
 
 def cores() -> int:
@@ -26,52 +34,69 @@ def cores() -> int:
 
 
 def read_all(
-    paths: Sequence[Path], options: Options, jobs: int, done: Callable[[int], None]
+    paths: Sequence[Path],
+    options: Options,
+    folder: Path | None,
+    jobs: int,
+    progress: Callable[[int, float], None],
 ) -> list[Part | Lost]:
     """The parts of several files, read by up to `jobs` processes at once.
 
     A process that dies costs the file that it was reading.
 
     Args:
-        done: called with the position of each file that has been read, in any order.
+        folder: of the cache, if there is one.
+        progress: called with the position of a file and the fraction of it that has been read.
 
     Raises:
         UnsupportedInput: one of them is no trace.
         UsageError: an option makes no sense.
     """
     waiting = deque(enumerate(paths))
-    idle = [_process() for _ in range(min(jobs, len(paths)))]
+    fractions = _CONTEXT.RawArray("d", len(paths))
+    idle = [_process(fractions) for _ in range(min(jobs, len(paths)))]
     busy: dict[Future[Part | Lost], tuple[ProcessPoolExecutor, int]] = {}
     found: dict[int, Part | Lost] = {}
     with _ended(idle, busy):
         while len(found) < len(paths):
             while idle and waiting:
                 position, path = waiting.popleft()
-                executor, future = _submitted(idle.pop(), path, options)
+                job = (position, path, options, folder)
+                executor, future = _submitted(idle.pop(), fractions, job)
                 busy[future] = executor, position
-            for future in wait(busy, return_when=FIRST_COMPLETED).done:
+            ended = wait(busy, _ROUND_S, return_when=FIRST_COMPLETED).done
+            for _, position in busy.values():
+                progress(position, fractions[position])
+            for future in ended:
                 executor, position = busy.pop(future)
                 try:
                     found[position] = future.result()
                 except BrokenProcessPool:
                     executor.shutdown()
-                    executor = _process()
+                    executor = _process(fractions)
                     found[position] = died(paths[position].name)
                 idle.append(executor)
-                done(position)
+                progress(position, 1.0)
     return [found[position] for position in range(len(paths))]
 
 
 def _submitted(
-    executor: ProcessPoolExecutor, path: Path, options: Options
+    executor: ProcessPoolExecutor, fractions: Fractions, job: Job
 ) -> tuple[ProcessPoolExecutor, Future[Part | Lost]]:
     """A file given to a process, or to a new one if that has died since it read the last."""
     with uninterrupted():
         try:
-            return executor, executor.submit(read_or_lose, path, options)
+            return executor, executor.submit(_read, *job)
         except BrokenProcessPool:
-            executor = _process()
-            return executor, executor.submit(read_or_lose, path, options)
+            executor = _process(fractions)
+            return executor, executor.submit(_read, *job)
+
+
+def _read(position: int, path: Path, options: Options, folder: Path | None) -> Part | Lost:
+    def progress(done: int, total: int) -> None:
+        _fractions[position] = min(done / max(total, 1), 1.0)
+
+    return read_or_lose(path, options, folder, progress)
 
 
 def died(name: str) -> Lost:
@@ -83,9 +108,16 @@ def died(name: str) -> Lost:
     )
 
 
-def _process() -> ProcessPoolExecutor:
+def _process(fractions: Fractions) -> ProcessPoolExecutor:
     """One process to read files in. A pool of several would not say which of them died."""
-    return ProcessPoolExecutor(1, _CONTEXT, initializer=_end_with_parent)
+    return ProcessPoolExecutor(1, _CONTEXT, initializer=_begin, initargs=(fractions,))
+
+
+def _begin(fractions: Fractions) -> None:
+    """Prepare this process to read files, and to say how far it is in memory that all share."""
+    global _fractions
+    _fractions = fractions
+    _end_with_parent()
 
 
 def _end_with_parent() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -93,6 +94,15 @@ def command(
             show_default=False,
         ),
     ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Keep what was read in this folder, and do not read the same files again.",
+            file_okay=False,
+            show_default=False,
+        ),
+    ] = None,
     redact: Redact = False,
     github_summary: GithubSummary = False,
     force: Annotated[
@@ -137,21 +147,19 @@ def command(
         _usage("--open needs an HTML output; add -o report.html")
 
     from traceprobe.analysis import merge
-    from traceprobe.part import Lost, Part
+    from traceprobe.part import Lost
 
+    folder = cache.resolve() if cache is not None else None
     with ended_in_order():
         if dask and files:
             from traceprobe.on_dask import read_all
 
             with counting(len(files), quiet=quiet) as done:
-                parts = read_all(files, options, dask, done)
+                parts = read_all(files, options, folder, dask, done)
         else:
             with readable(paths) as exported:
-                parts = _read(exported, options, jobs, quiet=quiet)
-    for part in parts:
-        if isinstance(part, Part):
-            read = part.input
-            note(f"{read.name}: {read.producer}, {read.dialect}", quiet=quiet or not verbose)
+                parts = _read(exported, options, folder, jobs, quiet=quiet)
+    _say(parts, quiet=quiet, verbose=verbose)
     report = merge(parts, options)
     for part in parts:
         if isinstance(part, Lost):
@@ -172,7 +180,7 @@ def command(
 
 
 def _read(
-    files: list[Path], options: Options, jobs: int | None, *, quiet: bool
+    files: list[Path], options: Options, folder: Path | None, jobs: int | None, *, quiet: bool
 ) -> list[Part | Lost]:
     """The parts of the files: here, or in processes where there are several of both."""
     from traceprobe import workers
@@ -181,11 +189,29 @@ def _read(
     jobs = min(jobs or workers.cores(), len(files))
     if jobs > 1:
         with counting(len(files), quiet=quiet) as done:
-            return workers.read_all(files, options, jobs, done)
+            return workers.read_all(files, options, folder, jobs, done)
     with progress(files, quiet=quiet) as bar:
         if len(files) == 1:
-            return [read(files[0], options, bar(0))]
-        return [read_or_lose(path, options, bar(n)) for n, path in enumerate(files)]
+            return [read(files[0], options, folder, bar(0))]
+        return [read_or_lose(path, options, folder, bar(n)) for n, path in enumerate(files)]
+
+
+def _say(parts: Sequence[Part | Lost], *, quiet: bool, verbose: bool) -> None:
+    """How the files were read, and that the cache failed, which one file says for all."""
+    from traceprobe.part import Part
+
+    failures = []
+    for part in parts:
+        if isinstance(part, Part):
+            read, kept = part.input, part.kept
+            note(f"{read.name}: {read.producer}, {read.dialect}", quiet=quiet or not verbose)
+            if kept is not None and kept.failed:
+                failures.append(f"{read.name}: {kept.text}")
+            elif kept is not None:
+                note(f"{read.name}: {kept.text}", quiet=quiet or not verbose)
+    if failures:
+        more = f" (and {len(failures) - 1} more files)" if len(failures) > 1 else ""
+        note(f"warning: {failures[0]}{more}", quiet=quiet)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -100,14 +100,14 @@ def progress(
 
 
 @contextmanager
-def counting(files: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+def counting(files: int, *, quiet: bool) -> Iterator[Callable[[int, float], None]]:
     """A progress bar by files that are read at once, on a terminal only.
 
     Yields:
-        Function to be called whenever one has been read.
+        Function of a file's position and the fraction of it that has been read.
     """
     if quiet or not sys.stderr.isatty():
-        yield lambda _: None
+        yield lambda position, fraction: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -120,7 +120,13 @@ def counting(files: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
         transient=True,
     ) as bar:
         task = bar.add_task("", total=files)
-        yield lambda _: bar.advance(task)
+        read: dict[int, float] = {}
+
+        def at(position: int, fraction: float) -> None:
+            read[position] = fraction
+            bar.update(task, completed=sum(read.values()))
+
+        yield at
 
 
 @contextmanager
