@@ -25,7 +25,7 @@ from traceprobe.model import DamagedInput, Origin, Quality, Trace, UnsupportedIn
 _BLOCK = 4 << 20
 STEPS_A_BYTE = 10
 """Steps of SQLite's virtual machine that a whole reading may take: exports take one at most."""
-BASE_STEPS = 20_000_000
+BASE_STEPS = 5_000_000
 _STEPS_A_ROUND = 100_000
 _TOOL = re.compile(r"(?:NsightSystems-cli-|nsight-systems(?:-cli)?/)(\d{4}\.\d+(?:\.\d+)?)")
 
