@@ -53,13 +53,18 @@ def bases() -> list[Path]:
 
 def make(files: list[Path], seed: int) -> tuple[str, bytes]:
     """The input of a number: a name that says what it was made of, and its bytes."""
-    random = Random(seed)
+    name, data = made(files, Random(seed))
+    return f"{seed}-{name}", data
+
+
+def made(files: list[Path], random: Random) -> tuple[str, bytes]:
+    """An input that chance makes: the name of its base, and its bytes."""
     base = random.choice(files)
     if ".sqlite" in base.name:
         data = nsight.mutate(_export(base), random)
     else:
         data = kineto.damage(_trace(base), random)
-    return f"{seed}-{base.name.removesuffix('.gz')}", data
+    return base.name.removesuffix(".gz"), data
 
 
 def _unpacked(base: Path) -> bytes:
