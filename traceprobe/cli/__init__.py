@@ -47,4 +47,11 @@ def main() -> None:
         if isinstance(error, OSError):
             where = f"{error.filename}: " if error.filename else ""
             fail(f"{where}{error.strerror or error}")
-        fail(f"internal error: {type(error).__name__}: {error}\nplease report it at {ISSUES}")
+        from traceprobe.invariants import InternalError
+
+        if isinstance(error, InternalError):
+            fail(f"{error}\nat {ISSUES}")
+        fail(
+            f"internal error: {type(error).__name__}: {error}\nplease report it at {ISSUES}; "
+            "`traceprobe inspect --anonymise` makes a copy of the trace that can be attached"
+        )
