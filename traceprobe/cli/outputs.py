@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from traceprobe.cli.console import data
 from traceprobe.model import UsageError
+from traceprobe.writing import beside
 
 if TYPE_CHECKING:
     from traceprobe.report.result import Report
@@ -122,24 +122,8 @@ def replace(path: Path, text: str) -> None:
     Raises:
         UsageError: it cannot be written.
     """
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-            Path(temporary).chmod(0o666 & ~_umask())
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    with beside(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def size(path: Path) -> str:
