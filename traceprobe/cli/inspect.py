@@ -59,7 +59,7 @@ def command(
     with progress([trace], quiet=quiet) as bar:
         loaded = load(trace, bar(0))
     lines = [f"{subject:<10} {clean(text)}\n" for subject, text in describe(loaded)]
-    data("".join(lines), sys.stdout.encoding or "utf-8")
+    data("".join(lines), getattr(sys.stdout, "encoding", None) or "utf-8")
 
 
 def _copy(trace: Path, output: Path, *, force: bool, quiet: bool) -> None:

@@ -20,13 +20,16 @@ RENDERERS: Mapping[str, Callable[[Report], str]] = {
     ".md": lambda report: report.to_markdown(),
 }
 
+_LONGEST = 200
+"""Bytes of an input's name in that of an output; file systems take 255."""
+
 
 def default_output(first: Path) -> Path:
-    """`traceprobe-<stem>.html` in the current folder."""
+    """`traceprobe-<stem>.html` in the current folder, of a very long stem its beginning."""
     stem = first.name
     for suffix in (".gz", ".json", ".sqlite", ".pt.trace", ".db"):
         stem = stem.removesuffix(suffix)
-    return Path(f"traceprobe-{stem}.html")
+    return Path(f"traceprobe-{os.fsdecode(os.fsencode(stem)[:_LONGEST])}.html")
 
 
 def check(outputs: list[Path], inputs: list[Path], *, force: bool) -> None:
@@ -55,12 +58,15 @@ def check_file(path: Path, inputs: list[Path], *, force: bool) -> None:
     """Refuse one output file, whatever its suffix.
 
     Raises:
-        UsageError: missing folder, existing file without `force`, not a regular file, an input.
+        UsageError: missing folder, existing file without `force`, a link or no regular file, an
+            input.
     """
     if not path.parent.is_dir():
         raise UsageError(f"{path}: there is no folder {path.parent}; make it first")
     if path.resolve() in {p.resolve() for p in inputs}:
         raise UsageError(f"{path}: is an input; choose another output")
+    if path.is_symlink():
+        raise UsageError(f"{path}: is a symbolic link; name the file that it leads to")
     if path.exists() and not path.is_file():
         raise UsageError(f"{path}: is not a regular file")
     if path.exists() and not force:
