@@ -226,3 +226,14 @@ def test_what_does_not_go_together_is_refused(tmp_path, arguments):
     (tmp_path / "a.json").write_text("{}")
     message = spawn("inspect", "a.json", *arguments, cwd=tmp_path).expect(2).err
     assert re.search("go together|is an input", message)
+
+
+def test_a_database_that_is_damaged_is_refused_in_one_line(tmp_path):
+    write = nsight.write(EVERYTHING.scenario(), tmp_path / "a.sqlite")
+    data = write.read_bytes()
+    write.write_bytes(data[: len(data) // 2])
+    command = ("inspect", "--anonymise", "a.sqlite", "-o", "b.sqlite")
+    message = spawn(*command, cwd=tmp_path).expect(2).err
+    assert "a.sqlite: the SQLite file is damaged" in message
+    assert message.count("\n") == 1
+    assert not (tmp_path / "b.sqlite").exists()

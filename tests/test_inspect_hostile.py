@@ -1,4 +1,4 @@
-"""Names inside a trace reach the terminal and Markdown only in what can be printed."""
+"""Traces of strangers: their names steer no terminal, and nothing in them is executed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from tests.builders import kineto
-from tests.cli_runner import LOOP, spawn
+from tests.builders import kineto, nsight
+from tests.cli_runner import LOOP, spawn, write_trace
 from tests.report_factory import HOSTILE
 
 ESCAPES = [
@@ -57,3 +57,32 @@ def test_names_in_a_trace_are_no_markup(trace):
     assert "<img" not in markdown
     assert "<img src=x" not in page
     assert page.count("</script") == len(re.findall("<script", page))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["analyze", "run.sqlite", "-q", "-o", "a.json"],
+        ["inspect", "run.sqlite"],
+        ["slice", "run.sqlite", "--steps", "1:4", "-o", "part.sqlite"],
+        ["inspect", "--anonymise", "run.sqlite", "-o", "copy.sqlite"],
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_a_trace_is_never_written_nor_executed(tmp_path, command):
+    """Its schema may hold triggers, views that call functions, and constraints on copies."""
+    trace = write_trace(tmp_path / "run.sqlite")
+    nsight.edit(
+        trace,
+        "CREATE TABLE traceprobe (rank INTEGER, json TEXT, x DEFAULT (writefile('owned', 'x')))",
+        "CREATE TRIGGER boo AFTER INSERT ON StringIds BEGIN SELECT load_extension('owned'); END",
+        "DROP TABLE ThreadNames",
+        "CREATE VIEW ThreadNames AS SELECT load_extension('owned') AS globalTid, 1 AS nameId",
+    )
+    before = trace.read_bytes()
+    done = spawn(*command, cwd=tmp_path)
+    assert "Traceback" not in done.err
+    assert "internal error" not in done.err
+    assert done.code in (0, 2)
+    assert trace.read_bytes() == before
+    assert "owned" not in {path.name for path in tmp_path.iterdir()}

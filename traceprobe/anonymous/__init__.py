@@ -7,9 +7,11 @@ trace can be passed on that traceprobe cannot read.
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 from traceprobe.ingest.sniff import recognise
+from traceprobe.model import DamagedInput
 from traceprobe.slicing import compress
 from traceprobe.writing import beside
 
@@ -22,11 +24,16 @@ def anonymise(source: Path, target: Path) -> None:
         UsageError: the target cannot be written.
     """
     found = recognise(source)
-    with beside(target) as temporary:
-        if found.format == "nsys":
-            from traceprobe.anonymous.nsight import write
-        else:
-            from traceprobe.anonymous.kineto import write
-        write(source, temporary)
-        if target.suffix == ".gz":
-            compress(temporary)
+    try:
+        with beside(target) as temporary:
+            if found.format == "nsys":
+                from traceprobe.anonymous.nsight import write
+            else:
+                from traceprobe.anonymous.kineto import write
+            write(source, temporary)
+            if target.suffix == ".gz":
+                compress(temporary)
+    except sqlite3.DatabaseError as error:
+        raise DamagedInput(
+            f"{source.name}: the SQLite file is damaged ({error}); a copy of it cannot be made"
+        ) from error
