@@ -12,6 +12,7 @@ import pytest
 import typer.main
 
 from tests.cli_runner import MODULE, spawn, write_trace
+from tests.conftest import ROOT
 from traceprobe.cli import app
 
 FORBIDDING = """
@@ -32,6 +33,7 @@ COMMANDS = {
         ["analyze", "run.json", "-o", "a.html", "-o", "a.json", "-o", "a.md"],
         ["analyze", "run.sqlite.gz", "-o", "b.html"],
         ["analyze", "ranks", "--jobs", "2", "-o", "c.html", "--redact"],
+        ["analyze", "run.json", "--cache", "kept", "-o", "e.html"],
     ],
     "inspect": [
         ["inspect", "run.json"],
@@ -40,6 +42,7 @@ COMMANDS = {
         ["inspect", "--anonymise", "run.sqlite.gz", "-o", "copy.sqlite"],
     ],
     "render": [["render", "report.json", "-o", "d.html", "-o", "d.md"], ["render", "report.json"]],
+    "doctor": [["doctor"], ["doctor", "run.json"]],
     "slice": [["slice", "run.json", "--steps", "1:4", "-o", "part.json.gz"]],
 }
 RUNS_PROGRAMS = {"profile", "bench"}
@@ -59,8 +62,6 @@ def folder(tmp_path_factory):
 
 
 def offline(folder, *arguments, command=MODULE):
-    from tests.conftest import ROOT
-
     paths = {"PYTHONPATH": f"{folder}:{ROOT}"}
     return spawn(*arguments, cwd=folder, command=command, env=paths)
 
@@ -83,7 +84,9 @@ def test_every_command_is_tried():
     "arguments", [c for commands in COMMANDS.values() for c in commands], ids=" ".join
 )
 def test_no_command_uses_the_network(folder, arguments):
-    offline(folder, *arguments).expect(0)
+    done = offline(folder, *arguments)
+    # The doctor may find something wrong with the machine of the tests.
+    done.expect(min(done.code, 1) if arguments[0] == "doctor" else 0)
 
 
 def test_the_page_may_not_load_or_send_anything(folder):

@@ -76,6 +76,8 @@ def diagnosis_summary(diagnosis: Diagnosis) -> None:
     """The same for the checks of `traceprobe doctor`."""
     from traceprobe.report.doctor_text import render
 
+    if sys.stdout is None:
+        return
     encoding = sys.stdout.encoding or "utf-8"
     data(render(diagnosis, terminal_width(), use_color(), encoding), encoding)
 
