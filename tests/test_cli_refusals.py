@@ -145,7 +145,8 @@ def test_one_bad_input_among_good_ones(cli, trace):
         (["run.json/a.json"], "there is no folder run.json"),
         (["/proc/a.json"], "/proc/a.json: cannot be written"),
         (["folder.json"], "not a regular file"),
-        (["full.json"], "not a regular file"),
+        (["pipe.json"], "not a regular file"),
+        (["full.json"], "is a symbolic link"),
         (["/dev/full"], "suffix"),
         (["run.json"], "is an input"),
         (["./run.json"], "is an input"),
@@ -158,6 +159,7 @@ def test_one_bad_input_among_good_ones(cli, trace):
 )
 def test_outputs_that_cannot_be(cli, trace, outputs, part):
     (cli.folder / "folder.json").mkdir()
+    os.mkfifo(cli.folder / "pipe.json")
     (cli.folder / "full.json").symlink_to("/dev/full")
     (cli.folder / "link.json").symlink_to(trace)
     options = [option for output in outputs for option in ("-o", output)]

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from traceprobe import __version__
 from traceprobe.api import Options
 from traceprobe.assemble import closed, run_record
+from traceprobe.invariants import verify
 from traceprobe.model import DamagedInput, Trace, UsageError
 from traceprobe.overview import FEWEST, survey
 from traceprobe.part import Lost, Part, part_of
@@ -48,6 +49,7 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
     Raises:
         UsageError: an option is invalid, or two inputs claim the same rank.
         DamagedInput: no input could be read.
+        InternalError: the report contradicts itself.
     """
     lost = [part for part in parts if isinstance(part, Lost)]
     kept = [part for part in parts if isinstance(part, Part)]
@@ -78,10 +80,11 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
     workload = _workload(kept)
     evidence = Evidence(records, together, quality, verdict, options.thresholds, profiled, workload)
     findings = run_all(evidence)
+    whole = records
     if together is not None and len(records) >= FEWEST:
         overview, records = survey(records, together.straggler_rank)
         together = replace(together, overview=overview)
-    return result.Report(
+    report = result.Report(
         schema_version=result.SCHEMA_VERSION,
         traceprobe_version=__version__,
         inputs=[part.input for part in kept],
@@ -93,6 +96,7 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
         findings=findings,
         ablation=options.ablation,
     )
+    return verify(report, whole)
 
 
 def _records(parts: Sequence[Part]) -> tuple[list[result.Rank], ranks.Collectives | None]:

@@ -1,17 +1,21 @@
 """The command line: arguments to library calls to exit codes; no logic of its own.
 
 Exit codes: 0 done, 1 a gate that was asked for or a check of `doctor` failed, 2 usage error or
-unreadable input, 130 interrupted.
+unreadable input, 130 interrupted, 129 and 143 ended by SIGHUP and SIGTERM. An error of traceprobe
+itself is a 2 too.
 """
 
 from __future__ import annotations
 
 import atexit
 import gc
+import os
 import sys
+from pathlib import Path
 
 from traceprobe.cli.app import app
 from traceprobe.cli.console import fail
+from traceprobe.cli.signals import ended_in_order
 
 __all__ = ["app", "main", "program"]
 
@@ -24,6 +28,11 @@ def program() -> None:
     It imports big libraries and ends soon after: looking for cycles among their objects, while
     they are imported and once more at the end, takes longer than reading a small trace.
     """
+    for number in range(3):  # a file that is opened must not become one of the standard streams
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
     gc.disable()
     atexit.register(gc.freeze)
     main()
@@ -32,12 +41,14 @@ def program() -> None:
 def main() -> None:
     """Run the command line and exit."""
     try:
-        app()
+        with ended_in_order():
+            app()
     except KeyboardInterrupt:
         fail("interrupted", code=130)
     except BrokenPipeError:
         # The reader of our output went away (`| head`); there is nobody left to tell.
-        sys.stderr.close()
+        if sys.stderr is not None:
+            sys.stderr.close()
         sys.exit(2)
     except Exception as error:
         from traceprobe.model import TraceprobeError
@@ -45,6 +56,23 @@ def main() -> None:
         if isinstance(error, TraceprobeError):
             fail(str(error))
         if isinstance(error, OSError):
+            if not error.filename and _without_folder():
+                fail("the current folder is gone; change to one that exists")
             where = f"{error.filename}: " if error.filename else ""
             fail(f"{where}{error.strerror or error}")
-        fail(f"internal error: {type(error).__name__}: {error}\nplease report it at {ISSUES}")
+        from traceprobe.invariants import InternalError
+
+        if isinstance(error, InternalError):
+            fail(f"{error}\nat {ISSUES}")
+        fail(
+            f"internal error: {type(error).__name__}: {error}\nplease report it at {ISSUES}; "
+            "`traceprobe inspect --anonymise` makes a copy of the trace that can be attached"
+        )
+
+
+def _without_folder() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False

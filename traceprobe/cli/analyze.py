@@ -11,7 +11,6 @@ import typer
 
 from traceprobe.cli.console import counting, note, progress, summary
 from traceprobe.cli.options import GithubSummary, Redact
-from traceprobe.cli.signals import ended_in_order
 
 if TYPE_CHECKING:
     from traceprobe.api import Options
@@ -150,15 +149,14 @@ def command(
     from traceprobe.part import Lost
 
     folder = cache.resolve() if cache is not None else None
-    with ended_in_order():
-        if dask and files:
-            from traceprobe.on_dask import read_all
+    if dask and files:
+        from traceprobe.on_dask import read_all
 
-            with counting(len(files), quiet=quiet) as done:
-                parts = read_all(files, options, folder, dask, done)
-        else:
-            with readable(paths) as exported:
-                parts = _read(exported, options, folder, jobs, quiet=quiet)
+        with counting(len(files), quiet=quiet) as done:
+            parts = read_all(files, options, folder, dask, done)
+    else:
+        with readable(paths) as exported:
+            parts = _read(exported, options, folder, jobs, quiet=quiet)
     _say(parts, quiet=quiet, verbose=verbose)
     report = merge(parts, options)
     for part in parts:

@@ -25,13 +25,21 @@ def fail(message: str, code: int = 2) -> NoReturn:
 
 def note(message: str, *, quiet: bool) -> None:
     """A line for the person at the terminal; names from files cannot steer it."""
-    if not quiet:
+    if not quiet and sys.stderr is not None:
         with suppress(BrokenPipeError):
             print("".join(c for c in message if c.isprintable() or c in "\n\t"), file=sys.stderr)
 
 
 def data(text: str, encoding: str = "utf-8") -> None:
-    """Text on standard output; the program ends where the reader has gone away (`| head`)."""
+    """Text on standard output; the program ends where the reader has gone away (`| head`).
+
+    Raises:
+        UsageError: there is no standard output.
+    """
+    if sys.stdout is None:
+        from traceprobe.model import UsageError
+
+        raise UsageError("standard output is closed; write to a file with -o")
     try:
         sys.stdout.buffer.write(text.encode(encoding, "replace"))
         sys.stdout.buffer.flush()
@@ -48,6 +56,8 @@ def summary(report: Report, inputs: Sequence[str] = ()) -> None:
     """
     from traceprobe.report.terminal import render
 
+    if sys.stdout is None:  # a service without a terminal, which wants its files
+        return
     encoding = sys.stdout.encoding or "utf-8"
     data(render(report, terminal_width(), use_color(), encoding, inputs), encoding)
 
@@ -56,6 +66,8 @@ def ablation_summary(ablation: Ablation) -> None:
     """The same for an ablation."""
     from traceprobe.report.ablation_text import render
 
+    if sys.stdout is None:
+        return
     encoding = sys.stdout.encoding or "utf-8"
     data(render(ablation, terminal_width(), use_color(), encoding), encoding)
 
@@ -64,6 +76,8 @@ def diagnosis_summary(diagnosis: Diagnosis) -> None:
     """The same for the checks of `traceprobe doctor`."""
     from traceprobe.report.doctor_text import render
 
+    if sys.stdout is None:
+        return
     encoding = sys.stdout.encoding or "utf-8"
     data(render(diagnosis, terminal_width(), use_color(), encoding), encoding)
 
@@ -77,20 +91,22 @@ def progress(
     Yields:
         Function of the file's position that returns the callback for `traceprobe.load`.
     """
-    if quiet or not sys.stderr.isatty():
+    if quiet or not _on_terminal():
         yield lambda _: lambda done, total: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
+    from traceprobe.report.text import clean
+
     with Progress(
-        TextColumn("reading {task.description}"),
+        TextColumn("reading {task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         console=Console(stderr=True),
         transient=True,
     ) as bar:
-        tasks = [bar.add_task(path.name, total=None, start=False) for path in paths]
+        tasks = [bar.add_task(clean(path.name), total=None, start=False) for path in paths]
 
         def of(position: int) -> Callable[[int, int], None]:
             bar.start_task(tasks[position])
@@ -106,7 +122,7 @@ def counting(files: int, *, quiet: bool) -> Iterator[Callable[[int, float], None
     Yields:
         Function of a file's position and the fraction of it that has been read.
     """
-    if quiet or not sys.stderr.isatty():
+    if quiet or not _on_terminal():
         yield lambda position, fraction: None
         return
     from rich.console import Console
@@ -132,13 +148,18 @@ def counting(files: int, *, quiet: bool) -> Iterator[Callable[[int, float], None
 @contextmanager
 def states(*, quiet: bool) -> Iterator[Callable[[str], None]]:
     """What is going on: a spinner on a terminal, else a line per state."""
-    if quiet or not sys.stderr.isatty():
+    if quiet or not _on_terminal():
         yield lambda text: note(text, quiet=quiet)
         return
     from rich.console import Console
 
     with Console(stderr=True).status("starting") as status:
         yield lambda text: status.update(text)
+
+
+def _on_terminal() -> bool:
+    """Whether messages go to a terminal."""
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def terminal_width() -> int:

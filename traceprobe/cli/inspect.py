@@ -1,4 +1,4 @@
-"""`traceprobe inspect`: what is in a file, and what is missing."""
+"""`traceprobe inspect`: what is in a file, and what is missing; and a copy to pass on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from traceprobe.cli.console import data, progress
+from traceprobe.cli.console import data, note, progress
 
 
 def command(
@@ -16,16 +16,56 @@ def command(
         Path,
         typer.Argument(metavar="INPUT", help="A trace file.", exists=True, dir_okay=False),
     ],
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    anonymise: Annotated[
+        bool,
+        typer.Option(
+            "--anonymise", help="Write a copy of the trace without private names, to --output."
+        ),
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="File for the copy; gzipped if it ends in .gz.",
+            show_default=False,
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", "-f", help="Overwrite an existing file.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No progress bar, no messages.")
+    ] = False,
 ) -> None:
-    """Say what a trace holds, and what it lacks for a verdict."""
-    from traceprobe.api import load
+    """Say what a trace holds, and what it lacks for a verdict.
+
+    With --anonymise write a copy of it for a bug report instead: `traceprobe inspect --anonymise
+    trace.json.gz -o bug.json.gz`
+    """
     from traceprobe.cli import inputs
+    from traceprobe.model import UsageError
+
+    inputs.check([trace])
+    if anonymise != (output is not None):
+        raise UsageError("--anonymise and -o go together: inspect --anonymise INPUT -o bug.json.gz")
+    if output is not None:
+        _copy(trace, output, force=force, quiet=quiet)
+        return
+    from traceprobe.api import load
     from traceprobe.inspection import describe
     from traceprobe.report.text import clean
 
-    inputs.check([trace])
     with progress([trace], quiet=quiet) as bar:
         loaded = load(trace, bar(0))
     lines = [f"{subject:<10} {clean(text)}\n" for subject, text in describe(loaded)]
-    data("".join(lines), sys.stdout.encoding or "utf-8")
+    data("".join(lines), getattr(sys.stdout, "encoding", None) or "utf-8")
+
+
+def _copy(trace: Path, output: Path, *, force: bool, quiet: bool) -> None:
+    from traceprobe.anonymous import anonymise
+    from traceprobe.cli import outputs
+
+    outputs.check_file(output, [trace], force=force)
+    anonymise(trace, output)
+    note(f"wrote {output} ({outputs.size(output)}); look at it before you pass it on", quiet=quiet)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from traceprobe.cli.console import data
 from traceprobe.model import UsageError
+from traceprobe.writing import beside
 
 if TYPE_CHECKING:
     from traceprobe.report.result import Report
@@ -20,13 +20,16 @@ RENDERERS: Mapping[str, Callable[[Report], str]] = {
     ".md": lambda report: report.to_markdown(),
 }
 
+_LONGEST = 200
+"""Bytes of an input's name in that of an output; file systems take 255."""
+
 
 def default_output(first: Path) -> Path:
-    """`traceprobe-<stem>.html` in the current folder."""
+    """`traceprobe-<stem>.html` in the current folder, of a very long stem its beginning."""
     stem = first.name
     for suffix in (".gz", ".json", ".sqlite", ".pt.trace", ".db"):
         stem = stem.removesuffix(suffix)
-    return Path(f"traceprobe-{stem}.html")
+    return Path(f"traceprobe-{os.fsdecode(os.fsencode(stem)[:_LONGEST])}.html")
 
 
 def check(outputs: list[Path], inputs: list[Path], *, force: bool) -> None:
@@ -55,12 +58,15 @@ def check_file(path: Path, inputs: list[Path], *, force: bool) -> None:
     """Refuse one output file, whatever its suffix.
 
     Raises:
-        UsageError: missing folder, existing file without `force`, not a regular file, an input.
+        UsageError: missing folder, existing file without `force`, a link or no regular file, an
+            input.
     """
     if not path.parent.is_dir():
         raise UsageError(f"{path}: there is no folder {path.parent}; make it first")
     if path.resolve() in {p.resolve() for p in inputs}:
         raise UsageError(f"{path}: is an input; choose another output")
+    if path.is_symlink():
+        raise UsageError(f"{path}: is a symbolic link; name the file that it leads to")
     if path.exists() and not path.is_file():
         raise UsageError(f"{path}: is not a regular file")
     if path.exists() and not force:
@@ -122,24 +128,8 @@ def replace(path: Path, text: str) -> None:
     Raises:
         UsageError: it cannot be written.
     """
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-            Path(temporary).chmod(0o666 & ~_umask())
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    with beside(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def size(path: Path) -> str:

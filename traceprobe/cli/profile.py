@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -112,7 +114,8 @@ def command(
         ablation = _ablate(request, folder, state) if ablate else None
         traces = record(request, folder, state)
         state("analysing")
-        report = _analyze(traces, folder, ablation)
+        with _kept(traces):
+            report = _analyze(traces, folder, ablation)
     if not quiet:
         summary(report)
     written = [BENCH, *REPORT] if ablate else REPORT
@@ -120,6 +123,17 @@ def command(
         note(f"wrote {path}", quiet=quiet)
     again = " ".join(str(path) for path in traces)
     note(f"next: open {folder / REPORT[0]}, or traceprobe inspect {again}", quiet=quiet)
+
+
+@contextmanager
+def _kept(traces: list[Path]) -> Iterator[None]:
+    """Say that the recording is there, where its analysis ends before it is done."""
+    try:
+        yield
+    except BaseException:
+        again = " ".join(str(path) for path in traces)
+        note(f"the recording is complete; analyse it with: traceprobe analyze {again}", quiet=False)
+        raise
 
 
 def _prepare(folder: Path, *, force: bool) -> None:

@@ -6,15 +6,30 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
-TERMINATED = 128 + int(signal.SIGTERM)
+_ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
 def ended_in_order() -> Iterator[None]:
-    """While this lasts, SIGTERM ends processes and removes files as Ctrl-C does; exit code 143."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    """While this lasts, SIGTERM and SIGHUP end processes and remove files as Ctrl-C does.
+
+    The exit code is 128 and the number of the signal. What is ignored (`nohup`) stays ignored.
+    """
+    before = {number: signal.getsignal(number) for number in _ENDS}
+    mine = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+    for number in mine:
+        signal.signal(number, _exit)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number in mine:
+            signal.signal(number, before[number])
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    """End once: a second signal must not interrupt what cleans up after the first."""
+    for other in _ENDS:
+        signal.signal(other, signal.SIG_IGN)
+    sys.exit(128 + number)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from traceprobe.ingest.sniff import recognise
-from traceprobe.model import Trace
+from traceprobe.model import DamagedInput, Trace
 
 Progress = Callable[[int, int], None]
 """Called with (bytes of the file consumed, bytes of the file)."""
@@ -21,14 +21,26 @@ def load(path: str | Path, progress: Progress | None = None) -> Trace:
 
     Raises:
         UnsupportedInput: the content is neither; the message names the command that converts it.
-        DamagedInput: it is one of them, but no part of it can be read.
+        DamagedInput: it is one of them, but no part of it can be read, or it changed meanwhile.
         EmptyTrace: it holds neither GPU work nor host phases.
         OSError: the file cannot be opened.
     """
     file = Path(path)
+    before = _state(file)
     found = recognise(file)
     if found.format == "nsys":
         from traceprobe.ingest.nsight import read
     else:
         from traceprobe.ingest.kineto import read
-    return read(file, found, progress or (lambda done, total: None))
+    trace = read(file, found, progress or (lambda done, total: None))
+    if _state(file) != before:
+        raise DamagedInput(
+            f"{file.name}: was changed while it was read; analyse it again when it is complete"
+        )
+    return trace
+
+
+def _state(file: Path) -> tuple[int, int, int]:
+    """What differs once a file has been written to or replaced."""
+    found = file.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -6,6 +6,7 @@ tools add columns. Every value is an integer from the start: UTC nanoseconds do 
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import re
@@ -20,7 +21,7 @@ from pathlib import Path
 from traceprobe.ingest.nsight_columns import build
 from traceprobe.ingest.nsight_tables import EXPORT_TABLES, Database
 from traceprobe.ingest.sniff import Found, printable
-from traceprobe.model import DamagedInput, Origin, Quality, Trace, UnsupportedInput
+from traceprobe.model import DamagedInput, Origin, Quality, Trace, UnsupportedInput, UsageError
 
 _BLOCK = 4 << 20
 STEPS_A_BYTE = 10
@@ -100,6 +101,13 @@ def plain(path: Path, gzipped: bool) -> Iterator[Path]:
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise DamagedInput(
                 f"{path.name}: the gzip stream is broken ({error}); copy the file again"
+            ) from error
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):
+                raise
+            raise UsageError(
+                f"{path.name}: cannot be unpacked in {tempfile.gettempdir()}: {error.strerror}; "
+                "make room there, or set TMPDIR to a folder that has some"
             ) from error
         yield unpacked
 

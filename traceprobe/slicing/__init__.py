@@ -7,9 +7,7 @@ work by its launch. Environments, command lines, folders and user names stay beh
 from __future__ import annotations
 
 import gzip
-import os
 import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +17,7 @@ import polars as pl
 from traceprobe.ingest import load
 from traceprobe.model import UNKNOWN, Trace, UsageError
 from traceprobe.timeline import markers
+from traceprobe.writing import beside
 
 
 @dataclass(frozen=True)
@@ -50,26 +49,18 @@ def cut(source: Path, target: Path, steps: tuple[int, int], step: str | None = N
     one more than you need.
 
     Raises:
-        UsageError: there is no step marker, or too few steps.
+        UsageError: there is no step marker, too few steps, or the target cannot be written.
     """
     trace = load(source)
     plan = Cut(trace, _windows(trace, steps, step), _note(trace, steps))
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    os.close(handle)
-    temporary = Path(name)
-    try:
+    with beside(target) as temporary:
         if trace.origin.format == "nsys":
             from traceprobe.slicing.nsight import write
         else:
             from traceprobe.slicing.kineto import write
         write(source, temporary, plan)
         if target.suffix == ".gz":
-            _compress(temporary)
-        temporary.chmod(0o644)
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+            compress(temporary)
 
 
 def _windows(trace: Trace, steps: tuple[int, int], step: str | None) -> dict[int, Window]:
@@ -109,13 +100,12 @@ def _note(trace: Trace, steps: tuple[int, int]) -> dict[str, object]:
     }
 
 
-def _compress(path: Path) -> None:
+def compress(path: Path) -> None:
     """Gzip in place, without name and time, so that the same slice gives the same bytes."""
-    packed = path.with_name(path.name + ".packed")
     with (
+        beside(path) as packed,
         path.open("rb") as source,
         packed.open("wb") as raw,
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=9, mtime=0) as target,
     ):
         shutil.copyfileobj(source, target, 1 << 20)
-    packed.replace(path)

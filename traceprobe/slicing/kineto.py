@@ -74,7 +74,7 @@ _DECODE = msgspec.json.Decoder(_Row).decode
 def write(source: Path, target: Path, plan: Cut) -> None:
     """Write the slice, one event a line. Damaged events are left out."""
     window = next(iter(plan.windows.values()))
-    facts = _head_and_tail(source)
+    facts = head_and_tail(source)
     base = int(facts.get("baseTimeNanoseconds") or 0)
     calls = plan.trace.host_calls
     kept_calls = calls.filter((pl.col("t0") >= window.low) & (pl.col("t0") < window.high))
@@ -126,11 +126,11 @@ def _public(row: _Row, text: str) -> str:
         event["name"] = _FOLDER.sub("", str(row.name))
     event["args"] = {k: v for k, v in arguments.items() if k in PUBLIC_ARGUMENTS}
     if row.ph == "M":
-        event["args"] |= _names(row.name, arguments)
+        event["args"] |= named(row.name, arguments)
     return json.dumps(event)
 
 
-def _names(what: Any, arguments: dict[str, Any]) -> dict[str, str]:
+def named(what: Any, arguments: dict[str, Any]) -> dict[str, str]:
     """What a metadata event names: threads keep their names, processes lose theirs."""
     if what == "process_name":
         return {"name": "python"}
@@ -140,20 +140,26 @@ def _names(what: Any, arguments: dict[str, Any]) -> dict[str, str]:
 
 
 def _events(source: Path) -> Iterator[tuple[_Row, str]]:
+    for piece in pieces(source):
+        try:
+            yield _DECODE(piece), piece.decode("utf-8", "replace").replace("\n", " ")
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+
+
+def pieces(source: Path) -> Iterator[bytes]:
+    """The text of each event, damaged ones too."""
     found = recognise(source)
     reader = Reader(source, found.gzipped, lambda done, total: None)
     for chunk in Split().chunks(reader.blocks()):
         start = 0
         for match in [*BOUNDARY.finditer(chunk), None]:
-            piece = chunk[start : match.start() + 1 if match else len(chunk)].strip(b", \t\r\n")
+            yield chunk[start : match.start() + 1 if match else len(chunk)].strip(b", \t\r\n")
             start = match.end() if match else len(chunk)
-            try:
-                yield _DECODE(piece), piece.decode("utf-8", "replace").replace("\n", " ")
-            except (msgspec.MsgspecError, UnicodeDecodeError):
-                continue
 
 
-def _head_and_tail(source: Path) -> dict[str, Any]:
+def head_and_tail(source: Path) -> dict[str, Any]:
+    """The metadata of a trace."""
     reader = Reader(source, recognise(source).gzipped, lambda done, total: None)
     split = Split()
     for _ in split.chunks(reader.blocks()):
@@ -163,20 +169,20 @@ def _head_and_tail(source: Path) -> dict[str, Any]:
     return {**(parse_object(head) or {}), **(parse_object(tail) or {})}
 
 
-def _shown(key: str, value: Any) -> Any:
+def shown(key: str, value: Any) -> Any:
     """Metadata without texts but those of known keys, and of our own what we write."""
     if key == "traceprobe":
         return public_record(value)
     if isinstance(value, dict):
-        return {k: _shown(k, v) for k, v in value.items()}
+        return {k: shown(k, v) for k, v in value.items()}
     if isinstance(value, list):
-        return [_shown(key, item) for item in value]
+        return [shown(key, item) for item in value]
     known = key == "name" or (key in PUBLIC_TEXTS and _WORD.fullmatch(str(value)))
     return value if known or not isinstance(value, str) else None
 
 
 def _head(facts: dict[str, Any], plan: Cut) -> str:
-    metadata = {k: _shown(k, v) for k, v in facts.items() if k in PUBLIC}
+    metadata = {k: shown(k, v) for k, v in facts.items() if k in PUBLIC}
     metadata["traceName"] = plan.trace.origin.name
     metadata["traceprobe_slice"] = plan.note
     return json.dumps(metadata, sort_keys=True)[:-1] + ', "traceEvents": ['

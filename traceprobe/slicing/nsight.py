@@ -17,7 +17,7 @@ from traceprobe.slicing.record import public_record
 if TYPE_CHECKING:
     from traceprobe.slicing import Cut
 
-_TABLES = re.compile(
+TABLES = re.compile(
     r"CUPTI_ACTIVITY_KIND_\w+|NVTXT?_(EVENTS|PAYLOAD_\w+)|PROFILER_OVERHEAD|CUDA_GRAPH_\w+|ENUM_\w+"
     r"|TARGET_INFO_(GPU|CUDA_\w+|SESSION_START_TIME)|ANALYSIS_DETAILS|PROCESSES|ThreadNames"
     r"|DIAGNOSTIC_EVENT|META_DATA_EXPORT|EXPORT_META_DATA|traceprobe"
@@ -37,7 +37,7 @@ _STRING_NAMES = {
 def write(source: Path, target: Path, plan: Cut) -> None:
     """Write the slice as a database of its own."""
     target.unlink()  # SQLite makes its own file
-    with plain(source, recognise(source).gzipped) as file, _attached(target, file) as db:
+    with plain(source, recognise(source).gzipped) as file, attached(target, file) as db:
         _declare_windows(db, plan)
         ddl = {
             name: sql
@@ -45,7 +45,7 @@ def write(source: Path, target: Path, plan: Cut) -> None:
                 "SELECT name, sql FROM source.sqlite_master WHERE type = 'table' AND sql IS "
                 "NOT NULL"
             )
-            if _TABLES.fullmatch(name)
+            if TABLES.fullmatch(name)
         }
         columns = {n: [r[1] for r in db.execute(f'PRAGMA source.table_info("{n}")')] for n in ddl}
         for name, sql in ddl.items():
@@ -74,7 +74,8 @@ def write(source: Path, target: Path, plan: Cut) -> None:
         db.execute("VACUUM")
 
 
-def _record(text: object) -> str:
+def record(text: object) -> str:
+    """What the capture of traceprobe left in an export, as public as it gets."""
     try:
         return json.dumps(public_record(json.loads(str(text))), sort_keys=True)
     except ValueError:
@@ -82,14 +83,15 @@ def _record(text: object) -> str:
 
 
 @contextmanager
-def _attached(target: Path, source: Path) -> Iterator[sqlite3.Connection]:
+def attached(target: Path, source: Path) -> Iterator[sqlite3.Connection]:
+    """A new database, inside a transaction; the other is attached as `source`, read-only."""
     with closing(
         sqlite3.connect(f"{target.resolve().as_uri()}", uri=True, isolation_level=None)
     ) as db:
         db.execute("PRAGMA journal_mode = OFF")
         db.execute("PRAGMA trusted_schema = OFF")
         db.create_function("public", 1, lambda key: bool(_METADATA.fullmatch(str(key))))
-        db.create_function("record", 1, _record)
+        db.create_function("record", 1, record)
         db.create_function("without_folders", 1, lambda text: text and _PATH.sub("…", str(text)))
         db.create_function("base", 1, lambda name: name and str(name).rsplit("/", 1)[-1])
         db.execute("ATTACH ? AS source", (f"{source.resolve().as_uri()}?mode=ro&immutable=1",))
@@ -158,13 +160,17 @@ def _strings(db: sqlite3.Connection, ddl: dict[str, str], columns: dict[str, lis
     if found is None:
         return
     db.execute(found[0])
-    used = [
+    used = used_strings(ddl, columns)
+    if used:
+        db.execute(
+            f"INSERT INTO main.StringIds SELECT * FROM source.StringIds WHERE id IN ({used})"
+        )
+
+
+def used_strings(ddl: dict[str, str], columns: dict[str, list[str]]) -> str:
+    """SQL of the ids of all strings that a row of the new tables refers to; empty for none."""
+    return " UNION ".join(
         f'SELECT "{column}" FROM main."{name}"'
         for name, sql in ddl.items()
         for column in sorted(({*_STRING_COLUMN.findall(sql)} | _STRING_NAMES) & {*columns[name]})
-    ]
-    if used:
-        db.execute(
-            "INSERT INTO main.StringIds SELECT * FROM source.StringIds WHERE id IN "
-            f"({' UNION '.join(used)})"
-        )
+    )

@@ -1,0 +1,239 @@
+"""A copy without private names is analysed as the trace is, and nothing private is left in it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+import traceprobe
+from tests.analyses import SAMPLES, report_of
+from tests.builders import kineto, nsight
+from tests.builders.loop import EVERYTHING, Loop
+from tests.cli_runner import spawn
+from tests.conftest import ROOT
+from tests.test_privacy import CANARY, KINETO, NSIGHT, in_chrome_trace, in_export
+from traceprobe.anonymous import anonymise
+from traceprobe.anonymous.names import meaning, public
+
+MS = 1_000_000
+SECRET = "Kanarienvogel"
+
+
+def told(report):
+    """What a report says of a run, without names and without the clock."""
+    ranks = []
+    for rank in report.ranks:
+        zero = next((i.start_ns for i in rank.iterations if i.start_ns is not None), 0)
+        ranks.append(
+            {
+                "device": (rank.pid, rank.device.index, rank.device.kind),
+                "marker": rank.step_marker
+                and (rank.step_marker.kind, rank.step_marker.count, rank.step_marker.confidence),
+                "iterations": [
+                    (
+                        *(i.used, i.skip_reason, i.launches, i.collectives, i.coverage),
+                        *(i.partition_ns, i.busy_ns),
+                        None if i.start_ns is None else i.start_ns - zero,
+                    )
+                    for i in rank.iterations
+                ],
+                "summary": [
+                    getattr(rank.summary, field)
+                    for field in rank.summary.__struct_fields__
+                    if field != "top_kernels"
+                ],
+                "kernels": sorted(
+                    (str(k.tensor_cores), k.phase, k.count, k.total_ns)
+                    for k in rank.summary.top_kernels
+                ),
+            }
+        )
+    verdict, quality = report.verdict, report.quality
+    return {
+        "verdict": (verdict.bound, verdict.secondary, verdict.shares, verdict.confidence),
+        "findings": [(f.id, f.status, f.saving_ms_per_step) for f in report.findings],
+        "quality": (quality.gpu_ops, quality.gpu_ops_linked, quality.launches_without_gpu_op),
+        "ranks": ranks,
+    }
+
+
+def same(source, target):
+    anonymise(source, target)
+    assert told(report_of(target)) == told(report_of(source))
+
+
+@pytest.mark.parametrize("file", SAMPLES, ids=lambda file: file.name)
+def test_samples_are_analysed_as_before(tmp_path, file):
+    same(file, tmp_path / file.name)
+
+
+def test_the_corpus_is_analysed_as_before(tmp_path, corpus, corpus_row):
+    source = corpus / corpus_row["file"]
+    target = tmp_path / source.name
+    anonymise(source, target)
+    try:
+        before = report_of(source)
+    except traceprobe.EmptyTrace:
+        with pytest.raises(traceprobe.EmptyTrace):
+            traceprobe.load(target)
+        return
+    assert told(report_of(target)) == told(before)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.sqlite", "a.sqlite.gz"])
+def test_everything_that_can_be_built(tmp_path, name):
+    write = nsight.write if "sqlite" in name else kineto.write
+    source = write(EVERYTHING.scenario(), tmp_path / name, gz=name.endswith("gz"))
+    same(source, tmp_path / f"copy.{name}")
+    assert (tmp_path / f"copy.{name}").read_bytes()[:1] == source.read_bytes()[:1]
+
+
+def in_names(data: bytes, nsys: bool) -> bytes:
+    """The canary in every name as well: of ranges, kernels, threads, modules, devices."""
+
+    def planted(text):
+        return f"{text} {SECRET}" if text else text
+
+    if not nsys:
+        trace = json.loads(gzip.decompress(data))
+        for event in trace["traceEvents"]:
+            if event["ph"] == "M":
+                event["args"] = {k: planted(str(v)) for k, v in event.get("args", {}).items()}
+            else:
+                event["name"] = planted(event["name"])
+        frame = {"ph": "X", "cat": "python_function", "pid": 1, "tid": 1, "ts": 5, "dur": 1}
+        names = (f"/home/{SECRET}/{SECRET}.py(7): run", f"nn.Module: {SECRET}_0")
+        trace["traceEvents"] += [frame | {"name": name} for name in names]
+        return gzip.compress(json.dumps(trace).encode())
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.deserialize(gzip.decompress(data))
+        database.create_function("planted", 1, planted)
+        database.execute("UPDATE StringIds SET value = planted(value)")
+        database.execute("UPDATE NVTX_EVENTS SET text = planted(text)")
+        database.execute("UPDATE TARGET_INFO_GPU SET name = planted(name)")
+        blob = SECRET.encode()
+        database.execute("CREATE TABLE IF NOT EXISTS ThreadNames (globalTid INT, nameId INT)")
+        columns = [row[1] for row in database.execute("PRAGMA table_info(NVTX_EVENTS)")]
+        if "binaryData" in columns:
+            database.execute(
+                "UPDATE NVTX_EVENTS SET binaryData = ? WHERE text NOT GLOB 'nccl*'", [blob]
+            )
+        database.commit()
+        return gzip.compress(database.serialize())
+
+
+@pytest.mark.parametrize("name", [*KINETO, *NSIGHT])
+def test_no_canary_is_left(tmp_path, name):
+    nsys = ".sqlite" in name
+    data = (ROOT / "sample_traces" / name).read_bytes()
+    planted = in_names(in_export(data) if nsys else in_chrome_trace(data), nsys)
+    folder = tmp_path / CANARY
+    folder.mkdir()
+    (folder / name).write_bytes(planted)
+    assert gzip.decompress(planted).lower().count(CANARY.encode()) > 50
+    command = ("inspect", "--anonymise", f"{CANARY}/{name}", "-o", name)
+    assert spawn(*command, cwd=tmp_path).expect(0).out == ""
+    assert CANARY.encode() not in gzip.decompress((tmp_path / name).read_bytes()).lower()
+    found = json.loads(spawn("analyze", name, "-o", "-", cwd=tmp_path).expect(0).out)
+    known = json.loads(spawn("analyze", folder / name, "-o", "-", cwd=tmp_path).expect(0).out)
+    assert found["verdict"]["bound"] == known["verdict"]["bound"]
+    assert [len(r["iterations"]) for r in found["ranks"]] == [
+        len(r["iterations"]) for r in known["ranks"]
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "step 7",
+        "ProfilerStep#12",
+        "aten::convolution_backward",
+        "cudaLaunchKernelExC_v11060",
+        "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x32_stage3_warpsize2x2x1",
+        "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float> >",
+        "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "Memcpy HtoD (Pageable -> Device)",
+        "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+        "Optimizer.step#SGD.step",
+        "NVIDIA H200",
+    ],
+)
+def test_public_names_stay(name):
+    assert public(name) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        (f"{SECRET} step 7", " step 7"),
+        (f"{SECRET.lower()}dataloading", ""),
+        (f"void {SECRET}::gemm<float>", "::gemm<float>"),
+        (f"my{SECRET}AllReduce", "AllReduce"),
+        (f"fwd{SECRET}", "fwd"),
+        ("step of job 4837291844", " 291844"),
+        ("forward on 10.20.30.41", "forward on "),
+        ("forward on fe80::1ff:fe23:4567:890a", "forward on "),
+        ("a3f9c2b7d1 backward", " backward"),
+        ("forward Ünïcødé 鳥", "forward "),
+        ("forward\x1b]52;c;aGk=\x07", "forward"),
+    ],
+)
+def test_private_words_go_and_the_meaning_stays(name, kept):
+    found = public(name)
+    assert meaning(found) == meaning(name)
+    assert SECRET.lower() not in found.lower()
+    assert kept in found
+    assert found.isascii()
+    assert found.isprintable()
+    for private in ("4837", "10.20", "fe23", "a3f9", "n\xef", "aGk"):
+        assert private not in found
+
+
+def test_names_that_differ_stay_apart_and_one_name_is_one_everywhere():
+    names = [f"{word} {SECRET}{n}" for word in ("alpha", "beta", "jkqv") for n in "abcdef"]
+    assert len({public(name) for name in names}) == len(names)
+    assert public(names[0]).split()[-1] == public(f"x {SECRET}a").split()[-1]
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.sqlite"])
+def test_the_clock_begins_anew(tmp_path, name):
+    start = 1_795_219_808_747_955_856
+    loop = Loop(steps=6, forward_ns=4 * MS, backward_ns=8 * MS, optimizer_ns=MS, start_ns=start)
+    write = nsight.write if "sqlite" in name else kineto.write
+    same(write(loop.scenario(), tmp_path / name), tmp_path / f"copy.{name}")
+    assert 0 <= int(report_of(tmp_path / f"copy.{name}").inputs[0].origin_ns) < 10**9
+    assert b"17952198" not in (tmp_path / f"copy.{name}").read_bytes()
+
+
+def test_a_trace_that_nobody_can_analyse_can_be_passed_on(tmp_path):
+    event = {"ph": "X", "cat": "kernel", "name": SECRET, "ts": "soon", "dur": 1, "args": 7}
+    (tmp_path / "a.json").write_text(json.dumps({"traceEvents": [event, {"ph": "i"}]}))
+    anonymise(tmp_path / "a.json", tmp_path / "b.json")
+    copy = json.loads((tmp_path / "b.json").read_text())
+    assert [e["ph"] for e in copy["traceEvents"]] == ["X", "i"]
+    assert SECRET not in json.dumps(copy)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--anonymise"], ["-o", "b.json"], ["--anonymise", "-o", "a.json"]]
+)
+def test_what_does_not_go_together_is_refused(tmp_path, arguments):
+    (tmp_path / "a.json").write_text("{}")
+    message = spawn("inspect", "a.json", *arguments, cwd=tmp_path).expect(2).err
+    assert re.search("go together|is an input", message)
+
+
+def test_a_database_that_is_damaged_is_refused_in_one_line(tmp_path):
+    write = nsight.write(EVERYTHING.scenario(), tmp_path / "a.sqlite")
+    data = write.read_bytes()
+    write.write_bytes(data[: len(data) // 2])
+    command = ("inspect", "--anonymise", "a.sqlite", "-o", "b.sqlite")
+    message = spawn(*command, cwd=tmp_path).expect(2).err
+    assert "a.sqlite: the SQLite file is damaged" in message
+    assert message.count("\n") == 1
+    assert not (tmp_path / "b.sqlite").exists()
