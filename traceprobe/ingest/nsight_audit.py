@@ -9,11 +9,12 @@ import numpy as np
 
 from traceprobe.ingest.audit import Audit, no_rows
 from traceprobe.ingest.classify import api_name
+from traceprobe.ingest.limits import DEFAULT
 from traceprobe.ingest.lookup import Table, find, take
 from traceprobe.ingest.nsight import database
 from traceprobe.ingest.nsight_tables import MISSING, RUNTIME, Database, process
 from traceprobe.ingest.sniff import Found
-from traceprobe.model import UNKNOWN
+from traceprobe.model import UNKNOWN, Quality
 
 _SYNC = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 _NODE = re.compile(r"^autograd::engine::evaluate_function: (.*?), seq = (\d{1,18})\b")
@@ -30,7 +31,7 @@ _SAME_PROCESS = 1 << 32
 
 def read(path: Path, found: Found) -> Audit:
     """The rows of one export."""
-    with database(path, found) as db:
+    with database(path, found, DEFAULT, Quality()) as db:
         mislabelled, labelled = _sync_types(db)
         nodes, names = _nodes(db)
         return Audit(
