@@ -194,7 +194,7 @@ def test_a_broken_export_names_the_command_that_makes_a_new_one(tmp_path, damage
 
 def test_a_truncated_gzip_of_an_export_is_damaged(tmp_path):
     path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite.gz", gz=True)
-    path.write_bytes(path.read_bytes()[:-500])
+    path.write_bytes(path.read_bytes()[:2_000])
     with pytest.raises(DamagedInput, match=r"run\.sqlite\.gz: the gzip stream is broken"):
         load(path)
 

@@ -124,6 +124,8 @@ def _records(parts: Sequence[Part]) -> tuple[list[result.Rank], ranks.Collective
 def rank_numbers(parts: Sequence[Part]) -> dict[tuple[int, int], int]:
     """Rank of each (input, process): from the file, else from its name, else by position.
 
+    Where files contradict each other, their names decide.
+
     Raises:
         UsageError: two inputs claim the same rank.
     """
@@ -131,6 +133,7 @@ def rank_numbers(parts: Sequence[Part]) -> dict[tuple[int, int], int]:
         (s, pid) for s, p in enumerate(parts) for pid in sorted({d.record.pid for d in p.devices})
     ]
     claimed = {(s, pid): parts[s].rank_of[pid] for s, pid in processes if pid in parts[s].rank_of}
+    claimed |= _overruled(parts)
     owner: dict[int, tuple[int, int]] = {}
     for key, rank in claimed.items():
         if rank in owner:
@@ -146,6 +149,20 @@ def rank_numbers(parts: Sequence[Part]) -> dict[tuple[int, int], int]:
             owner[rank] = key
     free = iter(r for r in range(len(processes) + len(owner) + 1) if r not in owner)
     return {key: claimed[key] if key in claimed else next(free) for key in processes}
+
+
+def _overruled(parts: Sequence[Part]) -> dict[tuple[int, int], int]:
+    """Ranks by file names of processes whose files all claim one rank, as some launchers let them.
+
+    Where the names do not tell them apart nothing is overruled: those are files of several runs.
+    """
+    claims = [(s, pid, rank) for s, part in enumerate(parts) for pid, rank in part.rank_of.items()]
+    often = Counter(rank for _, _, rank in claims)
+    doubtful = [(s, pid) for s, pid, rank in claims if often[rank] > 1]
+    named = _named(parts, doubtful)
+    sure = {rank for _, _, rank in claims if often[rank] == 1}
+    told = len(named) == len(doubtful) and not sure & set(named.values())
+    return named if told else {}
 
 
 def _named(parts: Sequence[Part], unknown: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
@@ -205,7 +222,18 @@ def _quality(
             unprofiled_step_ms=unprofiled_ms,
             ratio=round(profiled / unprofiled_ms, 4),
         )
+    damage: Counter[str] = Counter()
+    for part in parts:
+        damage.update(part.quality.damage)
+    contradicted = len(_overruled(parts))
+    if contradicted:
+        damage["ranks-contradicted"] = contradicted
     warnings = {code: text for p in parts for code, text in p.quality.warnings.items()}
+    if contradicted:
+        warnings["ranks-contradicted"] = (
+            f"{contradicted} files claim a rank that another one claims too; their ranks were "
+            "taken from the names of the files."
+        )
     return result.Quality(
         gpu_ops=sum(p.gpu_ops for p in parts),
         gpu_ops_linked=sum(p.gpu_ops_linked for p in parts),
@@ -214,6 +242,7 @@ def _quality(
         events_lost=sum(p.quality.events_lost for p in parts),
         observer_effect=effect,
         warnings=[result.Message(code=c, message=m) for c, m in sorted(warnings.items())],
+        damage=dict(sorted(damage.items())) or msgspec.UNSET,
         lost=[result.LostInput(name=part.name, reason=part.reason) for part in lost]
         or msgspec.UNSET,
     )

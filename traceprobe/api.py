@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from traceprobe.ingest import Progress
+    from traceprobe.ingest.limits import Limits
     from traceprobe.model import Trace
     from traceprobe.report.ablation import Ablation
     from traceprobe.report.result import Report
@@ -20,6 +21,12 @@ def _default_thresholds() -> Thresholds:
     from traceprobe.verdict.thresholds import Thresholds
 
     return Thresholds()
+
+
+def _default_limits() -> Limits:
+    from traceprobe.ingest.limits import Limits
+
+    return Limits()
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,7 @@ class Options:
         rank: use only this rank.
         unprofiled_step_ms: step time without a profiler, in ms; corrects the observer effect.
         thresholds: the numbers that the verdict depends on.
+        limits: what a file may hold before it is refused.
         ablation: what `traceprobe bench` measured of the same run; becomes part of the report.
     """
 
@@ -43,11 +51,15 @@ class Options:
     rank: int | None = None
     unprofiled_step_ms: float | None = None
     thresholds: Thresholds = field(default_factory=_default_thresholds)
+    limits: Limits = field(default_factory=_default_limits)
     ablation: Ablation | None = None
 
 
 def load(
-    path: str | Path, progress: Progress | None = None, cache: str | Path | None = None
+    path: str | Path,
+    progress: Progress | None = None,
+    cache: str | Path | None = None,
+    limits: Limits | None = None,
 ) -> Trace:
     """Read one trace file: a Kineto Chrome trace or an Nsight Systems SQLite export, plain or gz.
 
@@ -55,23 +67,24 @@ def load(
         progress: called with (bytes of the file consumed, bytes of the file).
         cache: folder with columns of files that were read before. Those of this file are taken from
             it, or kept in it; a warning where that fails.
+        limits: what the file may hold before it is refused.
 
     Returns:
         The trace as typed columns in int64 ns; see `traceprobe.model`.
 
     Raises:
         UnsupportedInput: the content is neither format; the message names the remedy.
-        DamagedInput: too little of the file survives.
+        DamagedInput: too little of the file survives, or it exceeds a limit.
         EmptyTrace: neither GPU work nor host phases.
         OSError: the file cannot be opened.
     """
     if cache is None:
         from traceprobe.ingest import load as read
 
-        return read(path, progress)
+        return read(path, progress, limits or _default_limits())
     from traceprobe.cache import load as cached
 
-    trace, use = cached(Path(path), Path(cache), progress)
+    trace, use = cached(Path(path), Path(cache), progress, limits or _default_limits())
     if use.failed:
         warnings.warn(f"{Path(path).name}: {use.text}", stacklevel=2)
     return trace

@@ -24,6 +24,7 @@ import msgspec
 import polars as pl
 
 from traceprobe import ingest, model
+from traceprobe.ingest.limits import DEFAULT, Limits, check
 from traceprobe.ingest.sniff import printable, recognise
 from traceprobe.model import GPU_OPS, HOST_CALLS, HOST_RANGES, Device, Origin, Quality, Trace
 
@@ -63,7 +64,9 @@ class _Facts(msgspec.Struct):
     metadata: dict[str, Any]
 
 
-def load(path: Path, folder: Path, progress: Progress | None = None) -> tuple[Trace, Use]:
+def load(
+    path: Path, folder: Path, progress: Progress | None = None, limits: Limits = DEFAULT
+) -> tuple[Trace, Use]:
     """As `traceprobe.ingest.load`, from the folder's entry or into a new one.
 
     A folder that cannot be written, or an entry that is none, never costs the trace.
@@ -83,9 +86,10 @@ def load(path: Path, folder: Path, progress: Progress | None = None) -> tuple[Tr
     else:
         if progress is not None:
             progress(trace.origin.bytes, trace.origin.bytes)
+        check(trace, limits)
         named = replace(trace, origin=replace(trace.origin, name=printable(path.name)))
         return named, Use(f"columns from the cache, {_megabytes(entry)}")
-    trace = ingest.load(path, progress)
+    trace = ingest.load(path, progress, limits)
     try:
         _write(trace, entry)
     except OSError as error:

@@ -91,10 +91,10 @@ def read(
         folder: of the cache, if there is one.
     """
     if folder is None:
-        return part_of(load(path, progress), options)
+        return part_of(load(path, progress, options.limits), options)
     from traceprobe.cache import load as cached
 
-    trace, use = cached(path, folder, progress)
+    trace, use = cached(path, folder, progress, options.limits)
     return replace(part_of(trace, options), kept=use)
 
 
@@ -120,6 +120,7 @@ def part_of(trace: Trace, options: Options) -> Part:
 
     Raises:
         UsageError: an option makes no sense for it.
+        DamagedInput: it has more iterations than the limit.
     """
     calls = trace.host_calls
     unrecorded = calls["call"].filter(~calls["recorded"]).to_numpy()
@@ -143,6 +144,9 @@ def _devices(trace: Trace, options: Options) -> Iterator[DevicePart]:
     for found in trace.devices:
         if found.pid not in prepared:
             prepared[found.pid] = process.prepare(trace, found.pid, options.step, names)
+            marker = prepared[found.pid].marker
+            steps = 0 if marker is None else len(marker.starts)
+            options.limits.check("iterations", steps, trace.origin.name)
         account = device.account(prepared[found.pid], found.index)
         if options.steps is not None:
             account = _limit(account, options.steps)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from traceprobe.cli.console import counting, note, progress, summary
-from traceprobe.cli.options import GithubSummary, Redact
+from traceprobe.cli.options import GithubSummary, Limit, Redact
 
 if TYPE_CHECKING:
     from traceprobe.api import Options
@@ -102,6 +102,7 @@ def command(
             show_default=False,
         ),
     ] = None,
+    limit: Limit = None,
     redact: Redact = False,
     github_summary: GithubSummary = False,
     force: Annotated[
@@ -125,6 +126,7 @@ def command(
     from traceprobe.cli import outputs
     from traceprobe.cli.inputs import ablation as read_ablation
     from traceprobe.cli.inputs import check, expand, expand_anywhere, readable
+    from traceprobe.ingest.limits import parse
 
     options = Options(
         step=step,
@@ -132,6 +134,7 @@ def command(
         steps=span(steps) if steps is not None else None,
         rank=rank,
         unprofiled_step_ms=unprofiled_step_ms,
+        limits=parse(limit or []),
         ablation=read_ablation(ablation) if ablation is not None else None,
     )
     files = expand_anywhere(inputs, quiet=quiet) if dask else None

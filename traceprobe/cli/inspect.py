@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from traceprobe.cli.console import data, note, progress
+from traceprobe.cli.options import Limit
 
 
 def command(
@@ -34,6 +35,7 @@ def command(
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Overwrite an existing file.")
     ] = False,
+    limit: Limit = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="No progress bar, no messages.")
     ] = False,
@@ -44,8 +46,10 @@ def command(
     trace.json.gz -o bug.json.gz`
     """
     from traceprobe.cli import inputs
+    from traceprobe.ingest.limits import parse
     from traceprobe.model import UsageError
 
+    limits = parse(limit or [])
     inputs.check([trace])
     if anonymise != (output is not None):
         raise UsageError("--anonymise and -o go together: inspect --anonymise INPUT -o bug.json.gz")
@@ -57,7 +61,7 @@ def command(
     from traceprobe.report.text import clean
 
     with progress([trace], quiet=quiet) as bar:
-        loaded = load(trace, bar(0))
+        loaded = load(trace, bar(0), limits=limits)
     lines = [f"{subject:<10} {clean(text)}\n" for subject, text in describe(loaded)]
     data("".join(lines), getattr(sys.stdout, "encoding", None) or "utf-8")
 

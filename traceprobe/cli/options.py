@@ -15,6 +15,16 @@ Redact = Annotated[
     bool,
     typer.Option("--redact", help="Replace names of kernels, ranges and files by digests."),
 ]
+Limit = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        metavar="NAME=NUMBER",
+        help="Allow a file more than any run has, repeatable: unpacked (bytes), names, devices, "
+        "streams, threads, iterations.",
+        show_default=False,
+    ),
+]
 GithubSummary = Annotated[
     bool,
     typer.Option("--github-summary", help="Append the Markdown to $GITHUB_STEP_SUMMARY."),

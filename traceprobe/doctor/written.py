@@ -71,6 +71,8 @@ def _runaways(evidence: Evidence) -> Judgement:
     """Ops that run far beyond the start of the next one on their stream."""
     if not evidence.on_gpu:
         return absent("a CPU run")
+    if set_aside := evidence.trace.quality.warnings.get("impossible-durations"):
+        return "fail", set_aside.rstrip(".")
     stream = ("pid", "device", "stream")
     over = (
         evidence.trace.gpu_ops.select(*stream, "t0", "t1")
@@ -272,8 +274,9 @@ CHECKS: tuple[Check[Evidence], ...] = (
         "impossible-durations",
         tests="GPU ops that outlast the start of the next op of their stream by more than 1 ms "
         "and 50 usual ops. Fails.",
-        meaning="A stream runs one op after the other, so such an end is wrong: the time counts "
-        "as busy although the GPU may have been idle. Compute or communication is too high.",
+        meaning="A stream runs one op after the other, so such an end is wrong. Kernels of that "
+        "kind are set aside: their own work is missing. Others count as busy although the GPU may "
+        "have been idle: communication or copies are too high.",
         fix="Record again, with the current driver and PyTorch; leave those steps out with "
         "`--steps`.",
         judge=_runaways,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from traceprobe.ingest.limits import DEFAULT, Limits, check
 from traceprobe.ingest.sniff import recognise
 from traceprobe.model import DamagedInput, Trace
 
@@ -16,12 +17,13 @@ Progress = Callable[[int, int], None]
 """Called with (bytes of the file consumed, bytes of the file)."""
 
 
-def load(path: str | Path, progress: Progress | None = None) -> Trace:
+def load(path: str | Path, progress: Progress | None = None, limits: Limits = DEFAULT) -> Trace:
     """Read one Kineto Chrome trace or one Nsight Systems SQLite export, plain or gzipped.
 
     Raises:
         UnsupportedInput: the content is neither; the message names the command that converts it.
-        DamagedInput: it is one of them, but no part of it can be read, or it changed meanwhile.
+        DamagedInput: it is one of them, but no part of it can be read, it exceeds a limit, or it
+            changed meanwhile.
         EmptyTrace: it holds neither GPU work nor host phases.
         OSError: the file cannot be opened.
     """
@@ -32,11 +34,12 @@ def load(path: str | Path, progress: Progress | None = None) -> Trace:
         from traceprobe.ingest.nsight import read
     else:
         from traceprobe.ingest.kineto import read
-    trace = read(file, found, progress or (lambda done, total: None))
+    trace = read(file, found, progress or (lambda done, total: None), limits)
     if _state(file) != before:
         raise DamagedInput(
             f"{file.name}: was changed while it was read; analyse it again when it is complete"
         )
+    check(trace, limits)
     return trace
 
 

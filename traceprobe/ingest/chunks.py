@@ -13,20 +13,30 @@ import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from traceprobe.ingest.limits import DEFAULT, Limits, Unpacked
 
 CHUNK = 2 << 20
 """Decompressed bytes per chunk."""
 _SEARCH = (8 << 10, 256 << 10)
 """Bytes from the end in which a chunk may be cut; few events are longer than the first."""
 _TAIL = 1 << 20
+LONGEST = 16 << 20
+"""Bytes of an event, or of what precedes the first: more is left out before it fills memory."""
+_ENDS = 1_000
+"""Places that are tried as the end of the events."""
+_TRIES = 8
+"""Places at which a damaged key is looked for."""
 _KEYS = rb"ph|name|cat|ts|pid|tid|args|id|dur|s|bp"
 BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*\"(?:" + _KEYS + rb")\"\s*:)")
 _ARRAY = re.compile(rb"\"traceEvents\"\s*:\s*\[")
-_ARRAY_END = re.compile(rb"(?<=\})\s*,?\s*\](?=\s*(?:,\s*\"|\}|\Z))")
+_ARRAY_END = re.compile(rb"(?<=\})\s*(?:,\s*)?\](?=\s*(?:,\s*\"|\}|\Z))")
+_COMMA = re.compile(rb"\s*,")
 _NO_EVENTS = re.compile(rb"\s*\]")
 # Keys of a PyTorch trace beside `traceEvents`; none of them is a key of an event's arguments.
 TOP_LEVEL = (
@@ -46,13 +56,18 @@ class Reader:
     path: Path
     gzipped: bool
     progress: Callable[[int, int], None]
+    limits: Limits = DEFAULT
     truncated: bool = False
     digest: Any = field(default_factory=hashlib.sha256)
 
     def blocks(self) -> Iterator[bytes]:
-        """Decompressed blocks of at most CHUNK bytes; a cut or broken gzip stream ends early."""
+        """Decompressed blocks of at most CHUNK bytes; a cut or broken gzip stream ends early.
+
+        Raises:
+            DamagedInput: it unpacks to more than the limit.
+        """
         total, done = self.path.stat().st_size, 0
-        inflate = _Inflate()
+        inflate, unpacked = _Inflate(), Unpacked(self.path, self.limits)
         with self.path.open("rb") as file:
             while block := file.read(CHUNK // 12 if self.gzipped else CHUNK):
                 self.digest.update(block)
@@ -61,7 +76,9 @@ class Reader:
                     yield block
                 elif not self.truncated:
                     try:
-                        yield from inflate(block)
+                        for plain in inflate(block):
+                            unpacked.add(len(plain))
+                            yield plain
                     except zlib.error:
                         self.truncated = True
                 self.progress(done, total)
@@ -107,6 +124,7 @@ class Split:
     first: bytes = b""
     bare_list: bool = False
     ended: bool = False
+    oversized: int = 0
 
     def chunks(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
         """Yield comma-separated events without brackets; after the last one set `tail`."""
@@ -118,6 +136,9 @@ class Split:
                 buffer = buffer[start:].lstrip()
                 self.first = buffer[:16]
                 break
+            if len(buffer) > LONGEST:
+                self.head = buffer
+                return
         else:
             self.head = buffer
             return
@@ -129,6 +150,10 @@ class Split:
             if cut:
                 yield buffer[:cut]
                 buffer = buffer[cut:].lstrip(b", \t\r\n")
+            elif len(buffer) > LONGEST:  # what is left of this event fails, and is counted, later
+                self.oversized += 1
+                yield buffer[: _last_boundary(buffer, (len(buffer),))]
+                buffer = b""
         events, self.tail, self.ended = split_tail(buffer, self.bare_list)
         if events.strip():
             yield events
@@ -144,10 +169,10 @@ class Split:
         return match.end()
 
 
-def _last_boundary(buffer: bytes) -> int:
+def _last_boundary(buffer: bytes, reaches: tuple[int, ...] = _SEARCH) -> int:
     """Offset just after the `}` of the last event that another follows, or 0."""
     last = 0
-    for reach in _SEARCH:
+    for reach in reaches:
         for match in BOUNDARY.finditer(buffer, max(0, len(buffer) - reach)):
             last = match.start() + 1
         if last:
@@ -169,14 +194,18 @@ def split_tail(buffer: bytes, bare_list: bool) -> tuple[bytes, bytes, bool]:
     if empty:
         return b"", buffer[empty.end() :], True
     for low in (max(0, len(buffer) - _TAIL), 0):  # a longer tail is rare, and the search is slow
-        for match in _ARRAY_END.finditer(buffer, low):
-            rest = buffer[match.end() :]
-            if (
-                _TAIL_BEGINS.match(rest)
-                or parse_object(b"{" + rest.lstrip().removeprefix(b",")) is not None
-            ):
-                return buffer[: match.start()], rest, True
+        for match in islice(_ARRAY_END.finditer(buffer, low), _ENDS):
+            if _TAIL_BEGINS.match(buffer, match.end()) or _parses(buffer, match.end()):
+                return buffer[: match.start()], buffer[match.end() :], True
     return buffer, b"", False
+
+
+def _parses(buffer: bytes, at: int) -> bool:
+    """Whether what follows the events is the rest of an object."""
+    comma = _COMMA.match(buffer, at)
+    if comma is None:
+        return buffer[at : at + _TAIL].strip() == b"}"
+    return parse_object(b"{" + buffer[comma.end() :]) is not None
 
 
 def salvage_keys(text: bytes) -> dict[str, Any]:
@@ -185,7 +214,7 @@ def salvage_keys(text: bytes) -> dict[str, Any]:
     decoder = json.JSONDecoder(strict=False)
     readable = text.decode("utf-8", "replace")
     for key in TOP_LEVEL:
-        for match in re.finditer(rf'"{key}"\s*:\s*', readable):
+        for match in islice(re.finditer(rf'"{key}"\s*:\s*', readable), _TRIES):
             try:
                 found[key] = decoder.raw_decode(readable, match.end())[0]
                 break

@@ -48,6 +48,6 @@ def _head(path: Path, found: Found) -> bytes:
     if not found.gzipped:
         return head
     try:
-        return zlib.decompressobj(wbits=31).decompress(head)
+        return zlib.decompressobj(wbits=31).decompress(head, HEAD)
     except zlib.error:  # damaged already here: no telling what it was
         return b""

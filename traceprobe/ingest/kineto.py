@@ -13,27 +13,40 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import polars as pl
 
-from traceprobe.ingest.chunks import Reader, Split, ahead, parse_object, salvage_keys
+from traceprobe.ingest.chunks import LONGEST, Reader, Split, ahead, parse_object, salvage_keys
+from traceprobe.ingest.duplicates import has_repeated, repeated
 from traceprobe.ingest.kineto_columns import Columns, base_ns, gather
 from traceprobe.ingest.kineto_event import Event
 from traceprobe.ingest.kineto_link import build
+from traceprobe.ingest.limits import Limits
+from traceprobe.ingest.lookup import NAME_LENGTH
 from traceprobe.ingest.repair import salvage
 from traceprobe.ingest.sniff import Found, printable
 from traceprobe.model import DamagedInput, Origin, Quality, Trace
 
 Row = TypeVar("Row")
+_STREAMED = b'{"ph":"'
+"""How the events of the exporter in Python begin."""
+_TWICE = "events name a key twice; the last value counts."
 
 
-def read(path: Path, found: Found, progress: Callable[[int, int], None]) -> Trace:
+def read(path: Path, found: Found, progress: Callable[[int, int], None], limits: Limits) -> Trace:
     """Read a Kineto trace. See `traceprobe.ingest.load` for errors."""
     quality = Quality()
-    reader = Reader(path, found.gzipped, progress)
+    reader = Reader(path, found.gzipped, progress, limits)
     split = Split()
     columns = Columns()
     with no_cycles():
-        for events in decode(split.chunks(ahead(reader.blocks())), Event, quality):
+        for events in decode(_counted(split, ahead(reader.blocks()), quality), Event, quality):
             columns.add(events)
+            limits.check("names", len(columns.names), path.name)
+    if not columns.events and quality.events_lost:
+        raise DamagedInput(
+            f"{path.name}: none of its {quality.events_lost} events can be read; capture or copy "
+            "the trace again"
+        )
     if not columns.events:
         raise DamagedInput(
             f"{path.name}: JSON without trace events; a PyTorch trace has a `traceEvents` list "
@@ -44,7 +57,13 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None]) -> Trac
             "truncated-file",
             "The file ends in the middle of the events; the part before that was read.",
         )
-    metadata = top_level(split.head, split.tail)
+    if split.oversized:
+        quality.damaged(
+            "oversized-events",
+            split.oversized,
+            f"events are longer than {LONGEST >> 20} MiB; they were left out.",
+        )
+    metadata = top_level(split.head, split.tail, quality)
     origin = Origin(
         name=printable(path.name),
         sha256=reader.digest.hexdigest(),
@@ -54,15 +73,29 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None]) -> Trac
         bytes=path.stat().st_size,
         base_ns=base_ns(metadata),
     )
+    tables = gather(columns, metadata, quality)
+    for table in tables.values():
+        if "thread" in table:
+            limits.check("threads", pl.Series(table["thread"]).n_unique(), path.name)
     return build(
-        gather(columns, metadata, quality),
-        [str(name) for name in columns.names],
+        tables,
+        [str(name)[:NAME_LENGTH] for name in columns.names],
         metadata,
         origin,
         quality,
         columns.thread_names,
         columns.categories,
+        columns.ranks,
     )
+
+
+def _counted(split: Split, blocks: Iterator[bytes], quality: Quality) -> Iterator[bytes]:
+    """The chunks; keys that are there twice are counted on the way."""
+    for chunk in split.chunks(blocks):
+        twice = repeated(chunk) if split.first.startswith(_STREAMED) else 0
+        if twice:
+            quality.damaged("duplicate-keys", twice, _TWICE)
+        yield chunk
 
 
 def decode(chunks: Iterable[bytes], row: type[Row], quality: Quality) -> Iterator[list[Row]]:
@@ -75,6 +108,8 @@ def decode(chunks: Iterable[bytes], row: type[Row], quality: Quality) -> Iterato
             saved = salvage(chunk, one.decode)
             quality.events_repaired += saved.repaired
             quality.events_lost += saved.lost
+            if saved.twice:
+                quality.damaged("duplicate-keys", saved.twice, _TWICE)
             yield saved.events
 
 
@@ -90,13 +125,18 @@ def no_cycles() -> Iterator[None]:
             gc.enable()
 
 
-def top_level(head: bytes, tail: bytes) -> dict[str, Any]:
+def top_level(head: bytes, tail: bytes, quality: Quality) -> dict[str, Any]:
     """Top-level keys from before and after the events; a damaged tail costs only itself."""
     before = head.strip().removeprefix(b"\xef\xbb\xbf").rstrip(b", \t\r\n")
     after = tail.strip().removeprefix(b",")
     found: dict[str, Any] = {}
     for text in (before + b"}", b"{" + after):
         parsed = parse_object(text)
+        if has_repeated(text) or (parsed is not None and found.keys() & parsed.keys()):
+            quality.warn(
+                "duplicate-metadata",
+                "The file names one of its properties twice; the last value counts.",
+            )
         found.update(salvage_keys(text) if parsed is None else parsed)
     return found
 
@@ -109,7 +149,7 @@ def _dialect(columns: Columns, metadata: dict[str, Any], split: Split) -> str:
         return "B (capitalised categories, PyTorch 1.8 to 1.11)"
     if columns.copy_kinds:
         return "G (cupti_monitor backend)"
-    if split.first.startswith(b'{"ph":"'):
+    if split.first.startswith(_STREAMED):
         return "F (Python streaming exporter)"
     if "baseTimeNanoseconds" in metadata:
         return "E (relative to baseTimeNanoseconds, PyTorch 2.4 or later)"

@@ -82,7 +82,7 @@ def read(path: Path, found: Found) -> Audit:
             noted = [e.args for e in rows if e.name == _NOTED and e.args is not None]
             collectives += len(noted)
             incomplete += sum(not _complete(args) for args in noted)
-    metadata = top_level(split.head, split.tail)
+    metadata = top_level(split.head, split.tail, Quality())
     table = concatenate(syncs) if syncs else no_rows("t0", "kind", *tuple(_FIELDS)[:3])
     return Audit(
         syncs={**table, "t0": table["t0"] + base_ns(metadata)},

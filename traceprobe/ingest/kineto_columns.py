@@ -13,6 +13,7 @@ import numpy as np
 from traceprobe.ingest.collective import group_id, message_bytes, operation
 from traceprobe.ingest.kineto_event import Args, Event, Number
 from traceprobe.ingest.lookup import Table, compact, concatenate
+from traceprobe.ingest.values import rank_number
 from traceprobe.model import UNKNOWN, Bools, Int64s, Quality
 
 GPU = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
@@ -41,6 +42,9 @@ _SEQUENCE, _FORWARD_THREAD = map(attrgetter, ("sequence", "forward_thread"))
 _GRAPH, _GRAPH_NODE = map(attrgetter, ("graph", "graph_node"))
 _COPY_KIND, _COLLECTIVE = map(attrgetter, ("copy_kind", "collective"))
 _NONE = Args()
+NOTES_OF_COLLECTIVES = "record_param_comms"
+_LISTED = 30
+"""Ranks that PyTorch writes of a group before it writes dots."""
 WORK = ("kernel", "memcpy", "memset")
 """What a category of `GPU` means; the column `category` holds indices into this."""
 _WORK_OF = {category: WORK.index(category.lower().removeprefix("gpu_")) for category in GPU}
@@ -67,6 +71,7 @@ class Columns:
     thread_names: dict[tuple[int, int], str] = field(default_factory=dict)
     categories: set[str] = field(default_factory=set)
     flows: dict[str, list[Table]] = field(default_factory=dict)
+    ranks: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     copy_kinds: bool = False
     fractional: bool = False
     events: int = 0
@@ -119,9 +124,13 @@ class Columns:
         return {**self._host(events), "correlation": integers(_arguments(events), _CORRELATION)}
 
     def _operator(self, events: list[Event]) -> Table:
-        args = _arguments(events)
+        args, host = _arguments(events), self._host(events)
+        for row in np.flatnonzero(host["name"] == self.names.get(NOTES_OF_COLLECTIVES, UNKNOWN)):
+            rank = rank_in_world(args[row])
+            if rank is not None:
+                self.ranks[int(host["pid"][row])].add(rank)
         return {
-            **self._host(events),
+            **host,
             "external": _external(args),
             "sequence": integers(args, _SEQUENCE),
             "forward_thread": integers(args, _FORWARD_THREAD),
@@ -190,6 +199,15 @@ class Columns:
         )
 
 
+def rank_in_world(noted: Args) -> int | None:
+    """The rank of the process in the group of all; of another group it would be a place in that."""
+    rank, size = rank_number(noted.rank), rank_number(noted.group_size)
+    everyone = str(list(range(size))) if size and size <= _LISTED else None
+    if rank is None or (str(noted.group) != "0" and noted.members != everyone):
+        return None
+    return rank
+
+
 def base_ns(metadata: Mapping[str, Any]) -> int:
     """What the file's time stamps count from, on the trace's clock."""
     base = _integer(metadata.get("baseTimeNanoseconds"))
@@ -231,7 +249,7 @@ def gather(columns: Columns, metadata: Mapping[str, Any], quality: Quality) -> d
                 table["t1"] = np.where(unfinished, np.maximum(end, table["t0"]), table["t1"])
             table["t1"] += base
         table["t0"] += base
-    return tables
+    return {group: table for group, table in tables.items() if len(table["t0"])}
 
 
 def _of(buckets: Mapping[str | None, list[Event]], categories: Sequence[str]) -> list[Event]:

@@ -31,6 +31,7 @@ class Args(
         "group_size": "Group size",
         "group": "Process Group Name",
         "members": "Process Group Ranks",
+        "rank": "Rank",
     },
 ):
     """Numbers may be strings (ROCm writes `"bytes": "616"`), so every one is a `Number`.
@@ -61,6 +62,7 @@ class Args(
     group_size: Any = UNKNOWN
     group: Any = None
     members: Any = None
+    rank: Any = None
 
 
 class Event(msgspec.Struct, gc=False):

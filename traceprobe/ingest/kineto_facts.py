@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from traceprobe.ingest.lookup import Table
 from traceprobe.ingest.values import rank_number
 
 
-def rank(metadata: Mapping[str, Any], pids: list[int]) -> dict[int, int]:
-    """Rank of the process, where the file records it and holds one process."""
+def ranks(
+    metadata: Mapping[str, Any], pids: list[int], noted: Mapping[int, Set[int]]
+) -> dict[int, int]:
+    """Rank of each process, where the file records it.
+
+    Args:
+        noted: ranks that the notes of collectives name, by process.
+    """
+    told = {pid: next(iter(found)) for pid, found in noted.items() if len(found) == 1}
     rank = rank_number(_distributed(metadata).get("rank"))
-    return {pids[0]: rank} if rank is not None and len(pids) == 1 else {}
+    if rank is not None and len(pids) == 1:
+        return {pids[0]: rank}
+    return told if len(set(told.values())) == len(told) else {}
 
 
 def _distributed(metadata: Mapping[str, Any]) -> Mapping[str, Any]:

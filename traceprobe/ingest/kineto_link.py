@@ -7,7 +7,7 @@ outermost operators of each thread are the device's work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,11 @@ from traceprobe.ingest.classify import (
 )
 from traceprobe.ingest.collective import operations
 from traceprobe.ingest.kineto_columns import WORK
-from traceprobe.ingest.kineto_facts import device_name, facts, profiled, rank, why_empty
+from traceprobe.ingest.kineto_facts import device_name, facts, profiled, ranks, why_empty
 from traceprobe.ingest.kineto_other import cpu_work, legacy_ops
 from traceprobe.ingest.kineto_ranges import operator_sources, ranges
 from traceprobe.ingest.lookup import Table, find, per_name, take, union
+from traceprobe.ingest.plausible import say, without_overruns
 from traceprobe.model import (
     GPU_OPS,
     HOST_CALLS,
@@ -33,6 +34,7 @@ from traceprobe.model import (
     Call,
     Device,
     EmptyTrace,
+    Int64s,
     Ints,
     Kind,
     Origin,
@@ -51,6 +53,7 @@ def build(
     quality: Quality,
     thread_names: Mapping[tuple[int, int], str],
     categories: set[str],
+    noted_ranks: Mapping[int, Set[int]],
 ) -> Trace:
     """Assemble the trace; empties `tables`, so that nothing is in memory twice for long.
 
@@ -82,12 +85,16 @@ def build(
             "cpu-run", "There is no GPU work: the report describes the process's CPU threads."
         )
     else:
-        raise EmptyTrace(f"{origin.name}: {why_empty(metadata, operators)}")
+        lost = f"; {quality.events_lost} damaged events are lost" if quality.events_lost else ""
+        raise EmptyTrace(f"{origin.name}: {why_empty(metadata, operators)}{lost}")
     tables.clear()
     del operators
     host_calls["recorded"] = np.isin(
         host_calls["correlation"], gpu["correlation"][gpu["linked"]]
     ) & (host_calls["correlation"] != UNKNOWN)
+    if kind == "gpu":
+        say(gpu, quality)
+        gpu = gpu if len(pids) > 1 else without_overruns(gpu, quality)
     ops = frame(GPU_OPS, gpu, ("t0", "t1", "stream", "correlation"))
     devices = [
         (int(p), int(d))
@@ -104,7 +111,7 @@ def build(
             for p, d in devices
         ),
         quality=quality,
-        rank_of=rank(metadata, pids),
+        rank_of=ranks(metadata, pids, noted_ranks),
         thread_names=thread_names,
         profiled=profiled(metadata, categories),
         metadata=facts(metadata),
@@ -140,8 +147,8 @@ def _roles(operators: Table | None) -> Callable[[Ints, Ints], Ints]:
 
 def _host_pids(tables: Mapping[str, Table]) -> list[int]:
     found = [tables[g]["pid"] for g in ("calls", "operators", "ranges") if g in tables]
-    pids = np.unique(np.concatenate(found)) if found else np.array([0])
-    return [int(pid) for pid in pids]
+    pids = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *found]))
+    return [int(pid) for pid in pids] or [0]
 
 
 def _host_calls(
@@ -169,7 +176,7 @@ def _gpu_ops(
     pids: list[int],
 ) -> dict[str, Any]:
     order = np.lexsort((calls["t0"], calls["call"] == Call.OTHER))
-    call = find(gpu["correlation"], calls["correlation"], order)
+    call = _launching_calls(gpu, calls, order)
     linked = call != UNKNOWN
     site = {
         "launch_t0": take(calls["t0"], call),
@@ -199,6 +206,29 @@ def _gpu_ops(
         "graph": gpu["graph"] > 0,
         "linked": linked,
     }
+
+
+def _launching_calls(gpu: Table, calls: Mapping[str, Any], order: Int64s) -> Int64s:
+    """Row of the call that launched each op, or UNKNOWN.
+
+    Correlation ids are numbered in each process, so in a file that was merged of several an id has
+    several calls. A device belongs to the process whose calls fit most of its ops; what does not
+    fit there may still be another's.
+    """
+    wanted = np.where(gpu["correlation"] == 0, UNKNOWN, gpu["correlation"])  # 0 is no id
+    owners = [int(pid) for pid in np.unique(calls["pid"])]
+    if len(owners) < 2:
+        return find(wanted, calls["correlation"], order)
+    found = np.full(len(wanted), UNKNOWN, dtype=np.int64)
+    fitting = [
+        find(wanted, calls["correlation"], order[calls["pid"][order] == pid]) for pid in owners
+    ]
+    for device in np.unique(gpu["device"]):
+        mine = gpu["device"] == device
+        causal = [mine & (c != UNKNOWN) & (take(calls["t0"], c) <= gpu["t0"]) for c in fitting]
+        for i in np.argsort([-np.count_nonzero(c) for c in causal], kind="stable").tolist():
+            found = np.where(mine & (found == UNKNOWN), fitting[i], found)
+    return found
 
 
 def _role_of(operators: Table, op: Ints) -> Ints:

@@ -21,7 +21,10 @@ _STEP_OPERATOR = re.compile(
     r"|DataParallel\.forward|FullyShardedDataParallel|FSDP::)"
 )
 _PHASE_OPERATOR = re.compile(
-    r"(step|iter|batch|epoch)\w*[ _#:]*\d+$|^(forward|backward|optimizer|h2d|data_?load\w*)$", re.I
+    # Counted repetitions: a name of 10,000 underscores would take hours.
+    r"(step|iter|batch|epoch)\w{0,40}[ _#:]{0,8}\d{1,20}$"
+    r"|^(forward|backward|optimizer|h2d|data_?load\w*)$",
+    re.I,
 )
 _COLUMNS = ("pid", "thread", "t0", "t1", "name")
 

@@ -10,32 +10,66 @@ import errno
 import gzip
 import hashlib
 import re
-import shutil
 import sqlite3
+import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
+from traceprobe.ingest.limits import DEFAULT, Limits, Unpacked
 from traceprobe.ingest.nsight_columns import build
-from traceprobe.ingest.nsight_tables import EXPORT_TABLES, Database
+from traceprobe.ingest.nsight_pages import DAMAGE, interrupted
+from traceprobe.ingest.nsight_tables import EXPORT_TABLES, NUMBERING, Database
 from traceprobe.ingest.sniff import Found, printable
-from traceprobe.model import DamagedInput, Origin, Quality, Trace, UnsupportedInput, UsageError
+from traceprobe.model import (
+    DamagedInput,
+    EmptyTrace,
+    Origin,
+    Quality,
+    Trace,
+    UnsupportedInput,
+    UsageError,
+)
 
 _BLOCK = 4 << 20
 STEPS_A_BYTE = 10
 """Steps of SQLite's virtual machine that a whole reading may take: exports take one at most."""
 BASE_STEPS = 5_000_000
 _STEPS_A_ROUND = 100_000
+LONGEST_VALUE = 16 << 20
+"""Bytes of a text or blob; the longest of ours are columns of 100,000 numbers."""
+MAX_NAMED = 8
+"""Tables that a warning names."""
+_LEAST_PAGE = 512
+_EMPTY_JOURNAL = 512
+"""Bytes of a journal that holds nothing but its header."""
+_FUNCTIONS = {
+    *("ifnull", "typeof", "group_concat", "max", "min", "count", "glob", "like", "coalesce"),
+    *(
+        NUMBERING,
+        "abs",
+        "length",
+        "lower",
+        "upper",
+        "substr",
+        "trim",
+        "nullif",
+        "round",
+        "iif",
+        "sum",
+    ),
+}
+"""SQL functions of the queries here and of the views of other tools; none makes texts grow."""
 _TOOL = re.compile(r"(?:NsightSystems-cli-|nsight-systems(?:-cli)?/)(\d{4}\.\d+(?:\.\d+)?)")
 
 
-def read(path: Path, found: Found, progress: Callable[[int, int], None]) -> Trace:
+def read(path: Path, found: Found, progress: Callable[[int, int], None], limits: Limits) -> Trace:
     """Read an Nsight Systems export. See `traceprobe.ingest.load` for errors."""
     digest = _sha256(path, progress)
     quality = Quality()
-    with database(path, found) as db:
+    with database(path, found, limits, quality) as db:
         origin = Origin(
             name=printable(path.name),
             sha256=digest,
@@ -44,37 +78,65 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None]) -> Trac
             producer=_producer(db),
             bytes=path.stat().st_size,
         )
-        return build(db, origin, quality)
+        trace = build(db, origin, quality)
+        _warn_of_damage(db, quality)
+        return trace
 
 
 @contextmanager
-def database(path: Path, found: Found) -> Iterator[Database]:
+def database(path: Path, found: Found, limits: Limits, quality: Quality) -> Iterator[Database]:
     """An export, open for reading.
+
+    Args:
+        quality: where it is said what is missing.
 
     Raises:
         UnsupportedInput: it is some other SQLite file.
         DamagedInput: it cannot be read, now or in what the caller does with it.
     """
-    with plain(path, found.gzipped) as file, closing(_connect(file)) as connection:
+    _warn_of_journals(path, quality)
+    with (
+        plain(path, found.gzipped, limits, quality) as file,
+        _database(file, path.name, quality) as db,
+    ):
         try:
-            db = Database(connection)
             if not db.columns.keys() & EXPORT_TABLES:
+                if "unfinished-write" in quality.warnings:
+                    raise DamagedInput(f"{path.name}: {quality.warnings['unfinished-write']}")
                 raise UnsupportedInput(
                     f"{path.name}: is a SQLite database, but not an export of Nsight Systems; make "
                     "one with `nsys export --type sqlite -o run.sqlite run.nsys-rep`"
                 )
             yield db
-        except sqlite3.DatabaseError as error:
-            if "interrupted" in str(error):
-                raise DamagedInput(
-                    f"{path.name}: a query ran far longer than the size of the file explains, as "
-                    "over a view without an end; export the report again: "
-                    "`nsys export --type sqlite --force-overwrite true -o run.sqlite run.nsys-rep`"
-                ) from error
-            raise DamagedInput(
-                f"{path.name}: the SQLite file is damaged ({error}); export the report again: "
-                "`nsys export --type sqlite --force-overwrite true -o run.sqlite run.nsys-rep`"
-            ) from error
+        except EmptyTrace as error:
+            if db.mended:
+                nothing = sqlite3.DatabaseError("none of the GPU work can be read")
+                raise _damaged(path.name, nothing, quality) from error
+            raise
+        except DAMAGE as error:
+            raise _damaged(path.name, error, quality) from error
+
+
+def _damaged(name: str, error: Exception, quality: Quality) -> DamagedInput:
+    if "truncated-file" in quality.warnings:
+        return DamagedInput(
+            f"{name}: the gzip stream is broken, and nothing of use comes before that; copy the "
+            "file again"
+        )
+    again = (
+        "export the report again: "
+        "`nsys export --type sqlite --force-overwrite true -o run.sqlite run.nsys-rep`"
+    )
+    if interrupted(error):
+        return DamagedInput(
+            f"{name}: a query ran far longer than the size of the file explains, as over a view "
+            f"without an end; {again}"
+        )
+    return DamagedInput(f"{name}: the SQLite file is damaged ({_reason(error)}); {again}")
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, sqlite3.Error) else "its texts make no sense"
 
 
 def _sha256(path: Path, progress: Callable[[int, int], None]) -> str:
@@ -88,20 +150,34 @@ def _sha256(path: Path, progress: Callable[[int, int], None]) -> str:
 
 
 @contextmanager
-def plain(path: Path, gzipped: bool) -> Iterator[Path]:
-    """The file itself, or a temporary unpacked copy: SQLite needs random access."""
+def plain(
+    path: Path, gzipped: bool, limits: Limits = DEFAULT, quality: Quality | None = None
+) -> Iterator[Path]:
+    """The file itself, or a temporary unpacked copy: SQLite needs random access.
+
+    Args:
+        quality: where it is noted that the stream is cut or broken; without it that is an error.
+
+    Raises:
+        DamagedInput: nothing can be unpacked, or more than the limit.
+    """
     if not gzipped:
         yield path
         return
     with tempfile.TemporaryDirectory(prefix="traceprobe-") as folder:
         unpacked = Path(folder) / "export.sqlite"
         try:
-            with gzip.open(path) as source, unpacked.open("wb") as target:
-                shutil.copyfileobj(source, target, _BLOCK)
+            _unpack(path, unpacked, limits)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise DamagedInput(
-                f"{path.name}: the gzip stream is broken ({error}); copy the file again"
-            ) from error
+            if quality is None or unpacked.stat().st_size < _LEAST_PAGE:
+                raise DamagedInput(
+                    f"{path.name}: the gzip stream is broken ({error}); copy the file again"
+                ) from error
+            quality.warn(
+                "truncated-file",
+                "The gzip stream is cut or broken; the part before that was read. Copy the file "
+                "again.",
+            )
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):
                 raise
@@ -112,16 +188,95 @@ def plain(path: Path, gzipped: bool) -> Iterator[Path]:
         yield unpacked
 
 
-def _connect(file: Path) -> sqlite3.Connection:
-    """Read-only, and without trusting what the schema of a stranger's file may call."""
+def _unpack(path: Path, target: Path, limits: Limits) -> None:
+    unpacked = Unpacked(path, limits, target.parent)
+    with gzip.open(path) as source, target.open("wb") as file:
+        while block := source.read1(_BLOCK):
+            unpacked.add(len(block))
+            file.write(block)
+
+
+def _warn_of_journals(path: Path, quality: Quality) -> None:
+    """Say that a write was never finished: what it left beside the file is not read."""
+    for suffix in ("-wal", "-journal"):
+        journal = path.with_name(path.name + suffix)
+        if journal.is_file() and journal.stat().st_size > _EMPTY_JOURNAL:
+            quality.warn(
+                "unfinished-write",
+                f"{printable(journal.name)} lies beside the export: it was being written, and what "
+                "is in there is not read. Wait until nsys has ended, or export the report again.",
+            )
+
+
+def _warn_of_damage(db: Database, quality: Quality) -> None:
+    if db.mended:
+        named = ", ".join(sorted(db.mended)[:MAX_NAMED])
+        quality.damaged(
+            "damaged-tables",
+            sum(db.mended.values()),
+            f"rows are missing: pages of the SQLite file are damaged, and of {named} only a part "
+            "was read. Export the report again: "
+            "`nsys export --type sqlite --force-overwrite true -o run.sqlite run.nsys-rep`",
+        )
+
+
+@contextmanager
+def _database(file: Path, name: str, quality: Quality) -> Iterator[Database]:
+    """The tables of an export, also of one that is shorter than its header says.
+
+    Raises:
+        DamagedInput: not even the list of tables can be read.
+    """
+    with ExitStack() as opened:
+        try:
+            db = Database(opened.enter_context(closing(_connect(file))))
+        except DAMAGE as first:
+            try:
+                db = Database(opened.enter_context(closing(_connect(file, short=True))))
+            except DAMAGE:
+                raise _damaged(name, first, quality) from first
+            quality.warn(
+                "missing-pages",
+                "The SQLite file is shorter than it says; what is there was read. Copy the file "
+                "again, or export the report again.",
+            )
+        opened.callback(db.close)
+        yield db
+
+
+def _connect(file: Path, *, short: bool = False) -> sqlite3.Connection:
+    """Read-only, and without trusting what the schema of a stranger's file may call.
+
+    Args:
+        short: read the file although pages are missing at its end, which SQLite does only for who
+            declares to repair the schema.
+    """
     connection = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
     budget = BASE_STEPS + STEPS_A_BYTE * file.stat().st_size
     rounds = iter(range(budget // _STEPS_A_ROUND))
     connection.set_progress_handler(lambda: next(rounds, None) is None, _STEPS_A_ROUND)
     connection.execute("PRAGMA query_only = ON")
     connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute(f"PRAGMA writable_schema = {'ON' if short else 'OFF'}")
+    if sys.version_info >= (3, 11):
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    if sys.version_info >= (3, 12) and not short:
+        connection.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
+    connection.set_authorizer(_allowed)
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
     return connection
+
+
+def _allowed(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+    """What queries may do, also those of the views that a file brings along."""
+    if action == sqlite3.SQLITE_FUNCTION:
+        allowed = (second or "").lower() in _FUNCTIONS
+    elif action == sqlite3.SQLITE_PRAGMA:
+        allowed = first == "table_info"
+    else:
+        allowed = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ)
+    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
 
 def _producer(db: Database) -> str:

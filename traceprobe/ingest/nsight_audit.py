@@ -9,11 +9,12 @@ import numpy as np
 
 from traceprobe.ingest.audit import Audit, no_rows
 from traceprobe.ingest.classify import api_name
+from traceprobe.ingest.limits import DEFAULT
 from traceprobe.ingest.lookup import Table, find, take
 from traceprobe.ingest.nsight import database
 from traceprobe.ingest.nsight_tables import MISSING, RUNTIME, Database, process
 from traceprobe.ingest.sniff import Found
-from traceprobe.model import UNKNOWN
+from traceprobe.model import UNKNOWN, Quality
 
 _SYNC = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 _NODE = re.compile(r"^autograd::engine::evaluate_function: (.*?), seq = (\d{1,18})\b")
@@ -30,7 +31,7 @@ _SAME_PROCESS = 1 << 32
 
 def read(path: Path, found: Found) -> Audit:
     """The rows of one export."""
-    with database(path, found) as db:
+    with database(path, found, DEFAULT, Quality()) as db:
         mislabelled, labelled = _sync_types(db)
         nodes, names = _nodes(db)
         return Audit(
@@ -69,20 +70,19 @@ def _type(api: str) -> int:
 
 def _nodes(db: Database) -> tuple[Table, tuple[str, ...]]:
     """What `emit_nvtx` notes of the backward pass: one range a node."""
-    chosen = "eventType IN (59, 70) AND typeof(start) IN ('integer', 'real')"
-    present = "eventType" in db.columns.get("NVTX_EVENTS", set())
+    if "eventType" not in db.columns.get("NVTX_EVENTS", set()):
+        return no_rows("name", "thread", "sequence"), ()
     wanted = {"start": MISSING, "globalTid": UNKNOWN}
-    rows = db.integers("NVTX_EVENTS", wanted, chosen) if present else None
+    rows, texts = db.named("NVTX_EVENTS", wanted, "eventType IN (59, 70)", whole=True)
     if rows is None:
         return no_rows("name", "thread", "sequence"), ()
-    codes, texts = db.texts("NVTX_EVENTS", chosen)
     matches = [_NODE.match(text) for text in texts]
     names: dict[str, int] = {}
     name = np.array([names.setdefault(m[1], len(names)) if m else UNKNOWN for m in matches])
     sequence = np.array([int(m[2]) if m else UNKNOWN for m in matches], dtype=np.int64)
-    keep = name[codes] != UNKNOWN
+    keep = name[rows["text"]] != UNKNOWN
     return {
-        "name": name[codes][keep],
+        "name": name[rows["text"]][keep],
         "thread": process(rows["globalTid"])[keep],
-        "sequence": sequence[codes][keep],
+        "sequence": sequence[rows["text"]][keep],
     }, tuple(names)

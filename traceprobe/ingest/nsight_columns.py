@@ -33,6 +33,7 @@ from traceprobe.ingest.nsight_tables import (
     strings,
     tid,
 )
+from traceprobe.ingest.plausible import say, without_overruns
 from traceprobe.model import (
     GPU_OPS,
     HOST_CALLS,
@@ -73,6 +74,8 @@ def build(db: Database, origin: Origin, quality: Quality) -> Trace:
     calls = _host_calls(db, names)
     gpu, host = _link(concatenate(ops), calls)
     del calls
+    say(gpu, quality)
+    gpu = without_overruns(gpu, quality)
     known = facts.facts(db)
     gpu |= nsight_nccl.describe(db, gpu, names, known.get("world_size"))
     last = max(int(c["t1"].max()) for c in (gpu, host) if len(c["t1"]))
@@ -80,7 +83,7 @@ def build(db: Database, origin: Origin, quality: Quality) -> Trace:
     for column in (gpu, host, ranges):
         column["pid"] = column["pid"] & 0xFFFFFF
     quality.events_lost += db.lost
-    facts.warn(db, host, quality)
+    facts.warn(db, gpu, host, quality)
     # By process first: what is done with one process then needs no copy of its rows.
     gpu_ops = frame(GPU_OPS, gpu, ("pid", "t0", "t1", "device", "stream", "correlation"))
     return Trace(

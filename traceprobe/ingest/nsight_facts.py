@@ -6,8 +6,11 @@ Only whitelisted rows are read: the metadata holds the environment of the profil
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from traceprobe.ingest.chunks import parse_object
 from traceprobe.ingest.nsight_tables import KERNEL, Database, pid
@@ -50,6 +53,16 @@ def ranks(db: Database, ops: pl.DataFrame) -> dict[int, int]:
     environment = _environment(db)
     rank = _first_number(environment, _RANK_KEYS)
     return {} if rank is None else {pids[0]: rank}
+
+
+def _shared(db: Database, ops: Mapping[str, Any]) -> list[int]:
+    """GPUs on which several processes have work."""
+    places = db.rows("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId", "pid"))
+    users: Counter[int] = Counter()
+    for gpu, ordinal, process in set(places):
+        if isinstance(gpu, int) and isinstance(ordinal, int) and isinstance(process, int):
+            users[gpu] += bool(np.any((ops["pid"] == process) & (ops["device"] == ordinal)))
+    return sorted(gpu for gpu, count in users.items() if count > 1)
 
 
 def _first_number(environment: dict[str, str], keys: Iterable[str]) -> int | None:
@@ -102,13 +115,24 @@ def thread_names(db: Database) -> dict[tuple[int, int], str]:
     }
 
 
-def warn(db: Database, host: dict[str, Any], quality: Quality) -> None:
-    """Warn of what the export itself says is missing; `host` are the columns of HOST_CALLS."""
+def warn(db: Database, gpu: Mapping[str, Any], host: Mapping[str, Any], quality: Quality) -> None:
+    """Warn of what the export itself says is missing.
+
+    Args:
+        gpu: columns of GPU_OPS. host: of HOST_CALLS.
+    """
     metadata = db.metadata
     if metadata.get("EXPORT_PARAM_TIMES_TO_EXPORT") or "DERIVED_WINDOW_NS" in metadata:
         quality.warn(
             "filtered-export",
             "The file is an excerpt in time: work at its borders lost its launches.",
+        )
+    shared = _shared(db, gpu)
+    if shared:
+        quality.warn(
+            "shared-gpu",
+            f"Several processes use GPU {shared[0]}: each is accounted for itself, and what it "
+            "waits for may be another one's work.",
         )
     if "globalPid" not in db.columns.get(KERNEL, {"globalPid"}):
         quality.warn("no-process-ids", "The export has no process ids; it is read as one process.")

@@ -8,12 +8,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from itertools import count, islice
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 
-from traceprobe.ingest.lookup import Table, compact, concatenate
+from traceprobe.ingest.lookup import NAME_LENGTH, Table, compact, concatenate
+from traceprobe.ingest.nsight_pages import DAMAGE, copied, interrupted
 from traceprobe.model import UNKNOWN, Bools, Int64s, Ints
 
 MISSING = int(np.iinfo(np.int64).min)
@@ -31,10 +32,12 @@ _VIRTUAL = re.compile(r"\s*CREATE\s+VIRTUAL", re.IGNORECASE)
 _NUMBERS = (b", seq = ", b", op_id = ", b", sizes = [")
 """What autograd's NVTX says after the name of an operator; it makes each such text unique."""
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
+Result = TypeVar("Result")
 
 
 Choose = Callable[[Table, list[str]], Bools]
-_FUNCTION = "traceprobe_number"
+NUMBERING = "traceprobe_number"
+"""An SQL function that gives each distinct text a number."""
 
 
 def _all(page: Table) -> Table:
@@ -51,18 +54,29 @@ class Database:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self.lost = 0
+        self.mended: dict[str, int] = {}
+        """Tables with damaged pages, and the rows that are missing of each."""
+        self._copies: dict[str, sqlite3.Connection] = {}
+        self._number: Callable[[bytes | None, Any], int] | None = None
         rows = connection.execute(
             "SELECT name, type, ifnull(sql, '') FROM sqlite_master WHERE type IN ('table', 'view')"
         ).fetchall()
-        self.columns = {
-            name: {row[1] for row in connection.execute(f"PRAGMA table_info({_quote(name)})")}
-            for name, _, _ in rows
-        }
+        self.columns = {name: columns for name, _, _ in rows if (columns := self._columns(name))}
         self._tables = {
             name
             for name, kind, sql in rows
             if kind == "table" and not _NO_ROW_IDS.search(sql) and not _VIRTUAL.match(sql)
         }
+
+    def _columns(self, table: str) -> set[str]:
+        """Names of the columns; none of a view that makes no sense."""
+        try:
+            rows = self._connection.execute(f"PRAGMA table_info({_quote(table)})")
+            return {row[1] for row in rows}
+        except DAMAGE as error:
+            if interrupted(error):
+                raise
+            return set()
 
     def integers(self, table: str, wanted: Mapping[str, int], condition: str = "") -> Table | None:
         """Columns of integers of a table, in the file's own row order.
@@ -78,16 +92,22 @@ class Database:
         return self._integers(table, wanted, condition, {}, _all)
 
     def named(
-        self, table: str, wanted: Mapping[str, int], condition: str, choose: Choose = _every
+        self,
+        table: str,
+        wanted: Mapping[str, int],
+        condition: str,
+        choose: Choose = _every,
+        *,
+        whole: bool = False,
     ) -> tuple[Table | None, list[str]]:
         """The same of NVTX rows, with a column `text`: the number of each row's text.
 
         Args:
             choose: which rows of a page to keep, by its columns and the texts so far.
+            whole: leave operators their sequence number, id and sizes, which make each text unique.
 
         Returns:
             The rows and the texts, which are not all distinct: own ones, else registered strings.
-            Operators are without their sequence number, id and sizes.
         """
         present = self.columns.get(table, set())
         numbers: defaultdict[tuple[bytes | None, Any], int] = defaultdict(count().__next__)
@@ -102,15 +122,17 @@ class Database:
             return page if keep.all() else {c: v[keep] for c, v in page.items()}
 
         def number(text: bytes | None, i: Any) -> int:
-            if text is not None and b", " in text:
+            if text is not None and not whole and b", " in text:
                 for begin in _NUMBERS:
                     text = text[: text.find(begin)] if begin in text else text
             return numbers[text, i]
 
-        self._connection.create_function(_FUNCTION, 2, number, deterministic=True)
+        self._number = number
+        for connection in (self._connection, *self._copies.values()):
+            connection.create_function(NUMBERING, 2, number, deterministic=True)
         own = "CAST(text AS BLOB)" if "text" in present else "NULL"
         string = "textId" if "textId" in present else "NULL"
-        computed = {"text": f"{_FUNCTION}({own}, {string})"}
+        computed = {"text": f"{NUMBERING}({own}, {string})"}
         return self._integers(table, wanted, condition, computed, reduced), texts
 
     def _integers(
@@ -159,11 +181,42 @@ class Database:
             sqlite3.DatabaseError: the file is damaged.
         """
         read = self._pages if self._has_row_ids(table) else self._chunks
+
+        def parts() -> list[Table]:
+            try:
+                return [compact(reduced(part)) for part in read(table, select, condition)]
+            except pd.errors.DatabaseError as error:
+                raise error.__cause__ or error from error
+
+        found = self._tolerant(table, parts)
+        return concatenate(found) if found else None
+
+    def _tolerant(self, table: str, query: Callable[[], Result]) -> Result:
+        """The result of a query; of a table with damaged pages, that on what can be read of it.
+
+        Raises:
+            sqlite3.DatabaseError: that cannot be read either, or a query takes far too long.
+        """
         try:
-            parts = [compact(reduced(part)) for part in read(table, select, condition)]
-        except pd.errors.DatabaseError as error:
-            raise sqlite3.DatabaseError(str(error.__cause__)) from error
-        return concatenate(parts) if parts else None
+            return query()
+        except DAMAGE as error:
+            if interrupted(error) or table in self.mended:
+                raise
+        columns = sorted(_quote(column) for column in self.columns[table])
+        self._copies[table], self.mended[table] = copied(
+            self._connection, _quote(table), columns, numbered=self._has_row_ids(table)
+        )
+        if self._number is not None:
+            self._copies[table].create_function(NUMBERING, 2, self._number, deterministic=True)
+        return query()
+
+    def close(self) -> None:
+        """Delete the copies of damaged tables."""
+        for copy in self._copies.values():
+            copy.close()
+
+    def _on(self, table: str) -> sqlite3.Connection:
+        return self._copies.get(table, self._connection)
 
     def _pages(self, table: str, select: Mapping[str, str], condition: str) -> Iterator[Table]:
         """Columns of so many rows at a time, each column as one text of all its numbers.
@@ -180,7 +233,7 @@ class Database:
         )
         first = _LOWEST
         while first <= _HIGHEST:
-            page = pd.read_sql_query(query, self._connection, params=(first,)).iloc[0]
+            page = pd.read_sql_query(query, self._on(table), params=(first,)).iloc[0]
             if not page["length"]:
                 return
             columns = {c: np.fromstring(page[c], dtype=np.int64, sep=",") for c in select}
@@ -193,7 +246,7 @@ class Database:
         """The same of what has no row ids to go on from: a view."""
         named = ", ".join(f"{value} AS {_quote(c)}" for c, value in select.items())
         query = f"SELECT {named} FROM {_quote(table)} {self._where(table, condition)}"
-        for rows in pd.read_sql_query(query, self._connection, chunksize=_ROWS):
+        for rows in pd.read_sql_query(query, self._on(table), chunksize=_ROWS):
             if rows.empty:
                 continue
             if any(dtype != np.int64 for dtype in rows.dtypes):
@@ -214,8 +267,8 @@ class Database:
         """One column, as stored, of the rows that `condition` selects; NULLs without it."""
         name = _quote(column) if column in self.columns[table] else "NULL"
         where = self._where(table, condition)
-        found = self._connection.execute(f"SELECT {name} FROM {_quote(table)} {where}")
-        return [value for (value,) in found]
+        query = f"SELECT {name} FROM {_quote(table)} {where}"
+        return self._tolerant(table, lambda: [v for (v,) in self._on(table).execute(query)])
 
     def rows(self, table: str, columns: tuple[str, ...]) -> list[tuple[object, ...]]:
         """Rows of a small table; a missing column gives NULLs, a missing table no rows."""
@@ -223,8 +276,8 @@ class Database:
         if present is None:
             return []
         select = ", ".join(_quote(c) if c in present else "NULL" for c in columns)
-        found = self._connection.execute(f"SELECT {select} FROM {_quote(table)}")
-        return [tuple(row) for row in found.fetchall()]
+        query = f"SELECT {select} FROM {_quote(table)}"
+        return self._tolerant(table, lambda: self._on(table).execute(query).fetchall())
 
     def pairs(self, table: str, key: str = "name", value: str = "value") -> dict[str, str]:
         """A key-value table as a dict of strings."""
@@ -241,7 +294,7 @@ class Database:
         return {
             i: str(text)
             for i, text in self.rows("StringIds", ("id", "value"))
-            if isinstance(i, int)
+            if isinstance(i, int) and text is not None
         }
 
     def labels(self, table: str) -> dict[int, str]:
@@ -280,7 +333,7 @@ class Names:
 
     def __call__(self, text: str) -> int:
         """Number of the text."""
-        return self.index.setdefault(text, len(self.index))
+        return self.index.setdefault(text[:NAME_LENGTH], len(self.index))
 
 
 def strings(

@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from traceprobe.ingest.chunks import BOUNDARY
+from traceprobe.ingest.duplicates import has_repeated
 
 Event = TypeVar("Event")
 
@@ -22,20 +23,24 @@ _BARE = re.compile(rb"(?<=[:\[,])(\s*)-?(?:inf(?:inity)?|nan|N/A)(?=\s*[,}\]])",
 _TRAILING_COMMA = re.compile(rb",(\s*[}\]])")
 _CONTROL = re.compile(rb"[\x00-\x1f]")
 _BAD_ESCAPE = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
-_NAME = re.compile(
-    rb'("name"\s*:\s*")(.*?)("\s*,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|s)"\s*:)', re.S
-)
+_NAME = re.compile(rb'"name"\s*:\s*"')
+_AFTER_NAME = re.compile(rb'"\s*,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|s)"\s*:')
 _UNESCAPED_QUOTE = re.compile(rb'(?<!\\)"')
 _ARRAY_CLOSED = re.compile(rb"\}\s*\]")
 
 
 @dataclass
 class Salvage(Generic[Event]):
-    """The events of a damaged chunk, how many were mended, how many are gone."""
+    """The events of a damaged chunk, how many were mended, how many are gone.
+
+    Args:
+        twice: events that name a key twice.
+    """
 
     events: list[Event] = field(default_factory=list)
     repaired: int = 0
     lost: int = 0
+    twice: int = 0
 
 
 def salvage(chunk: bytes, decode: Callable[[bytes], Event]) -> Salvage[Event]:
@@ -50,6 +55,7 @@ def salvage(chunk: bytes, decode: Callable[[bytes], Event]) -> Salvage[Event]:
     for piece in _pieces(chunk):
         try:
             result.events.append(decode(piece))
+            result.twice += has_repeated(piece)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             event = _mend(piece, decode)
             if event is None:
@@ -87,11 +93,12 @@ def _clean(piece: bytes) -> bytes:
 
 def _requote(piece: bytes) -> bytes:
     """Escape quotes inside the name: it ends where the next known key begins."""
-    return _NAME.sub(
-        lambda m: m[1] + _UNESCAPED_QUOTE.sub(rb"\"", m[2]) + m[3],
-        piece,
-        count=1,
-    )
+    name = _NAME.search(piece)
+    after = name and _AFTER_NAME.search(piece, name.end())
+    if not name or not after:
+        return piece
+    text = _UNESCAPED_QUOTE.sub(rb"\"", piece[name.end() : after.start()])
+    return piece[: name.end()] + text + piece[after.start() :]
 
 
 def _cut_after_array(piece: bytes) -> bytes:

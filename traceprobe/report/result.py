@@ -108,6 +108,8 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     events_lost: int
     observer_effect: ObserverEffect | None
     warnings: list[Message]
+    damage: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
+    """Kinds of damage, by the code of their warning; not there where there was none."""
     lost: list[LostInput] | msgspec.UnsetType = msgspec.UNSET
     """Inputs that the report had to be made without; not there where all could be read."""
 

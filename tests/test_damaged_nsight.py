@@ -1,0 +1,337 @@
+"""Nsight exports with damaged pages, unfinished writes, odd views: the good part is kept."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import sqlite3
+
+import pytest
+
+from tests.builders import nsight, truth
+from tests.builders.loop import Loop
+from tests.builders.scenario import Process, Script, merge
+from tests.test_ingest_kineto import assert_same
+from tests.test_ingest_nsight import KERNEL, LOOP, RUNTIME, read, two_ranks
+from traceprobe.ingest import load, nsight_pages
+from traceprobe.ingest import nsight as reader
+from traceprobe.model import DamagedInput
+
+COUNT = 2_000
+PAGE = 4096
+
+
+def long_run(path):
+    """An export of many kernels: its tables have many pages."""
+    script = Script()
+    for k in range(COUNT):
+        at = 1_000_000 + k * 10_000
+        script.op("kernel", at, at + 5_000, (at - 9_000, at - 8_000))
+    return nsight.write(script.build(), path)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return long_run(tmp_path_factory.mktemp("whole") / "run.sqlite")
+
+
+def leaves(path, table):
+    """Numbers of the pages that hold rows of a table, in the order of the rows."""
+    data = path.read_bytes()
+    with sqlite3.connect(path) as db:
+        query = "SELECT rootpage FROM sqlite_master WHERE name = ?"
+        (root,) = db.execute(query, (table,)).fetchone()
+    db.close()
+
+    def below(number):
+        page = data[(number - 1) * PAGE : number * PAGE]
+        if page[0] == 13:
+            return [number]
+        cells = int.from_bytes(page[3:5], "big")
+        at = [int.from_bytes(page[12 + 2 * i : 14 + 2 * i], "big") for i in range(cells)]
+        children = [int.from_bytes(page[a : a + 4], "big") for a in at]
+        children.append(int.from_bytes(page[8:12], "big"))
+        return [leaf for child in children for leaf in below(child)]
+
+    return below(root)
+
+
+def ruin(path, *pages):
+    """Overwrite pages with what is none."""
+    with path.open("r+b") as file:
+        for number in pages:
+            file.seek((number - 1) * PAGE)
+            file.write(b"\xa5" * PAGE)
+    return path
+
+
+@pytest.mark.parametrize("which", [0, 1, -2, -1], ids=["first", "second", "last but one", "last"])
+def test_one_damaged_page_costs_its_rows_only(whole, tmp_path, which):
+    pages = leaves(whole, KERNEL)
+    assert len(pages) > 10
+    path = tmp_path / "run.sqlite"
+    shutil.copy(whole, path)
+    trace = load(ruin(path, pages[which]))
+    lost = COUNT - len(trace.gpu_ops)
+    assert 0 < lost < 3 * COUNT / len(pages)
+    assert list(trace.quality.warnings) == ["damaged-tables"]
+    assert KERNEL in trace.quality.warnings["damaged-tables"]
+    assert "nsys export" in trace.quality.warnings["damaged-tables"]
+    if which != -1:  # behind the last page no row says how many there were
+        assert trace.quality.damage == {"damaged-tables": lost}
+    assert len(trace.host_calls) == COUNT
+    assert trace.gpu_ops["linked"].all()
+    assert set(trace.gpu_ops["t1"] - trace.gpu_ops["t0"]) == {5_000}
+
+
+def test_damage_in_many_places_keeps_what_lies_between(whole, tmp_path):
+    path = tmp_path / "run.sqlite"
+    shutil.copy(whole, path)
+    pages = leaves(whole, KERNEL)
+    calls = leaves(whole, RUNTIME)
+    trace = load(ruin(path, *pages[1:-1:3], *calls[2:-1:2]))
+    assert COUNT / 2 < len(trace.gpu_ops) < COUNT
+    assert COUNT / 3 < len(trace.host_calls) < COUNT
+    missing = 2 * COUNT - len(trace.gpu_ops) - len(trace.host_calls)
+    assert trace.quality.damage == {"damaged-tables": missing}
+
+
+def test_a_damaged_root_costs_the_table(whole, tmp_path):
+    path = tmp_path / "run.sqlite"
+    shutil.copy(whole, path)
+    with sqlite3.connect(path) as db:
+        query = "SELECT rootpage FROM sqlite_master WHERE name = ?"
+        (root,) = db.execute(query, (RUNTIME,)).fetchone()
+    db.close()
+    trace = load(ruin(path, root))
+    assert len(trace.gpu_ops) == COUNT
+    assert trace.host_calls.is_empty()
+    assert "damaged-tables" in trace.quality.warnings
+
+
+def test_a_value_on_a_damaged_page_costs_the_value_only(tmp_path):
+    """A long text lies on pages of its own."""
+    script = Script().op("kernel", 10, 20, (1, 2)).op("kernel", 30, 40, (25, 26))
+    for k in range(5):
+        script.range(f"step {k} " + "x" * 20_000, k * 100, k * 100 + 50)
+    path = nsight.write(script.build(), tmp_path / "run.sqlite")
+    data = path.read_bytes()
+    pages = [
+        n for n in range(1, len(data) // PAGE + 1) if b"x" * 4000 in data[(n - 1) * PAGE :][:PAGE]
+    ]
+    assert len(pages) > 10
+    # The chain of pages of the third text ends in nothing.
+    with path.open("r+b") as file:
+        file.seek((pages[len(pages) // 2] - 1) * PAGE)
+        file.write(b"\xff" * 4)
+    trace = load(path)
+    assert len(trace.host_ranges) == 5
+    names = [trace.names[i] for i in trace.host_ranges["name"]]
+    assert sum(name.startswith("step") for name in names) == 4
+    assert "NVTX_EVENTS" in trace.quality.warnings["damaged-tables"]
+
+
+def test_texts_with_damaged_pages_leave_the_others_named(whole, tmp_path):
+    path = tmp_path / "run.sqlite"
+    script = Script()
+    for k in range(3_000):
+        at = 1_000 + k * 100
+        script.op("kernel", at, at + 50, name=f"kernel_number_{k}_with_a_name")
+    nsight.write(script.build(), path)
+    pages = leaves(path, "StringIds")
+    assert len(pages) > 10
+    trace = load(ruin(path, pages[3]))
+    assert len(trace.gpu_ops) == 3_000
+    names = [trace.names[i] for i in trace.gpu_ops["name"]]
+    assert 0 < names.count("unknown") < 3 * 3_000 / len(pages)
+
+
+def test_pages_that_lead_back_to_themselves_come_to_an_end(whole, tmp_path):
+    path = tmp_path / "run.sqlite"
+    shutil.copy(whole, path)
+    pages = leaves(whole, KERNEL)
+    with path.open("r+b") as file:  # one page twice, in the place of another
+        file.seek((pages[2] - 1) * PAGE)
+        page = file.read(PAGE)
+        file.seek((pages[6] - 1) * PAGE)
+        file.write(page)
+    trace = load(path)
+    assert COUNT / 2 < len(trace.gpu_ops) <= COUNT
+    assert trace.gpu_ops["correlation"].is_sorted()
+
+
+@pytest.mark.parametrize(
+    ("fraction", "gz"), [(0.5, False), (0.8, False), (0.95, False), (0.8, True), (0.95, True)]
+)
+def test_an_export_that_was_cut_keeps_its_first_pages(whole, tmp_path, fraction, gz):
+    data = whole.read_bytes()
+    path = tmp_path / "run.sqlite"
+    if gz:
+        packed = gzip.compress(data)
+        data = packed[: int(len(packed) * fraction)]
+    else:
+        data = data[: int(len(data) * fraction)]
+    path.write_bytes(data)
+    trace = load(path)
+    assert 0 < len(trace.gpu_ops) <= COUNT
+    whole_tables = len(trace.gpu_ops) + len(trace.host_calls) == 2 * COUNT
+    assert whole_tables == (fraction > 0.9 and not gz)
+    assert ("damaged-tables" in trace.quality.warnings) is not whole_tables
+    assert "missing-pages" in trace.quality.warnings
+    assert ("truncated-file" in trace.quality.warnings) is gz
+
+
+def test_nothing_is_left_of_the_copies(whole, tmp_path, monkeypatch):
+    made = []
+    original = nsight_pages.copied
+    monkeypatch.setattr(
+        "traceprobe.ingest.nsight_tables.copied",
+        lambda *a, **k: made.append(original(*a, **k)) or made[-1],
+    )
+    path = tmp_path / "run.sqlite"
+    shutil.copy(whole, path)
+    load(ruin(path, leaves(whole, KERNEL)[1]))
+    assert len(made) == 1
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        made[0][0].execute("SELECT 1")
+
+
+def writing(path, mode):
+    """A connection that is in the middle of adding rows."""
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute(f"PRAGMA journal_mode = {mode}")
+    db.execute("PRAGMA wal_autocheckpoint = 0")
+    db.execute("BEGIN EXCLUSIVE")
+    db.execute("INSERT INTO StringIds VALUES (99999, 'later')")
+    return db
+
+
+def test_changes_that_were_never_merged_are_said(tmp_path):
+    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    db = writing(path, "WAL")
+    db.execute("COMMIT")
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("run.sqlite", "run.sqlite-wal"):
+        shutil.copy(tmp_path / name, copy / name)
+    db.close()
+    trace = load(copy / "run.sqlite")
+    assert truth.seen_ops(trace) == truth.gpu_ops(LOOP.scenario())
+    assert list(trace.quality.warnings) == ["unfinished-write"]
+    assert "run.sqlite-wal" in trace.quality.warnings["unfinished-write"]
+    assert str(tmp_path) not in trace.quality.warnings["unfinished-write"]
+    (copy / "run.sqlite-wal").write_bytes(b"")
+    assert load(copy / "run.sqlite").quality.warnings == {}
+
+
+def test_an_export_whose_tables_are_all_in_the_journal_says_so(tmp_path):
+    path = tmp_path / "run.sqlite"
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("run.sqlite", "run.sqlite-wal"):
+        shutil.copy(tmp_path / name, copy / name)
+    db.close()
+    with pytest.raises(DamagedInput, match=r"run\.sqlite-wal lies beside the export"):
+        load(copy / "run.sqlite")
+
+
+def test_a_locked_file_is_read(tmp_path):
+    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    db = writing(path, "DELETE")
+    try:
+        trace = load(path)
+        assert truth.seen_ops(trace) == truth.gpu_ops(LOOP.scenario())
+    finally:
+        db.execute("ROLLBACK")
+        db.close()
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        "SELECT * FROM gone",
+        "WITH RECURSIVE c(start) AS (SELECT 1 UNION ALL SELECT start + 1 FROM c) "
+        "SELECT start, start AS end FROM c",
+        "SELECT length(randomblob(1000000000)) AS start, 2 AS end",
+        "SELECT load_extension('x') AS start, 2 AS end",
+        "SELECT writefile('x', 'y') AS start, 2 AS end",
+    ],
+    ids=["broken", "endless", "large", "extension", "writing"],
+)
+def test_a_view_that_may_not_be_read_is_a_missing_table(tmp_path, monkeypatch, view):
+    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    nsight.edit(path, f"DROP TABLE {RUNTIME}", f"CREATE VIEW {RUNTIME} AS {view}")
+    monkeypatch.chdir(tmp_path)
+    trace = load(path)
+    assert len(trace.gpu_ops) == len(LOOP.scenario().ops)
+    assert trace.host_calls.is_empty()
+    assert [p.name for p in tmp_path.iterdir()] == ["run.sqlite"]
+
+
+def test_a_view_without_an_end_is_given_up(tmp_path):
+    path = nsight.write(Loop(steps=40, forward_ns=90_000).scenario(), tmp_path / "run.sqlite")
+    nsight.edit(
+        path,
+        f"ALTER TABLE {RUNTIME} RENAME TO old",
+        f"CREATE VIEW {RUNTIME} AS SELECT a.* FROM old a, old b, old c, old d "
+        "WHERE a.start + b.start + c.start + d.start < 0",
+    )
+    with pytest.raises(DamagedInput, match="far longer than the size of the file explains"):
+        load(path)
+
+
+def test_triggers_do_nothing(tmp_path):
+    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    plain = load(path)
+    nsight.edit(
+        path,
+        f"CREATE TRIGGER a AFTER INSERT ON {KERNEL} BEGIN DELETE FROM StringIds; END",
+        f"CREATE TRIGGER b AFTER UPDATE ON {KERNEL} BEGIN SELECT randomblob(1e9); END",
+    )
+    before = path.read_bytes()
+    assert_same(load(path), plain)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO StringIds VALUES (1, 'x')",
+        "ATTACH 'other.sqlite' AS other",
+        "PRAGMA writable_schema = ON",
+        "PRAGMA query_only = OFF",
+        "SELECT load_extension('x')",
+        "SELECT randomblob(9)",
+        "CREATE TEMP TABLE x (y)",
+        "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT * FROM c",
+    ],
+)
+@pytest.mark.parametrize("short", [False, True])
+def test_a_connection_can_do_nothing_but_read(tmp_path, monkeypatch, statement, short):
+    monkeypatch.chdir(tmp_path)
+    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    db = reader._connect(path, short=short)
+    assert db.execute("SELECT count(*) FROM StringIds").fetchone()[0] > 0
+    with pytest.raises(sqlite3.DatabaseError):
+        db.execute(statement)
+    db.close()
+    assert [p.name for p in tmp_path.iterdir()] == ["run.sqlite"]
+
+
+def test_processes_that_share_a_gpu_are_said(tmp_path):
+    path = nsight.write(two_ranks(), tmp_path / "run.sqlite", "3.24.0")
+    nsight.edit(path, "UPDATE TARGET_INFO_CUDA_DEVICE SET gpuId = 0")
+    trace = load(path)
+    assert "shared-gpu" in trace.quality.warnings
+    nsight.edit(path, "UPDATE TARGET_INFO_CUDA_DEVICE SET gpuId = pid")
+    assert "shared-gpu" not in load(path).quality.warnings
+
+
+def test_a_process_that_only_sees_a_gpu_does_not_share_it(tmp_path):
+    one = Script(Process(1000, devices=("A", "B"))).op("kernel", 10, 20, (1, 2), device=0)
+    two = Script(Process(2000, devices=("A", "B"))).op("kernel", 10, 20, (1, 2), device=1)
+    trace = read(merge(one.build(), two.build()), tmp_path, "3.24.0")
+    assert "shared-gpu" not in trace.quality.warnings

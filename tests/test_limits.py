@@ -1,0 +1,288 @@
+"""Hostile input stops at limits before memory, disk or patience do."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import resource
+import signal
+import sqlite3
+from dataclasses import fields
+from functools import partial
+
+import pytest
+
+import traceprobe
+from tests.builders import kineto, nsight
+from tests.builders.scenario import Script
+from tests.cli_runner import spawn
+from tests.conftest import ROOT
+from traceprobe.ingest import chunks, limits, load
+from traceprobe.ingest.limits import Limits, parse
+from traceprobe.model import DamagedInput, UsageError
+
+MB = 1 << 20
+MEMORY = 3 << 29
+"""Address space of a child: its libraries take half of it."""
+
+
+@pytest.fixture(autouse=True)
+def ends():
+    """What takes minutes is a hang; every input here is small."""
+
+    def late(*_):
+        raise TimeoutError("an input took more than two minutes")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(120)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def in_little_memory(*arguments, cwd):
+    """The command line in a process that may not take more than 1.5 GiB."""
+    limit = partial(resource.setrlimit, resource.RLIMIT_AS, (MEMORY, MEMORY))
+    small = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return spawn(*arguments, cwd=cwd, preexec_fn=limit, env=small)
+
+
+def trace_of(*kernels):
+    script = Script()
+    for at in kernels or (1_000, 2_000, 3_000):
+        script.op("kernel", at, at + 100, (at - 200, at - 100))
+    return json.loads(kineto.dumps(script.build()))
+
+
+def packed(path, before, filler, count, after):
+    """A gzipped file with so many MiB of a byte in its middle."""
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(before)
+        for _ in range(count):
+            file.write(filler * MB)
+        file.write(after)
+    return path
+
+
+def around(text):
+    """A good trace in two parts, with something between two of its events."""
+    body = trace_of()
+    data = json.dumps(body["traceEvents"]).encode()
+    middle = data.index(b"}, {") + 3
+    return b'{"traceEvents": ' + data[:middle] + text, data[middle:] + b"}"
+
+
+@pytest.mark.parametrize("where", ["name", "argument", "spaces"])
+def test_a_text_of_300_megabytes_costs_its_event_only(tmp_path, where):
+    begin, end = {
+        "name": (b'{"ph": "X", "name": "', b'", "ts": 1, "dur": 1}, '),
+        "argument": (b'{"ph": "X", "name": "a", "args": {"x": "', b'"}, "ts": 1, "dur": 1}, '),
+        "spaces": (b"", b""),
+    }[where]
+    before, after = around(begin)
+    filler = b" " if where == "spaces" else b"A"
+    path = packed(tmp_path / "trace.json.gz", before, filler, 300, end + after)
+    assert path.stat().st_size < 4 * MB
+    done = in_little_memory("analyze", path.name, "-o", "-", cwd=tmp_path).expect(0)
+    quality = json.loads(done.out)["quality"]
+    assert quality["gpu_ops"] == 3
+    if where != "spaces":
+        assert quality["damage"]["oversized-events"] >= 1
+        assert quality["events_lost"] >= 1
+
+
+@pytest.mark.parametrize("before", [b"{", b'{"a": "', b'{"a": [['], ids=["spaces", "text", "lists"])
+def test_300_megabytes_before_the_events_are_refused(tmp_path, before):
+    filler = {b"{": b" ", b'{"a": "': b"A", b'{"a": [[': b"["}[before]
+    path = packed(tmp_path / "trace.json.gz", before, filler, 300, b'"traceEvents": []}')
+    done = in_little_memory("analyze", path.name, cwd=tmp_path).expect(2)
+    assert "without trace events" in done.err
+
+
+def test_300_megabytes_behind_the_events_cost_the_properties_there_only(tmp_path):
+    body = json.dumps(trace_of()).encode().rstrip(b"}")
+    path = packed(tmp_path / "trace.json.gz", body + b', "INFO": ["', b"A", 300, b'"]}')
+    done = in_little_memory("analyze", path.name, "-o", "-", cwd=tmp_path).expect(0)
+    assert json.loads(done.out)["quality"]["gpu_ops"] == 3
+
+
+def test_a_file_that_unpacks_to_more_than_the_limit_is_refused(tmp_path):
+    bomb = packed(tmp_path / "trace.json.gz", b'{"traceEvents": [', b" ", 100, b"]}")
+    done = in_little_memory("analyze", bomb.name, "--limit", "unpacked=64M", cwd=tmp_path).expect(2)
+    assert "unpack to more than 67,108,864" in done.err
+    assert "--limit unpacked=BYTES" in done.err
+    inspected = in_little_memory("inspect", bomb.name, "--limit", "unpacked=9M", cwd=tmp_path)
+    assert "--limit" in inspected.expect(2).err
+
+
+def test_an_export_that_unpacks_to_more_than_the_limit_is_refused(tmp_path):
+    bomb = packed(tmp_path / "run.sqlite.gz", b"SQLite format 3\0", b"\0", 100, b"")
+    done = in_little_memory("analyze", bomb.name, "--limit", "unpacked=64M", cwd=tmp_path).expect(2)
+    assert "unpack to more than" in done.err
+
+
+def test_without_an_option_a_small_file_may_unpack_to_gigabytes_and_a_large_one_to_its_multiple(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(limits, "LEAST_UNPACKED", 3 * MB)
+    good = json.dumps(trace_of()).encode()
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress(good + b" " * 2 * MB))
+    assert len(load(path).gpu_ops) == 3
+    path.write_bytes(gzip.compress(good + b" " * 3 * MB))
+    with pytest.raises(DamagedInput, match="unpack to more than"):
+        load(path)
+    assert len(load(path, limits=parse(["unpacked=10M"])).gpu_ops) == 3
+    monkeypatch.setattr(limits, "LEAST_UNPACKED", 0)
+    path.write_bytes(gzip.compress(good))
+    assert len(load(path).gpu_ops) == 3
+
+
+def test_an_export_that_does_not_fit_the_disk_is_refused_before_it_fills_it(tmp_path, monkeypatch):
+    path = nsight.write(Script().op("kernel", 1, 2).build(), tmp_path / "run.sqlite.gz", gz=True)
+    free = limits.shutil.disk_usage(tmp_path)._replace(free=limits._DISK_KEPT + 1000)
+    monkeypatch.setattr(limits.shutil, "disk_usage", lambda folder: free)
+    with pytest.raises(DamagedInput, match=r"run\.sqlite\.gz: does not fit.*TMPDIR"):
+        load(path)
+
+
+def test_a_bomb_among_ranks_costs_its_rank(tmp_path):
+    for rank in range(2):
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace_of()))
+    packed(tmp_path / "rank2.json.gz", b'{"traceEvents": [', b" ", 20, b"]}")
+    done = spawn("analyze", ".", "-o", "-", "--limit", "unpacked=9M", cwd=tmp_path).expect(0)
+    report = json.loads(done.out)
+    assert [lost["name"] for lost in report["quality"]["lost"]] == ["rank2.json.gz"]
+
+
+def absurd(folder, what, count):
+    """A trace with so many of something that the reader or the report goes through one by one."""
+    script = Script()
+    for k in range(count):
+        at = 10_000 + 1_000 * k
+        names = {"name": f"kernel {k}"} if what == "names" else {}
+        place = {what[:-1]: k} if what in ("devices", "streams") else {}
+        thread = k + 1 if what == "threads" else None
+        script.op("kernel", at, at + 10, (at - 200, at - 100), thread=thread, **place, **names)
+        if what == "iterations":
+            script.range(f"step {k}", at - 300, at - 50)
+    return kineto.write(script.build(), folder / "trace.json")
+
+
+@pytest.mark.parametrize("what", ["names", "devices", "streams", "threads", "iterations"])
+def test_more_of_something_than_the_limit_is_refused(tmp_path, what):
+    path = absurd(tmp_path, what, 40)
+    few = parse([f"{what}=39"])
+    with pytest.raises(DamagedInput, match=f"more than 39 {what}.*--limit {what}=NUMBER"):
+        traceprobe.analyze(load(path, limits=few), traceprobe.Options(limits=few))
+    enough = parse([f"{what}=100"])
+    report = traceprobe.analyze(load(path, limits=enough), traceprobe.Options(limits=enough))
+    assert report.quality.gpu_ops == 40
+
+
+@pytest.mark.parametrize("what", ["devices", "streams", "threads"])
+def test_absurd_numbers_are_refused_by_default(tmp_path, what):
+    path = absurd(tmp_path, what, getattr(Limits(), what) + 1)
+    with pytest.raises(DamagedInput, match=f"--limit {what}=NUMBER"):
+        load(path)
+
+
+def test_limits_are_parsed():
+    assert parse([]) == Limits()
+    assert parse(["unpacked=20G", "threads=9"]) == Limits(unpacked=20 << 30, threads=9)
+    assert parse(["unpacked=3KiB"]).unpacked == 3 << 10
+    for text in ("unpacked", "unpacked=", "unpacked=x", "bytes=3", "threads=-1", "threads=1.5"):
+        with pytest.raises(UsageError, match=r"--limit .*: write NAME=NUMBER.*unpacked, names"):
+            parse([text])
+
+
+def test_the_page_has_every_limit_with_its_default():
+    page = (ROOT / "docs" / "damaged-input.md").read_text(encoding="utf-8")
+    for field in fields(Limits):
+        default = "4 GiB" if field.name == "unpacked" else f"{field.default:,}"
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{field.name}` |"))
+        assert default in row
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"args": ' * 200_000,
+        b"[" * 2_000_000,
+        b'{"traceEvents": [' + b'{"args": {"x": ' * 100_000 + b"1" + b"}}" * 100_000 + b"]}",
+        b'{"distributedInfo": ' + b'{"a": ' * 100_000,
+    ],
+    ids=["objects", "lists", "arguments", "metadata"],
+)
+def test_deep_nesting_is_refused(tmp_path, text):
+    path = tmp_path / "trace.json"
+    path.write_bytes(text)
+    done = in_little_memory("analyze", path.name, cwd=tmp_path).expect(2)
+    assert done.err.startswith("traceprobe: trace.json: ")
+
+
+@pytest.mark.parametrize("name", ["step", "step_", "step1", "batch ", "Optimizer.step#", "cudnn_"])
+def test_a_long_name_is_no_riddle(tmp_path, name):
+    """Expressions that try every way to read a name would take hours."""
+    body = trace_of()
+    long = {"ph": "X", "cat": "cpu_op", "pid": 1000, "tid": 1000, "ts": 1.0, "dur": 5.0}
+    body["traceEvents"] += [
+        long | {"name": name * 40_000 + "!"},
+        long | {"name": name + "_" * 40_000},
+    ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(body))
+    assert len(traceprobe.analyze(load(path)).ranks) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'"name": "' * 200_000,
+        b"}]," * 300_000,
+        b'}], "a": [' * 100_000,
+        b"}" + b" " * 2_000_000,
+        b'{"ph": "X", "name": ' * 100_000,
+        b"\\" * 1_000_000,
+        b"nan, " * 300_000,
+    ],
+    ids=["names", "ends", "keys", "spaces", "events", "backslashes", "nan"],
+)
+def test_damage_is_no_riddle(tmp_path, text):
+    before, after = around(b"")
+    path = tmp_path / "trace.json"
+    path.write_bytes(before + text + after)
+    try:
+        trace = load(path)
+    except DamagedInput:
+        return
+    assert len(trace.gpu_ops) <= 3
+
+
+def test_events_longer_than_any_event_are_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(chunks, "CHUNK", 2_000)
+    monkeypatch.setattr(chunks, "LONGEST", 8_000)
+    before, after = around(b'{"ph": "X", "name": "' + b"A" * 30_000 + b'", "ts": 1, "dur": 1}, ')
+    path = tmp_path / "trace.json"
+    path.write_bytes(before + after)
+    trace = load(path)
+    assert len(trace.gpu_ops) == 3
+    assert trace.quality.damage["oversized-events"] >= 1
+    assert trace.quality.events_lost >= 1
+
+
+@pytest.mark.parametrize("table", ["StringIds", "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS"])
+def test_huge_blobs_are_left_where_they_are(tmp_path, table):
+    script = Script().op("kernel", 1_000, 2_000, (1, 2)).range("step 0", 0, 900)
+    path = nsight.write(script.build(), tmp_path / "run.sqlite")
+    with sqlite3.connect(path) as db:
+        columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+        values = ", ".join(
+            "zeroblob(300000000)" if c in ("value", "text", "shortName") else "1" for c in columns
+        )
+        db.execute(f"INSERT INTO {table} SELECT {values}")
+    db.close()
+    (tmp_path / "run.sqlite.gz").write_bytes(gzip.compress(path.read_bytes(), 1))
+    path.unlink()
+    done = in_little_memory("analyze", "run.sqlite.gz", "-o", "-", cwd=tmp_path).expect(0)
+    assert json.loads(done.out)["quality"]["gpu_ops"] >= 1

@@ -1,0 +1,41 @@
+"""Keys that are there twice. The last value counts, as in every JSON reader, but it is said.
+
+PyTorch's exporter in Python copies the notes of a collective into its kernel, beside the kernel's
+own. No other writer repeats keys of events, so the events of other traces are not searched.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+_NOTES = b'"Collective name"'
+_EVENT = b'{"ph"'
+
+
+def repeated(chunk: bytes) -> int:
+    """Events of collectives in a chunk of compact events that name a key twice."""
+    count, at = 0, chunk.find(_NOTES)
+    while at >= 0:
+        start, end = chunk.rfind(_EVENT, 0, at), chunk.find(_EVENT, at)
+        end = len(chunk) if end < 0 else end
+        count += has_repeated(chunk[max(start, 0) : end])
+        at = chunk.find(_NOTES, end)
+    return count
+
+
+def has_repeated(text: bytes) -> bool:
+    """Whether an object in a JSON text names a key twice; text that does not parse has none."""
+    found = False
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal found
+        found = found or len({key for key, _ in items}) < len(items)
+        return {}
+
+    try:
+        decoder = json.JSONDecoder(object_pairs_hook=pairs, strict=False)
+        decoder.raw_decode(text.decode("utf-8", "replace").lstrip())
+    except (ValueError, RecursionError):
+        return False
+    return found

@@ -1,0 +1,132 @@
+"""How much of a file is read before it is taken for an attack or for garbage.
+
+A few kilobytes can unpack to gigabytes, and one damaged column can claim a million devices. Each
+limit is far above what a run has, and far below what memory or patience has.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from traceprobe.model import DamagedInput, Trace, UsageError
+
+LEAST_UNPACKED = 4 << 30
+"""Bytes that any file may unpack to: a trace of that size takes less than 4 GB of memory."""
+MOST_RATIO = 64
+"""Traces compress by up to 30; gzip cannot do better than 1,032."""
+_DISK_KEPT = 64 << 20
+"""Bytes of the temporary folder that are left to others."""
+_SIZE = re.compile(r"(\d+)([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one file may hold.
+
+    Args:
+        unpacked: bytes behind gzip; None allows 4 GiB, or 64 times the file where that is more.
+        names: distinct names of kernels, calls and ranges.
+        devices: pairs of a process and a device that do work.
+        streams: streams with work on a device.
+        threads: host threads that make calls or have ranges.
+        iterations: steps that the marker delimits.
+    """
+
+    unpacked: int | None = None
+    names: int = 10_000_000
+    devices: int = 1_024
+    streams: int = 4_096
+    threads: int = 4_096
+    iterations: int = 100_000
+
+    def check(self, limit: str, number: int, name: str) -> None:
+        """Stop where a file holds more than it may.
+
+        Args:
+            limit: field of this class. name: of the file.
+
+        Raises:
+            DamagedInput: with the option that allows more.
+        """
+        allowed = getattr(self, limit)
+        if number > allowed:
+            raise DamagedInput(
+                f"{name}: holds more than {allowed:,} {limit}, which no run has; if this one has, "
+                f"allow them with --limit {limit}=NUMBER"
+            )
+
+
+DEFAULT = Limits()
+
+
+def parse(texts: list[str]) -> Limits:
+    """Limits from texts like `unpacked=20G` or `threads=10000`.
+
+    Raises:
+        UsageError: no such limit, or no number.
+    """
+    known = [field.name for field in fields(Limits)]
+    limits = Limits()
+    for text in texts:
+        name, _, value = text.partition("=")
+        size = _SIZE.fullmatch(value)
+        if name not in known or size is None:
+            raise UsageError(
+                f"--limit {text}: write NAME=NUMBER, e.g. --limit unpacked=20G; the names are "
+                f"{', '.join(known)}"
+            )
+        limits = replace(limits, **{name: int(size[1][:18]) << _UNITS[size[2].upper()]})
+    return limits
+
+
+class Unpacked:
+    """Counts what comes out of a gzip stream.
+
+    Args:
+        folder: where it is written to; None where it is not kept.
+    """
+
+    def __init__(self, path: Path, limits: Limits, folder: Path | None = None) -> None:
+        self._name, self._bytes, self._packed = path.name, 0, path.stat().st_size
+        self._allowed = limits.unpacked
+        if self._allowed is None:
+            self._allowed = max(LEAST_UNPACKED, MOST_RATIO * self._packed)
+        self._room = None if folder is None else shutil.disk_usage(folder).free - _DISK_KEPT
+        self._folder = folder
+
+    def add(self, size: int) -> None:
+        """Count some bytes before they are kept.
+
+        Raises:
+            DamagedInput: that is more than the limit, or than the disk has room for.
+        """
+        self._bytes += size
+        assert self._allowed is not None
+        if self._bytes > self._allowed:
+            raise DamagedInput(
+                f"{self._name}: {self._packed:,} bytes unpack to more than {self._allowed:,}, "
+                "as no trace does; if this one does, allow it with --limit unpacked=BYTES"
+            )
+        if self._room is not None and self._bytes > self._room:
+            raise DamagedInput(
+                f"{self._name}: does not fit the temporary folder when unpacked; unpack it "
+                "yourself (gunzip), or name a folder with more room in TMPDIR"
+            )
+
+
+def check(trace: Trace, limits: Limits) -> None:
+    """Stop where a trace has more devices or streams than accounting them one by one allows.
+
+    Raises:
+        DamagedInput: with the option that allows more.
+    """
+    name = trace.origin.name
+    limits.check("devices", len(trace.devices), name)
+    streams = trace.gpu_ops.select("pid", "device", "stream").unique().group_by("pid", "device")
+    limits.check("streams", int(streams.len()["len"].max() or 0), name)  # type: ignore[arg-type]
+    for rows in (trace.host_calls, trace.host_ranges):
+        limits.check("threads", rows["thread"].n_unique(), name)
