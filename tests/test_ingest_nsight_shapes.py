@@ -316,6 +316,13 @@ def test_operators_are_named_without_their_numbers_and_only_the_outer_ones_stay(
     ]
 
 
+@pytest.mark.parametrize("column", ["end", "globalTid"])
+def test_operators_of_which_less_is_known_stay(tmp_path, column):
+    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite", emit_nvtx=True)
+    nsight.edit(path, f'ALTER TABLE NVTX_EVENTS DROP COLUMN "{column}"')
+    assert any(trace_name.startswith("aten::") for trace_name in load(path).names)
+
+
 RANGE = st.tuples(st.integers(0, 30), st.integers(0, 9), st.integers(1, 2), st.booleans())
 
 

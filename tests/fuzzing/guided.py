@@ -18,10 +18,7 @@ from random import Random
 import atheris
 
 with atheris.instrument_imports(include=["traceprobe"]):
-    from tests.fuzzing.harness import attempt, bases, made
-
-LARGEST = 150_000
-"""Bytes of the largest base: inputs per second count for more than their size."""
+    from tests.fuzzing.harness import attempt, bases, made, thinned
 
 
 class Drawn(Random):
@@ -42,8 +39,8 @@ class Drawn(Random):
 
 def main() -> None:
     """Run until libFuzzer ends."""
-    files = [path for path in bases() if path.stat().st_size < LARGEST]
     with tempfile.TemporaryDirectory(prefix="traceprobe-fuzzing-") as folder:
+        files = thinned(bases(), Path(folder))
         path = Path(folder) / "input"
 
         def one(data: bytes) -> None:

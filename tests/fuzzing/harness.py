@@ -8,6 +8,8 @@ import multiprocessing
 import os
 import resource
 import signal
+import sqlite3
+import tempfile
 import time
 import traceback
 import warnings
@@ -64,7 +66,7 @@ def made(files: list[Path], random: Random) -> tuple[str, bytes]:
         data = nsight.mutate(_export(base), random)
     else:
         data = kineto.damage(_trace(base), random)
-    return base.name.removesuffix(".gz"), data
+    return base.name, data
 
 
 def _unpacked(base: Path) -> bytes:
@@ -72,17 +74,33 @@ def _unpacked(base: Path) -> bytes:
     return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
 
 
+def thinned(files: list[Path], folder: Path) -> list[Path]:
+    """Copies of the bases that are small enough for every process to keep all of them."""
+    found = []
+    for base in files:
+        small = folder / base.name.removesuffix(".gz")
+        try:
+            if ".sqlite" in base.name:
+                small.write_bytes(nsight.thin(_unpacked(base)))
+            else:
+                small.write_text(json.dumps(kineto.thin(json.loads(_unpacked(base)))))
+        except (ValueError, EOFError, sqlite3.Error):  # a base may be damaged already
+            small.write_bytes(base.read_bytes())
+        found.append(small)
+    return found
+
+
 @cache
 def _trace(base: Path) -> object:
     try:
-        return json.loads(_unpacked(base))
-    except ValueError:  # a base may be damaged already
+        return json.loads(base.read_bytes())
+    except ValueError:
         return {"traceEvents": []}
 
 
 @cache
 def _export(base: Path) -> bytes:
-    return nsight.thin(_unpacked(base))
+    return base.read_bytes()
 
 
 def attempt(path: Path, seed: int) -> str:
@@ -137,6 +155,13 @@ def run(
     files: list[Path], first: int, count: int, seconds: float, keep: Path, jobs: int
 ) -> list[Outcome]:
     """Outcomes of the numbers from `first` on, until `count` or the time is reached."""
+    with tempfile.TemporaryDirectory(prefix="traceprobe-bases-") as folder:
+        return _run(thinned(files, Path(folder)), first, count, seconds, keep, jobs)
+
+
+def _run(
+    files: list[Path], first: int, count: int, seconds: float, keep: Path, jobs: int
+) -> list[Outcome]:
     context = multiprocessing.get_context("spawn")
     os.environ["POLARS_MAX_THREADS"] = "1"  # each process has a core
     pipes = []

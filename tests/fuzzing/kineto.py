@@ -59,11 +59,27 @@ def damage(base: Any, random: Random) -> bytes:
     return found
 
 
+def thin(trace: Any) -> Any:
+    """A trace of so few events that it can be kept at hand; those of one time stand together."""
+    if not isinstance(trace, (dict, list)):
+        return trace
+    events = trace if isinstance(trace, list) else trace.get("traceEvents")
+    if not isinstance(events, list):
+        return trace
+    timed = [e for e in events if isinstance(e, dict) and isinstance(e.get("ts"), (int, float))]
+    timed.sort(key=lambda event: event["ts"])
+    middle = max(len(timed) // 2 - 10 * EVENTS, 0)
+    others = [e for e in events if not isinstance(e, dict) or e.get("ph") == "M"]
+    kept = [*others[: EVENTS // 4], *timed[middle : middle + 20 * EVENTS]]
+    return kept if isinstance(trace, list) else {**trace, "traceEvents": kept}
+
+
 def _excerpt(events: list[Any], random: Random) -> list[Any]:
-    """A run of events that are next to each other, deep enough to be changed."""
-    size = min(EVENTS, len(events))
-    at = random.randrange(len(events) - size + 1)
-    return copy.deepcopy(events[at : at + size])
+    """The first events, which say who is who, and a run of those of one time."""
+    first = min(EVENTS // 4, len(events))
+    size = min(EVENTS, len(events) - first)
+    at = random.randrange(first, len(events) - size + 1)
+    return copy.deepcopy([*events[:first], *events[at : at + size]])
 
 
 def _one(trace: Trace, random: Random) -> dict[str, Any]:

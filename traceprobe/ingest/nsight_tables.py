@@ -118,6 +118,8 @@ class Database:
                 registered = self.strings.get(i, "unnamed")
                 # Bytes are decoded here, once per distinct text.
                 texts.append(registered if text is None else text.decode("utf-8", "replace"))
+            missing = {c: d for c, d in wanted.items() if c not in page}
+            page |= {c: np.full(len(page["text"]), d, np.int64) for c, d in missing.items()}
             keep = choose(page, texts)
             return page if keep.all() else {c: v[keep] for c, v in page.items()}
 
