@@ -121,9 +121,16 @@ def part_of(trace: Trace, options: Options) -> Part:
     Raises:
         UsageError: an option makes no sense for it.
         DamagedInput: it has more iterations than the limit.
+        EmptyTrace: its work takes no time.
     """
     calls = trace.host_calls
     unrecorded = calls["call"].filter(~calls["recorded"]).to_numpy()
+    devices = list(_devices(trace, options))
+    if not devices:
+        raise EmptyTrace(
+            f"{trace.origin.name}: its GPU work has no duration, so there is nothing to account "
+            "for; capture it again"
+        )
     asks = [int(Call.LAUNCH), int(Call.GRAPH_LAUNCH), int(Call.COPY)]
     return Part(
         input=_input(trace),
@@ -134,7 +141,7 @@ def part_of(trace: Trace, options: Options) -> Part:
         quality=trace.quality,
         profiled=trace.profiled,
         metadata=dict(trace.metadata),
-        devices=list(_devices(trace, options)),
+        devices=devices,
     )
 
 
@@ -148,6 +155,8 @@ def _devices(trace: Trace, options: Options) -> Iterator[DevicePart]:
             steps = 0 if marker is None else len(marker.starts)
             options.limits.check("iterations", steps, trace.origin.name)
         account = device.account(prepared[found.pid], found.index)
+        if account.edges[0] == account.edges[-1]:  # a device that only ever cleared a few bytes
+            continue
         if options.steps is not None:
             account = _limit(account, options.steps)
         groups = collectives.groups(account)

@@ -344,7 +344,7 @@ def _integer(value: Any) -> int:
             return UNKNOWN
     if isinstance(value, float):
         value = int(value) if np.isfinite(value) else UNKNOWN
-    return value if isinstance(value, int) and abs(value) < 2**63 else UNKNOWN
+    return value if type(value) is int and abs(value) < 2**63 else UNKNOWN
 
 
 def _float(value: Any) -> float:

@@ -180,7 +180,7 @@ def _launched_by(
     thread = gpu["pid"][comm].astype(np.int64) * (1 << 24) + gpu["thread"][comm]
     site = np.full(len(comm), UNKNOWN, dtype=np.int64)
     for number in np.unique(owner):
-        first, last = np.searchsorted(owner, [number, number + 1])
+        first, last = (int(np.searchsorted(owner, number, side)) for side in ("left", "right"))
         mine = np.flatnonzero((thread == number) & gpu["linked"][comm])
         at = first + np.searchsorted(start[first:last], launch[mine], "right") - 1
         inside = (at >= first) & (end[np.maximum(at, 0)] >= launch[mine])

@@ -9,7 +9,15 @@ import numpy as np
 
 from traceprobe.ingest.classify import is_profiler
 from traceprobe.ingest.lookup import Table, concatenate
-from traceprobe.ingest.nsight_tables import MISSING, Database, Names, process, strings, tid
+from traceprobe.ingest.nsight_tables import (
+    FARTHEST_NS,
+    MISSING,
+    Database,
+    Names,
+    process,
+    strings,
+    tid,
+)
 from traceprobe.model import HOST_RANGES, UNKNOWN, Bools, Quality, Source
 
 # Event types: ranges pushed and popped on one thread, ranges that start and end anywhere, marks;
@@ -56,12 +64,12 @@ def _nvtx(db: Database, table: str, names: Names, last: int, quality: Quality) -
     if "eventType" not in db.columns.get(table, set()):
         return none
     rows, texts = db.named(table, wanted, f"eventType IN ({types})", _outermost)
-    if rows is None:
+    if rows is None or not len(rows["start"]):
         return none
     index = np.array([names(t) for t in texts], dtype=np.int32)
     library = np.array([bool(_LIBRARY.search(t)) for t in texts], dtype=np.int8)
     mark = rows["eventType"] == _MARK
-    is_open = (rows["end"] == _OPEN) & ~mark
+    is_open = (rows["end"] > FARTHEST_NS) & ~mark
     if is_open.any():
         quality.warn(
             "open-ranges",

@@ -19,6 +19,8 @@ from traceprobe.model import UNKNOWN, Bools, Int64s, Ints
 
 MISSING = int(np.iinfo(np.int64).min)
 """A time that is not there; unlike UNKNOWN no clock ever shows it."""
+FARTHEST_NS = 3_600_000_000_000_000_000
+"""The farthest time that counts as one, a century: of two of them the difference is an int64."""
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
 KERNEL, MEMCPY, MEMSET, RUNTIME, GRAPH = (
     _PREFIX + table for table in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME", "GRAPH_TRACE")
@@ -42,6 +44,10 @@ NUMBERING = "traceprobe_number"
 
 def _all(page: Table) -> Table:
     return page
+
+
+def _is_time(column: Ints) -> Bools:
+    return np.asarray((column >= -FARTHEST_NS) & (column <= FARTHEST_NS), dtype=np.bool_)
 
 
 def _every(page: Table, texts: list[str]) -> Bools:
@@ -83,7 +89,8 @@ class Database:
 
         Args:
             wanted: column to the value that stands for a NULL, a text or a missing column; rows in
-                which MISSING has to stand for something are left out and counted in `lost`.
+                which MISSING has to stand for something, or for what no clock can show, are left
+                out and counted in `lost`.
             condition: SQL that chooses rows.
 
         Returns:
@@ -165,7 +172,7 @@ class Database:
         missing = {c: d for c, d in wanted.items() if c not in rows}
         found = rows | {c: np.full(length, d, dtype=np.int64) for c, d in missing.items()}
         needed = [column for column, default in wanted.items() if default == MISSING]
-        keep = np.all([found[column] != MISSING for column in needed], axis=0)
+        keep = np.all([_is_time(found[column]) for column in needed], axis=0)
         self.lost += int(len(keep) - np.count_nonzero(keep))
         return found if keep.all() else {column: v[keep] for column, v in found.items()}
 

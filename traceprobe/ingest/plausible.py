@@ -14,6 +14,8 @@ from traceprobe.model import Bools, Ints, Kind, Quality
 LEAST_OVERRUN_NS = 1_000_000
 OVERRUN_MEDIANS = 50
 """A kernel may overrun the next one of its stream by so many median kernels."""
+LONGEST_NS = 30 * 86_400 * 1_000_000_000
+"""No GPU op takes a month."""
 _STREAM = ("pid", "device", "stream")
 _CLOCK_NS = 1_000
 """What rounding to whole microseconds may put a kernel before its launch."""
@@ -26,18 +28,18 @@ def without_overruns(gpu: dict[str, Any], quality: Quality) -> dict[str, Any]:
     microseconds. Graphs run branches side by side under one stream, and collectives are known to
     be noted under a stream that is not theirs, so neither is compared.
     """
-    kernel = (gpu["kind"] == int(Kind.KERNEL)) & ~gpu["graph"]
-    length = (gpu["t1"] - gpu["t0"])[kernel]
-    if not len(length):
-        return gpu
-    limit = max(LEAST_OVERRUN_NS, OVERRUN_MEDIANS * float(np.median(length)))
-    if length.max() <= limit:
-        return gpu
-    rows = np.flatnonzero(kernel)
-    rows = rows[_overruns({c: gpu[c][rows] for c in (*_STREAM, "t0", "t1")}, limit)]
+    length = gpu["t1"] - gpu["t0"]
+    kernel = (gpu["kind"] == int(Kind.KERNEL)) & ~gpu["graph"] & (length <= LONGEST_NS)
+    rows = np.flatnonzero(length > LONGEST_NS)
+    if kernel.any():
+        limit = max(LEAST_OVERRUN_NS, OVERRUN_MEDIANS * float(np.median(length[kernel])))
+        if length[kernel].max() > limit:
+            mine = np.flatnonzero(kernel)
+            over = _overruns({c: gpu[c][mine] for c in (*_STREAM, "t0", "t1")}, limit)
+            rows = np.concatenate([rows, mine[over]])
     if not len(rows):
         return gpu
-    taken = float((gpu["t1"][rows] - gpu["t0"][rows]).sum()) / 1e6
+    taken = float(length[rows].astype(np.float64).sum()) / 1e6
     quality.damaged(
         "impossible-durations",
         len(rows),

@@ -59,7 +59,10 @@ def _gunzip_head(path: Path) -> bytes:
         raise DamagedInput(f"{path.name}: the gzip stream is broken ({error})") from error
     decoder = zlib.decompressobj(wbits=31)
     with path.open("rb") as file:
-        return decoder.decompress(file.read(HEAD), HEAD)
+        try:
+            return decoder.decompress(file.read(HEAD), HEAD)
+        except zlib.error as error:
+            raise DamagedInput(f"{path.name}: the gzip stream is broken ({error})") from error
 
 
 def printable(name: str) -> str:

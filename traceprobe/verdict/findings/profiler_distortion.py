@@ -20,6 +20,10 @@ REMEASURE = (
     "after the last step) and pass the step time with `--unprofiled-step-ms`; profile without "
     "`with_stack` and `profile_memory`."
 )
+SMALLER = (
+    "Capture fewer iterations or fewer kinds of events, so that the profiler has nothing to write "
+    "out while the GPU waits."
+)
 
 
 def check(evidence: Evidence) -> Finding:
@@ -50,13 +54,14 @@ def check(evidence: Evidence) -> Finding:
     marks = sorted(evidence.profiled & HEAVY)
     matters = evidence.verdict.shares.get("overhead", 0.0) >= evidence.limits.notable
     if not marks:
+        writes = evidence.share(flush) >= evidence.limits.notable
         return Finding(
             id=ID,
-            status="warn" if evidence.share(flush) >= evidence.limits.notable else "pass",
+            status="warn" if writes else "pass",
             title=title,
             saving_ms_per_step=None,
             evidence=lines("no marks of a heavy profiler", rows),
-            advice="",
+            advice=SMALLER if writes else "",
         )
     return Finding(
         id=ID,
