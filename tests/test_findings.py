@@ -261,10 +261,9 @@ def test_a_profiler_that_costs_a_tenth_of_the_step_distorts(unprofiled, status):
     ],
 )
 def test_marks_of_a_profiler_matter_where_overhead_does(shares, profiled, status):
-    assert found("profiler-distortion", records.rank(step(**shares)), profiled=profiled) == (
-        status,
-        None,
-    )
+    finding = find("profiler-distortion", records.rank(step(**shares)), profiled=profiled)
+    assert (finding.status, finding.saving_ms_per_step) == (status, None)
+    assert finding.advice or status == "pass"
 
 
 SMALL = {"mean_kernel_us": 9.9, "kernels_per_step": 501.0}

@@ -10,8 +10,8 @@ import pytest
 from tests.analyses import report_of
 from tests.conftest import ROOT
 from traceprobe import part, workers
-from traceprobe.api import load
 from traceprobe.cli import profile
+from traceprobe.ingest import load
 
 PAIR = [ROOT / "sample_traces" / f"h200_collectives.rank{n}.json.gz" for n in (0, 1)]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from math import inf
 
 import msgspec
 from msgspec.structs import replace
@@ -183,18 +184,18 @@ def _named(parts: Sequence[Part], unknown: Sequence[tuple[int, int]]) -> dict[tu
 def _unprofiled_ms(parts: Sequence[Part], options: Options) -> float | None:
     """The user's number, else what the capture recorded."""
     if options.unprofiled_step_ms is not None:
-        if not 0 < options.unprofiled_step_ms < float("inf"):
+        if not 0 < options.unprofiled_step_ms < inf:
             raise UsageError("--unprofiled-step-ms must be a positive number of milliseconds")
         return options.unprofiled_step_ms
     recorded = [p.metadata.get("traceprobe", {}).get("unprofiled_step_ms") for p in parts]
-    known = [float(ms) for ms in recorded if isinstance(ms, (int, float)) and ms > 0]
+    known = [float(ms) for ms in recorded if isinstance(ms, (int, float)) and 0 < ms < inf]
     return max(known) if known else None
 
 
 def _recorded_wait_ns(parts: Sequence[Part]) -> float | None:
     """Mean over the inputs of the loader wait that the capture timed without a profiler."""
     recorded = [p.metadata.get("traceprobe", {}).get("unprofiled_data_wait_ms") for p in parts]
-    known = [ms for ms in recorded if isinstance(ms, (int, float)) and ms >= 0]
+    known = [ms for ms in recorded if isinstance(ms, (int, float)) and 0 <= ms < inf]
     return 1e6 * sum(known) / len(known) if known else None
 
 

@@ -183,7 +183,8 @@ def _gpu_ops(
         "launch_t1": take(calls["t1"], call),
         "thread": take(calls["thread"], call),
         "role": np.where(linked, take(calls["role"], call), Role.UNKNOWN),
-        "pid": np.where(linked, take(calls["pid"], call), pids[0]),
+        # Ids of other processes may need more bits than those of the calls.
+        "pid": np.where(linked, take(calls["pid"], call), np.int64(pids[0])),
     }
     if operators is not None:
         # Before October 2024 an unlinked row carried its own correlation id as External id.

@@ -85,7 +85,7 @@ def _calls(db: Database) -> pl.DataFrame | None:
     )
     wanted = {"start": MISSING, "end": UNKNOWN, "globalTid": UNKNOWN, "domainId": UNKNOWN}
     rows, names = db.named(_TABLE, wanted, chosen)
-    if rows is None:
+    if rows is None or not len(rows["start"]):
         return None
     texts = [names[number] for number in rows["text"].tolist()]
     distinct = {text: int(operation(text)) for text in names}
