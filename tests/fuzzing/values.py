@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from random import Random
 from typing import Any
 
@@ -43,7 +44,8 @@ OTHERS: list[Any] = [
 
 def nasty(random: Random) -> Any:
     """A value that some field does not expect."""
-    return random.choice(random.choice([NAMES, NUMBERS, OTHERS]))
+    # A copy: it may be changed further, and the next input is made of the same values.
+    return copy.deepcopy(random.choice(random.choice([NAMES, NUMBERS, OTHERS])))
 
 
 def scramble(data: bytes, random: Random) -> bytes:
