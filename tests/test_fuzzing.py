@@ -77,6 +77,7 @@ def test_work_that_takes_no_time_is_nothing_to_account_for(tmp_path):
         f"UPDATE {KERNEL} SET end = 9223372036854775000 WHERE rowid % 2",
         f"UPDATE {KERNEL} SET start = -9223372036854775000 WHERE rowid % 2",
         f"UPDATE {MEMCPY} SET start = start - 9e17",
+        f"UPDATE {MEMCPY} SET bytes = 9e18",
         "UPDATE NVTX_EVENTS SET text = 'ncclAllReduce', globalTid = 9223372036854775807",
         "UPDATE NVTX_EVENTS SET text = 'ncclAllReduce', start = 'soon'",
     ],
@@ -91,6 +92,19 @@ def test_exports_whose_values_no_machine_has(tmp_path, damage):
     )
     assert outcome(path) == "report"
     assert not problems(traceprobe.analyze(traceprobe.load(path)).to_json())
+
+
+def test_what_sqlite_quotes_of_a_file_cannot_steer_the_terminal(tmp_path):
+    path = nsight.write(LOOP.scenario(), tmp_path / "a.sqlite")
+    nsight.edit(
+        path,
+        "PRAGMA writable_schema = ON",
+        "UPDATE sqlite_master SET sql = 'CREATE TABLE NVTX_EVENTS (' || char(27) || '[2J)' "
+        "WHERE name = 'NVTX_EVENTS'",
+    )
+    with pytest.raises(traceprobe.DamagedInput, match="\ufffd") as caught:
+        traceprobe.load(path)
+    assert "\x1b" not in str(caught.value)
 
 
 def test_an_input_is_made_again_from_its_number(tmp_path):

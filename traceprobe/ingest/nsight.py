@@ -136,7 +136,10 @@ def _damaged(name: str, error: Exception, quality: Quality) -> DamagedInput:
 
 
 def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, sqlite3.Error) else "its texts make no sense"
+    if not isinstance(error, sqlite3.Error):
+        return "its texts make no sense"
+    # It may quote what the file holds.
+    return "".join(c if c.isprintable() else "\ufffd" for c in str(error))
 
 
 def _sha256(path: Path, progress: Callable[[int, int], None]) -> str:

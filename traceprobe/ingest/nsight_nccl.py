@@ -16,7 +16,8 @@ import polars as pl
 from traceprobe.ingest.collective import operation, operations
 from traceprobe.ingest.nsight_payloads import payloads
 from traceprobe.ingest.nsight_tables import MISSING, Database, Names
-from traceprobe.model import UNKNOWN, Int64s, Kind, Operation
+from traceprobe.ingest.plausible import MOST_BYTES
+from traceprobe.model import UNKNOWN, Bools, Int64s, Kind, Operation
 
 _TABLE = "NVTX_EVENTS"
 _CALL = re.compile(r"nccl[A-Z]")
@@ -58,7 +59,7 @@ def describe(
     if calls is None:
         return found
     rows, said = _launched_by(_sites(_sized(calls, world_size)), gpu, comm)
-    told, sized = said["operation"] != int(Operation.OTHER), said["message"] != UNKNOWN
+    told, sized = said["operation"] != int(Operation.OTHER), _is_size(said["message"])
     found["operation"][rows[told]] = said["operation"][told]
     found["bytes"][rows[sized]] = said["message"][sized]
     found["group_size"][rows] = said["group_size"]
@@ -67,6 +68,10 @@ def describe(
     found["group"] = unknown.copy()
     found["group"][rows[one]] = said["communicator"][one] & np.iinfo(np.int64).max
     return found
+
+
+def _is_size(message: Int64s) -> Bools:
+    return np.asarray((message != UNKNOWN) & (message <= MOST_BYTES), dtype=np.bool_)
 
 
 def _calls(db: Database) -> pl.DataFrame | None:

@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from traceprobe.model import Bools, Ints, Kind, Quality
+from traceprobe.model import UNKNOWN, Bools, Ints, Kind, Quality
 
 LEAST_OVERRUN_NS = 1_000_000
 OVERRUN_MEDIANS = 50
 """A kernel may overrun the next one of its stream by so many median kernels."""
 LONGEST_NS = 30 * 86_400 * 1_000_000_000
 """No GPU op takes a month."""
+MOST_BYTES = 1 << 50
+"""No GPU op moves a petabyte."""
 _STREAM = ("pid", "device", "stream")
 _CLOCK_NS = 1_000
 """What rounding to whole microseconds may put a kernel before its launch."""
@@ -62,7 +64,11 @@ def _overruns(kernels: dict[str, Ints], limit: float) -> Bools:
 
 
 def say(gpu: dict[str, Any], quality: Quality) -> None:
-    """Warn of ops without a duration, and of such as start before they were launched."""
+    """Warn of ops without a duration, and of such as start before they were launched.
+
+    Sizes that nothing has become unknown in `gpu`.
+    """
+    gpu["bytes"] = np.where(gpu["bytes"] > MOST_BYTES, UNKNOWN, gpu["bytes"])
     none = int(np.count_nonzero(gpu["t1"] == gpu["t0"]))
     if none:
         quality.damaged(
