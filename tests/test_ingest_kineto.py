@@ -15,6 +15,7 @@ from tests.builders import kineto, truth
 from tests.builders.loop import EVERYTHING, LOADER, Loop
 from tests.builders.scenario import PID, Process, Script
 from traceprobe.ingest import chunks, load
+from traceprobe.ingest.plausible import MOST_BYTES
 from traceprobe.model import (
     UNKNOWN,
     DamagedInput,
@@ -156,7 +157,8 @@ def test_numbers_of_any_width_survive_beside_each_other(tmp_path, monkeypatch, c
     script = Script()
     for k, bits in enumerate((6, 8, 14, 16, 30, 33, 61, 3)):
         at = k * 10_000
-        script.op("h2d", at + 5_000, at + 6_000, (at, at + 1_000), stream=k, bytes=1 << bits)
+        moved = min(1 << bits, MOST_BYTES)
+        script.op("h2d", at + 5_000, at + 6_000, (at, at + 1_000), stream=k, bytes=moved)
         script.op("kernel", at + 7_000, at + 8_000, (at + 2_000, at + 3_000), stream=1 << bits)
     scenario = script.build()
     monkeypatch.setattr(chunks, "CHUNK", chunk)

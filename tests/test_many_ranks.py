@@ -190,9 +190,19 @@ def test_an_option_that_makes_no_sense_is_no_damage(cli, run):
 
 def children(pid):
     """Processes that a process has started and that read files for it."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    listed = " ".join(task.read_text() for task in tasks).split()
-    return [int(p) for p in listed if b"spawn_main" in Path(f"/proc/{p}/cmdline").read_bytes()]
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in told(task / "children").split():
+            if b"spawn_main" in told(Path("/proc", child.decode(), "cmdline")):
+                found.append(int(child))
+    return found
+
+
+def told(path):
+    """What the kernel tells of a process; nothing if it has ended meanwhile."""
+    with suppress(OSError):
+        return path.read_bytes()
+    return b""
 
 
 def reader_of(path, process):

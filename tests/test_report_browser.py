@@ -169,7 +169,7 @@ def test_the_bare_wheel_scrolls_the_page(visit):
 def test_the_copy_button_gives_the_markdown_of_the_report(visit):
     page = visit("io", permissions=["clipboard-read", "clipboard-write"])
     page.get_by_role("button", name="Copy as Markdown").click()
-    page.wait_for_function("document.getElementById('copied').textContent !== ''")
+    page.wait_for_selector("#copied:not(:empty)")
     assert page.evaluate("navigator.clipboard.readText()") == REPORTS["io"].to_markdown()
 
 
