@@ -6,6 +6,7 @@ import json
 import sqlite3
 from random import Random
 
+import polars as pl
 import pytest
 
 import traceprobe
@@ -15,7 +16,9 @@ from tests.fuzzing import harness
 from tests.report_rules import problems
 from tests.test_ingest_nsight import KERNEL, LOOP, MEMCPY
 from traceprobe.ingest import nsight as ingest_nsight
-from traceprobe.model import Quality
+from traceprobe.model import Quality, rows_of
+
+MOST = (1 << 63) - 1
 
 
 def outcome(path):
@@ -95,6 +98,12 @@ def test_exports_whose_values_no_machine_has(tmp_path, damage):
     )
     assert outcome(path) == "report"
     assert not problems(traceprobe.analyze(traceprobe.load(path)).to_json())
+
+
+@pytest.mark.parametrize("values", [[0, 7, MOST], [MOST, 7, 0]])
+def test_rows_of_the_largest_number_there_is(values):
+    rows = pl.DataFrame({"device": values})
+    assert rows_of(rows, "device", MOST)["device"].to_list() == [MOST]
 
 
 def test_what_sqlite_quotes_of_a_file_cannot_steer_the_terminal():

@@ -245,7 +245,7 @@ def rows_of(rows: pl.DataFrame, column: str, value: int) -> pl.DataFrame:
     """
     values = rows[column].to_numpy()
     if (values[1:] >= values[:-1]).all():
-        low, high = np.searchsorted(values, [value, value + 1])
+        low, high = (np.searchsorted(values, value, side) for side in ("left", "right"))
         return rows[int(low) : int(high)]
     return rows.filter(pl.col(column) == value)
 
