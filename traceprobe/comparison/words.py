@@ -1,0 +1,182 @@
+"""What a comparison says in sentences; they are for people and no part of the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from traceprobe.comparison.run import Observed
+from traceprobe.report.comparison import Change, Direction, Per, RunSummary
+from traceprobe.report.palette import BOUND_WORDS, CLASS_WORDS, word_for
+from traceprobe.report.result import Message
+from traceprobe.report.text import significant
+
+MOST_NAMED = 4
+"""Changes of classes that are told in words."""
+GONE = 0.1
+"""Of a class no more than this part is left: it is gone."""
+DISAGREE = 0.05
+"""Part of the step by which timing with and without a profiler may differ unremarked."""
+
+
+def headline(
+    base: RunSummary, new: RunSummary, step: Change, direction: Direction, per: Per
+) -> str:
+    """The step in both runs, how sure that is, and what bounds them."""
+    assert step.base is not None
+    assert step.new is not None
+    assert step.delta is not None
+    times = f"{significant(step.base)} → {significant(step.new)} ms per {per}"
+    ratio = f"{100 * abs(step.delta) / step.base:.1f} %" if step.base else ""
+    text = {
+        "slower": f"{ratio} slower: {times}",
+        "faster": f"{ratio} faster: {times}",
+        "unchanged": f"No change beyond the noise: {times}",
+        "unknown": f"Too few steps to tell: {times}",
+    }[direction]
+    bounds = [_bound(run) for run in (base, new)]
+    if bounds[0] != bounds[1]:
+        return f"{text}; {bounds[0]} → {bounds[1]}"
+    return f"{text}; {bounds[0]} as before"
+
+
+def explanation(
+    base: RunSummary,
+    new: RunSummary,
+    classes: Sequence[Change],
+    measures: Sequence[Change],
+    per: Per,
+) -> list[str]:
+    """What the step gained or lost, largest first, and what limits it now."""
+    real = sorted((c for c in classes if c.real and c.delta), key=lambda c: -abs(c.delta or 0))
+    said = [_of_class(change, per) for change in real[:MOST_NAMED]]
+    if len(real) > MOST_NAMED:
+        rest = sum(change.delta or 0 for change in real[MOST_NAMED:])
+        said.append(f"{len(real) - MOST_NAMED} smaller changes: {_signed(rest)} ms together")
+    said += [_of_measure(change) for change in measures if change.real and _telling(change)]
+    known = {name: value for name, value in new.partition_ms.items() if value}
+    if known:
+        largest = max(known, key=lambda name: known[name] or 0)
+        share = 100 * (known[largest] or 0) / new.traced_step_ms
+        said.append(f"the new step is limited most by {CLASS_WORDS[largest]} ({share:.0f} % of it)")
+    return said
+
+
+def gate_text(step: Change, allowed: float) -> str:
+    """The change of the step against what is allowed."""
+    assert step.base
+    parts = [100 * (value or 0) / step.base for value in (step.delta, step.low, step.high)]
+    return (
+        f"the step changed by {parts[0]:+.1f} % (95 % interval {parts[1]:+.1f} to {parts[2]:+.1f} "
+        f"%, drift inside the runs {100 * (step.floor or 0) / step.base:.1f} %); "
+        f"{100 * allowed:g} % are allowed"
+    )
+
+
+def cautions(
+    base: Observed, new: Observed, step: Change, traced: Change, per: Per
+) -> list[Message]:
+    """What a reader should know before believing the numbers, by stable codes."""
+    return [
+        Message(code=code, message=text) for code, text in _cautions(base, new, step, traced, per)
+    ]
+
+
+def _cautions(
+    base: Observed, new: Observed, step: Change, traced: Change, per: Per
+) -> Iterator[tuple[str, str]]:
+    runs = (base, new)
+    formats = [{i.format for i in run.report.inputs} for run in runs]
+    if formats[0] != formats[1] and step is traced:
+        yield (
+            "different-profilers",
+            "The runs were recorded by different profilers, which slow the host differently, and "
+            "their steps without a profiler are not known: believe the busy classes, not idle "
+            "time. `traceprobe profile` times the step without a profiler.",
+        )
+    devices = [sorted({r.device.name or "unknown" for r in run.report.ranks}) for run in runs]
+    if devices[0] != devices[1]:
+        yield (
+            "different-devices",
+            f"The runs are from different devices: {', '.join(devices[0])} and "
+            f"{', '.join(devices[1])}.",
+        )
+    if base.world_size != new.world_size:
+        yield (
+            "different-world-sizes",
+            f"The base ran on {base.world_size} ranks, the new run on {new.world_size}.",
+        )
+    samples = [run.per_step("samples") for run in runs]
+    if per == "sample":
+        yield (
+            "per-sample",
+            f"A step holds {samples[0]:g} samples in the base and {samples[1]:g} in the new run, "
+            "so all times are per sample.",
+        )
+    elif None in samples and _differ(runs):
+        yield (
+            "unknown-batches",
+            "How many samples a step holds is not recorded; if that changed, times per step do "
+            "not compare.",
+        )
+    for word, run in zip(("base", "new run"), runs, strict=True):
+        if run.report.verdict.bound == "inconclusive":
+            yield (
+                "inconclusive-verdict",
+                f"The verdict of the {word} is inconclusive.",
+            )
+        if run.report.quality.events_lost or run.report.quality.lost:
+            yield ("damaged-input", f"Parts of the {word}'s recording are lost; see its report.")
+    if step is not traced and step.base and step.delta is not None and traced.delta is not None:
+        noise = max((traced.high or 0) - (traced.low or 0), traced.floor or 0)
+        if abs(step.delta - traced.delta) > max(DISAGREE * step.base, noise):
+            yield (
+                "profiler-distorts",
+                f"Without a profiler the step changed by {_signed(step.delta)} ms, in the traces "
+                f"by {_signed(traced.delta)} ms: the profiler distorts at least one of them. The "
+                "classes are as traced.",
+            )
+
+
+def _differ(runs: tuple[Observed, Observed]) -> bool:
+    return runs[0].report.inputs != runs[1].report.inputs
+
+
+def _bound(run: RunSummary) -> str:
+    first = BOUND_WORDS[run.bound].lower().replace("i/o", "I/O")
+    return first if run.secondary is None else f"{first}, then {word_for(run.secondary)}"
+
+
+def _of_class(change: Change, per: Per) -> str:
+    assert change.base is not None
+    assert change.new is not None
+    assert change.delta is not None
+    word = CLASS_WORDS[change.name]
+    amount = significant(abs(change.delta))
+    if change.delta < 0 and change.new <= GONE * change.base:
+        return f"{amount} ms of {word} gone"
+    if change.delta > 0 and change.base <= GONE * change.new:
+        return f"{amount} ms of {word} came"
+    more = "longer" if change.delta > 0 else "shorter"
+    return (
+        f"{word} {amount} ms {more} per {per} ({significant(change.base)} → "
+        f"{significant(change.new)} ms)"
+    )
+
+
+TELLING = ("communication hidden", "host-to-device hidden", "collectives", "launches")
+
+
+def _telling(change: Change) -> bool:
+    """Whether a measure says what the classes do not."""
+    if change.name not in TELLING or not change.base:
+        return False
+    return abs(change.delta or 0) >= (1 if change.unit == "%" else 0.05 * change.base)
+
+
+def _of_measure(change: Change) -> str:
+    unit = f" {change.unit}"
+    return f"{change.name}: {significant(change.base or 0)} → {significant(change.new or 0)}{unit}"
+
+
+def _signed(value: float) -> str:
+    return ("+" if value > 0 else "−") + significant(abs(value))
