@@ -14,7 +14,10 @@ from traceprobe.ingest.folder import natural
 from traceprobe.model import UsageError
 
 if TYPE_CHECKING:
+    from traceprobe.api import Options
+    from traceprobe.part import Lost, Part
     from traceprobe.report.ablation import Ablation
+    from traceprobe.report.result import Report
 
 MAX_NAMED = 8
 """Names in a message."""
@@ -127,6 +130,41 @@ def ablation(path: Path) -> Ablation:
             f"{SCHEMA_VERSION}; run traceprobe bench again"
         )
     return found
+
+
+def report(path: Path) -> Report:
+    """What `traceprobe analyze -o report.json` wrote.
+
+    Raises:
+        UsageError: the file is something else, or of another major version.
+    """
+    import msgspec
+
+    from traceprobe.report.result import SCHEMA_VERSION, Report
+
+    try:
+        found = Report.from_json(path.read_bytes())
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{path.name}: is not a traceprobe report.json ({error})") from error
+    if found.schema_version.split(".")[0] != SCHEMA_VERSION.split(".")[0]:
+        raise UsageError(
+            f"{path.name}: has schema version {found.schema_version}, this traceprobe reads "
+            f"{SCHEMA_VERSION}; analyse the trace again"
+        )
+    return found
+
+
+def parts(traces: list[Path], options: Options) -> list[Part | Lost]:
+    """The parts of the traces; what a trace held is dropped before the next one is read."""
+    from traceprobe import workers
+    from traceprobe.part import read, read_or_lose
+
+    if len(traces) == 1:
+        return [read(traces[0], options)]
+    jobs = min(workers.cores(), len(traces))
+    if jobs > 1:
+        return workers.read_all(traces, options, None, jobs, lambda position, fraction: None)
+    return [read_or_lose(path, options) for path in traces]
 
 
 @contextmanager

@@ -16,9 +16,7 @@ from traceprobe.cli.options import Ranks, Warmup
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from traceprobe.api import Options
     from traceprobe.capture.profile import Request
-    from traceprobe.part import Lost, Part
     from traceprobe.report.ablation import Ablation
     from traceprobe.report.result import Report
 
@@ -168,23 +166,11 @@ def _analyze(traces: list[Path], folder: Path, ablation: Ablation | None) -> Rep
     from traceprobe.analysis import merge
     from traceprobe.api import Options
     from traceprobe.cli import outputs
+    from traceprobe.cli.inputs import parts
 
     options = Options(ablation=ablation)
-    report = merge(_read(traces, options), options)
+    report = merge(parts(traces, options), options)
     if ablation is not None:
         outputs.replace(folder / BENCH, ablation.to_json())
     outputs.write(report, [folder / name for name in REPORT])
     return report
-
-
-def _read(traces: list[Path], options: Options) -> list[Part | Lost]:
-    """The parts of the traces; what a trace held is dropped before the next one is read."""
-    from traceprobe import workers
-    from traceprobe.part import read, read_or_lose
-
-    if len(traces) == 1:
-        return [read(traces[0], options)]
-    jobs = min(workers.cores(), len(traces))
-    if jobs > 1:
-        return workers.read_all(traces, options, None, jobs, lambda position, fraction: None)
-    return [read_or_lose(path, options) for path in traces]

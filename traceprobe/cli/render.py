@@ -34,26 +34,12 @@ def command(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No messages.")] = False,
 ) -> None:
     """Render a report.json again: `traceprobe render report.json -o report.html`."""
-    import msgspec
-
     from traceprobe.cli import outputs
-    from traceprobe.model import UsageError
-    from traceprobe.report.result import SCHEMA_VERSION, Report
+    from traceprobe.cli.inputs import report as read
 
     targets = output or []
     outputs.check(targets, [report_json], force=force)
-    try:
-        report = Report.from_json(report_json.read_bytes())
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(
-            f"{report_json.name}: is not a traceprobe report.json ({error})"
-        ) from error
-    if report.schema_version.split(".")[0] != SCHEMA_VERSION.split(".")[0]:
-        raise UsageError(
-            f"{report_json.name}: has schema version {report.schema_version}, this traceprobe "
-            "reads "
-            f"{SCHEMA_VERSION}; analyse the trace again"
-        )
+    report = read(report_json)
     if redact:
         from traceprobe.report.redact import redact as redacted
 

@@ -1,0 +1,106 @@
+"""Runs to compare, as the user names them: a report.json, a trace, or a folder with either."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from traceprobe.cli.inputs import check, expand, parts, readable, report
+from traceprobe.model import UsageError
+
+if TYPE_CHECKING:
+    from traceprobe.api import Options
+    from traceprobe.comparison.run import Observed
+    from traceprobe.report.result import Report
+
+REPORT = "report.json"
+"""What `traceprobe profile` leaves beside its traces."""
+_LABEL = re.compile(r"([^=/\\]+)=(.+)", re.DOTALL)
+
+
+def read_all(
+    arguments: Sequence[str], options: Options | None = None, *, quiet: bool
+) -> list[Observed]:
+    """Several runs, told apart by their labels; equal ones get a number.
+
+    Raises:
+        UsageError: as `read`.
+    """
+    from dataclasses import replace
+
+    runs = [read(argument, options, quiet=quiet) for argument in arguments]
+    labels = [run.label for run in runs]
+    return [
+        replace(run, label=f"{run.label} ({labels[: n + 1].count(run.label)})")
+        if labels.count(run.label) > 1
+        else run
+        for n, run in enumerate(runs)
+    ]
+
+
+def read(argument: str, options: Options | None = None, *, quiet: bool) -> Observed:
+    """A run.
+
+    Args:
+        argument: `[LABEL=]PATH`; the path of a report.json, of a trace, or of a folder with the
+            traces of the ranks or with a report.json, or a pattern.
+        options: how to analyse traces; a report.json has been analysed.
+
+    Raises:
+        UsageError: there is no such file, or it has too few steps to compare.
+    """
+    from traceprobe.comparison.run import NothingToCompare, observe
+
+    label, path = _split(argument)
+    try:
+        return observe(_report(path, options, quiet=quiet), label or _named(path))
+    except NothingToCompare as error:
+        raise UsageError(str(error)) from error
+
+
+def files(arguments: Sequence[str]) -> list[Path]:
+    """The files and folders that runs are read from; outputs must not overwrite them."""
+    return [Path(_split(argument)[1]) for argument in arguments]
+
+
+def _split(argument: str) -> tuple[str | None, str]:
+    found = _LABEL.fullmatch(argument)
+    if found is None or Path(argument).exists():
+        return None, argument
+    return found[1], found[2]
+
+
+def _report(path: str, options: Options | None, *, quiet: bool) -> Report:
+    place = Path(path)
+    if place.is_dir() and (place / REPORT).is_file():
+        place = place / REPORT
+    if place.is_file() and _is_report(place):
+        return report(place)
+    from traceprobe.analysis import merge
+    from traceprobe.api import Options
+
+    options = options or Options()
+    paths = expand([path], quiet=quiet)
+    check(paths)
+    with readable(paths) as found:
+        return merge(parts(found, options), options)
+
+
+def _is_report(path: Path) -> bool:
+    """Whether a file begins as a report.json does; traces may be large."""
+    from traceprobe.report.result import Report
+
+    with path.open("rb") as file:
+        start = file.read(4096).lstrip()
+    first = sorted(Report.__struct_fields__)[0]
+    return start.startswith(b"{") and start[1:].lstrip().startswith(f'"{first}"'.encode())
+
+
+def _named(path: str) -> str | None:
+    """A folder or a report.json is called after the folder; a trace after itself."""
+    place = Path(path)
+    if place.is_dir():
+        return place.resolve().name
+    return place.resolve().parent.name if place.name == REPORT else None
