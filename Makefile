@@ -16,7 +16,7 @@ demo: $(VENV)/.runtime ## train a little, record it, and say where the report is
 	@echo "Report: $(abspath $(REPORT))/report.html"
 
 test: $(VENV)/.dev ## run the tests (ARGS="-k name" selects)
-	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(VENV)/.dev ## check style, types and the direction of imports
 	$(BIN)/ruff check .

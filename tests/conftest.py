@@ -37,6 +37,24 @@ for variable in CHANGES_OUTPUT:  # some are read when typer is imported, before 
     os.environ.pop(variable, None)
 
 
+SLOW = (
+    "validation",
+    "profile",
+    "anonymise",
+    "report_browser",
+    "many_ranks",
+    "bench",
+    "all_reduces",
+)
+"""Files whose tests take long. They come first, or one worker ends with them while others idle."""
+
+
+def pytest_collection_modifyitems(items):
+    """Slow files first; the others keep their order."""
+    places = {f"test_{name}": place for place, name in enumerate(SLOW)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(SLOW)))
+
+
 def pytest_addoption(parser):
     """`--update-goldens` accepts the reports as they are now."""
     parser.addoption("--update-goldens", action="store_true", help="rewrite tests/goldens/*.json")

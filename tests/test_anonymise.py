@@ -21,7 +21,7 @@ from traceprobe.anonymous import anonymise
 from traceprobe.anonymous.names import meaning, public
 
 MS = 1_000_000
-LARGE = 1_200_000
+LARGE = 900_000
 SECRET = "Kanarienvogel"
 
 

@@ -217,13 +217,21 @@ def reader_of(path, process):
     return pytest.fail(f"nobody reads {path}: {process.poll()}")
 
 
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A file that takes some seconds to read, and to write."""
+    path = tmp_path_factory.mktemp("large") / "big.json"
+    write_repeated(path, kineto.dumps(of_rank(1).scenario()), 100_000_000)
+    return path
+
+
 @pytest.fixture(params=[["--jobs", "2"]], ids=" ".join)
-def reading(tmp_path, request):
+def reading(tmp_path, large, request):
     """A command that reads a small and a large file in two processes, and who reads the large."""
     if "--dask" in request.param:
         pytest.importorskip("distributed", reason="Dask is not installed")
     big = tmp_path / "big.json"
-    write_repeated(big, kineto.dumps(of_rank(1).scenario()), 100_000_000)
+    big.hardlink_to(large)
     write_trace(tmp_path / "small.json", of_rank(0))
     process = subprocess.Popen(
         [*MODULE, "analyze", "small.json", "big.json", "-o", "r.json", *request.param],

@@ -30,19 +30,22 @@ UNNAMED = ("seed", "steps")
 """Settings that change nothing that a step takes."""
 
 
-def compare(base: Observed, new: Observed, allowed: float | None = None) -> Comparison:
+def compare(
+    base: Observed, new: Observed, allowed: float | None = None, per: Per | None = None
+) -> Comparison:
     """What changed from `base` to `new`.
 
     Args:
         allowed: how much slower a step of the new run may be, as a fraction of the base's; asks
             for a gate.
+        per: what times are for; by default a sample where the steps differ in size.
 
     Returns:
         A comparison in ms per step, or per sample where the steps differ in size.
     """
     from traceprobe import __version__
 
-    per = _per(base, new)
+    per = per or per_of(base, new)
     scale = (_scale(base, per), _scale(new, per))
     traced = _change("step", "ms", base.step_ms * scale[0], new.step_ms * scale[1], STEP_LEVEL)
     step = _step(base, new, scale, traced)
@@ -121,7 +124,7 @@ def decide(base: Observed, new: Observed, step: Change, allowed: float) -> Gate:
     )
 
 
-def _per(base: Observed, new: Observed) -> Per:
+def per_of(base: Observed, new: Observed) -> Per:
     """A sample where the steps are known to hold different numbers of them, else a step."""
     sizes = base.per_step("samples"), new.per_step("samples")
     return "sample" if None not in sizes and sizes[0] != sizes[1] else "step"

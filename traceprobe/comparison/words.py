@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from traceprobe.comparison.run import Observed
 from traceprobe.report.comparison import Change, Direction, Per, RunSummary
@@ -33,7 +34,7 @@ def headline(
         "unchanged": f"No change beyond the noise: {times}",
         "unknown": f"Too few steps to tell: {times}",
     }[direction]
-    bounds = [_bound(run) for run in (base, new)]
+    bounds = [bound_text(run) for run in (base, new)]
     if bounds[0] != bounds[1]:
         return f"{text}; {bounds[0]} → {bounds[1]}"
     return f"{text}; {bounds[0]} as before"
@@ -59,6 +60,16 @@ def explanation(
         share = 100 * (known[largest] or 0) / new.traced_step_ms
         said.append(f"the new step is limited most by {CLASS_WORDS[largest]} ({share:.0f} % of it)")
     return said
+
+
+def settings_text(changed: Mapping[str, Sequence[Any]]) -> str:
+    """Settings that differ: `workers 2 → 4`; counts that follow from others are left out."""
+    told = {name: pair for name, pair in changed.items() if name not in DERIVED}
+    return ", ".join(f"{name} {_value(old)} → {_value(new)}" for name, (old, new) in told.items())
+
+
+def _value(value: object) -> str:
+    return "none" if value is None else str(value)
 
 
 def gate_text(step: Change, allowed: float) -> str:
@@ -141,7 +152,8 @@ def _differ(runs: tuple[Observed, Observed]) -> bool:
     return runs[0].report.inputs != runs[1].report.inputs
 
 
-def _bound(run: RunSummary) -> str:
+def bound_text(run: RunSummary) -> str:
+    """What bounds a run, and the runner-up, inside a sentence."""
     first = BOUND_WORDS[run.bound].lower().replace("i/o", "I/O")
     return first if run.secondary is None else f"{first}, then {word_for(run.secondary)}"
 
@@ -164,6 +176,10 @@ def _of_class(change: Change, per: Per) -> str:
 
 
 TELLING = ("communication hidden", "host-to-device hidden", "collectives", "launches")
+
+
+DERIVED = ("predicted_all_reduces_per_step", "samples_per_step", "tokens_per_step", "parameters")
+"""Recorded facts that follow from settings."""
 
 
 def _telling(change: Change) -> bool:

@@ -164,10 +164,10 @@ def changes(caption: str, found: Sequence[Change], words: dict[str, str]) -> Tab
             + ("" if change.unit == "ms" else f" ({change.unit})"),
             _number(change.base),
             _number(change.new),
-            _signed(change.delta),
+            signed(change.delta),
             NOT_OBSERVED
             if change.low is None
-            else f"{_signed(change.low)} to {_signed(change.high)}",
+            else f"{signed(change.low)} to {signed(change.high)}",
             _number(change.floor),
             "yes" if change.real else "no",
         ]
@@ -234,7 +234,8 @@ def _number(value: float | None) -> str:
     return NOT_OBSERVED if value is None else significant(value)
 
 
-def _signed(value: float | None) -> str:
+def signed(value: float | None) -> str:
+    """A number with its sign; a dash where it is not known."""
     if value is None:
         return NOT_OBSERVED
     return "0" if value == 0 else ("+" if value > 0 else "−") + significant(abs(value))
