@@ -9,7 +9,7 @@ import numpy as np
 
 from traceprobe.comparison import words
 from traceprobe.comparison.kernels import kernel_changes
-from traceprobe.comparison.noise import Difference, Floats, difference
+from traceprobe.comparison.noise import Difference, Floats, difference, period, whole_periods
 from traceprobe.comparison.run import UNITS, Observed, settings, summarize
 from traceprobe.report.comparison import (
     SCHEMA_VERSION,
@@ -47,10 +47,15 @@ def compare(
 
     per = per or per_of(base, new)
     scale = (_scale(base, per), _scale(new, per))
-    traced = _change("step", "ms", base.step_ms * scale[0], new.step_ms * scale[1], STEP_LEVEL)
+    periods = (period(base.step_ms), period(new.step_ms))
+    traced = _change(
+        "step", "ms", base.step_ms * scale[0], new.step_ms * scale[1], STEP_LEVEL, periods
+    )
     step = _step(base, new, scale, traced)
     classes = [
-        _change(name, "ms", _scaled(before, scale[0]), _scaled(after, scale[1]), CLASS_LEVEL)
+        _change(
+            name, "ms", _scaled(before, scale[0]), _scaled(after, scale[1]), CLASS_LEVEL, periods
+        )
         for name in PARTITION
         for before, after in [(base.classes[name], new.classes[name])]
         if before is not None or after is not None
@@ -62,6 +67,7 @@ def compare(
             _scaled(base.measures.get(name), scale[0] if unit == "ms" else 1),
             _scaled(new.measures.get(name), scale[1] if unit == "ms" else 1),
             CLASS_LEVEL,
+            periods,
         )
         for name, unit in UNITS.items()
         if name in base.measures or name in new.measures
@@ -158,11 +164,19 @@ def _step(base: Observed, new: Observed, scale: tuple[float, float], traced: Cha
     return _record("step", "ms", before, after, found)
 
 
-def _change(name: str, unit: str, base: Floats | None, new: Floats | None, level: float) -> Change:
+def _change(
+    name: str,
+    unit: str,
+    base: Floats | None,
+    new: Floats | None,
+    level: float,
+    periods: tuple[int, int],
+) -> Change:
     if base is None or new is None:
         means = [None if values is None else float(values.mean()) for values in (base, new)]
         return _record(name, unit, means[0], means[1], None)
-    found = difference(base, new, level)
+    base, new = whole_periods(base, periods[0]), whole_periods(new, periods[1])
+    found = difference(base, new, level, periods)
     return _record(name, unit, float(base.mean()), float(new.mean()), found)
 
 

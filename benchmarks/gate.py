@@ -1,0 +1,203 @@
+"""How often the gate of `traceprobe compare` is wrong: false alarms, and slowdowns that it misses.
+
+    python benchmarks/gate.py TRACE … [--trials 200] [-o FILE]
+
+Each trace, or folder of rank traces, is a run. Its steps are dealt to two halves: the first against
+the last, or blocks of neighbours drawn at random. Compared with each other, the halves of a run
+should never be a regression. Then the run is slowed: all its times are stretched wherever one class
+of the partition is at work, until that class costs 10 % of a step more. The whole analysis is made
+again, and a half of the slowed run is compared with the other half of the run as it was: the gate of 5 %
+should fail and the comparison name that class first.
+
+The calibration of a run is left out: both halves would share it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import traceprobe  # noqa: E402
+from traceprobe.comparison.compare import ENOUGH_STEPS, compare, part  # noqa: E402
+from traceprobe.comparison.run import NothingToCompare, Observed, observe  # noqa: E402
+from traceprobe.ingest.folder import traces  # noqa: E402
+from traceprobe.model import Trace  # noqa: E402
+from traceprobe.report.result import COMPUTE_PHASES  # noqa: E402
+from traceprobe.timeline import device, phases, process  # noqa: E402
+from traceprobe.timeline.intervals import Intervals, measure_until, merge, subtract  # noqa: E402
+
+ALLOWED = 0.05
+SLOWDOWN = 0.10
+LEAST_SHARE = 0.05
+"""Part of a step that a class must take to be slowed: a class that is not there cannot be."""
+TIMES = {
+    "gpu_ops": ("t0", "t1", "launch_t0", "launch_t1"),
+    "host_calls": ("t0", "t1"),
+    "host_ranges": ("t0", "t1"),
+}
+SEED = 3
+BLOCK = 10
+"""Neighbouring steps that are dealt together."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as it was read, without its calibration."""
+
+    name: str
+    traces: list[Trace]
+    observed: Observed
+
+
+def read(path: Path) -> Run:
+    """A file, or a folder with the files of the ranks."""
+    files = traces(path)[0] if path.is_dir() else [path]
+    found = [_plain(traceprobe.load(file)) for file in files]
+    name = path.name if path.is_file() else f"{path.parent.name}/{path.name}"
+    return Run(name, found, observe(traceprobe.analyze(found), name))
+
+
+def _plain(trace: Trace) -> Trace:
+    return replace(trace, metadata={k: v for k, v in trace.metadata.items() if k != "traceprobe"})
+
+
+def splits(count: int, source: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Ways to deal steps to two halves, without end: first and last, then blocks at random.
+
+    Steps are not dealt in turns: where a loader stalls every other step, one half would have all.
+    """
+    half, steps = count // 2, np.arange(count)
+    yield steps[:half], steps[-half:]
+    yield steps[-half:], steps[:half]
+    while True:
+        blocks = np.array_split(steps, max(2, round(count / BLOCK)))
+        order = source.permutation(len(blocks))
+        dealt = np.concatenate([blocks[place] for place in order])
+        dealt = np.roll(dealt, int(source.integers(count)))
+        yield np.sort(dealt[:half]), np.sort(dealt[half : 2 * half])
+
+
+def self_comparisons(run: Run, trials: int) -> Counter[str]:
+    """Decisions of the gate between halves of a run."""
+    source = np.random.default_rng(SEED)
+    dealt = splits(len(run.observed.step_ms), source)
+    return Counter(
+        _decision(compare(part(run.observed, a), part(run.observed, b), ALLOWED))
+        for _, (a, b) in zip(range(trials), dealt, strict=False)
+    )
+
+
+def _decision(comparison: Any) -> str:
+    return str(comparison.gate.decision)
+
+
+def slowed(run: Run, name: str) -> Observed:
+    """The run with more time in class `name`: in all, `SLOWDOWN` of its steps."""
+    active = _active(run.traces[0], name)
+    share = _share(run.observed, name)
+    factor = SLOWDOWN / share
+    stretched = [_stretch(trace, active, factor) for trace in run.traces]
+    return observe(traceprobe.analyze(stretched), f"{run.name} slowed in {name}")
+
+
+def _active(trace: Trace, name: str) -> Intervals:
+    """When a class is at work on the first device of a trace, and none that counts before it."""
+    first = trace.devices[0]
+    prepared = process.prepare(trace, first.pid, None, phases.compile_names({}))
+    sets = device.account(prepared, first.index).sets
+    before = [sets[other] for other in COMPUTE_PHASES[: _place(name)] if other in sets]
+    return subtract(sets[name], merge(*before)) if before else sets[name]
+
+
+def _place(name: str) -> int:
+    return COMPUTE_PHASES.index(name) if name in COMPUTE_PHASES else len(COMPUTE_PHASES)
+
+
+def _stretch(trace: Trace, active: Intervals, factor: float) -> Trace:
+    """Every time of a trace later by `factor` of what `active` has lasted until then."""
+
+    def moved(times: np.ndarray) -> np.ndarray:
+        later = np.rint(factor * measure_until(active, times)).astype(np.int64)
+        return np.asarray(times + later)
+
+    frames = {
+        table: getattr(trace, table).with_columns(
+            pl.when(pl.col(column) < 0)
+            .then(pl.col(column))
+            .otherwise(pl.Series(column, moved(getattr(trace, table)[column].to_numpy())))
+            .alias(column)
+            for column in columns
+        )
+        for table, columns in TIMES.items()
+    }
+    return replace(trace, **frames)
+
+
+def _share(run: Observed, name: str) -> float:
+    values = run.classes[name]
+    return 0.0 if values is None else float(values.mean() / run.step_ms.mean())
+
+
+def injections(run: Run, trials: int) -> Counter[str]:
+    """What is found of a slowdown in each class that is large enough, in turns."""
+    names = [name for name in run.observed.classes if _share(run.observed, name) >= LEAST_SHARE]
+    changed = {name: slowed(run, name) for name in names}
+    dealt = splits(len(run.observed.step_ms), np.random.default_rng(SEED))
+    found: Counter[str] = Counter()
+    for number, (a, b) in zip(range(trials), dealt, strict=False):
+        name = names[number % len(names)]
+        if len(changed[name].step_ms) != len(run.observed.step_ms):
+            found["not the same steps"] += 1
+            continue
+        result = compare(part(run.observed, a), part(changed[name], b), ALLOWED)
+        real = [c for c in result.classes if c.real and (c.delta or 0) > 0]
+        blamed = max(real, key=lambda c: c.delta or 0).name if real else None
+        found[f"{_decision(result)}, {'blamed' if blamed == name else 'not blamed'}"] += 1
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print a line for each run, and the sums."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--trials", type=int, default=40, help="of either kind, for each run")
+    parser.add_argument("-o", "--output", type=Path)
+    given = parser.parse_args(arguments)
+    rows: list[dict[str, Any]] = []
+    for path in given.runs:
+        try:
+            run = read(path)
+        except (NothingToCompare, traceprobe.TraceprobeError) as error:
+            print(f"{path.name}: left out: {error}", flush=True)
+            continue
+        steps = len(run.observed.step_ms)
+        if steps // 2 < ENOUGH_STEPS:
+            print(f"{run.name}: left out: {steps} steps, of which no half can be judged")
+            continue
+        same, slow = self_comparisons(run, given.trials), injections(run, given.trials)
+        rows.append({"run": run.name, "steps": steps, "same": same, "slowed": slow})
+        print(f"{run.name}, {steps} steps: same {dict(same)}; slowed {dict(slow)}", flush=True)
+    total = {kind: sum((row[kind] for row in rows), Counter()) for kind in ("same", "slowed")}
+    for kind, counts in total.items():
+        count = sum(counts.values())
+        shares = ", ".join(f"{k} {n} ({n / count:.1%})" for k, n in sorted(counts.items()))
+        print(f"{kind}: {count} comparisons: {shares}")
+    if given.output:
+        text = json.dumps({"runs": rows, "total": total}, indent=1, sort_keys=True)
+        given.output.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
