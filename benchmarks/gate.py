@@ -6,8 +6,8 @@ Each trace, or folder of rank traces, is a run. Its steps are dealt to two halve
 the last, or blocks of neighbours drawn at random. Compared with each other, the halves of a run
 should never be a regression. Then the run is slowed: all its times are stretched wherever one class
 of the partition is at work, until that class costs 10 % of a step more. The whole analysis is made
-again, and a half of the slowed run is compared with the other half of the run as it was: the gate of 5 %
-should fail and the comparison name that class first.
+again, and a half of the slowed run is compared with the other half of the run as it was: the gate
+of 5 % should fail and the comparison name that class first.
 
 The calibration of a run is left out: both halves would share it.
 """

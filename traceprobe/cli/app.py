@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from traceprobe.cli import analyze, bench, doctor, inspect, profile, render, slice
+from traceprobe.cli import analyze, bench, compare, doctor, inspect, ladder, profile, render, slice
 
 app = typer.Typer(
     name="traceprobe",
@@ -48,6 +48,8 @@ def _globals(
 app.command("analyze")(analyze.command)
 app.command("profile", context_settings=profile.CONTEXT)(profile.command)
 app.command("bench", context_settings=profile.CONTEXT)(bench.command)
+app.command("compare")(compare.command)
+app.command("ladder")(ladder.command)
 app.command("inspect")(inspect.command)
 app.command("doctor")(doctor.command)
 app.command("render")(render.command)

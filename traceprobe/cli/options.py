@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,4 +29,22 @@ Limit = Annotated[
 GithubSummary = Annotated[
     bool,
     typer.Option("--github-summary", help="Append the Markdown to $GITHUB_STEP_SUMMARY."),
+]
+Outputs = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help="Output to write, repeatable: .html, .json or .md; - prints JSON. [default: the "
+        "terminal]",
+        show_default=False,
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite existing outputs.")]
+Step = Annotated[
+    str | None,
+    typer.Option(
+        help="Regular expression of the ranges that are steps, in traces. [default: found]",
+        show_default=False,
+    ),
 ]

@@ -1,0 +1,96 @@
+"""`traceprobe compare`: what changed between two runs, and a gate for CI."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from traceprobe.cli.console import document_summary, note
+from traceprobe.cli.options import Force, GithubSummary, Outputs, Step
+
+
+def command(
+    base: Annotated[
+        str,
+        typer.Argument(
+            metavar="BASE",
+            help="The run to compare with: [LABEL=]PATH of a report.json, of a trace, or of a "
+            "folder with the traces of its ranks.",
+        ),
+    ],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The run that is compared with it.")],
+    output: Outputs = None,
+    gate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERCENT",
+            help="Fail (exit code 1) where a step of NEW is slower by more than this, e.g. 5%.",
+            show_default=False,
+        ),
+    ] = None,
+    allow_inconclusive: Annotated[
+        bool,
+        typer.Option(
+            "--allow-inconclusive", help="Let the gate pass where the runs are too noisy to tell."
+        ),
+    ] = False,
+    step: Step = None,
+    github_summary: GithubSummary = False,
+    force: Force = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary, no messages.")] = False,
+) -> None:
+    """Compare two runs of a program: where a step got slower or faster, and why.
+
+    Examples: `traceprobe compare before.json.gz after.json.gz`, `traceprobe compare
+    baseline/report.json new/ --gate 5%`, `traceprobe compare a.sqlite b.sqlite -o compare.html`
+    """
+    from traceprobe.api import Options
+    from traceprobe.cli import outputs
+    from traceprobe.cli.runs import files, read_all
+    from traceprobe.comparison.compare import compare
+    from traceprobe.report.comparison_page import document
+
+    allowed = percentage(gate) if gate is not None else None
+    if allow_inconclusive and allowed is None:
+        _usage("--allow-inconclusive needs a --gate")
+    targets = output or []
+    if github_summary:
+        outputs.job_summary()
+    outputs.check(targets, files([base, new]), force=force)
+    runs = read_all([base, new], Options(step=step), quiet=quiet)
+    comparison = compare(*runs, allowed)
+    written = outputs.write(comparison, targets)
+    if github_summary:
+        outputs.append_summary(comparison)
+    if not quiet and Path("-") not in targets:
+        document_summary(document(comparison))
+    for path in written:
+        note(f"wrote {path} ({outputs.size(path)})", quiet=quiet)
+    decided = comparison.gate
+    if decided is None or decided.decision == "pass":
+        return
+    if decided.decision == "inconclusive" and allow_inconclusive:
+        return
+    note(f"traceprobe: gate: {decided.decision}: {decided.reason}", quiet=False)
+    raise typer.Exit(1)
+
+
+def percentage(text: str) -> float:
+    """`5%`, `5` or `2.5 %` as a fraction.
+
+    Raises:
+        UsageError: it is no percentage above 0.
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%?\s*", text)
+    if found is None or not 0 < float(found[1]) < 1000:
+        _usage(f"--gate {text}: write a percentage above 0, e.g. --gate 5%")
+    return float(found[1]) / 100
+
+
+def _usage(message: str) -> None:
+    from traceprobe.model import UsageError
+
+    raise UsageError(message)
