@@ -1,20 +1,24 @@
-"""`traceprobe render`: a report.json to the other outputs, without the trace."""
+"""`traceprobe render`: a saved result to the other outputs, without the traces."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traceprobe.cli.console import note, summary
+from traceprobe.cli.console import document_summary, note, summary
 from traceprobe.cli.options import GithubSummary, Redact
+
+if TYPE_CHECKING:
+    from traceprobe.report.document import Record
+    from traceprobe.report.result import Report
 
 
 def command(
     report_json: Annotated[
         Path,
-        typer.Argument(metavar="REPORT.JSON", help="A report.json.", exists=True, dir_okay=False),
+        typer.Argument(metavar="REPORT.JSON", help="A report.json, or the JSON of a comparison.", exists=True, dir_okay=False),
     ],
     output: Annotated[
         list[Path] | None,
@@ -34,33 +38,52 @@ def command(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No messages.")] = False,
 ) -> None:
     """Render a report.json again: `traceprobe render report.json -o report.html`."""
-    import msgspec
-
     from traceprobe.cli import outputs
     from traceprobe.model import UsageError
-    from traceprobe.report.result import SCHEMA_VERSION, Report
+    from traceprobe.report.result import Report
 
     targets = output or []
     outputs.check(targets, [report_json], force=force)
-    try:
-        report = Report.from_json(report_json.read_bytes())
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(
-            f"{report_json.name}: is not a traceprobe report.json ({error})"
-        ) from error
-    if report.schema_version.split(".")[0] != SCHEMA_VERSION.split(".")[0]:
-        raise UsageError(
-            f"{report_json.name}: has schema version {report.schema_version}, this traceprobe "
-            "reads "
-            f"{SCHEMA_VERSION}; analyse the trace again"
-        )
+    result = _read(report_json)
     if redact:
         from traceprobe.report.redact import redact as redacted
 
-        report = redacted(report)
+        if not isinstance(result, Report):
+            raise UsageError(
+                f"--redact: {report_json.name} is a {result.kind}; redact the reports that it is "
+                "made from, and make it again"
+            )
+        result = redacted(result)
     if github_summary:
-        outputs.append_summary(report)
-    for path in outputs.write(report, targets):
+        outputs.append_summary(result)
+    for path in outputs.write(result, targets):
         note(f"wrote {path} ({outputs.size(path)})", quiet=quiet)
-    if not targets:
-        summary(report)
+    if targets:
+        return
+    if isinstance(result, Report):
+        summary(result)
+    else:
+        document_summary(result.to_document())
+
+
+def _read(path: Path) -> Report | Record:
+    """A report, or a record of the kind that the file says."""
+    import msgspec
+
+    from traceprobe.model import UsageError
+    from traceprobe.report import document
+    from traceprobe.report.result import SCHEMA_VERSION, Report
+
+    text = path.read_bytes()
+    try:
+        if document.kind_of(text) is not None:
+            return document.read(text)
+        report = Report.from_json(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{path.name}: is not a traceprobe report.json ({error})") from error
+    if report.schema_version.split(".")[0] != SCHEMA_VERSION.split(".")[0]:
+        raise UsageError(
+            f"{path.name}: has schema version {report.schema_version}, this traceprobe reads "
+            f"{SCHEMA_VERSION}; analyse the trace again"
+        )
+    return report
