@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 def command(
     report_json: Annotated[
         Path,
-        typer.Argument(metavar="REPORT.JSON", help="A report.json, or the JSON of a comparison.", exists=True, dir_okay=False),
+        typer.Argument(
+            metavar="REPORT.JSON",
+            help="A report.json, or the JSON of a comparison.",
+            exists=True,
+            dir_okay=False,
+        ),
     ],
     output: Annotated[
         list[Path] | None,
