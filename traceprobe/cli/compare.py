@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -51,7 +51,6 @@ def command(
     from traceprobe.cli import outputs
     from traceprobe.cli.runs import files, read_all
     from traceprobe.comparison.compare import compare
-    from traceprobe.report.comparison_page import document
 
     allowed = percentage(gate) if gate is not None else None
     if allow_inconclusive and allowed is None:
@@ -60,13 +59,13 @@ def command(
     if github_summary:
         outputs.job_summary()
     outputs.check(targets, files([base, new]), force=force)
-    runs = read_all([base, new], Options(step=step), quiet=quiet)
-    comparison = compare(*runs, allowed)
+    before, after = read_all([base, new], Options(step=step), quiet=quiet)
+    comparison = compare(before, after, allowed)
     written = outputs.write(comparison, targets)
     if github_summary:
         outputs.append_summary(comparison)
     if not quiet and Path("-") not in targets:
-        document_summary(document(comparison))
+        document_summary(comparison.to_document())
     for path in written:
         note(f"wrote {path} ({outputs.size(path)})", quiet=quiet)
     decided = comparison.gate
@@ -90,7 +89,7 @@ def percentage(text: str) -> float:
     return float(found[1]) / 100
 
 
-def _usage(message: str) -> None:
+def _usage(message: str) -> NoReturn:
     from traceprobe.model import UsageError
 
     raise UsageError(message)

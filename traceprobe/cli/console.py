@@ -14,6 +14,7 @@ import typer
 if TYPE_CHECKING:
     from traceprobe.report.ablation import Ablation
     from traceprobe.report.doctor import Diagnosis
+    from traceprobe.report.document import Document
     from traceprobe.report.result import Report
 
 
@@ -80,6 +81,16 @@ def diagnosis_summary(diagnosis: Diagnosis) -> None:
         return
     encoding = sys.stdout.encoding or "utf-8"
     data(render(diagnosis, terminal_width(), use_color(), encoding), encoding)
+
+
+def document_summary(document: Document) -> None:
+    """The same for comparisons and all else that is told as a document."""
+    from traceprobe.report.document_terminal import render
+
+    if sys.stdout is None:
+        return
+    encoding = sys.stdout.encoding or "utf-8"
+    data(render(document, terminal_width(), use_color(), encoding), encoding)
 
 
 @contextmanager

@@ -36,7 +36,6 @@ def command(
     from traceprobe.cli import outputs
     from traceprobe.cli.runs import files, read_all
     from traceprobe.comparison.ladder import ladder
-    from traceprobe.report.ladder_page import document
 
     targets = output or []
     if github_summary:
@@ -47,6 +46,6 @@ def command(
     if github_summary:
         outputs.append_summary(found)
     if not quiet and Path("-") not in targets:
-        document_summary(document(found))
+        document_summary(found.to_document())
     for path in written:
         note(f"wrote {path} ({outputs.size(path)})", quiet=quiet)

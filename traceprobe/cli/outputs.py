@@ -1,23 +1,29 @@
-"""Writing reports: by suffix, whole or not at all, and over existing files only if told to."""
+"""Writing results: by suffix, whole or not at all, and over existing files only if told to."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from traceprobe.cli.console import data
 from traceprobe.model import UsageError
 from traceprobe.writing import beside
 
-if TYPE_CHECKING:
-    from traceprobe.report.result import Report
 
-RENDERERS: Mapping[str, Callable[[Report], str]] = {
-    ".html": lambda report: report.to_html(),
-    ".json": lambda report: report.to_json(),
-    ".md": lambda report: report.to_markdown(),
+class Result(Protocol):
+    """What can be written: a report, or a record that is told as a document."""
+
+    def to_html(self) -> str: ...
+    def to_json(self) -> str: ...
+    def to_markdown(self) -> str: ...
+
+
+RENDERERS: Mapping[str, Callable[[Result], str]] = {
+    ".html": lambda result: result.to_html(),
+    ".json": lambda result: result.to_json(),
+    ".md": lambda result: result.to_markdown(),
 }
 
 _LONGEST = 200
@@ -73,7 +79,7 @@ def check_file(path: Path, inputs: list[Path], *, force: bool) -> None:
         raise UsageError(f"{path}: exists; overwrite it with --force, or choose another with -o")
 
 
-def write(report: Report, outputs: list[Path]) -> list[Path]:
+def write(result: Result, outputs: list[Path]) -> list[Path]:
     """Render and write every output; "-" is JSON on standard output.
 
     Each file is written beside its place and renamed, so that a failure leaves none or the old one.
@@ -84,7 +90,7 @@ def write(report: Report, outputs: list[Path]) -> list[Path]:
     Raises:
         UsageError: a file cannot be written.
     """
-    texts = [(path, RENDERERS.get(path.suffix, RENDERERS[".json"])(report)) for path in outputs]
+    texts = [(path, RENDERERS.get(path.suffix, RENDERERS[".json"])(result)) for path in outputs]
     for path, text in texts:
         if str(path) == "-":
             data(text)
@@ -108,8 +114,8 @@ def job_summary() -> Path:
     return Path(name)
 
 
-def append_summary(report: Report) -> None:
-    """Append the report in Markdown to the summary of the job.
+def append_summary(result: Result) -> None:
+    """Append the result in Markdown to the summary of the job.
 
     Raises:
         UsageError: there is no such job, or its file cannot be written.
@@ -117,7 +123,7 @@ def append_summary(report: Report) -> None:
     path = job_summary()
     try:
         with path.open("a", encoding="utf-8", newline="\n") as file:
-            file.write(report.to_markdown())
+            file.write(result.to_markdown())
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
 

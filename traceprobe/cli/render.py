@@ -1,20 +1,29 @@
-"""`traceprobe render`: a report.json to the other outputs, without the trace."""
+"""`traceprobe render`: a saved result to the other outputs, without the traces."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traceprobe.cli.console import note, summary
+from traceprobe.cli.console import document_summary, note, summary
 from traceprobe.cli.options import GithubSummary, Redact
+
+if TYPE_CHECKING:
+    from traceprobe.report.document import Record
+    from traceprobe.report.result import Report
 
 
 def command(
     report_json: Annotated[
         Path,
-        typer.Argument(metavar="REPORT.JSON", help="A report.json.", exists=True, dir_okay=False),
+        typer.Argument(
+            metavar="REPORT.JSON",
+            help="A report.json, or the JSON of a comparison.",
+            exists=True,
+            dir_okay=False,
+        ),
     ],
     output: Annotated[
         list[Path] | None,
@@ -35,18 +44,45 @@ def command(
 ) -> None:
     """Render a report.json again: `traceprobe render report.json -o report.html`."""
     from traceprobe.cli import outputs
-    from traceprobe.cli.inputs import report as read
+    from traceprobe.model import UsageError
+    from traceprobe.report.result import Report
 
     targets = output or []
     outputs.check(targets, [report_json], force=force)
-    report = read(report_json)
+    result = _read(report_json)
     if redact:
         from traceprobe.report.redact import redact as redacted
 
-        report = redacted(report)
+        if not isinstance(result, Report):
+            raise UsageError(
+                f"--redact: {report_json.name} is a {result.kind}; redact the reports that it is "
+                "made from, and make it again"
+            )
+        result = redacted(result)
     if github_summary:
-        outputs.append_summary(report)
-    for path in outputs.write(report, targets):
+        outputs.append_summary(result)
+    for path in outputs.write(result, targets):
         note(f"wrote {path} ({outputs.size(path)})", quiet=quiet)
-    if not targets:
-        summary(report)
+    if targets:
+        return
+    if isinstance(result, Report):
+        summary(result)
+    else:
+        document_summary(result.to_document())
+
+
+def _read(path: Path) -> Report | Record:
+    """A report, or a record of the kind that the file says."""
+    import msgspec
+
+    from traceprobe.cli.inputs import report
+    from traceprobe.model import UsageError
+    from traceprobe.report import document
+
+    text = path.read_bytes()
+    try:
+        if document.kind_of(text) is None:
+            return report(path)
+        return document.read(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{path.name}: is not a result of traceprobe ({error})") from error

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from traceprobe.report.document import Record
 from traceprobe.report.result import Bound, Message
 
 SCHEMA_VERSION = "1.0"
@@ -96,12 +97,10 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class Comparison(Record, frozen=True, kw_only=True):
     """Two runs and what changed between them. See `docs/compare.md` for the meaning of a field."""
 
     kind: Literal["comparison"] = "comparison"
-    schema_version: str
-    traceprobe_version: str
     base: RunSummary
     new: RunSummary
     per: Per
@@ -122,13 +121,3 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     steps_ms: list[list[float]]
     """Traced step times of base and of new run, in order."""
     gate: Gate | None = None
-
-    def to_json(self) -> str:
-        """Indented JSON with sorted keys, ending in a newline."""
-        return json_of(self)
-
-
-def json_of(record: msgspec.Struct) -> str:
-    """A record as indented JSON with sorted keys, ending in a newline."""
-    compact = msgspec.json.encode(record, order="sorted")
-    return msgspec.json.format(compact, indent=1).decode() + "\n"

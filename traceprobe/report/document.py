@@ -5,13 +5,25 @@ Each turns its record into a `Document`; `document_html`, `document_markdown` an
 `document_terminal` turn that into the page, the text for an issue and the summary in the terminal.
 
 All texts may hold names from traces. The renderers, not the documents, make them harmless.
+
+A record gets its outputs by deriving from `Record` and by a line in `KINDS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Literal
+
+import msgspec
+
+KINDS: Mapping[str, str] = {"comparison": "Comparison", "ladder": "Ladder"}
+"""Kinds of records and their classes.
+
+A kind is also the name of the module beside this one that holds the class and its SCHEMA_VERSION;
+`KIND_page` has the function `document` that takes the record.
+"""
 
 Tone = Literal["good", "bad", "unclear", "plain"]
 """How a headline or a row is to be seen; colour never stands without the word."""
@@ -129,3 +141,72 @@ class Document:
     inputs: Sequence[str]
     version: str
     json: str = field(repr=False)
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A result that is told as a document; what derives from it says what it is in `kind`."""
+
+    kind: str
+    schema_version: str
+    traceprobe_version: str
+
+    def to_document(self) -> Document:
+        """The sections that all outputs but JSON show."""
+        document: Document = import_module(f"{__package__}.{self.kind}_page").document(self)
+        return document
+
+    def to_json(self) -> str:
+        """Indented JSON with sorted keys, ending in a newline."""
+        return json_of(self)
+
+    def to_html(self) -> str:
+        """One self-contained HTML page: no network, readable without scripts."""
+        from traceprobe.report.document_html import render
+
+        return render(self.to_document())
+
+    def to_markdown(self) -> str:
+        """A summary that fits an issue comment."""
+        from traceprobe.report.document_markdown import render
+
+        return render(self.to_document())
+
+
+def json_of(record: msgspec.Struct) -> str:
+    """A record as indented JSON with sorted keys, ending in a newline."""
+    compact = msgspec.json.encode(record, order="sorted")
+    return msgspec.json.format(compact, indent=1).decode() + "\n"
+
+
+def kind_of(text: str | bytes) -> str | None:
+    """The kind that a result in JSON says it is of; None where it says none, as reports do.
+
+    Raises:
+        msgspec.MsgspecError: it is no JSON object.
+    """
+    return msgspec.json.decode(text, type=_Head).kind
+
+
+def read(text: str | bytes) -> Record:
+    """Read back what a record's `to_json` wrote.
+
+    Raises:
+        msgspec.MsgspecError: it is no JSON, of an unknown kind, of a schema version that is not
+            read, or breaks its schema; the message says which.
+    """
+    head = msgspec.json.decode(text, type=_Head)
+    if head.kind is None or head.kind not in KINDS:
+        raise msgspec.ValidationError(f"its kind is {head.kind!r}, known are {', '.join(KINDS)}")
+    module = import_module(f"{__package__}.{head.kind}")
+    if head.schema_version.split(".")[0] != module.SCHEMA_VERSION.split(".")[0]:
+        raise msgspec.ValidationError(
+            f"a {head.kind} of schema version {head.schema_version}, this traceprobe reads "
+            f"{module.SCHEMA_VERSION}; make it again"
+        )
+    record: Record = msgspec.json.decode(text, type=getattr(module, KINDS[head.kind]))
+    return record
+
+
+class _Head(msgspec.Struct):
+    kind: str | None = None
+    schema_version: str = ""

@@ -1,9 +1,4 @@
-"""The HTML report: one file, no network, the verdict readable without scripts.
-
-The page embeds the whole report as JSON, so that it can be rebuilt from itself. Strings from a
-trace reach the page in two ways only: through jinja's autoescaping, or inside JSON whose `<`, `>`
-and `&` are written as Unicode escapes, which no HTML parser can mistake for markup.
-"""
+"""The page of a report: the verdict, where the time goes, findings, pictures of iterations."""
 
 from __future__ import annotations
 
@@ -12,8 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup, escape
 
 from traceprobe.report import ablation_text, agreement, palette
 from traceprobe.report.ablation import Oracle, Share
@@ -25,11 +18,11 @@ from traceprobe.report.charts import (
     ranks_chart,
     steps_chart,
 )
-from traceprobe.report.compiled import Compiled
 from traceprobe.report.iterations import iteration_bars, iterations_summary, iterations_table
 from traceprobe.report.lanes import label_word, timeline_picture, timeline_summary, timeline_table
 from traceprobe.report.next_step import slice_command
 from traceprobe.report.overlap import overlaps
+from traceprobe.report.page import file, fill
 from traceprobe.report.ranking import ATTENTION, ranked_findings, ranks_in_detail
 from traceprobe.report.ranks import rank_columns, ranks_summary, ranks_table
 from traceprobe.report.resources import templates_dir
@@ -62,14 +55,9 @@ from traceprobe.report.tables import (
 )
 from traceprobe.report.text import (
     NOT_OBSERVED,
-    code_spans,
     duration,
     percent,
     ranges,
-    shorten,
-    signed,
-    significant,
-    size,
 )
 
 MAX_BARS = 140
@@ -86,8 +74,6 @@ MAX_RANKS = 16
 """Ranks with a bar and numbers of their own; of more, only those with pictures have them."""
 MAX_INPUTS = 8
 """Inputs whose provenance is written out."""
-MAX_PROSE = 600
-"""Characters of one headline, reason or piece of evidence."""
 
 
 @dataclass(frozen=True)
@@ -178,37 +164,40 @@ def render(report: Report) -> str:
     listed = report.ranks if len(report.ranks) <= MAX_RANKS else detailed
     bars = [Bar(r, _window(r), partition_bar(r.summary.partition_ns)) for r in listed]
     findings = ranked_findings(report.findings)
-    return (
-        _environment()
-        .get_template("report.html.j2")
-        .render(
-            report=report,
-            verdict=report.verdict,
-            shares=share_bar(report.verdict.shares),
-            checked=_checked(report),
-            metrics=metrics_tables(listed),
-            bars=bars,
-            classes={segment.key for bar in bars for segment in bar.segments},
-            views=views,
-            together=together,
-            overview=overview,
-            groups=None if overview is None else groups_table(report, overview),
-            listed=len(listed),
-            left_out=ranges(sorted(r.rank for r in report.ranks if r not in detailed)),
-            markers=_markers(report.ranks),
-            opportunities=[f for f in findings if f.status in ATTENTION],
-            checked_findings=[(words, _of(findings, states)) for words, states in FOLDED.items()],
-            overlaps=overlaps(detailed),
-            gaps=gaps_table(report),
-            perfetto=all(i.format == "kineto" for i in report.inputs) and slice_command(report),
-            style=Markup(_file("report.css")),
-            script=Markup(_file("timeline.js") + _file("report.js")),
-            vendor=Markup(vendored_scripts()) if charts else Markup(""),
-            report_json=_inert(encode(report)),
-            labels_json=_inert(msgspec.json.encode(_labels())),
-            markdown_json=_inert(msgspec.json.encode(report.to_markdown())),
-            charts_json=_inert(msgspec.json.encode([_payload(chart) for chart in charts])),
-        )
+    return fill(
+        "report.html.j2",
+        version=report.traceprobe_version,
+        inputs=[one.name for one in report.inputs],
+        embedded={
+            "report": encode(report),
+            "labels": msgspec.json.encode(_labels()),
+            "markdown": msgspec.json.encode(report.to_markdown()),
+            "charts": msgspec.json.encode([_payload(chart) for chart in charts]),
+        },
+        scripts=[
+            *([vendored_scripts()] if charts else []),
+            file("timeline.js") + file("page.js") + file("report.js"),
+        ],
+        report=report,
+        verdict=report.verdict,
+        shares=share_bar(report.verdict.shares),
+        checked=_checked(report),
+        metrics=metrics_tables(listed),
+        bars=bars,
+        classes={segment.key for bar in bars for segment in bar.segments},
+        views=views,
+        together=together,
+        overview=overview,
+        groups=None if overview is None else groups_table(report, overview),
+        listed=len(listed),
+        left_out=ranges(sorted(r.rank for r in report.ranks if r not in detailed)),
+        markers=_markers(report.ranks),
+        opportunities=[f for f in findings if f.status in ATTENTION],
+        checked_findings=[(words, _of(findings, states)) for words, states in FOLDED.items()],
+        overlaps=overlaps(detailed),
+        gaps=gaps_table(report),
+        perfetto=all(i.format == "kineto" for i in report.inputs) and slice_command(report),
+        max_inputs=MAX_INPUTS,
     )
 
 
@@ -263,43 +252,6 @@ def _pair(key: str, traced: str | None, ablated: Share | None) -> SharePair:
 def _bound_by(judged: Verdict | Oracle) -> str:
     words = [palette.SHARE_WORDS[part] for part in agreement.parts(judged)]
     return " and ".join(words) or "no verdict"
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(templates_dir()),
-        bytecode_cache=Compiled(),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters.update(
-        duration=duration,
-        share=percent,
-        significant=significant,
-        bytesize=size,
-        name=lambda text: shorten(text, 160),
-        prose=_prose,
-        signed=signed,
-        pretty=_pretty,
-    )
-    environment.globals.update(palette=palette, MAX_INPUTS=MAX_INPUTS)
-    return environment
-
-
-def _prose(text: str) -> Markup:
-    """A sentence; what stands between backticks is set as code."""
-    return Markup("").join(
-        Markup("<code>{}</code>").format(part) if is_code else escape(part)
-        for part, is_code in code_spans(shorten(text, MAX_PROSE))
-    )
-
-
-def _pretty(value: object) -> str:
-    """Indented JSON in ASCII, which leaves no control character and no bidi mark unescaped."""
-    return json.dumps(value, indent=1, sort_keys=True)
 
 
 def _window(rank: Rank) -> str:
@@ -405,18 +357,6 @@ def _ranks_figure(report: Report) -> Figure | None:
 
 def _payload(chart: Chart) -> dict[str, Any]:
     return {key: getattr(chart, key) for key in ("id", "description", "spec", "data")}
-
-
-def _inert(json_bytes: bytes) -> Markup:
-    """JSON that means the same and that no HTML parser can leave."""
-    text = json_bytes.decode()
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)
-
-
-def _file(name: str) -> str:
-    return (templates_dir() / name).read_text(encoding="utf-8")
 
 
 def vendored_scripts() -> str:

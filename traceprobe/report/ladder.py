@@ -6,7 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from traceprobe.report.comparison import Change, Per, RunSummary, json_of
+from traceprobe.report.comparison import Change, Per, RunSummary
+from traceprobe.report.document import Record
 from traceprobe.report.result import Message
 
 SCHEMA_VERSION = "1.0"
@@ -48,12 +49,10 @@ class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
     advice: str
 
 
-class Ladder(msgspec.Struct, frozen=True, kw_only=True):
+class Ladder(Record, frozen=True, kw_only=True):
     """A chain of runs. See `docs/ladder.md` for the meaning of a field."""
 
     kind: Literal["ladder"] = "ladder"
-    schema_version: str
-    traceprobe_version: str
     name: str
     per: Per
     headline: str
@@ -62,7 +61,3 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True):
     limits: str
     """What limits the last rung, in a sentence."""
     suggestions: list[Suggestion]
-
-    def to_json(self) -> str:
-        """Indented JSON with sorted keys, ending in a newline."""
-        return json_of(self)
