@@ -17,19 +17,27 @@ LINE_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"
 """For the lines of one picture, in turn; like the palette's, after Okabe and Ito."""
 MAX_TICKS = 7
 """Intervals of an axis."""
+MAX_MARKS = 40
+MAX_ENDS = 10
+"""Lines that are named where they end; of more, the legend alone tells."""
+END_DISTANCE = 8.0
+"""Percent of the height between two of these names."""
 MAX_BAR_COLUMNS = 4
-"""With more bars than this a bar is a row of the table, so that it grows downwards."""
+"""With more bars than this, and than words, a bar is a row of the table: it grows downwards."""
 GLYPHS = "█▓▒░·abcdefghijklmnopqrstuvwxyz"
 """For the words of a picture that is text, so that it reads without colour."""
+LEAST, MOST = 1e-9, 1e15
+"""Numbers that are drawn; nothing that is measured in ms, steps or samples is beyond them."""
 _COLOUR = re.compile(r"#[0-9a-f]{6}")
 
 
 @dataclass(frozen=True)
-class Tick:
-    """A number beside an axis; `at` is its place in percent of the axis."""
+class Label:
+    """Text beside an axis; `at` is its place in percent of the axis."""
 
     at: float
     text: str
+    colour: str = ""
 
 
 @dataclass(frozen=True)
@@ -39,15 +47,29 @@ class Drawn:
     line: Line
     colour: str
     points: Sequence[tuple[float, float]]
+    told: str
+    """Its ends in words."""
+
+    @property
+    def dotted(self) -> bool:
+        """Whether each point has a mark: it was measured, and the marks would not run together."""
+        return not self.line.dashed and len(self.points) <= MAX_MARKS
 
 
 @dataclass(frozen=True)
 class Plot:
-    """Curves with their axes."""
+    """Curves with their axes; `ends` are the names at the ends of the lines."""
 
     lines: Sequence[Drawn]
-    x_ticks: Sequence[Tick]
-    y_ticks: Sequence[Tick]
+    x_ticks: Sequence[Label]
+    y_ticks: Sequence[Label]
+    ends: Sequence[Label]
+
+    @property
+    def widest(self) -> tuple[str, str]:
+        """The longest text beside the y axis, and that at the end of a line."""
+        ticks, ends = ([label.text for label in labels] for labels in (self.y_ticks, self.ends))
+        return max(ticks, key=len, default=""), max(ends, key=len, default="")
 
 
 def stacked(bars: Bars) -> list[tuple[Bar, list[Segment]]]:
@@ -101,16 +123,33 @@ def plot(curves: Curves) -> Plot:
     """Curves in percent of axes that begin at 0, or double."""
     lines = [(line, _points(line, log=curves.log)) for line in curves.lines]
     every = [point for _, points in lines for point in points]
-    x_axis, y_axis = (_Axis([point[k] for point in every], log=curves.log) for k in (0, 1))
+    x_axis = _Axis([x for x, _ in every], log=curves.log, rounded=False)
+    y_axis = _Axis([y for _, y in every], log=curves.log, rounded=True)
     drawn = [
         Drawn(
             line,
             LINE_COLOURS[n % len(LINE_COLOURS)],
             [(x_axis.place(x), y_axis.place(y)) for x, y in points],
+            " to ".join(f"{number(y)} at {number(x)}" for x, y in points[:1] + points[-1:]),
         )
         for n, (line, points) in enumerate(lines)
     ]
-    return Plot(drawn, x_axis.ticks(), y_axis.ticks())
+    return Plot(drawn, x_axis.ticks(), y_axis.ticks(), _ends([d for d in drawn if d.points]))
+
+
+def _ends(drawn: Sequence[Drawn]) -> list[Label]:
+    """Names of lines at their ends, moved apart where they would overlap."""
+    if len(drawn) > MAX_ENDS:
+        return []
+    found: list[Label] = []
+    for one in sorted(drawn, key=lambda d: d.points[-1][1]):
+        lowest = found[-1].at + END_DISTANCE if found else 0.0
+        found.append(Label(max(one.points[-1][1], lowest), one.line.name, one.colour))
+    over = max(0.0, found[-1].at - 100) if found else 0.0
+    for n in range(len(found) - 1, -1, -1):  # down again from the top, as far as needed
+        highest = 100 - END_DISTANCE * (len(found) - 1 - n) if over else 100.0
+        found[n] = Label(min(found[n].at, highest), found[n].text, found[n].colour)
+    return found
 
 
 def number(value: float) -> str:
@@ -119,9 +158,9 @@ def number(value: float) -> str:
 
 
 class _Axis:
-    """From 0 to a round number, or between powers of 2."""
+    """From 0 to the largest value, or to a round number beyond it; or between powers of 2."""
 
-    def __init__(self, values: Sequence[float], *, log: bool) -> None:
+    def __init__(self, values: Sequence[float], *, log: bool, rounded: bool) -> None:
         self._log = log
         if log:
             exponents = [math.log2(value) for value in values] or [0.0]
@@ -130,34 +169,35 @@ class _Axis:
             self._high: float = max(high, self._low + 1)
         else:
             self._low = 0
-            self._step, self._high = _round_axis(max(values, default=0.0))
+            largest = max(values, default=0.0)
+            largest = largest if largest >= LEAST else 1.0
+            self._step = _round_step(largest)
+            ticks = math.ceil(largest / self._step - 1e-9)
+            self._high = self._step * ticks if rounded else largest
 
     def place(self, value: float) -> float:
         """Where a value is, in percent."""
         value = math.log2(value) if self._log else value
         return 100 * (value - self._low) / (self._high - self._low)
 
-    def ticks(self) -> list[Tick]:
+    def ticks(self) -> list[Label]:
         """Numbers to write beside the axis."""
         count = int((self._high - self._low) / self._step + 1e-9)
         at = [self._low + n * self._step for n in range(count + 1)]
         values = [2.0**exponent for exponent in at] if self._log else at
-        return [Tick(self.place(value), f"{value:,.6g}") for value in values]
+        return [Label(self.place(value), f"{value:,.6g}") for value in values]
 
 
-def _round_axis(largest: float) -> tuple[float, float]:
-    """Distance of ticks and end of an axis that holds `largest`."""
-    if largest <= 0:
-        return 1.0, 1.0
+def _round_step(largest: float) -> float:
+    """Distance of the ticks of an axis that holds `largest`."""
     power = 10.0 ** math.floor(math.log10(largest / MAX_TICKS))
-    step = next(power * n for n in (1, 2, 5, 10, 20) if largest <= power * n * MAX_TICKS)
-    return step, step * math.ceil(largest / step - 1e-9)
+    return next(power * n for n in (1, 2, 5, 10, 20) if largest <= power * n * MAX_TICKS)
 
 
 def _points(line: Line, *, log: bool) -> list[tuple[float, float]]:
     """Points that have a place on the axes."""
-    least = math.ulp(0) if log else 0
-    return [(x, y) for x, y in line.points if math.isfinite(x + y) and x >= least and y >= least]
+    least = LEAST if log else 0
+    return [(x, y) for x, y in line.points if least <= x <= MOST and least <= y <= MOST]
 
 
 def _values(bar: Bar) -> list[float]:
@@ -165,7 +205,7 @@ def _values(bar: Bar) -> list[float]:
 
 
 def _length(value: float) -> float:
-    return value if math.isfinite(value) and value > 0 else 0.0
+    return value if LEAST <= value <= MOST else 0.0
 
 
 def _colour(text: str) -> str:
@@ -194,7 +234,7 @@ def _bars_table(bars: Bars) -> Table:
     labels = [bar.label for bar in bars.bars]
     rows = [list(row) for row in zip([*words, "in all"], *columns, strict=True)]
     head = [bars.unit, *labels]
-    if len(labels) > MAX_BAR_COLUMNS:
+    if len(labels) > max(MAX_BAR_COLUMNS, len(words)):
         head, *rows = [list(row) for row in zip(head, *rows, strict=True)]
     return Table(bars.caption, head, rows, frozenset(range(1, len(head))))
 
@@ -210,5 +250,5 @@ def _curves_table(curves: Curves) -> Table:
         [number(x), *(significant(row[n]) if n in row else "" for n in every)]
         for x, row in sorted(found.items())
     ]
-    head = [curves.x, *(f"{line.name} ({curves.y})" for line in curves.lines)]
+    head = [f"{curves.y} by {curves.x}", *(line.name for line in curves.lines)]
     return Table(curves.caption, head, rows, frozenset(range(len(head))))

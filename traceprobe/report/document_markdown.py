@@ -52,10 +52,10 @@ def render(document: Document) -> str:
 
 def _rooms(sections: int) -> Iterator[_Room]:
     """From everything to nothing but the headline: rows of what is folded go first."""
-    for first, rest in ((99, 99), *((99, n) for n in (8, 6, 5, 4, 3, 2)), (8, 2), (6, 2), (4, 1)):
+    for first, rest in (*((99, n) for n in (99, 8, 6, 5, 4, 3, 2, 1)), (8, 2), (8, 1)):
         yield _Room(first, rest, sections, 80)
-    for fewer in reversed(range(sections + 1)):
-        for first, rest in ((6, 2), (4, 2), (4, 1)):
+    for fewer in reversed(range(sections)):
+        for first, rest in ((8, 2), (8, 1)):
             yield _Room(first, rest, fewer, 80)
         yield _Room(4, 1, fewer, 24)
 

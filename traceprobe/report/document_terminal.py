@@ -168,7 +168,9 @@ def _fitting(
     result, goes after those in the middle, and the first, which names the row, stays.
     """
     full = {n: max(cell_len(row[n]) for row in texts) for n in _columns(texts)}
-    least = {n: full[n] if n in numeric else min(full[n], LEAST_CELL) for n in full}
+    least = {n: min(full[n], LEAST_CELL) for n in full}
+    for n in numeric & full.keys():  # a number is not folded, but its title is
+        least[n] = max(least[n], *(cell_len(row[n]) for row in texts))
     shown = list(full)
     while len(shown) > 1 and _total(least, shown) > width:
         shown.pop(-2 if len(shown) > 2 else -1)

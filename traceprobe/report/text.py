@@ -15,7 +15,7 @@ from functools import lru_cache
 NOT_OBSERVED = "—"
 """Stands where a quantity was not observed; never to be read as 0."""
 
-_ASCII = str.maketrans("█▓▒░·▲■µ…—–×≥", "#%=-.!*u~--x>")
+_ASCII = str.maketrans("█▓▒░·▲■µ…—–−×≥→", "#%=-.!*u~---x>>")
 """Stand-ins, each as wide as what it stands for."""
 _ESCAPE_SEQUENCE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor movement
