@@ -99,8 +99,13 @@ def _is_report(path: Path) -> bool:
 
 
 def _named(path: str) -> str | None:
-    """A folder or a report.json is called after the folder; a trace after itself."""
+    """A folder, or the report.json in it, is called after the folder; other reports by themselves.
+
+    A trace is named after its first rank; that is left to whoever reads it.
+    """
     place = Path(path)
     if place.is_dir():
         return place.resolve().name
-    return place.resolve().parent.name if place.name == REPORT else None
+    if place.name == REPORT:
+        return place.resolve().parent.name
+    return place.stem if place.is_file() and _is_report(place) else None

@@ -76,15 +76,13 @@ def _first(run: Observed, change: str) -> Rung:
 
 def _rung(first: Observed, before: Observed, run: Observed, change: str, per: Per) -> Rung:
     found = compare(before, run, per=per)
-    real = [c for c in found.classes if c.real and c.delta]
-    real.sort(key=lambda c: -abs(c.delta or 0))
     return Rung(
         change=change or words.settings_text(found.settings) or run.label,
         run=found.new,
         speedup=round(rate(run) / rate(before), 4),
         total_speedup=round(rate(run) / rate(first), 4),
         step=found.step,
-        classes=real,
+        classes=words.notable(found.classes),
         explanation=found.explanation[:-1],  # the last says what limits it: said of the last rung
         cautions=found.cautions,
     )

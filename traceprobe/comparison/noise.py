@@ -86,17 +86,17 @@ def difference(
 def means(values: Floats, source: np.random.Generator, length: int = 1) -> Floats:
     """Means of `RESAMPLES` resamples of a series, drawn in circular blocks.
 
-    A block is a period of `length` steps, or as many steps as fit their number. The spread of the
-    means is that of an unbiased variance: with n independent blocks the plain bootstrap has (n-1)/n
-    of it.
+    A block is a period of `length` steps, or as many steps as fit their number. Of unrelated steps
+    the plain means of such blocks have (n-b)/n of the spread that they should have, with blocks of
+    b of n steps; it is given back.
     """
     count = len(values)
-    block = length if length > 1 else ceil(count ** (1 / 3))
+    block = length if length > 1 else min(ceil(count ** (1 / 3)), count - 1)
     starts = source.integers(count, size=(RESAMPLES, ceil(count / block)))
     rows = (starts[:, :, None] + np.arange(block)) % count
     drawn: Floats = values[rows.reshape(RESAMPLES, -1)[:, :count]].mean(axis=1)
-    mean, free = float(values.mean()), count / length
-    return mean + (drawn - mean) * sqrt(free / (free - 1))
+    mean = float(values.mean())
+    return mean + (drawn - mean) * sqrt(count / (count - block))
 
 
 def drift(values: Floats, length: int = 1) -> float:

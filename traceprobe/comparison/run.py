@@ -148,8 +148,12 @@ def summarize(run: Observed) -> RunSummary:
 
 
 def device_names(ranks: Sequence[Rank]) -> list[str]:
-    """Names of the devices, each once; an unknown one by its kind."""
-    return sorted({rank.device.name or f"unknown {rank.device.kind}" for rank in ranks})
+    """Names of the devices, each once; an unknown one by its kind.
+
+    Drivers differ in whether they put the vendor before the name.
+    """
+    names = (rank.device.name or f"unknown {rank.device.kind}" for rank in ranks)
+    return sorted({name.removeprefix("NVIDIA ") for name in names})
 
 
 def settings(workload: Mapping[str, Any] | None) -> dict[str, Any]:

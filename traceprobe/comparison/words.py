@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from traceprobe.comparison.run import Observed
+from traceprobe.comparison.run import Observed, device_names
 from traceprobe.report.comparison import Change, Direction, Per, RunSummary
 from traceprobe.report.palette import BOUND_WORDS, CLASS_WORDS, word_for
 from traceprobe.report.result import Message
@@ -13,6 +13,8 @@ from traceprobe.report.text import significant
 
 MOST_NAMED = 4
 """Changes of classes that are told in words."""
+NOTABLE = 0.005
+"""Part of the base's step below which a change is not told in words, however real."""
 GONE = 0.1
 """Of a class no more than this part is left: it is gone."""
 DISAGREE = 0.05
@@ -48,11 +50,12 @@ def explanation(
     per: Per,
 ) -> list[str]:
     """What the step gained or lost, largest first, and what limits it now."""
-    real = sorted((c for c in classes if c.real and c.delta), key=lambda c: -abs(c.delta or 0))
-    said = [_of_class(change, per) for change in real[:MOST_NAMED]]
-    if len(real) > MOST_NAMED:
-        rest = sum(change.delta or 0 for change in real[MOST_NAMED:])
-        said.append(f"{len(real) - MOST_NAMED} smaller changes: {_signed(rest)} ms together")
+    told = notable(classes)
+    said = [_of_class(change, per) for change in told[:MOST_NAMED]]
+    rest = [change.delta for change in classes if change.real and change not in told[:MOST_NAMED]]
+    if told and any(rest):
+        more = sum(delta or 0 for delta in rest)
+        said.append(f"{len(rest)} smaller changes: {_signed(more)} ms together")
     said += [_of_measure(change) for change in measures if change.real and _telling(change)]
     known = {name: value for name, value in new.partition_ms.items() if value}
     if known:
@@ -70,6 +73,13 @@ def settings_text(changed: Mapping[str, Sequence[Any]]) -> str:
 
 def _value(value: object) -> str:
     return "none" if value is None else str(value)
+
+
+def notable(classes: Sequence[Change]) -> list[Change]:
+    """Classes with a real change that is worth telling, largest first."""
+    step = sum(change.base or 0 for change in classes)
+    real = [c for c in classes if c.real and abs(c.delta or 0) >= NOTABLE * step]
+    return sorted(real, key=lambda change: -abs(change.delta or 0))
 
 
 def gate_text(step: Change, allowed: float) -> str:
@@ -104,7 +114,7 @@ def _cautions(
             "their steps without a profiler are not known: believe the busy classes, not idle "
             "time. `traceprobe profile` times the step without a profiler.",
         )
-    devices = [sorted({r.device.name or "unknown" for r in run.report.ranks}) for run in runs]
+    devices = [device_names(run.report.ranks) for run in runs]
     if devices[0] != devices[1]:
         yield (
             "different-devices",

@@ -1,0 +1,335 @@
+"""Two runs compared: changes are exact where the numbers are, and real only beyond the noise."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from tests.report_factory import MS, make_report, make_run
+from traceprobe.comparison import noise
+from traceprobe.comparison.compare import ENOUGH_STEPS, compare, part
+from traceprobe.comparison.run import NothingToCompare, Observed, default_label, observe
+from traceprobe.report.result import PARTITION, DeviceInfo, ObserverEffect
+
+SOURCE = np.random.default_rng(5)
+
+
+def run(classes, steps=20, spread=0.01, bound="compute", label="run", measures=None, **changes):
+    """A run whose steps have the given classes, ms, with noise of that relative size."""
+    source = np.random.default_rng(crc32(label.encode()))
+    series = dict.fromkeys(PARTITION)
+    for name, ms in classes.items():
+        series[name] = ms * (1 + spread * source.standard_normal(steps))
+    step = sum(values for values in series.values() if values is not None)
+    report = replace(unaided(make_report(bound)), **changes)
+    return Observed(label, report, step, series, measures or {})
+
+
+def unaided(report):
+    """The report without a calibration."""
+    return replace(report, quality=replace(report.quality, observer_effect=None))
+
+
+def plain(observed, ms):
+    """The same run, of which a calibration has timed the step."""
+    quality = observed.report.quality
+    effect = ObserverEffect(profiled_step_ms=1.0, unprofiled_step_ms=ms, ratio=1.0)
+    report = replace(observed.report, quality=replace(quality, observer_effect=effect))
+    return Observed(observed.label, report, observed.step_ms, observed.classes, observed.measures)
+
+
+def named(changes, name):
+    return next(change for change in changes if change.name == name)
+
+
+def test_used_steps_of_a_report_are_taken_whole():
+    report = make_report("io")
+    seen = observe(report)
+    rank = report.ranks[0]
+    used = [i for i in rank.iterations if i.used]
+    assert len(seen.step_ms) == len(used)
+    assert seen.step_ms.tolist() == [(i.end_ns - i.start_ns) / MS for i in used]
+    known = [values for values in seen.classes.values() if values is not None]
+    assert np.sum(known, axis=0) == pytest.approx(seen.step_ms)
+    assert {n for n, v in seen.classes.items() if v is None} == {
+        n for n in PARTITION if used[0].partition_ns[n] is None
+    }
+
+
+def test_ranks_are_averaged_step_by_step():
+    report = make_run(4)
+    seen = observe(report)
+    first = [next(i for i in rank.iterations if i.used) for rank in report.ranks]
+    assert seen.step_ms[0] == pytest.approx(np.mean([(i.end_ns - i.start_ns) / MS for i in first]))
+    assert seen.world_size == 4
+
+
+def test_a_class_that_one_rank_cannot_show_is_unknown():
+    report = make_run(2)
+    other = report.ranks[1]
+    blind = [
+        replace(i, partition_ns={**i.partition_ns, "communication": None}) if i.used else i
+        for i in other.iterations
+    ]
+    seen = observe(replace(report, ranks=[report.ranks[0], replace(other, iterations=blind)]))
+    assert seen.classes["communication"] is None
+    assert seen.classes["forward"] is not None
+
+
+def test_too_few_steps_are_refused_with_advice():
+    report = make_report("io")
+    rank = report.ranks[0]
+    rest = [replace(i, used=i.used and i.index < 3) for i in rank.iterations]
+    with pytest.raises(NothingToCompare, match="record more steps"):
+        observe(replace(report, ranks=[replace(rank, iterations=rest)]), "mine")
+
+
+def test_a_label_is_the_first_input_without_its_suffixes():
+    assert default_label(make_report("io")) not in ("", "run")
+    assert not default_label(make_report("io")).endswith((".gz", ".json", ".sqlite"))
+
+
+def test_the_same_steps_are_no_change_at_all():
+    base = run({"forward": 10, "backward": 20})
+    found = compare(base, base, 0.05)
+    assert (found.direction, found.gate.decision) == ("unchanged", "pass")
+    assert found.step.delta == 0
+    assert not any(change.real for change in found.classes)
+    assert found.kernels == []
+    assert found.settings == {}
+
+
+def test_a_phase_that_grew_is_found_and_named():
+    base = run({"forward": 10, "backward": 20, "optimizer": 2})
+    new = run({"forward": 10, "backward": 24, "optimizer": 2}, label="new")
+    found = compare(base, new, 0.05)
+    assert (found.direction, found.gate.decision) == ("slower", "regression")
+    real = [change.name for change in found.classes if change.real]
+    assert real == ["backward"]
+    change = named(found.classes, "backward")
+    assert change.low < change.delta < change.high
+    assert change.delta == pytest.approx(4, abs=0.3)
+    assert "backward" in found.explanation[0]
+    assert "longer" in found.explanation[0]
+
+
+def test_classes_sum_to_the_step():
+    base = run({"forward": 10, "idle_data_wait": 20})
+    new = run({"forward": 10, "idle_data_wait": 1}, label="new")
+    found = compare(base, new)
+    assert sum(c.delta for c in found.classes) == pytest.approx(found.traced_step.delta, abs=1e-4)
+    assert found.direction == "faster"
+    assert "gone" in found.explanation[0]
+    assert "waiting for data" in found.explanation[0]
+
+
+def test_what_one_run_cannot_show_is_unknown_and_never_real():
+    base, new = run({"forward": 10, "h2d": 1}), run({"forward": 10}, label="new")
+    change = named(compare(base, new).classes, "h2d")
+    assert change.base == pytest.approx(1, abs=0.1)
+    assert (change.new, change.delta, change.low, change.real) == (None, None, None, False)
+
+
+@pytest.mark.parametrize(
+    ("steps", "spread", "growth", "decision"),
+    [
+        (20, 0.01, 0.0, "pass"),
+        (20, 0.01, 0.03, "pass"),
+        (20, 0.01, 0.10, "regression"),
+        (20, 0.01, -0.30, "pass"),
+        (ENOUGH_STEPS - 1, 0.01, 0.10, "inconclusive"),
+        (20, 0.60, 0.0, "inconclusive"),
+    ],
+)
+def test_the_gate(steps, spread, growth, decision):
+    base = run({"backward": 20}, steps, spread)
+    new = run({"backward": 20 * (1 + growth)}, steps, spread, label="new")
+    assert compare(base, new, 0.05).gate.decision == decision
+
+
+def test_without_a_profiler_decides_where_both_runs_timed_it():
+    base, new = run({"idle_host": 20}), run({"idle_host": 20}, label="new")
+    found = compare(plain(base, 10.0), plain(new, 12.0), 0.05)
+    assert (found.step.base, found.step.new, found.step.delta) == (10, 12, 2)
+    assert found.gate.decision == "regression"
+    assert found.traced_step.delta == pytest.approx(0, abs=0.3)
+    assert "profiler-distorts" in {caution.code for caution in found.cautions}
+    assert found.base.basis == "unprofiled"
+    alone = compare(plain(base, 10.0), new, 0.05)
+    assert alone.step == alone.traced_step
+    assert alone.gate.decision == "pass"
+
+
+def workload(samples):
+    return {"samples_per_step": samples, "settings": {"batch_size": samples, "seed": samples}}
+
+
+def test_steps_of_different_sizes_are_compared_by_sample():
+    base = run({"forward": 10}, workload=workload(10))
+    new = run({"forward": 20}, label="new", workload=workload(20))
+    found = compare(base, new)
+    assert (found.per, found.direction) == ("sample", "unchanged")
+    assert found.step.base == pytest.approx(1, rel=0.02)
+    assert found.settings == {"batch_size": [10, 20], "samples_per_step": [10, 20]}
+    assert "per-sample" in {caution.code for caution in found.cautions}
+    assert found.base.samples_per_second == pytest.approx(1e3, rel=0.02)
+
+
+def test_cautions_about_devices_ranks_profilers_and_verdicts():
+    base = run({"forward": 10}, bound="inconclusive")
+    other = unaided(make_run(2))
+    nsys = [replace(i, format="nsys") for i in other.inputs]
+    ranks = [replace(r, device=DeviceInfo(index=0, name="B", kind="gpu")) for r in other.ranks]
+    new = observe(replace(other, ranks=ranks, inputs=nsys), "new")
+    codes = {caution.code for caution in compare(base, new).cautions}
+    assert codes >= {
+        "different-devices",
+        "different-profilers",
+        "different-world-sizes",
+        "inconclusive-verdict",
+        "unknown-batches",
+    }
+
+
+def test_measures_are_told_where_they_change():
+    steps = np.ones(20)
+    base = run({"backward": 20}, measures={"collectives": 8 * steps, "launches": 100 * steps})
+    new = run(
+        {"backward": 20},
+        label="new",
+        measures={"collectives": 5 * steps, "launches": 101 * steps},
+    )
+    found = compare(base, new)
+    change = named(found.measures, "collectives")
+    assert (change.base, change.new, change.delta, change.real) == (8, 5, -3, True)
+    said = [text for text in found.explanation if "collectives" in text]
+    assert said == ["collectives: 8.00 → 5.00 a step"]
+    assert not any("launches" in text for text in found.explanation)
+
+
+def kernels(report, **ms):
+    """The report with these kernels alone, ms a step."""
+    rank = report.ranks[0]
+    first = rank.summary.top_kernels[0]
+    steps = rank.summary.iterations_used
+    listed = [
+        replace(first, name=name, phase="backward", total_ns=int(value * steps * MS), count=steps)
+        for name, value in ms.items()
+    ]
+    summary = replace(rank.summary, top_kernels=listed)
+    return replace(report, ranks=[replace(rank, summary=summary)])
+
+
+def test_kernels_appear_vanish_and_change():
+    report = make_report("io")
+    base = observe(kernels(report, old=200, same=90, slow=50, tiny=0.01))
+    new = observe(kernels(report, fresh=100, same=90, slow=80))
+    found = compare(base, new).kernels
+    assert [(k.name, k.state, k.base_ms, k.new_ms) for k in found] == [
+        ("old", "vanished", 200, None),
+        ("fresh", "appeared", None, 100),
+        ("slow", "slower", 50, 80),
+    ]
+
+
+def test_a_kernel_that_is_too_short_for_the_other_list_did_not_appear():
+    report = make_report("io")
+    longest = {f"k{n}": 50.0 for n in range(15)}
+    base = observe(kernels(report, **longest))
+    new = observe(kernels(report, **longest, other=40))
+    assert compare(base, new).kernels == []
+
+
+def test_a_comparison_comes_back_from_its_json():
+    from traceprobe.report.comparison import Comparison
+    from traceprobe.report.document import read
+
+    base, new = run({"forward": 10}), run({"forward": 12}, label="new")
+    found = compare(base, new, 0.05)
+    assert isinstance(read(found.to_json()), Comparison)
+    assert read(found.to_json()).to_json() == found.to_json()
+
+
+# Noise
+
+
+def test_the_interval_of_a_known_noise_has_about_the_width_of_students():
+    widths = []
+    for _ in range(40):
+        base, new = SOURCE.standard_normal((2, 10))
+        found = noise.difference(base, new, 0.95)
+        widths.append(found.high - found.low)
+    # Student's with 9 degrees of freedom: 2.26 * sqrt(2 / 10) to either side.
+    assert np.mean(widths) == pytest.approx(2 * 2.26 * np.sqrt(0.2), rel=0.15)
+
+
+@pytest.mark.parametrize("count", [5, 10, 40])
+def test_equal_runs_are_rarely_called_different(count):
+    wrong = sum(
+        noise.difference(*SOURCE.standard_normal((2, count)), 0.95).real for _ in range(400)
+    )
+    assert wrong <= 0.05 * 400
+
+
+@pytest.mark.parametrize(
+    ("z", "freedom", "value"), [(1.96, 4, 2.776), (1.96, 9, 2.262), (2.576, 29, 2.756)]
+)
+def test_students_quantiles(z, freedom, value):
+    assert noise.student(z, freedom) == pytest.approx(value, rel=0.005)
+
+
+def stalls(steps, every):
+    series = 100 + SOURCE.standard_normal(steps)
+    series[every - 1 :: every] += 1000
+    return series
+
+
+@pytest.mark.parametrize("every", [2, 4, 5])
+def test_a_loader_that_stalls_every_few_steps_has_a_period(every):
+    assert noise.period(stalls(40, every)) == every
+
+
+@pytest.mark.parametrize("series", [np.ones(40), SOURCE.standard_normal(40), np.arange(40.0)])
+def test_other_series_have_none(series):
+    assert noise.period(series) == 1
+
+
+def test_stalls_with_a_period_do_not_widen_the_interval():
+    base, new = stalls(40, 5), stalls(40, 5) + 20
+    blind = noise.difference(base, new, 0.95)
+    found = noise.difference(base, new, 0.95, (5, 5))
+    assert found.real
+    assert found.high - found.low < 0.2 * (blind.high - blind.low)
+
+
+def test_what_changes_slowly_inside_a_run_is_the_least_that_counts():
+    slow = np.linspace(100, 110, 30)
+    assert noise.drift(slow) > 6
+    assert not noise.difference(slow, slow + 5, 0.95).real
+
+
+def test_a_part_of_a_run_is_a_run():
+    whole = run({"forward": 10}, steps=10)
+    half = part(whole, np.arange(5))
+    assert half.step_ms.tolist() == whole.step_ms[:5].tolist()
+    assert half.classes["backward"] is None
+
+
+def test_no_corpus_run_differs_from_itself(corpus, corpus_row):
+    """First and last half of every real run, either way round: never a regression."""
+    import traceprobe
+
+    try:
+        report = traceprobe.analyze(traceprobe.load(corpus / corpus_row["file"]))
+        seen = observe(unaided(report))  # both halves would share a calibration
+    except (traceprobe.EmptyTrace, NothingToCompare):
+        return
+    half = len(seen.step_ms) // 2
+    if half < 2:
+        return
+    halves = part(seen, np.arange(half)), part(seen, np.arange(half, 2 * half))
+    for base, new in (halves, halves[::-1], (seen, seen)):
+        assert compare(base, new, 0.05).gate.decision != "regression"

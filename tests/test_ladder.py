@@ -1,0 +1,91 @@
+"""A chain of runs: gains multiply, noise is called noise, the last rung says what is next."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from tests.report_factory import make_report
+from tests.test_comparison import plain, run
+from traceprobe.comparison.ladder import ladder
+from traceprobe.report.ladder import Ladder, Missing
+
+
+def settings(**named):
+    return {"name": "toy", "settings": named, "samples_per_step": named.get("batch", 8)}
+
+
+def chain():
+    return [
+        run({"forward": 10, "backward": 30}, label="a", workload=settings(precision="fp32")),
+        run({"forward": 5, "backward": 15}, label="b", workload=settings(precision="bf16")),
+        run({"forward": 5, "backward": 15}, label="c", workload=settings(precision="bf16", x=1)),
+    ]
+
+
+def test_gains_multiply_and_the_change_is_told_by_the_settings():
+    found = ladder(chain())
+    assert [rung.change for rung in found.rungs[:2]] == ["start", "precision fp32 → bf16"]
+    assert found.rungs[1].speedup == pytest.approx(2, rel=0.02)
+    product = np.prod([rung.speedup for rung in found.rungs[1:]])
+    assert found.rungs[-1].total_speedup == pytest.approx(product, abs=2e-4)
+    assert [change.name for change in found.rungs[1].classes] == ["backward", "forward"]
+    assert "most by precision fp32 → bf16" in found.headline
+
+
+def test_a_gain_within_the_noise_is_called_that():
+    document = ladder(chain()).to_document()
+    table = document.sections[0].blocks[0]
+    assert "noise" not in table.rows[1][4]
+    assert "(noise)" in table.rows[2][4]
+
+
+def test_words_of_the_caller_go_first_and_missing_rungs_are_told():
+    lost = Missing(label="d", change="8 GPUs", reason="there are 4")
+    found = ladder(chain(), ["fp32", "half", "nothing"], [lost], "mine")
+    assert [rung.change for rung in found.rungs] == ["fp32", "half", "nothing"]
+    assert "there are 4" in found.to_markdown()
+    assert found.to_document().title.startswith("mine: 3 rungs")
+
+
+def test_bigger_batches_are_compared_by_sample():
+    runs = [
+        run({"forward": 10}, label="a", workload=settings(batch=8)),
+        run({"forward": 15}, label="b", workload=settings(batch=16)),
+    ]
+    found = ladder(runs)
+    assert found.per == "sample"
+    assert found.rungs[1].speedup == pytest.approx((16 / 15) / (8 / 10), rel=0.02)
+
+
+def test_the_step_without_a_profiler_counts():
+    before, after, _ = chain()
+    found = ladder([plain(before, 30.0), plain(after, 10.0)])
+    assert found.rungs[1].speedup == 3
+    assert found.rungs[1].step.delta == pytest.approx(10 - 30)
+
+
+def test_suggestions_are_the_last_rungs_findings_with_what_they_allow():
+    report = make_report("io")
+    last = run({"forward": 10}, label="b")
+    last = type(last)("b", report, last.step_ms, last.classes)
+    found = ladder([run({"forward": 20}, label="a"), last])
+    wanted = [f for f in report.findings if f.status in ("fail", "warn") and f.saving_ms_per_step]
+    assert found.suggestions
+    assert {s.finding for s in found.suggestions} <= {f.id for f in wanted}
+    first = found.suggestions[0]
+    effect = report.quality.observer_effect
+    whole = effect.unprofiled_step_ms if effect else report.ranks[0].summary.step_ms.mean
+    assert first.speedup == pytest.approx(whole / (whole - first.saving_ms_per_step), abs=1e-3)
+    none = replace(report, findings=[f for f in report.findings if f not in wanted])
+    bare = type(last)("b", none, last.step_ms, last.classes)
+    assert ladder([bare]).suggestions == []
+
+
+def test_a_ladder_comes_back_from_its_json():
+    from traceprobe.report.document import read
+
+    found = ladder(chain())
+    assert isinstance(read(found.to_json()), Ladder)
+    assert read(found.to_json()).to_json() == found.to_json()
