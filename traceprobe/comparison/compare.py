@@ -21,9 +21,9 @@ from traceprobe.report.comparison import (
 )
 from traceprobe.report.result import PARTITION
 
-STEP_LEVEL = 0.95
-CLASS_LEVEL = 0.99
-"""Higher than that of the step: of seventeen classes, one in twenty would differ by chance."""
+LEVEL = 0.99
+"""Of all intervals. Of many classes one in twenty would differ by chance, and a gate that fails
+one job in forty for nothing is soon switched off."""
 ENOUGH_STEPS = 5
 """Steps of a run below which its noise cannot be told from a change."""
 UNNAMED = ("seed", "steps")
@@ -48,14 +48,10 @@ def compare(
     per = per or per_of(base, new)
     scale = (_scale(base, per), _scale(new, per))
     periods = (period(base.step_ms), period(new.step_ms))
-    traced = _change(
-        "step", "ms", base.step_ms * scale[0], new.step_ms * scale[1], STEP_LEVEL, periods
-    )
+    traced = _change("step", "ms", base.step_ms * scale[0], new.step_ms * scale[1], LEVEL, periods)
     step = _step(base, new, scale, traced)
     classes = [
-        _change(
-            name, "ms", _scaled(before, scale[0]), _scaled(after, scale[1]), CLASS_LEVEL, periods
-        )
+        _change(name, "ms", _scaled(before, scale[0]), _scaled(after, scale[1]), LEVEL, periods)
         for name in PARTITION
         for before, after in [(base.classes[name], new.classes[name])]
         if before is not None or after is not None
@@ -66,7 +62,7 @@ def compare(
             unit,
             _scaled(base.measures.get(name), scale[0] if unit == "ms" else 1),
             _scaled(new.measures.get(name), scale[1] if unit == "ms" else 1),
-            CLASS_LEVEL,
+            LEVEL,
             periods,
         )
         for name, unit in UNITS.items()

@@ -87,7 +87,7 @@ def gate_text(step: Change, allowed: float) -> str:
     assert step.base
     parts = [100 * (value or 0) / step.base for value in (step.delta, step.low, step.high)]
     return (
-        f"the step changed by {parts[0]:+.1f} % (95 % interval {parts[1]:+.1f} to {parts[2]:+.1f} "
+        f"the step changed by {parts[0]:+.1f} % (99 % interval {parts[1]:+.1f} to {parts[2]:+.1f} "
         f"%, drift inside the runs {100 * (step.floor or 0) / step.base:.1f} %); "
         f"{100 * allowed:g} % are allowed"
     )
