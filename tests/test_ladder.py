@@ -69,6 +69,7 @@ def test_rungs_build_on_each_other_and_not_on_side_rungs(tmp_path):
         "three": "--batch-size=4 --precision=bf16 --no-pin --bucket-cap-mb=2.5",
         "four": "--batch-size=4 --precision=bf16 --no-pin --bucket-cap-mb=2.5 --compile=default",
     }
+    assert [rung.base for rung in ladder.rungs] == ["", "one", "two", "two", "three"]
     assert [rung.ranks for rung in ladder.rungs] == [1, 1, 1, 4, 4]
     assert [rung.environment for rung in ladder.rungs] == [
         *({}, {}, {"A": "1"}, {"B": "2"}, {"B": "2"}),

@@ -107,8 +107,8 @@ def cli(tmp_path, monkeypatch, capfdbinary):
     return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
-def result(folder):
-    return json.loads((folder / "ladder.json").read_text())
+def result(folder, name="sweep.json"):
+    return json.loads((folder / name).read_text())
 
 
 def states(folder):
@@ -118,10 +118,12 @@ def states(folder):
 def test_every_rung_is_recorded_in_a_folder_of_its_own(cli, ladder, recorded, tmp_path):
     done = cli("sweep", ladder).expect(0)
     out = tmp_path / "traceprobe-short"
-    assert {path.name for path in out.iterdir()} == {"ladder.json", *RUNGS}
+    files = {"sweep.json", "ladder.html", "ladder.json"}
+    assert {path.name for path in out.iterdir()} == {*files, *RUNGS}
     for name in RUNGS:
         kept = {path.name for path in (out / name).iterdir()}
-        assert kept == {"rank0.json.gz", "report.html", "report.json"}
+        beside = {"compare.html", "compare.json"} if name == "graphs" else set()
+        assert kept == {"rank0.json.gz", "report.html", "report.json", *beside}
     assert recorded.names == [
         ("", None),
         ("--cuda-graphs", None),
@@ -134,8 +136,48 @@ def test_every_rung_is_recorded_in_a_folder_of_its_own(cli, ladder, recorded, tm
     assert (plan.warmup, plan.calibrate, plan.active, plan.backend) == (2, 3, 3, "torch")
     assert "A ladder for a test." in done.err
     assert "rung fused (3 of 4): starting" in done.err
-    for name in RUNGS:
-        assert name in done.out
+    assert "short: 3 rungs, 1.00×" in done.out
+
+
+def test_the_ladder_has_the_changes_of_its_rungs_and_side_rungs_stand_beside_it(
+    cli, ladder, recorded, tmp_path
+):
+    done = cli("sweep", ladder, "-o", "out").expect(0)
+    made = result(tmp_path / "out", "ladder.json")
+    assert (made["kind"], made["name"], made["missing"]) == ("ladder", "short", [])
+    assert [(rung["run"]["label"], rung["change"]) for rung in made["rungs"]] == [
+        ("plain", "nothing yet"),
+        ("fused", "Adam in one kernel"),
+        ("ranks", "four ranks"),
+    ]
+    beside = result(tmp_path / "out" / "graphs", "compare.json")
+    assert (beside["base"]["label"], beside["new"]["label"]) == ("plain", "graphs")
+    assert f"side rung graphs: {beside['headline']}" in done.err
+
+
+@pytest.mark.usefixtures("analysed")
+def test_the_change_of_a_rung_that_was_not_measured_is_part_of_the_next(
+    cli, ladder, recorded, tmp_path
+):
+    recorded.fails["fused"] = RecordingFailed("out of luck")
+    cli("sweep", ladder, "-o", "out").expect(1)
+    made = result(tmp_path / "out", "ladder.json")
+    assert [rung["change"] for rung in made["rungs"]] == [
+        "nothing yet",
+        "Adam in one kernel; four ranks",
+    ]
+    assert made["missing"] == [
+        {"change": "Adam in one kernel", "label": "fused", "reason": "out of luck"}
+    ]
+
+
+@pytest.mark.usefixtures("analysed")
+def test_a_ladder_of_which_nothing_was_measured_is_not_written(cli, ladder, recorded, tmp_path):
+    recorded.fails["plain"] = RecordingFailed("out of luck")
+    done = cli("sweep", ladder, "-o", "out", "--rungs", "plain", "-q").expect(1)
+    assert done.out == ""
+    assert done.err == "traceprobe: rung plain failed: out of luck\n"
+    assert not (tmp_path / "out" / "ladder.json").exists()
 
 
 def test_the_result_holds_what_was_run_and_what_it_took(cli, ladder, recorded, tmp_path):
@@ -145,7 +187,8 @@ def test_the_result_holds_what_was_run_and_what_it_took(cli, ladder, recorded, t
     graphs = made["rungs"][1]
     assert graphs["arguments"] == ["--size=tiny", "--batch-size=8", "--cuda-graphs"]
     assert graphs["environment"] == {"MADE_UP": "1"}
-    assert (graphs["side"], graphs["ranks"], graphs["reason"]) == (True, 1, None)
+    assert (graphs["side"], graphs["base"], graphs["ranks"]) == (True, "plain", 1)
+    assert graphs["reason"] is None
     assert graphs["run"]["label"] == "graphs"
     step = LOOP.data_wait_ns + LOOP.h2d_ns + LOOP.forward_ns + LOOP.backward_ns + LOOP.optimizer_ns
     assert graphs["run"]["step_ms"] == pytest.approx(step / MS, rel=0.05)
@@ -157,7 +200,7 @@ def test_a_rung_that_fails_does_not_end_the_others(cli, ladder, recorded, tmp_pa
     done = cli("sweep", ladder, "-o", "out").expect(1)
     assert states(tmp_path / "out") == dict.fromkeys(RUNGS, "measured") | {"graphs": "failed"}
     assert result(tmp_path / "out")["rungs"][1]["reason"] == str(recorded.fails["graphs"])
-    assert "graphs failed: the program ended with status 2; no GPU here" in done.out
+    assert "traceprobe: rung graphs failed: the program ended with status 2; no GPU" in done.err
 
 
 def test_a_rung_with_too_few_steps_to_compare_has_failed(cli, ladder, recorded, monkeypatch):
@@ -166,7 +209,7 @@ def test_a_rung_with_too_few_steps_to_compare_has_failed(cli, ladder, recorded, 
         profile, "record", lambda request, folder, _: [write_trace(folder / "a.json.gz", short)]
     )
     done = cli("sweep", ladder, "--rungs", "plain", "-o", "out").expect(1)
-    assert "plain failed: plain: has 2 complete steps" in " ".join(done.out.split())
+    assert "rung plain failed: plain: has 2 complete steps" in done.err
 
 
 @pytest.mark.usefixtures("analysed")
@@ -175,7 +218,8 @@ def test_rungs_that_need_more_gpus_are_skipped(cli, ladder, recorded, tmp_path, 
     done = cli("sweep", ladder, "-o", "out").expect(0)
     assert states(tmp_path / "out")["ranks"] == "skipped"
     assert len(recorded.requests) == 3
-    assert "ranks skipped: needs 4 GPUs; 2 visible" in done.out
+    assert "skipped: needs 4 GPUs; 2 visible" in done.err
+    assert result(tmp_path / "out", "ladder.json")["missing"][0]["label"] == "ranks"
     cli("sweep", ladder, "-o", "two", "--nproc-per-node", "2").expect(0)
     assert states(tmp_path / "two")["ranks"] == "measured"
     assert recorded.requests[-1].processes == 2
@@ -271,7 +315,7 @@ def test_what_cannot_work_is_refused_before_anything_runs(
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")
     (tmp_path / "torn").mkdir()
-    (tmp_path / "torn" / "ladder.json").write_text("{")
+    (tmp_path / "torn" / "sweep.json").write_text("{")
     done = cli("sweep", *arguments).expect(2)
     assert message in done.err
     assert recorded.requests == []
@@ -284,7 +328,7 @@ def test_a_sweep_on_the_cpu(ladder, tmp_path):
     made = {rung["name"]: rung for rung in result(tmp_path / "out")["rungs"]}
     assert made["graphs"]["state"] == "failed"
     assert "--cuda-graphs needs a CUDA GPU; none is visible" in made["graphs"]["reason"]
-    assert "--cuda-graphs needs a CUDA GPU" in " ".join(done.out.split())
+    assert "--cuda-graphs needs a CUDA GPU" in done.err
     run = made["fused"]["run"]
     assert run["basis"] == "unprofiled"
     assert run["samples_per_step"] == 8
