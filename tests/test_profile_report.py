@@ -22,7 +22,7 @@ def cores(request, monkeypatch):
 
 
 def test_the_report_is_that_of_all_ranks(cores, tmp_path):
-    made = profile._analyze(PAIR, tmp_path, None)
+    made = profile.analyze(PAIR, tmp_path, None)
     assert made.to_json() == report_of(*PAIR).to_json()
     assert (tmp_path / "report.json").read_text() == made.to_json()
 
@@ -30,7 +30,7 @@ def test_the_report_is_that_of_all_ranks(cores, tmp_path):
 def test_a_damaged_rank_costs_that_rank(cores, tmp_path):
     damaged = tmp_path / "rank1.json.gz"
     damaged.write_bytes(PAIR[1].read_bytes()[:11] + bytes(99))
-    made = profile._analyze([PAIR[0], damaged], tmp_path, None)
+    made = profile.analyze([PAIR[0], damaged], tmp_path, None)
     assert [lost.name for lost in made.quality.lost] == ["rank1.json.gz"]
     assert [rank.rank for rank in made.ranks] == [0]
 
@@ -47,5 +47,5 @@ def test_one_trace_at_a_time_is_in_memory(tmp_path, monkeypatch):
 
     monkeypatch.setattr(workers, "cores", lambda: 1)
     monkeypatch.setattr(part, "load", loaded)
-    made = profile._analyze(PAIR, tmp_path, None)
+    made = profile.analyze(PAIR, tmp_path, None)
     assert len(made.ranks) == len(seen) == 2

@@ -46,6 +46,9 @@ def test_a_recording_keeps_every_setting_but_the_folder(tmp_path):
         (ALL, CPU, "--pin", "needs a CUDA GPU"),
         (ALL, CPU, "--precision fp16", "needs a CUDA GPU"),
         (ALL, CPU, "--precision tf32", "needs a CUDA GPU"),
+        (ALL, CPU, "--augment-on gpu", "needs a CUDA GPU"),
+        (ALL, H200, "--augment-on gpu --augment-passes 0", "--augment-passes 0"),
+        (PLAIN, H200, "--augment-on gpu", "means nothing for plain"),
         (ALL, V100, "--precision bf16", "8.0"),
         (ALL, H200, "--sdpa flash", "bf16 or fp16"),
         (ALL, H200, "--cuda-graphs --accumulate 2", "--accumulate"),
@@ -91,6 +94,7 @@ def test_what_makes_no_sense_is_one_line_and_exit_code_2(
         (CPU, "--data cached-device --accumulate 4 --augment-passes 0"),
         (H200, "--cuda-graphs --precision fp16 --no-foreach --workers 0"),
         (H200, "--precision bf16 --sdpa flash --vocab 50304 --compile max-autotune"),
+        (H200, "--augment-on gpu --augment-passes 2 --data cached-device"),
         (TWO_GPUS, "--bucket-cap-mb 100 --no-broadcast-buffers --precision tf32"),
     ],
 )

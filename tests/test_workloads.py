@@ -208,6 +208,39 @@ def test_a_rotation_turns_all_channels_alike_and_copies():
         assert t[0, 1, 1, 1] == cube[0, 1, 1, 1]
 
 
+@pytest.mark.parametrize("passes", [1, 3])
+@pytest.mark.parametrize("storage", ["raw", "zlib"])
+def test_turning_a_batch_on_the_device_gives_the_samples_of_the_loader(
+    raw, tmp_path, passes, storage
+):
+    box = volume.RawBox(raw)
+    if storage == "zlib":
+        data.write_once(tmp_path / "box", lambda file: volume.write_blocks(file, raw, BLOCK))
+        box = volume.CompressedBox(tmp_path / "box", SIDE, BLOCK)
+    size = unet.Size(8, 3, CUBE, SIDE)
+
+    def batch(**options):
+        drawn = unet.Cubes(box, size, passes, 7, **options)
+        return torch.utils.data.default_collate([drawn[number] for number in range(40)])
+
+    turned = volume.Rotations(CUBE, torch.device("cpu"))(*batch(raw=True))
+    assert torch.equal(turned, torch.cat(batch(), dim=1))
+    assert not torch.equal(turned, batch(raw=True)[0])
+
+
+def test_raw_cubes_are_not_copied_out_of_the_file_one_by_one(raw):
+    drawn = unet.Cubes(volume.RawBox(raw), unet.Size(8, 3, CUBE, SIDE), 1, 0, raw=True)
+    cube, turns = drawn[0]
+    assert cube.stride() == (SIDE**3, SIDE**2, SIDE, 1)
+    assert turns.tolist() == [int(turns)]
+
+
+def test_what_is_written_to_a_mapped_file_stays_out_of_it(raw):
+    before = raw.read_bytes()
+    data.open_array(raw)[:] = 0
+    assert raw.read_bytes() == before
+
+
 def test_samples_are_drawn_from_the_seed_and_never_twice(raw, cubes):
     first = [cubes[number][0] for number in range(20)]
     again = [cubes[number][0] for number in range(20)]

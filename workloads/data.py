@@ -53,9 +53,12 @@ def write_header(file: BinaryIO, shape: tuple[int, ...], dtype: type[np.generic]
 
 
 def open_array(path: Path) -> np.ndarray:
-    """Map an .npy file into memory: values are read when they are touched."""
+    """Map an .npy file into memory: values are read when they are touched.
+
+    PyTorch wants arrays that could be written to; what is written here never reaches the file.
+    """
     try:
-        return np.load(path, mmap_mode="r")
+        return np.load(path, mmap_mode="c")
     except (ValueError, EOFError) as error:
         raise SettingError(f"{path} is damaged ({error}); delete it, and it is made anew") from None
 

@@ -18,7 +18,15 @@ SIZES = ("tiny", "small", "full")
 FULL_SIZE_BYTES = 40e9
 """Memory of a GPU on which `full` is the default size."""
 
-SPECIAL = ("storage", "augment_passes", "cuda_graphs", "vocab", "sdpa", "recompute")
+SPECIAL = (
+    "storage",
+    "augment_passes",
+    "augment_on",
+    "cuda_graphs",
+    "vocab",
+    "sdpa",
+    "recompute",
+)
 """Settings that only some workloads have."""
 
 
@@ -109,6 +117,7 @@ class Settings:
     prefetch_copies: bool
     storage: str
     augment_passes: int
+    augment_on: str
     inject: float
     precision: str
     compile: str
@@ -169,6 +178,7 @@ def _parser(workload: Workload) -> argparse.ArgumentParser:
     add("--prefetch-copies", action="store_true", help="copy the next batch while this one trains")
     add("--storage", choices=("raw", "zlib"), help="of the data on disk (raw)")
     add("--augment-passes", type=_whole(0), help="times that a sample is augmented (1)")
+    add("--augment-on", choices=("host", "gpu"), help="where samples are augmented (host)")
     add("--inject", type=_milliseconds, default=0.0, help="ms to sleep per sample; artificial")
 
     add = parser.add_argument_group("compute").add_argument
@@ -213,6 +223,7 @@ def _resolve(workload: Workload, given: argparse.Namespace, machine: Machine) ->
         "pin": machine.gpus > 0 if given.pin is None else given.pin,
         "storage": given.storage or "raw",
         "augment_passes": 1 if given.augment_passes is None else given.augment_passes,
+        "augment_on": given.augment_on or "host",
         "precision": given.precision or ("tf32" if machine.capability >= (8, 0) else "fp32"),
     }
     if chosen["data"] != "disk":  # one batch is loaded, in the process itself
@@ -244,6 +255,8 @@ def _problems(
         yield "--prefetch-factor needs worker processes: --workers 1 or more, and --data disk"
     if s.prefetch_copies and s.data == "cached-device":
         yield "--prefetch-copies has nothing to copy with --data cached-device"
+    if s.augment_on == "gpu" and not s.augment_passes:
+        yield "--augment-on gpu has nothing to do with --augment-passes 0"
     if s.batch_size < 1:
         yield f"--uneven {s.uneven:g} leaves the last rank no sample"
     if s.cuda_graphs and s.recompute:
@@ -284,7 +297,12 @@ def _problems_with_gpu(s: Settings, machine: Machine) -> Iterator[str]:
 def _problems_without_gpu(s: Settings) -> Iterator[str]:
     if s.cuda_graphs:
         yield "--cuda-graphs needs a CUDA GPU; none is visible"
-    for option, used in (("--pin", s.pin), ("--prefetch-copies", s.prefetch_copies)):
+    on_gpu = {
+        "--pin": s.pin,
+        "--prefetch-copies": s.prefetch_copies,
+        "--augment-on gpu": s.augment_on == "gpu",
+    }
+    for option, used in on_gpu.items():
         if used:
             yield f"{option} needs a CUDA GPU; none is visible"
     if s.precision in ("tf32", "fp16"):

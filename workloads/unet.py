@@ -16,12 +16,12 @@ from torch.nn.functional import l1_loss
 import volume
 from harness import Batch, Run, Workload, parse, start
 from traceprobe.capture import recorder
-from volume import INPUTS, TARGETS, CompressedBox, RawBox
+from volume import INPUTS, TARGETS, CompressedBox, RawBox, Rotations
 
 WORKLOAD = Workload(
     "unet",
     batch_size={"tiny": 4, "small": 8, "full": 64},
-    accepts=frozenset({"storage", "augment_passes", "cuda_graphs"}),
+    accepts=frozenset({"storage", "augment_passes", "augment_on", "cuda_graphs"}),
 )
 
 
@@ -72,17 +72,28 @@ class UNet(nn.Module):
 
 
 class Cubes(torch.utils.data.Dataset[Batch]):
-    """Cubes from random places of a box, turned `passes` times at random."""
+    """Cubes from random places of a box, turned `passes` times at random.
 
-    def __init__(self, box: RawBox | CompressedBox, size: Size, passes: int, seed: int) -> None:
+    Args:
+        raw: hand out the whole cube as it lies in the box, and how it is to be turned. Nothing is
+            copied then before the cubes are put together into a batch.
+    """
+
+    def __init__(
+        self, box: RawBox | CompressedBox, size: Size, passes: int, seed: int, *, raw: bool = False
+    ) -> None:
         self._box, self._size, self._passes, self._seed = box, size, passes, seed
+        self._raw = raw
 
     def __getitem__(self, number: int) -> Batch:
         source = np.random.default_rng((self._seed, number))
         side = self._size.cube
         corner = source.integers(self._size.box - side, size=3, endpoint=True)
         cube = self._box.cut(tuple(corner.tolist()), side)
-        for turn in source.integers(len(volume.ROTATIONS), size=self._passes):
+        turns = source.integers(len(volume.ROTATIONS), size=self._passes)
+        if self._raw:
+            return torch.from_numpy(cube), torch.from_numpy(turns)
+        for turn in turns:
             cube = volume.rotate(cube, turn)
         sample = torch.from_numpy(cube if self._passes else np.copy(cube))
         return sample[:INPUTS], sample[INPUTS:]
@@ -98,7 +109,8 @@ def dataset(run: Run, size: Size) -> Cubes:
         block = size.cube // 4
         path = run.generated(f"{name}-zlib{block}", lambda f: volume.write_blocks(f, raw, block))
         box = CompressedBox(path, size.box, block)
-    return Cubes(box, size, settings.augment_passes, settings.seed)
+    on_gpu = settings.augment_on == "gpu"
+    return Cubes(box, size, settings.augment_passes, settings.seed, raw=on_gpu)
 
 
 def main() -> None:
@@ -112,10 +124,13 @@ def main() -> None:
         optimizer = run.optimizer(torch.optim.Adam, model, lr=2e-4)
         loader = run.loader(dataset(run, size), endless=record.recording)
         record.describe(**run.facts())
+        turned = Rotations(size.cube, run.device) if settings.augment_on == "gpu" else None
 
         for batch in record.steps(loader):
             with record.phase("h2d"):
                 batch = run.to_device(batch)
+                if turned is not None:
+                    batch = turned(*batch).split((INPUTS, TARGETS), dim=1)
             for inputs, targets in run.parts(model, batch):
                 with record.phase("forward"), run.autocast():
                     loss = l1_loss(model(inputs), targets)

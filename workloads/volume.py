@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+import torch
 
 from data import open_array, write_header
 
@@ -45,6 +46,29 @@ def rotate(cube: np.ndarray, turn: int) -> np.ndarray:
     order, directions = ROTATIONS[turn]
     turned = cube.transpose(0, *(axis + 1 for axis in order))
     return turned[(slice(None), *(slice(None, None, d) for d in directions))].copy()
+
+
+class Rotations:
+    """The same on a device, for a whole batch in which every cube is turned in its own way.
+
+    The host does not wait: each value of the result is looked up by where it comes from.
+    """
+
+    def __init__(self, side: int, device: torch.device) -> None:
+        places = np.arange(side**3).reshape(1, side, side, side)
+        sources = [rotate(places, turn).ravel() for turn in range(len(ROTATIONS))]
+        self._sources = torch.from_numpy(np.stack(sources)).to(device)
+
+    def __call__(self, cubes: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
+        """Cubes (batch × channel × cube), turned by one column of turns (batch × pass) at a time.
+
+        Args:
+            turns: numbers of `ROTATIONS`, on the device of the cubes.
+        """
+        flat = cubes.flatten(2)
+        for turn in turns.unbind(1):
+            flat = flat.gather(2, self._sources[turn].unsqueeze(1).expand_as(flat))
+        return flat.view_as(cubes)
 
 
 def write_raw(file: BinaryIO, side: int, seed: int) -> None:

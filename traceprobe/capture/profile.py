@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from traceprobe.capture import launch, nsys_backend
@@ -23,11 +23,13 @@ class Request:
         program: command line; with `processes` a Python script and its arguments.
         plan: the steps; its folder is filled in here.
         processes: ranks to start on this machine; None runs the program as it is.
+        environment: variables for the program alone.
     """
 
     program: list[str]
     plan: Plan
     processes: int | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def check(request: Request) -> None:
@@ -61,7 +63,7 @@ def record(request: Request, folder: Path, on_state: Callable[[str], None]) -> l
         if tool is not None:
             command = nsys_backend.command(tool, work / NSYS_STEM, command)
         on_state("starting")
-        launch.run(command, environment(VARIABLE, plan.save()), work, on_state)
+        launch.run(command, environment(VARIABLE, plan.save(), request.environment), work, on_state)
         names = _collect(plan, work, tool, on_state)
         for path in sorted(work.iterdir()):
             if path.name.endswith(KEPT):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -36,15 +37,19 @@ def script(program: list[str]) -> list[str]:
     )
 
 
-def environment(variable: str, path: Path) -> Mapping[str, str]:
+def environment(
+    variable: str, path: Path, more: Mapping[str, str] | None = None
+) -> Mapping[str, str]:
     """The environment of the program: where its orders are, and how it finds this package.
 
     Args:
         variable, path: name of the variable with the path of the orders, and that path.
+        more: variables for the program alone.
     """
     folders = [str(HOOK), os.environ.get("PYTHONPATH"), str(Path(__file__).resolve().parents[2])]
     return {
         **os.environ,
+        **(more or {}),
         variable: str(path),
         "PYTHONPATH": os.pathsep.join(filter(None, folders)),
         "PYTHONUNBUFFERED": "1",
@@ -58,14 +63,32 @@ def workload(name: str) -> Path:
     Raises:
         UsageError: there is none of that name.
     """
+    script = built_in() / f"{name.replace('-', '_')}.py"
+    if name not in WORKLOADS or not script.is_file():
+        raise UsageError(
+            f"--workload {name}: there is none of that name; one of {', '.join(WORKLOADS)}"
+        )
+    return script
+
+
+def built_in() -> Path:
+    """The folder of the built-in workloads and ladders, in a wheel or in a source tree.
+
+    Raises:
+        UsageError: it is missing from the installation.
+    """
     here = Path(__file__).resolve()
     for folder in (here.parents[1] / "workloads", here.parents[2] / "workloads"):
-        script = folder / f"{name.replace('-', '_')}.py"
-        if script.is_file() and (folder / "harness.py").is_file():
-            return script
-    raise UsageError(
-        f"--workload {name}: there is none of that name; one of {', '.join(WORKLOADS)}"
-    )
+        if (folder / "harness.py").is_file():
+            return folder
+    raise UsageError("this installation lacks the workloads; install traceprobe anew")
+
+
+def visible_gpus() -> int:
+    """GPUs that PyTorch sees, asked in a process of its own; CUDA_VISIBLE_DEVICES counts."""
+    code = "import torch; print(torch.cuda.device_count())"
+    done = subprocess.run([interpreter(), "-c", code], capture_output=True, text=True, check=False)
+    return int(done.stdout) if done.returncode == 0 else 0
 
 
 def interpreter() -> str:

@@ -6,7 +6,18 @@ from typing import Annotated
 
 import typer
 
-from traceprobe.cli import analyze, bench, compare, doctor, inspect, ladder, profile, render, slice
+from traceprobe.cli import (
+    analyze,
+    bench,
+    compare,
+    doctor,
+    inspect,
+    ladder,
+    profile,
+    render,
+    slice,
+    sweep,
+)
 
 app = typer.Typer(
     name="traceprobe",
@@ -50,6 +61,7 @@ app.command("profile", context_settings=profile.CONTEXT)(profile.command)
 app.command("bench", context_settings=profile.CONTEXT)(bench.command)
 app.command("compare")(compare.command)
 app.command("ladder")(ladder.command)
+app.command("sweep", context_settings=profile.CONTEXT)(sweep.command)
 app.command("inspect")(inspect.command)
 app.command("doctor")(doctor.command)
 app.command("render")(render.command)

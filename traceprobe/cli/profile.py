@@ -94,7 +94,7 @@ def command(
     if settings:
         _list_settings(program)
     folder = output or Path(f"traceprobe-{name}")
-    _prepare(folder, force=force)
+    prepare(folder, force=force)
     plan = Plan(
         folder="",
         backend=backend.value,
@@ -113,7 +113,7 @@ def command(
         traces = record(request, folder, state)
         state("analysing")
         with _kept(traces):
-            report = _analyze(traces, folder, ablation)
+            report = analyze(traces, folder, ablation)
     if not quiet:
         summary(report)
     written = [BENCH, *REPORT] if ablate else REPORT
@@ -134,7 +134,12 @@ def _kept(traces: list[Path]) -> Iterator[None]:
         raise
 
 
-def _prepare(folder: Path, *, force: bool) -> None:
+def prepare(folder: Path, *, force: bool) -> None:
+    """Make the folder of the outputs.
+
+    Raises:
+        UsageError: it is no folder, or holds something and `force` is not set.
+    """
     from traceprobe.model import UsageError
 
     if folder.exists() and not folder.is_dir():
@@ -162,7 +167,8 @@ def _ablate(request: Request, folder: Path, state: Callable[[str], None]) -> Abl
     return summarize(bench.measure(wanted, folder, state))
 
 
-def _analyze(traces: list[Path], folder: Path, ablation: Ablation | None) -> Report:
+def analyze(traces: list[Path], folder: Path, ablation: Ablation | None) -> Report:
+    """Analyse a recording and leave its report in the folder."""
     from traceprobe.analysis import merge
     from traceprobe.api import Options
     from traceprobe.cli import outputs

@@ -1,0 +1,235 @@
+"""Ladders: one workload run again and again, each time with one more thing changed.
+
+A ladder is a TOML file. What a rung sets holds for the rungs after it, until one of them sets it
+anew or drops it. A side rung shows what one change alone does; the next rung does not build on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from traceprobe.capture.program import WORKLOADS, built_in
+from traceprobe.model import UsageError
+
+Value = bool | int | float | str
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=60)]
+_Count = Annotated[int, msgspec.Meta(ge=1)]
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A run of the workload, with everything that the rungs before it set.
+
+    Args:
+        change: in words, what is different from the rung before.
+        settings: of the workload; True and False stand for `--name` and `--no-name`.
+        side: whether the rungs after it do without its change.
+        base: name of the rung that it builds on; empty for the first.
+    """
+
+    name: str
+    change: str
+    ranks: int = 1
+    settings: Mapping[str, Value] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    side: bool = False
+    base: str = ""
+
+    @property
+    def arguments(self) -> list[str]:
+        """Its settings on the command line of the workload."""
+        return [_argument(name, value) for name, value in self.settings.items()]
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Rungs in order, and how each is recorded.
+
+    Args:
+        note: what the ladder is and where it comes from.
+        warmup, calibrate, active: steps, as of a `Plan`.
+    """
+
+    name: str
+    note: str
+    workload: str
+    warmup: int
+    calibrate: int
+    active: int
+    backend: Literal["torch", "nsys"]
+    rungs: tuple[Rung, ...]
+
+
+class _Profile(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    warmup: _Count = 5
+    calibrate: _Count = 20
+    active: Annotated[int, msgspec.Meta(ge=3)] = 8
+    backend: Literal["torch", "nsys"] = "torch"
+
+
+class _Rung(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    name: _Name
+    change: str
+    set: dict[_Name, Any] = {}
+    drop: list[str] = []
+    ranks: _Count | None = None
+    environment: dict[str, str] = {}
+    side: bool = False
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    name: _Name
+    workload: str
+    rungs: Annotated[list[_Rung], msgspec.Meta(min_length=1)]
+    note: str = ""
+    shared: list[str] = []
+    profile: _Profile = msgspec.field(default_factory=_Profile)
+    settings: dict[_Name, Any] = {}
+
+
+def find(argument: str) -> Path:
+    """The file of a ladder: a path, or the name of a built-in one.
+
+    Raises:
+        UsageError: there is no such file; the message lists the built-in ones.
+    """
+    if argument.endswith(".toml"):
+        path = Path(argument)
+        if not path.is_file():
+            raise UsageError(f"{path}: there is no such file")
+        return path
+    folder = built_in() / "ladders"
+    known = {path.stem: path for path in sorted(folder.glob("*.toml"))}
+    if argument not in known:
+        raise UsageError(
+            f"{argument}: there is no ladder of that name; name one of {', '.join(known)}, or a "
+            "file that ends in .toml, before any other option"
+        )
+    return known[argument]
+
+
+def read(path: Path, ranks: int | None = None) -> Ladder:
+    """Read a ladder and work out every rung.
+
+    Args:
+        ranks: of the rungs that have several, instead of what the file says.
+
+    Raises:
+        UsageError: the file is none, or contradicts itself; the message names file, rung and key.
+    """
+    try:
+        file = msgspec.toml.decode(path.read_bytes(), type=_File)
+        return _ladder(file, ranks)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: is no ladder: {error}") from error
+    except _Nonsense as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+class _Nonsense(ValueError):
+    """What a ladder must not say; the message names the key."""
+
+
+def _ladder(file: _File, ranks: int | None) -> Ladder:
+    if file.workload not in WORKLOADS:
+        raise _Nonsense(
+            f"workload: there is none called {file.workload!r}; one of {', '.join(WORKLOADS)}"
+        )
+    if file.rungs[0].side:
+        raise _Nonsense(f"{_of(file.rungs[0])}: side: the first rung has none before it")
+    _check_values("settings", file.settings)
+    known = set(file.settings).union(*(said.set for said in file.rungs))
+    for name in file.shared:
+        if name not in known:
+            raise _Nonsense(f"shared: {name!r} is set nowhere")
+    rungs: list[Rung] = []
+    before = Rung("", "", settings=file.settings)
+    for said in file.rungs:
+        if said.name in {rung.name for rung in rungs}:
+            raise _Nonsense(f"{_of(said)}: name: there is another of that name")
+        rung = _next(before, said, ranks)
+        if rungs and _same(before, rung):
+            raise _Nonsense(f"{_of(said)}: changes nothing")
+        rungs.append(_divided(rung, file.shared))
+        before = before if rung.side else rung
+    profile = file.profile
+    return Ladder(
+        name=file.name,
+        note=file.note,
+        workload=file.workload,
+        warmup=profile.warmup,
+        calibrate=profile.calibrate,
+        active=profile.active,
+        backend=profile.backend,
+        rungs=tuple(rungs),
+    )
+
+
+def _next(before: Rung, said: _Rung, ranks: int | None) -> Rung:
+    """A rung on top of the one that it builds on."""
+    _check_values(f"{_of(said)}: set", said.set)
+    for name in said.drop:
+        if name not in before.settings:
+            raise _Nonsense(f"{_of(said)}: drop: {name!r} is not set before")
+        if name in said.set:
+            raise _Nonsense(f"{_of(said)}: drop: {name!r} is also set")
+    count = before.ranks if said.ranks is None else said.ranks
+    if said.ranks is not None and said.ranks > 1:
+        count = ranks or said.ranks
+    settings = {name: v for name, v in before.settings.items() if name not in said.drop}
+    return Rung(
+        name=said.name,
+        change=said.change,
+        ranks=count,
+        settings=settings | said.set,
+        environment={**before.environment, **said.environment},
+        side=said.side,
+        base=before.name,
+    )
+
+
+def _same(one: Rung, other: Rung) -> bool:
+    return (one.settings, one.ranks, one.environment) == (
+        other.settings,
+        other.ranks,
+        other.environment,
+    )
+
+
+def _divided(rung: Rung, shared: Sequence[str]) -> Rung:
+    """The rung with each rank's part of what all ranks share."""
+    settings = dict(rung.settings)
+    for name in shared:
+        value = settings.get(name)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value % rung.ranks:
+            raise _Nonsense(
+                f"rung {rung.name!r}: {name}: {value!r} cannot be shared by {rung.ranks} ranks"
+            )
+        settings[name] = value // rung.ranks
+    return replace(rung, settings=settings)
+
+
+def _check_values(where: str, values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        if not isinstance(value, (bool, int, float, str)):
+            raise _Nonsense(
+                f"{where}: {name}: must be true, false, a number or a text, "
+                f"not {type(value).__name__}"
+            )
+
+
+def _of(said: _Rung) -> str:
+    return f"rung {said.name!r}"
+
+
+def _argument(name: str, value: Value) -> str:
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
+    return f"--{name}={value}"

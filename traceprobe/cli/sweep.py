@@ -1,0 +1,135 @@
+"""`traceprobe sweep`: run a ladder, rung by rung, and record every one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from traceprobe.cli.console import document_summary, note, states
+from traceprobe.cli.profile import Backend, prepare
+from traceprobe.model import UsageError
+
+if TYPE_CHECKING:
+    from traceprobe.capture.ladder import Rung
+    from traceprobe.cli.rungs import Climb
+    from traceprobe.report.sweep import Sweep
+
+_SLICE = re.compile(r"(\d*):(\d*)")
+
+
+def command(
+    context: typer.Context,
+    ladder: Annotated[
+        str,
+        typer.Argument(
+            help="File that ends in .toml, or a built-in ladder: gpt2, sc22, tiny. Settings of its "
+            "workload may follow; they hold in every rung.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Folder, with a folder in it for each rung. [default: traceprobe-NAME]",
+            show_default=False,
+        ),
+    ] = None,
+    rungs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A:B",
+            help="Only rungs A to B-1, counted from 0, or those of these names: fp32,tf32.",
+            show_default=False,
+        ),
+    ] = None,
+    nproc_per_node: Annotated[
+        int | None,
+        typer.Option(min=2, help="Ranks of the rungs that have several.", show_default=False),
+    ] = None,
+    backend: Annotated[
+        Backend | None,
+        typer.Option(help="Profiler, instead of the ladder's.", show_default=False),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Keep the rungs that have been measured.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", "-f", help="Overwrite existing outputs.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary, no messages.")] = False,
+) -> None:
+    """Run a workload again and again, each time with one more thing changed, and record each run.
+
+    A rung that fails does not end the others; the exit code is 1 then.
+
+    Examples: `traceprobe sweep tiny`, `traceprobe sweep sc22 --rungs 0:5 -o sc22`
+    """
+    from traceprobe.capture.ladder import find, read
+    from traceprobe.cli.rungs import Climb, kept, measure
+
+    if resume and force:
+        raise UsageError("--resume keeps what --force overwrites; give one of them")
+    plan = read(find(ladder), nproc_per_node)
+    chosen = _chosen(plan.rungs, rungs)
+    folder = output or Path(f"traceprobe-{plan.name}")
+    prepare(folder, force=force or resume)
+    climb = Climb(plan, backend.value if backend else plan.backend, context.args, folder)
+    before = kept(climb) if resume else {}
+    note(plan.note, quiet=quiet or not plan.note)
+    with _resumable(folder), states(quiet=quiet) as state:
+        sweep = measure(climb, chosen, before, state)
+    _conclude(climb, sweep, quiet=quiet)
+    failed = [rung for rung in sweep.rungs if rung.state == "failed"]
+    for rung in failed:
+        note(f"traceprobe: rung {rung.name} failed: {rung.reason}", quiet=False)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _conclude(climb: Climb, sweep: Sweep, *, quiet: bool) -> None:
+    """Say what the rungs gained, and leave it in the folder."""
+    from traceprobe.cli.rungs import LADDER, RESULT, aside, chain
+
+    gained = chain(climb, sweep)
+    if gained is not None and not quiet:
+        document_summary(gained.to_document())
+    for name, comparison in aside(climb, sweep).items():
+        note(f"side rung {name}: {comparison.headline}", quiet=quiet)
+    for name in [RESULT, *(LADDER if gained is not None else ())]:
+        note(f"wrote {climb.folder / name}", quiet=quiet)
+
+
+def _chosen(rungs: Sequence[Rung], wanted: str | None) -> list[Rung]:
+    """The rungs that `--rungs` names; all without it."""
+    if wanted is None:
+        return list(rungs)
+    found = _SLICE.fullmatch(wanted)
+    if found is not None:
+        start, end = (int(text) if text else None for text in found.groups())
+        chosen = list(rungs[start:end])
+        if not chosen:
+            raise UsageError(f"--rungs {wanted}: there are {len(rungs)} rungs, counted from 0")
+        return chosen
+    names = wanted.split(",")
+    for name in names:
+        if name not in {rung.name for rung in rungs}:
+            known = ", ".join(rung.name for rung in rungs)
+            raise UsageError(f"--rungs {wanted}: there is no rung {name!r}; there are {known}")
+    return [rung for rung in rungs if rung.name in names]
+
+
+@contextmanager
+def _resumable(folder: Path) -> Iterator[None]:
+    """Say how to go on with a sweep that was interrupted."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        note(f"the rungs that are done stay in {folder}; go on with --resume", quiet=False)
+        raise
