@@ -323,7 +323,10 @@ def test_what_cannot_work_is_refused_before_anything_runs(
 
 def test_a_sweep_on_the_cpu(ladder, tmp_path):
     pytest.importorskip("torch", reason="PyTorch is not installed; pip install traceprobe[torch]")
-    arguments = ("sweep", ladder, "--rungs", "1:3", "-o", "out", "--data-folder", tmp_path / "data")
+    fused = "set = { fused = true }"
+    cache = f'environment = {{ XDG_CACHE_HOME = "{tmp_path / "cache"}" }}'
+    ladder.write_text(LADDER.replace(fused, f"{fused}\n{cache}"))
+    arguments = ("sweep", ladder, "--rungs", "1:3", "-o", "out")
     done = spawn(*arguments, cwd=tmp_path, env={"CUDA_VISIBLE_DEVICES": ""}).expect(1)
     made = {rung["name"]: rung for rung in result(tmp_path / "out")["rungs"]}
     assert made["graphs"]["state"] == "failed"
@@ -333,5 +336,6 @@ def test_a_sweep_on_the_cpu(ladder, tmp_path):
     assert run["basis"] == "unprofiled"
     assert run["samples_per_step"] == 8
     assert run["settings"]["fused"] is True
+    assert list((tmp_path / "cache" / "traceprobe").glob("rows*"))
     assert (tmp_path / "out" / "fused" / "rank0.json.gz").is_file()
     assert list((tmp_path / "out" / "graphs").iterdir()) == []

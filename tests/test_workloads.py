@@ -289,6 +289,15 @@ def test_it_learns(run):
     assert last < 0.95 * first
 
 
+def test_training_on_cubes_turned_on_the_device_is_the_same_training(run, monkeypatch):
+    monkeypatch.setattr(settings, "_problems_without_gpu", lambda s: ())  # the CPU can do it too
+    losses = [
+        re.search(r"loss ([\d.]+)", run(unet, "--steps", "3", *more)[1])[1]
+        for more in (("--augment-on", "gpu"), (), ("--augment-passes", "0"))
+    ]
+    assert losses[0] == losses[1] != losses[2]
+
+
 def test_a_script_runs_by_its_path_with_many_settings(folder):
     data_settings = "--storage zlib --workers 1 --augment-passes 2 --inject 1"
     compute_settings = "--precision bf16 --accumulate 2 --item-every 1 --fused"
