@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sqlite3
 from random import Random
@@ -98,6 +99,13 @@ def test_exports_whose_values_no_machine_has(tmp_path, damage):
     )
     assert outcome(path) == "report"
     assert not problems(traceprobe.analyze(traceprobe.load(path)).to_json())
+
+
+def test_ranges_of_nccl_that_are_damaged_leave_no_payload_without_an_owner(tmp_path, samples):
+    path = tmp_path / "a.sqlite"
+    path.write_bytes(gzip.decompress((samples / "h200_collectives.sqlite.gz").read_bytes()))
+    nsight.edit(path, "UPDATE NVTX_EVENTS SET start = 9e99 WHERE rowid % 5 = 0")
+    assert outcome(path) == "report"
 
 
 @pytest.mark.parametrize("values", [[0, 7, MOST], [MOST, 7, 0]])

@@ -33,11 +33,14 @@ def payloads(
     """Fields of the rows that `condition` selects, UNKNOWN where a row does not have them.
 
     Args:
-        domain: NVTX domain of each row; schemas are numbered per domain.
+        domain: NVTX domain of each row; schemas are numbered per domain. Where rows were damaged
+            and left out, nothing tells which payload is whose, and all fields stay UNKNOWN.
         fields: name of a column to what the library's name of the field matches.
     """
     found = {field: np.full(len(domain), UNKNOWN, dtype=np.int64) for field in fields}
     blobs = db.values(table, "binaryData", condition)
+    if len(blobs) != len(domain):
+        return found
     if any(blob is not None for blob in blobs):
         _from_blobs(blobs, domain, _layouts(db, fields), found)
         return found
