@@ -1,33 +1,19 @@
-"""The page in a real browser, without a network.
-
-Skipped where there is no browser, unless TRACEPROBE_REQUIRE_BROWSER=1 says that there must be one.
-"""
+"""The page of a report in a real browser, without a network."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
+from tests.browsing import browser, grave_violations, tabs
 from tests.report_factory import make_empty_report, make_hostile_report, make_report, make_run
 from traceprobe.report import html
 
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-REQUIRED = os.environ.get("TRACEPROBE_REQUIRE_BROWSER") == "1"
-AXE = Path(__file__).parent / "vendor" / "axe.min.js"
+__all__ = ["browser"]
+
 READY = "html[data-charts-ready]"
-
-if not REQUIRED:
-    if BROWSER is None:
-        pytest.skip("no Chromium or Chrome on the PATH", allow_module_level=True)
-    pytest.importorskip("playwright", reason="Playwright is not installed; pip install playwright")
-
-from playwright.sync_api import expect, sync_playwright
-
 REPORTS = {
     "io": make_report("io"),
     "hostile": make_hostile_report(),
@@ -35,16 +21,6 @@ REPORTS = {
     "empty": make_empty_report(),
 }
 CHARTS = {"io": 2, "hostile": 2, "four-ranks": 9, "empty": 0}
-
-
-@pytest.fixture(scope="module")
-def browser():
-    assert BROWSER is not None, "TRACEPROBE_REQUIRE_BROWSER=1, but there is no browser"
-    with sync_playwright() as play:
-        options = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
-        found = play.chromium.launch(executable_path=BROWSER, args=options)
-        yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")
@@ -57,26 +33,16 @@ def files(tmp_path_factory):
 
 @pytest.fixture
 def visit(browser, files):
-    """Opens a page; what it asked for and what it logged are its `asked` and `logged`."""
-    contexts = []
+    """Opens a page and waits until it is drawn."""
+    with tabs(browser) as opened:
 
-    def open_page(name, anchor="", ready=True, **options):
-        size = {"width": 1200, "height": 900}
-        context = browser.new_context(offline=True, **{"viewport": size, **options})
-        contexts.append(context)
-        page = context.new_page()
-        page.asked, page.logged = [], []
-        page.on("request", lambda request: page.asked.append(request.url))
-        page.on("console", lambda message: page.logged.append(message.text))
-        page.on("pageerror", lambda error: page.logged.append(str(error)))
-        page.goto((files / f"{name}.html").as_uri() + anchor)
-        if ready:
-            page.wait_for_selector(READY, timeout=60_000)
-        return page
+        def open_page(name, anchor="", ready=True, **options):
+            page = opened(files / f"{name}.html", anchor, **options)
+            if ready:
+                page.wait_for_selector(READY, timeout=60_000)
+            return page
 
-    yield open_page
-    for context in contexts:
-        context.close()
+        yield open_page
 
 
 @pytest.mark.parametrize("name", REPORTS)
@@ -220,12 +186,7 @@ def test_the_theme_is_that_of_the_reader(visit):
 )
 def test_nothing_serious_stands_in_the_way_of_anybody(visit, name, scheme):
     page = visit(name, color_scheme=scheme, bypass_csp=True, reduced_motion="reduce")
-    page.add_script_tag(path=AXE)
-    page.evaluate("for (const e of document.querySelectorAll('details')) e.open = true")
-    found = page.evaluate("axe.run()")["violations"]
-    assert found is not None
-    grave = [v for v in found if v["impact"] in ("serious", "critical")]
-    assert [(v["id"], v["nodes"][0]["html"][:200]) for v in grave] == []
+    assert grave_violations(page) == []
 
 
 @pytest.mark.parametrize("name", REPORTS)

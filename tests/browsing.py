@@ -1,0 +1,69 @@
+"""A real browser without a network, for tests of pages.
+
+Tests that import this are skipped where there is no browser, unless TRACEPROBE_REQUIRE_BROWSER=1
+says that there must be one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+REQUIRED = os.environ.get("TRACEPROBE_REQUIRE_BROWSER") == "1"
+AXE = Path(__file__).parent / "vendor" / "axe.min.js"
+
+if not REQUIRED:
+    if BROWSER is None:
+        pytest.skip("no Chromium or Chrome on the PATH", allow_module_level=True)
+    pytest.importorskip("playwright", reason="Playwright is not installed; pip install playwright")
+
+from playwright.sync_api import sync_playwright
+
+
+@pytest.fixture(scope="module")
+def browser():
+    assert BROWSER is not None, "TRACEPROBE_REQUIRE_BROWSER=1, but there is no browser"
+    with sync_playwright() as play:
+        options = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+        found = play.chromium.launch(executable_path=BROWSER, args=options)
+        yield found
+        found.close()
+
+
+@contextmanager
+def tabs(browser):
+    """Opens pages; what one asked for and what it logged are its `asked` and `logged`."""
+    contexts = []
+
+    def open_page(path, anchor="", **options):
+        size = {"width": 1200, "height": 900}
+        context = browser.new_context(offline=True, **{"viewport": size, **options})
+        contexts.append(context)
+        page = context.new_page()
+        page.asked, page.logged = [], []
+        page.on("request", lambda request: page.asked.append(request.url))
+        page.on("console", lambda message: page.logged.append(message.text))
+        page.on("pageerror", lambda error: page.logged.append(str(error)))
+        page.goto(path.as_uri() + anchor)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+def grave_violations(page):
+    """What axe finds serious or worse, with every fold open; the page must bypass its policy."""
+    page.add_script_tag(path=AXE)
+    page.evaluate("for (const e of document.querySelectorAll('details')) e.open = true")
+    found = page.evaluate("axe.run()")["violations"]
+    assert found is not None
+    grave = [v for v in found if v["impact"] in ("serious", "critical")]
+    return [(v["id"], v["nodes"][0]["html"][:200]) for v in grave]

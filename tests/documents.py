@@ -1,0 +1,137 @@
+"""Hand-made documents: a small one with each kind of block, a large one, and one made to hurt."""
+
+from __future__ import annotations
+
+import math
+
+from tests.report_factory import HOSTILE
+from traceprobe.report.document import (
+    Bar,
+    Bars,
+    Curves,
+    Document,
+    Line,
+    Piece,
+    Section,
+    Table,
+)
+
+BLUE, ORANGE = "#0072b2", "#d55e00"
+BARS = Bars(
+    "Classes of a step",
+    "ms per step",
+    [
+        Bar("base", [Piece("backward", BLUE, 20.0), Piece("waiting", ORANGE, 80.0)], "100 ms"),
+        Bar("new", [Piece("backward", BLUE, 20.0), Piece("waiting", ORANGE, 30.0)], "50 ms"),
+    ],
+)
+CHANGES = Table(
+    "Changes",
+    ("class", "base", "new", "change", "interval", "real"),
+    [
+        ("waiting", "80.0", "30.0", "−50.0", "−51.0 to −49.0", "yes"),
+        ("backward", "20.0", "20.0", "0", "−0.1 to +0.1", "no"),
+    ],
+    frozenset({1, 2, 3, 4}),
+    ("good", "plain"),
+)
+LINES = [
+    Line("ideal", [(1, 100), (2, 200), (4, 400)], dashed=True),
+    Line("measured", [(1, 100), (2, 190), (4, 350)]),
+]
+SMALL = Document(
+    kind="comparison",
+    title="50.0 % faster (base → new)",
+    tone="good",
+    headline="100 → 50.0 ms per step",
+    points=["50.0 ms of waiting gone", "limited by waiting"],
+    cautions=["Only six steps."],
+    sections=[
+        Section("step", "Where it goes", ("Of one step.",), [BARS, CHANGES], help="Bars add up."),
+        Section("scaling", "How it scales", (), [Curves("Rates", "ranks", "samples/s", LINES)]),
+        Section("log", "Doubling", (), [Curves("Rates", "ranks", "samples/s", LINES, log=True)]),
+        Section("runs", "Folded anyway", ("Nothing more.",), folded=True),
+    ],
+    inputs=["base.json", "new.json"],
+    version="9.8.7",
+    json='{"kind": "comparison", "text": "</script>"}',
+)
+
+
+def _large() -> Document:
+    """More of everything than fits an issue comment."""
+    rows = [(f"row {n}", *("x|y" * 30 for _ in range(5))) for n in range(40)]
+    table = Table("Rows", ("", *"abcde"), rows, most=50)
+    sections = [Section(f"part-{n}", f"Part {n}", (), [table]) for n in range(9)]
+    return Document(
+        kind="ladder",
+        title="No change",
+        tone="plain",
+        headline="As before",
+        points=[],
+        cautions=[],
+        sections=sections,
+        inputs=["a"] * 100,
+        version="9.8.7",
+        json="{}",
+    )
+
+
+HOSTILE_DOCUMENT = Document(
+    kind="ladder",
+    title=HOSTILE[0] + HOSTILE[3],
+    tone="bad",
+    headline=HOSTILE[5],
+    points=HOSTILE,
+    cautions=HOSTILE,
+    sections=[
+        Section(
+            f"part-{n}",
+            name,
+            HOSTILE,
+            [
+                Bars(name, name, [Bar(name, [Piece(w, "red;}", 1) for w in HOSTILE], name)]),
+                Curves(name, name, name, [Line(name, [(0, 0), (1, math.inf), (2, 3)])]),
+                Table(name, HOSTILE[:5], [HOSTILE[:5], HOSTILE[3:]], tones=["bad", "unclear"]),
+            ],
+            help=name,
+        )
+        for n, name in enumerate(HOSTILE[:4])
+    ],
+    inputs=HOSTILE,
+    version=HOSTILE[4],
+    json='{"name": "</script><!--"}',
+)
+EMPTY = Document("fleet", "Nothing", "unclear", "", [], [], [], [], "9.8.7", "{}")
+HOLLOW = Document(
+    kind="scaling",
+    title="Nothing to draw",
+    tone="plain",
+    headline="No run",
+    points=[],
+    cautions=[],
+    sections=[
+        Section(
+            "empty",
+            "Empty",
+            (),
+            [
+                Bars("No bars", "ms", []),
+                Bars("A bar of nothing", "ms", [Bar("base", [], "0 ms")]),
+                Curves("No curves", "x", "y", []),
+                Curves("A curve of nothing", "x", "y", [Line("base", [])], log=True),
+                Table("No rows", ("run", "ms"), []),
+            ],
+        )
+    ],
+    inputs=[],
+    version="9.8.7",
+    json="{}",
+)
+DOCUMENTS = {
+    "small": SMALL,
+    "large": _large(),
+    "hostile": HOSTILE_DOCUMENT,
+    "empty": EMPTY,
+    "hollow": HOLLOW,
+}

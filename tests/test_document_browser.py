@@ -1,0 +1,125 @@
+"""The page of a document in a real browser, without a network."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.browsing import browser, grave_violations, tabs
+from tests.documents import DOCUMENTS, SMALL
+from traceprobe.report import document_html, document_markdown
+
+__all__ = ["browser"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages")
+    folded = replace(SMALL, sections=[replace(s, folded=True) for s in SMALL.sections])
+    for name, document in {**DOCUMENTS, "folded": folded}.items():
+        (folder / f"{name}.html").write_text(document_html.render(document), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def visit(browser, files):
+    with tabs(browser) as opened:
+        yield lambda name, anchor="", **options: opened(files / f"{name}.html", anchor, **options)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_the_page_needs_nothing_and_is_silent(visit, name):
+    page = visit(name)
+    page.wait_for_selector("#copy:visible")
+    assert page.logged == []
+    assert len(page.asked) == 1
+    assert page.locator("main img, main script, main iframe").count() == 0
+
+
+def test_everything_is_there_without_scripts(visit):
+    page = visit("small", java_script_enabled=False)
+    shown = page.locator("main").inner_text()
+    for words in (SMALL.title, *SMALL.points, *SMALL.cautions, "50 ms", "−51.0 to −49.0", "ideal"):
+        assert words in shown
+    assert page.get_by_role("button").count() == 0
+    assert page.locator("svg.bar rect:visible").count() == 4
+    assert page.locator("svg.area path.line").first.bounding_box()["width"] > 300
+
+
+def test_the_lines_end_where_their_points_are(visit):
+    page = visit("small")
+    area = page.locator("svg.area").first
+    box = area.bounding_box()
+    left, right, top, bottom = area.locator("path.line").first.evaluate(
+        "e => { const b = e.getBBox(), m = e.getScreenCTM();"
+        " return [b.x * m.a + m.e, (b.x + b.width) * m.a + m.e,"
+        " b.y * m.d + m.f, (b.y + b.height) * m.d + m.f] }"
+    )
+    assert right == pytest.approx(box["x"] + box["width"], abs=1)  # x = 4 of 4
+    assert left == pytest.approx(box["x"] + box["width"] / 4, abs=1)  # x = 1
+    assert top == pytest.approx(box["y"], abs=1)  # y = 400 of 400
+    assert bottom == pytest.approx(box["y"] + 0.75 * box["height"], abs=1)  # y = 100
+
+
+def test_the_copy_button_gives_the_markdown(visit):
+    page = visit("small", permissions=["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy as Markdown").click()
+    page.wait_for_selector("#copied:not(:empty)")
+    assert page.evaluate("navigator.clipboard.readText()") == document_markdown.render(SMALL)
+
+
+def test_the_download_is_the_record(visit):
+    page = visit("small")
+    with page.expect_download() as started:
+        page.get_by_role("button", name="Download comparison.json").click()
+    assert started.value.suggested_filename == "comparison.json"
+    assert json.loads(Path(started.value.path()).read_text()) == json.loads(SMALL.json)
+
+
+def test_a_link_to_a_folded_section_opens_it(visit):
+    page = visit("folded", anchor="#scaling-title")
+    assert page.locator("svg.area").first.is_visible()
+    assert not page.locator("svg.bar").first.is_visible()
+
+
+def test_print_opens_every_fold_and_closes_it_again(visit):
+    page = visit("small")
+    closed = "document.querySelectorAll('details:not([open])').length"
+    before = page.evaluate(closed)
+    assert before
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(closed) == 0
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(closed) == before
+    page.emulate_media(media="print")
+    assert not page.get_by_role("button", name="Copy as Markdown").is_visible()
+    assert page.locator("#result h1").is_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_nothing_serious_stands_in_the_way_of_anybody(visit, name, scheme):
+    page = visit(name, color_scheme=scheme, bypass_csp=True, reduced_motion="reduce")
+    assert grave_violations(page) == []
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_narrow_window_does_not_scroll_sideways(visit, name):
+    page = visit(name, viewport={"width": 360, "height": 740})
+    page.evaluate("for (const e of document.querySelectorAll('details')) e.open = true")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_the_keyboard_reaches_skip_link_sections_and_button_in_this_order(visit):
+    page = visit("small")
+    page.wait_for_selector("#copy:visible")
+    reached = []
+    for _ in range(7):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.textContent.trim()"))
+    assert reached[0] == "Skip to the result"
+    assert reached[1:6] == ["Step", "Scaling", "Log", "Runs", "Provenance"]
+    assert reached[6] == "Copy as Markdown"

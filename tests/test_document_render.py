@@ -1,0 +1,243 @@
+"""What every output of a document promises, whatever the document holds."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import replace
+from html import unescape
+
+import pytest
+from rich.cells import cell_len
+
+from tests.documents import DOCUMENTS, HOSTILE_DOCUMENT, SMALL
+from tests.report_factory import HOSTILE
+from tests.test_report_render import Page
+from traceprobe.report import document_html, document_markdown, document_terminal
+from traceprobe.report.document import Bars, Curves, Piece, Section, Table
+
+ZERO_WIDTH = "\u200b"
+
+
+@pytest.fixture(scope="module", params=DOCUMENTS, ids=str)
+def document(request):
+    return DOCUMENTS[request.param]
+
+
+def outputs(document):
+    """The three outputs as their readers see them."""
+    page = document_html.render(document).split('<script type="application/json"')[0]
+    markdown = document_markdown.render(document)
+    return {
+        "html": unescape(re.sub(r"<[^>]*>", "", page)),
+        "markdown": unescape(re.sub(r"\\(.)", r"\1", markdown.replace(ZERO_WIDTH, ""))),
+        "terminal": document_terminal.render(document, 200, False),
+    }
+
+
+def texts(block):
+    """What of a block has to be told everywhere."""
+    if isinstance(block, Table):
+        return [*block.head, *(cell for row in block.rows for cell in row)]
+    if isinstance(block, Bars):
+        words = [piece.word for bar in block.bars for piece in bar.pieces]
+        return [block.unit, *words, *(t for bar in block.bars for t in (bar.label, bar.text))]
+    names = [line.name for line in block.lines]
+    return [block.x, block.y, *names]
+
+
+@pytest.mark.parametrize("output", ["html", "markdown", "terminal"])
+def test_the_text_of_every_block_reaches_every_output(output):
+    text = outputs(SMALL)[output]
+    told = [SMALL.title, SMALL.headline, *SMALL.points, *SMALL.cautions, SMALL.version]
+    if output == "terminal":
+        told.remove(SMALL.version)
+    else:
+        told += SMALL.inputs
+    for section in SMALL.sections:
+        told += [section.title, *section.text, *(t for b in section.blocks for t in texts(b))]
+    assert [words for words in told if words not in text] == []
+
+
+def test_what_is_not_brief_is_on_the_page_only():
+    section = Section("more", "More of it", text=("Only here.",), brief=False)
+    told = outputs(replace(SMALL, sections=[*SMALL.sections, section]))
+    assert ["Only here." in told[output] for output in ("html", "markdown", "terminal")] == [
+        True,
+        False,
+        False,
+    ]
+
+
+def test_page_is_well_formed(document):
+    text = document_html.render(document)
+    page = Page(text)
+    assert len(page.ids) == len(set(page.ids))
+    assert {"result", "provenance", *(section.id for section in document.sections)} <= set(page.ids)
+    assert page.tags["main"] == page.tags["nav"] == page.tags["h1"] == 1
+    assert page.tags["caption"] == page.tags["table"]
+    assert page.tags["script"] == 3
+    assert not {a for a in page.attributes if a.startswith("on")}
+
+
+def test_page_stays_small():
+    assert len(document_html.render(SMALL).encode()) < 50_000
+
+
+def test_page_asks_the_network_for_nothing(document):
+    text = document_html.render(document)
+    page = Page(text)
+    assert all(a.startswith("#") or a == "data:," for a in page.addresses)
+    assert page.tags["img"] == page.tags["iframe"] == page.tags["object"] == 0
+    assert "default-src 'none'" in text
+    assert "unsafe-eval" not in text.split("</head>")[0]
+
+
+def test_page_embeds_the_record_and_the_markdown(document):
+    embedded = Page(document_html.render(document)).json
+    assert json.loads(embedded[f"traceprobe-{document.kind}"]) == json.loads(document.json)
+    assert json.loads(embedded["traceprobe-markdown"]) == document_markdown.render(document)
+    assert not set("<>&") & set("".join(embedded.values()))
+
+
+def test_equal_documents_give_equal_pages(document):
+    assert document_html.render(document) == document_html.render(replace(document))
+
+
+def test_every_picture_has_its_numbers_as_a_table():
+    pictures = [b for s in SMALL.sections for b in s.blocks if not isinstance(b, Table)]
+    tables = [b for s in SMALL.sections for b in s.blocks if isinstance(b, Table)]
+    text = document_html.render(SMALL)
+    assert len(pictures) == 3
+    assert text.count("<summary>Data table</summary>") == len(pictures)
+    assert Page(text).tags["table"] == len(pictures) + len(tables)
+    shown = re.sub(r"<[^>]*>", " ", text)
+    for bars in (block for block in pictures if isinstance(block, Bars)):
+        assert all(f" {p.value:.1f} " in shown for bar in bars.bars for p in bar.pieces)
+
+
+def test_bars_are_drawn_on_one_scale():
+    text = document_html.render(SMALL)
+    widths = [float(w) for w in re.findall(r'<rect x="[\d.]+%" width="([\d.]+)%"', text)]
+    assert widths == pytest.approx([20, 80, 20, 30])
+    bars = [line for line in document_terminal.render(SMALL, 80, False).splitlines() if "█" in line]
+    drawn = [sum(line.count(glyph) for glyph in "█▓") for line in bars[:2]]
+    assert drawn[1] == pytest.approx(drawn[0] / 2, abs=1)
+
+
+def test_curves_begin_at_zero_or_double():
+    text = document_html.render(SMALL)
+    x_axes = [
+        re.findall(r">([^<]+)<", axis)
+        for axis in re.findall(r'<div class="x-axis">(.*?)</div>', text)
+    ]
+    assert x_axes == [["0", "1", "2", "3", "4"], ["1", "2", "4"]]
+    assert text.count('stroke-dasharray="7 5"') == 2
+    assert "dashed: a model or an ideal, not measured" in text
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1.0, 0.0, 5e-324, 1.7e308])
+def test_numbers_that_cannot_be_drawn_are_left_out(value):
+    sections = []
+    for section in SMALL.sections:
+        blocks = []
+        for block in section.blocks:
+            if isinstance(block, Bars):
+                bars = [
+                    replace(b, pieces=[Piece("odd", "#ffffff", value), *b.pieces])
+                    for b in block.bars
+                ]
+                block = replace(block, bars=bars)
+            if isinstance(block, Curves):
+                lines = [
+                    replace(n, points=[(value, 1), (1, value), *n.points]) for n in block.lines
+                ]
+                block = replace(block, lines=lines)
+            blocks.append(block)
+        sections.append(replace(section, blocks=blocks))
+    odd = replace(SMALL, sections=sections)
+    page = document_html.render(odd)
+    assert not re.search(r"\b(nan|inf)\b", page.split("<main>")[1].split('type="application')[0])
+    for text in (page, document_markdown.render(odd), document_terminal.render(odd, 80, False)):
+        assert "odd" not in text
+    assert re.findall(r'<rect x="[\d.]+%" width="([\d.]+)%"', page) == re.findall(
+        r'<rect x="[\d.]+%" width="([\d.]+)%"', document_html.render(SMALL)
+    )
+
+
+def test_markdown_fits_an_issue_comment(document):
+    text = document_markdown.render(document)
+    assert len(text.splitlines()) <= 60
+    assert len(text) < 65_536
+    assert text.count("<details>") == text.count("</details>")
+
+
+def test_markdown_counts_and_names_what_it_leaves_out():
+    text = document_markdown.render(DOCUMENTS["large"])
+    rows = len(re.findall(r"^\| row \d+ \|", text, re.MULTILINE))
+    counted = sum(int(n) for n in re.findall(r"… and (\d+) more", text))
+    missing = re.search(r"^Not shown here: (.*)$", text, re.MULTILINE)
+    sections = text.count("#### ") + text.count("<details>")
+    assert sections + len(missing[1].split(", ")) == 9
+    assert rows + counted == 40 * sections
+
+
+def test_markdown_folds_what_comes_after_the_second_section():
+    text = document_markdown.render(SMALL)
+    assert re.findall(r"^#### (.*)$", text, re.MULTILINE) == ["Where it goes", "How it scales"]
+    assert re.findall(r"<summary>(.*)</summary>", text) == ["Doubling", "Folded anyway"]
+    assert "- ⚠ Only six steps." in text
+
+
+def test_names_are_inert_in_markdown():
+    text = document_markdown.render(HOSTILE_DOCUMENT)
+    assert not re.search(r"<(?!/?(details|summary)>)", text)
+    outside_code = re.sub(r"(?<!\\)`[^`\n]+`", "", text)
+    assert not re.search(r"@\w|#\d|https?://\w|(?<!\\)`|[^\\]\[x\]", outside_code)
+    assert "\u202e" not in text
+
+
+def test_names_cannot_become_markup():
+    text = document_html.render(HOSTILE_DOCUMENT)
+    page = Page(text)
+    assert "onerror" not in page.attributes
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
+    assert 'fill="red' not in text
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 120])
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_terminal_keeps_to_its_width_and_encoding(document, encoding, width):
+    text = document_terminal.render(document, width, False, encoding)
+    text.encode(encoding)
+    assert "\x1b" not in text
+    assert max(map(cell_len, text.splitlines())) <= width
+
+
+def test_terminal_colours_only_when_asked(document):
+    plain = document_terminal.render(document, 80, False)
+    coloured = document_terminal.render(document, 80, True)
+    assert "\x1b[" in coloured
+    stripped = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
+    assert [line.rstrip() for line in stripped.splitlines()] == plain.splitlines()
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", plain)
+
+
+def test_terminal_says_which_columns_a_narrow_one_lacks():
+    (table,) = (b for b in SMALL.sections[0].blocks if isinstance(b, Table))
+    wide = document_terminal.render(SMALL, 80, False)
+    assert "left out" not in wide
+    narrow = document_terminal.render(SMALL, 40, False)
+    lost = re.search(r"left out for want of width: ([^\n]*(\n[^\n]+)*)", narrow)[1]
+    shown = next(line for line in narrow.splitlines() if line.startswith("class"))
+    for name in table.head:
+        assert (name in shown.split()) != (name in lost.replace("\n", " ").split(", "))
+    assert "real" in shown.split()
+
+
+def test_hostile_names_are_all_there():
+    page = document_html.render(HOSTILE_DOCUMENT)
+    assert "&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;" in page
+    assert "gnp.exe" in page
+    assert HOSTILE[-1] not in page  # 10,000 characters are shortened
