@@ -42,6 +42,7 @@ SLOW = (
     "profile",
     "anonymise",
     "report_browser",
+    "document_browser",
     "many_ranks",
     "bench",
     "all_reduces",

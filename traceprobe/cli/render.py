@@ -20,7 +20,7 @@ def command(
         Path,
         typer.Argument(
             metavar="REPORT.JSON",
-            help="A report.json, or the JSON of a comparison.",
+            help="A report.json, or the JSON of a comparison or a ladder.",
             exists=True,
             dir_okay=False,
         ),
@@ -42,7 +42,7 @@ def command(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No messages.")] = False,
 ) -> None:
-    """Render a report.json again: `traceprobe render report.json -o report.html`."""
+    """Render a saved result again: `traceprobe render report.json -o report.html`."""
     from traceprobe.cli import outputs
     from traceprobe.model import UsageError
     from traceprobe.report.result import Report

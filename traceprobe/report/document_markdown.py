@@ -13,6 +13,7 @@ from traceprobe.report.document import Bars, Block, Document, Section, Table
 from traceprobe.report.markdown import MAX_LINES, escape, escape_html
 
 MAX_CHARACTERS = 65_535
+MAX_SENTENCE = 400
 MAX_POINTS = 6
 MAX_CAUTIONS = 4
 MAX_TEXTS = 2
@@ -55,13 +56,14 @@ def _rooms(sections: int) -> Iterator[_Room]:
     for first, rest in (*((99, n) for n in (99, 8, 6, 5, 4, 3, 2, 1)), (8, 2), (8, 1)):
         yield _Room(first, rest, sections, 80)
     for fewer in reversed(range(sections)):
-        for first, rest in ((8, 2), (8, 1)):
+        for first, rest in ((8, 2), (8, 1), (6, 1)):
             yield _Room(first, rest, fewer, 80)
+    for fewer in reversed(range(min(sections, OPEN) + 1)):
         yield _Room(4, 1, fewer, 24)
 
 
 def _lines(document: Document, sections: Sequence[Section], room: _Room) -> list[str]:
-    lines = [f"### {escape(document.title)}", "", escape(document.headline, 400), ""]
+    lines = [f"### {escape(document.title)}", "", escape(document.headline, MAX_SENTENCE), ""]
     lines += [f"- {line}" for line in _most(document.points, MAX_POINTS)]
     lines += [f"- ⚠ {line}" for line in _most(document.cautions, MAX_CAUTIONS)]
     if document.points or document.cautions:
@@ -77,7 +79,7 @@ def _lines(document: Document, sections: Sequence[Section], room: _Room) -> list
 
 
 def _most(items: Sequence[str], most: int) -> Iterator[str]:
-    yield from (escape(item) for item in items[:most])
+    yield from (escape(item, MAX_SENTENCE) for item in items[:most])
     if len(items) > most:
         yield f"… and {len(items) - most} more"
 
@@ -97,22 +99,26 @@ def _section(section: Section, room: _Room, *, is_open: bool) -> list[str]:
     if section.text:
         lines += [" ".join(_most(section.text, MAX_TEXTS)), ""]
     for n, block in enumerate(section.blocks):
-        if n:
-            lines += [escape(block.caption), ""]
-        lines += [*_block(block, room.first if is_open else room.rest, room.cell), ""]
+        caption = escape(block.caption) if n else ""  # that of the first is the title
+        rows = room.first if is_open else room.rest
+        lines += [*_block(block, caption, rows, room.cell), ""]
     return lines if is_open else [*lines, "</details>", ""]
 
 
-def _block(block: Block, rows: int, cell: int) -> list[str]:
+def _block(block: Block, caption: str, rows: int, cell: int) -> list[str]:
     if isinstance(block, Bars):
-        return _bars(block, rows, cell)
-    return _table(table_of(block), rows, cell)
+        return _bars(block, caption, rows, cell)
+    table = table_of(block)
+    if table.head[0] or not caption:
+        above = [caption, ""] if caption else []
+        return [*above, *_table(table, escape(table.head[0], cell), rows, cell)]
+    return _table(table, caption, rows, cell)
 
 
-def _bars(bars: Bars, rows: int, cell: int) -> list[str]:
+def _bars(bars: Bars, caption: str, rows: int, cell: int) -> list[str]:
     """A row for each bar, and what the glyphs in it mean."""
     signs = glyphs(bars)
-    lines = [f"| | | {escape(bars.unit, cell)} |", "|:--|--:|:--|"]
+    lines = [_row([caption, "", escape(bars.unit, cell)]), "|:--|--:|:--|"]
     for bar, segments in stacked(bars)[:rows]:
         drawn = "".join(glyph for glyph, _ in cells(segments, signs, BAR_WIDTH))
         picture = f"`{drawn}`" if drawn else ""
@@ -123,10 +129,11 @@ def _bars(bars: Bars, rows: int, cell: int) -> list[str]:
     return [*lines, "", words] if words else lines
 
 
-def _table(table: Table, rows: int, cell: int) -> list[str]:
+def _table(table: Table, corner: str, rows: int, cell: int) -> list[str]:
+    """At most so many rows; `corner` is the title of the first column."""
     columns = range(min(len(table.head), MAX_COLUMNS))
     lines = [
-        _row([escape(table.head[n], cell) for n in columns]),
+        _row([corner, *(escape(table.head[n], cell) for n in columns[1:])]),
         "|" + "".join("--:|" if n in table.numeric else ":--|" for n in columns),
     ]
     most = min(table.most, rows)

@@ -164,21 +164,33 @@ def _fitting(
 ) -> tuple[list[int], dict[int, int]]:
     """Columns that fit beside each other, and their widths.
 
-    Text is folded before a column goes. Columns go from the right, but the last, which often is the
-    result, goes after those in the middle, and the first, which names the row, stays.
+    Text is folded before a column goes.
     """
     full = {n: max(cell_len(row[n]) for row in texts) for n in _columns(texts)}
     least = {n: min(full[n], LEAST_CELL) for n in full}
     for n in numeric & full.keys():  # a number is not folded, but its title is
         least[n] = max(least[n], *(cell_len(row[n]) for row in texts))
     shown = list(full)
-    while len(shown) > 1 and _total(least, shown) > width:
-        shown.pop(-2 if len(shown) > 2 else -1)
+    for column in _expendable(full, numeric):
+        if _total(least, shown) > width:
+            shown.remove(column)
     widths = {n: min(full[n], width) for n in shown}
     while _total(widths, shown) > width:
         widest = max((n for n in shown if widths[n] > least[n]), key=lambda n: widths[n])
         widths[widest] -= 1
     return shown, widths
+
+
+def _expendable(full: dict[int, int], numeric: frozenset[int]) -> list[int]:
+    """Columns in the order in which they go: long texts, then from the right.
+
+    The last number, which often is the result, goes after those before it; the first column, which
+    names the row, stays.
+    """
+    columns = list(full)[:0:-1]
+    long = [n for n in columns if n not in numeric and full[n] > LEAST_CELL]
+    rest = [n for n in columns if n not in long]
+    return [*long, *rest[1:], *rest[:1]]
 
 
 def _total(widths: dict[int, int], shown: Sequence[int]) -> int:
