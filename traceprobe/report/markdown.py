@@ -7,6 +7,7 @@ meaning is escaped, and a zero-width space breaks what the host would link by it
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from traceprobe.report import ablation_text, agreement
 from traceprobe.report.bars import Segment, partition_bar, share_bar
@@ -50,6 +51,7 @@ def render(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
+@lru_cache(maxsize=8192)  # a document is laid out more than once until it fits
 def escape(text: str, limit: int = MAX_PROSE) -> str:
     """`text` on one line, literal wherever Markdown allows text; pairs of backticks stay code."""
     return "".join(
