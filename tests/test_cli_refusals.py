@@ -222,12 +222,12 @@ def test_two_files_of_one_rank(cli, trace):
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("", "is not a traceprobe report.json"),
-        ("no JSON", "is not a traceprobe report.json"),
+        ("", "is not a result of traceprobe"),
+        ("no JSON", "is not a result of traceprobe"),
         ("[]", "Expected `object`"),
         ("{}", "missing required field"),
-        ('{"a": ' * 50_000, "is not a traceprobe report.json"),
-        ("\xff\xfe", "is not a traceprobe report.json"),
+        ('{"a": ' * 50_000, "is not a result of traceprobe"),
+        ("\xff\xfe", "is not a result of traceprobe"),
     ],
     ids=["empty", "text", "list", "object", "deep", "bytes"],
 )
