@@ -41,6 +41,14 @@ def test_a_gain_within_the_noise_is_called_that():
     assert "(noise)" in table.rows[2][4]
 
 
+def test_the_headline_names_what_gained_and_what_lost():
+    runs = [run({"forward": ms}, label=name) for name, ms in (("a", 10), ("b", 5), ("c", 8))]
+    found = ladder(runs, ["", "half", "worse"])
+    assert "most by half (2.0" in found.headline
+    assert "slower by worse (0.6" in found.headline
+    assert "most" not in ladder(runs[1:], ["", "worse"]).headline
+
+
 def test_words_of_the_caller_go_first_and_missing_rungs_are_told():
     lost = Missing(label="d", change="8 GPUs", reason="there are 4")
     found = ladder(chain(), ["fp32", "half", "nothing"], [lost], "mine")

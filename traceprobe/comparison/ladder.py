@@ -89,12 +89,14 @@ def _rung(first: Observed, before: Observed, run: Observed, change: str, per: Pe
 
 
 def _headline(rungs: Sequence[Rung]) -> str:
-    last = rungs[-1]
-    gained = [r for r in rungs[1:] if r.speedup is not None and r.step is not None and r.step.real]
-    text = f"{significant(last.total_speedup)}× the throughput of the first rung"
-    if gained:
-        best = max(gained, key=lambda r: r.speedup or 0)
-        text += f"; most by {best.change} ({significant(best.speedup or 0)}×)"
+    """The gain of all rungs, and which gained and lost most beyond the noise."""
+    text = f"{significant(rungs[-1].total_speedup)}× the throughput of the first rung"
+    real = [r for r in rungs[1:] if r.speedup is not None and r.step is not None and r.step.real]
+    ordered = sorted(real, key=lambda r: r.speedup or 0)
+    if ordered and (ordered[-1].speedup or 0) > 1:
+        text += f"; most by {ordered[-1].change} ({significant(ordered[-1].speedup or 0)}×)"
+    if ordered and (ordered[0].speedup or 0) < 1:
+        text += f"; slower by {ordered[0].change} ({significant(ordered[0].speedup or 0)}×)"
     return text
 
 

@@ -127,13 +127,13 @@ def _cautions(
             f"The base ran on {base.world_size} ranks, the new run on {new.world_size}.",
         )
     samples = [run.per_step("samples") for run in runs]
-    if per == "sample":
+    if per == "sample" and samples[0] != samples[1]:
         yield (
             "per-sample",
             f"A step holds {samples[0]:g} samples in the base and {samples[1]:g} in the new run, "
             "so all times are per sample.",
         )
-    elif None in samples and _differ(runs):
+    if None in samples and _differ(runs):
         yield (
             "unknown-batches",
             "How many samples a step holds is not recorded; if that changed, times per step do "

@@ -59,6 +59,8 @@ def _sections(ladder: Ladder) -> Iterator[Section]:
     )
     yield Section("shares", "What holds each rung back", blocks=[shares(runs)])
     for place, rung in enumerate(ladder.rungs[1:], start=2):
+        if not rung.explanation:
+            continue
         yield Section(
             f"rung-{place}",
             f"Rung {place}: {rung.change}",
