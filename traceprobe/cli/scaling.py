@@ -80,7 +80,6 @@ def command(
     from traceprobe.api import Options
     from traceprobe.cli import outputs
     from traceprobe.cli.runs import files, read_all
-    from traceprobe.comparison.extrapolate import Nodes
     from traceprobe.comparison.run import NothingToCompare
     from traceprobe.comparison.scaling import scale
     from traceprobe.model import UsageError

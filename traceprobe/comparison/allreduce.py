@@ -1,7 +1,7 @@
 """How long collectives take among more ranks: bandwidth and latency, fitted to measured transfers.
 
-A message of S bytes among n ranks takes volume · S / B + hops · α, with the bus bandwidth B and the
-latency α of one hop. For an all-reduce these are, as NCCL's documentation and that of nccl-tests
+A message of S bytes among n ranks takes volume · S / B + hops · L, with the bus bandwidth B and the
+latency L of one hop. For an all-reduce these are, as NCCL's documentation and that of nccl-tests
 derive them,
 
     ring    volume 2(n−1)/n    hops 2(n−1)
@@ -60,9 +60,10 @@ class Links:
     """What joins the ranks.
 
     Args:
-        gbps: B of the formulas, GB/s; of a ring the bus bandwidth. latency_us: of one hop. error: root mean square of the relative
-            errors of the fitted transfers, weighted by their time. ranks: numbers of ranks that
-            they were fitted to. latency_known: whether messages of different sizes were there.
+        gbps: B of the formulas, GB/s; of a ring the bus bandwidth. latency_us: of one hop.
+        error: root mean square of the relative errors of the fitted transfers, weighted by their
+            time. ranks: numbers of ranks that they were fitted to.
+        latency_known: whether messages of different sizes were there.
     """
 
     algorithm: Algorithm

@@ -117,9 +117,7 @@ def likelier(runs: Sequence[Sized], nodes: Nodes) -> Algorithm:
     return "ring"
 
 
-def links(
-    runs: Sequence[Sized], nodes: Nodes, several: bool, algorithm: Algorithm
-) -> Links | None:
+def links(runs: Sequence[Sized], nodes: Nodes, several: bool, algorithm: Algorithm) -> Links | None:
     """The links inside a node, or those of runs that needed several."""
     fitting = [
         message
@@ -156,8 +154,8 @@ def _links(runs: Sequence[Sized], ranks: int, nodes: Nodes, algorithm: Algorithm
     inside = links(runs, nodes, False, algorithm)
     if several and nodes.gbps is None:
         raise Unpredictable(
-            f"{ranks} ranks need more than one node of {nodes.gpus} GPUs, and how fast nodes are "
-            "joined is not known: give --inter-node-gbps"
+            f"that takes more than one node of {nodes.gpus} GPUs, and how fast nodes are joined "
+            "is not known: give --inter-node-gbps"
         )
     if inside is None or nodes.gbps is None:
         raise Unpredictable("no bandwidth explains the transfers of the runs")

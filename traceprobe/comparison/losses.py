@@ -60,11 +60,13 @@ def parts(run: Observed, step_ms: float, *, divided: bool, apart: bool) -> dict[
 
 
 def losses(base: Parts, point: Parts, scale: float, loss_ms: float) -> dict[str, float | None]:
-    """Parts of `point` beyond those of `base` times `scale`; rounded, they still sum to the loss."""
+    """Parts of `point` beyond those of `base` times `scale`; even rounded they sum to the loss."""
     found: dict[str, float | None] = {}
     for name in LOSSES:
         ideal, now = base[name], point[name]
         found[name] = None if ideal is None or now is None else round(now - ideal * scale, DIGITS)
-    rounding = round(loss_ms, DIGITS) - sum(value or 0.0 for value in found.values())
-    found["other"] = round((found["other"] or 0.0) + rounding, DIGITS)
+    known = {name: ms for name, ms in found.items() if ms is not None}
+    largest = max(known, key=lambda name: abs(known[name]))
+    rounding = round(loss_ms, DIGITS) - sum(known.values())
+    found[largest] = round(known[largest] + rounding, DIGITS)
     return found

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from traceprobe.comparison import scaling_words as words
 from traceprobe.comparison.allreduce import Message
+from traceprobe.comparison.amounts import Amounts, amounts_of
 from traceprobe.comparison.extrapolate import (
     ALGORITHMS,
     Nodes,
@@ -34,35 +34,11 @@ from traceprobe.report.scaling import (
     Scaling,
     ScalingPoint,
     Synchronisation,
-    Work,
 )
 
-SAME = 0.01
-"""Relative difference up to which two amounts of work are the same."""
 LEVEL = 0.95
 TIMES = (2, 4, 8)
 """World sizes to look ahead to, as multiples of the largest."""
-
-
-@dataclass(frozen=True)
-class Amounts:
-    """Work of all ranks in a step, by world size, and what it says of the runs."""
-
-    unit: Work
-    of: Mapping[int, float]
-    mode: Mode
-    why: str
-    even: bool
-
-    def at(self, ranks: int) -> float:
-        """The same for a world size without a run: of the largest run, as the mode has it."""
-        largest = max(self.of)
-        scale = ranks / largest if self.mode == "weak" else 1.0
-        return self.of.get(ranks, self.of[largest] * scale)
-
-    def of_rank(self, ranks: int) -> float:
-        """Work of one rank in a step."""
-        return self.at(ranks) / ranks
 
 
 def scale(
@@ -86,7 +62,7 @@ def scale(
 
     nodes = nodes or Nodes()
     by_size = _by_size(runs)
-    amounts = _amounts(by_size, mode)
+    amounts = amounts_of(by_size, mode)
     basis: Basis = "unprofiled"
     if any(run.unprofiled_step_ms is None for run in by_size.values()):
         basis = "traced"
@@ -129,57 +105,13 @@ def _by_size(runs: Sequence[Observed]) -> dict[int, Observed]:
         raise NothingToCompare(
             "scaling needs runs of at least two world sizes; record the program on 1, 2, 4 … ranks"
         )
-    programs = {name: run for run in found.values() if (name := settings(run.report.workload).get("name"))}
+    programs = {
+        name: run for run in found.values() if (name := settings(run.report.workload).get("name"))
+    }
     if len(programs) > 1:
         named = ", ".join(f"{run.label} of {name}" for name, run in programs.items())
         raise NothingToCompare(f"the runs are of different programs: {named}")
     return found
-
-
-def _amounts(runs: Mapping[int, Observed], asked: Mode | None) -> Amounts:
-    """Weak scaling keeps the work of a rank, strong scaling that of all ranks together."""
-    units: tuple[Work, Work] = ("samples", "tokens")
-    for unit in units:
-        known = {n: value for n, run in runs.items() if (value := run.per_step(unit)) is not None}
-        if len(known) == len(runs):
-            return _told(unit, known, asked)
-    if asked is None:
-        raise NothingToCompare(
-            "not all runs record how many samples a step holds; say with --mode whether each rank "
-            "had the same number of them (weak) or all ranks together (strong)"
-        )
-    said = f"--mode {asked}; the runs do not record how many samples a step holds"
-    if asked == "weak":
-        return Amounts("rank steps", {n: float(n) for n in runs}, "weak", said, True)
-    return Amounts("steps", dict.fromkeys(runs, 1.0), "strong", said, True)
-
-
-def _told(unit: Work, known: Mapping[int, float], asked: Mode | None) -> Amounts:
-    each = [amount / n for n, amount in known.items()]
-    found: Mode | None = None
-    why = ""
-    if _same(each):
-        found, why = "weak", f"each rank has {each[0]:g} {unit} in a step"
-    elif _same(list(known.values())):
-        whole = next(iter(known.values()))
-        found, why = "strong", f"all ranks together have {whole:g} {unit} in a step"
-    if found is not None and asked not in (None, found):
-        raise NothingToCompare(f"--mode {asked}: in all runs {why}, which is {found} scaling")
-    amounts = ", ".join(f"{amount:g} on {n}" for n, amount in known.items())
-    if found is None and asked is None:
-        raise NothingToCompare(
-            f"neither weak nor strong scaling: {unit} of a step are {amounts} ranks, the same "
-            "neither for each rank nor for all together; say with --mode weak or --mode strong "
-            "what to look ahead with"
-        )
-    if found is None and asked is not None:
-        return Amounts(unit, known, asked, f"--mode {asked}; {unit} of a step: {amounts}", False)
-    assert found is not None
-    return Amounts(unit, known, found, why, True)
-
-
-def _same(values: Sequence[float]) -> bool:
-    return max(values) - min(values) <= SAME * max(values)
 
 
 def _step(run: Observed, basis: Basis) -> float:

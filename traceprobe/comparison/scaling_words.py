@@ -31,12 +31,13 @@ MOST_NAMED = 3
 
 
 def headline(mode: Mode, points: Sequence[ScalingPoint]) -> str:
-    """Efficiency at the largest size, and the step behind it."""
+    """Efficiency at the largest size, and the steps behind it."""
     first, last = points[0], points[-1]
+    of = "rank" if first.world_size == 1 else "ranks"
     return (
-        f"{percent(last.efficiency)} {mode} scaling efficiency on {last.world_size} ranks against "
-        f"{first.world_size}: {significant(last.step_ms)} ms a step, ideal "
-        f"{significant(last.ideal_step_ms)} ms"
+        f"{percent(last.efficiency)} {mode} scaling efficiency: a step takes "
+        f"{significant(last.step_ms)} ms on {last.world_size} ranks, as good as on "
+        f"{first.world_size} {of} would be {significant(last.ideal_step_ms)} ms"
     )
 
 
@@ -48,13 +49,12 @@ def explanation(
 ) -> list[str]:
     """What the largest run loses time to, what synchronisation costs, and what comes next."""
     said = list(_lost(points[-1]))
-    for found in points[-1].synchronisation:
-        if points[-1].world_size > 1:
-            said.append(
-                f"without gradient synchronisation the {found.loop} loop takes "
-                f"{significant(found.without_ms)} instead of {significant(found.with_ms)} ms: it "
-                f"costs {percent(found.overhead)} of it on {points[-1].world_size} ranks"
-            )
+    said += [
+        f"without gradient synchronisation a step on {points[-1].world_size} ranks takes "
+        f"{significant(found.without_ms)} instead of {significant(found.with_ms)} ms: it costs "
+        f"{percent(found.overhead)} of the step"
+        for found in points[-1].synchronisation[:1]
+    ]
     errors = [(abs(h.error), h.prediction.world_size) for h in held_out if h.error is not None]
     known = [p for p in predictions if p.step_ms is not None]
     if known:
@@ -69,10 +69,13 @@ def explanation(
             )
         said.append(
             f"the model expects {percent(last.efficiency)} on {last.world_size} ranks "
-            f"({significant(last.per_second or 0)} {work}/s); {tested}"
+            f"({significant(last.per_second or 0)} {work}/s, {significant(last.step_ms or 0)} ms a "
+            f"step); {tested}"
         )
     missing = [p for p in predictions if p.reason is not None]
-    said += sorted({f"nothing is predicted for {_sizes(missing, r)} ranks: {r}" for r in _reasons(missing)})
+    said += sorted(
+        {f"nothing is predicted for {_sizes(missing, r)} ranks: {r}" for r in _reasons(missing)}
+    )
     return said
 
 
@@ -109,7 +112,8 @@ def cautions(
 ) -> list[Message]:
     """What a reader should know before believing the numbers, by stable codes."""
     return [
-        Message(code=code, message=text) for code, text in _cautions(runs, basis, even, nodes, farthest)
+        Message(code=code, message=text)
+        for code, text in _cautions(runs, basis, even, nodes, farthest)
     ]
 
 

@@ -48,7 +48,7 @@ class ScalingPoint(msgspec.Struct, frozen=True, kw_only=True):
     per_second: float
     ideal_per_second: float
     efficiency: float
-    """Ideal step over step: the rate over that of as many ranks as fast as those of the smallest."""
+    """Ideal step over step, which is the rate over the ideal rate."""
     efficiency_low: float
     efficiency_high: float
     loss_ms: float

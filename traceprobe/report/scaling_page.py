@@ -17,7 +17,7 @@ from traceprobe.report.document import (
     Tone,
 )
 from traceprobe.report.palette import LOSS_COLOURS, LOSS_WORDS
-from traceprobe.report.scaling import LOSSES, Fit, HeldOut, Prediction, Scaling, ScalingPoint
+from traceprobe.report.scaling import LOSSES, Fit, Prediction, Scaling, ScalingPoint
 from traceprobe.report.text import NOT_OBSERVED, percent, significant
 
 GOOD = 0.9
@@ -36,7 +36,7 @@ def document(scaling: Scaling) -> Document:
         title=f"{percent(last.efficiency)} {scaling.mode} scaling efficiency "
         f"({first.world_size} → {last.world_size} ranks)",
         tone=_tone(last.efficiency),
-        headline=scaling.headline,
+        headline=scaling.headline.partition(": ")[2],
         points=scaling.explanation,
         cautions=[caution.message for caution in scaling.cautions],
         sections=list(_sections(scaling)),
@@ -86,7 +86,8 @@ def _sections(s: Scaling) -> Iterator[Section]:
         yield Section(
             "ahead",
             "More ranks, by a model",
-            blocks=list(_ahead(s)),
+            text=_unpredicted(s),
+            blocks=[table for table in (_ahead(s), _held_out(s), _fits(s)) if table.rows],
             help="The step of the nearest measured run, with its transfers as much longer as the "
             "formula says: volume times size over bandwidth B, plus hops times latency. Ring: "
             "volume 2(n−1)/n, 2(n−1) hops. Tree: volume 2, 2·log2(n) hops. What was exposed grows "
@@ -151,7 +152,16 @@ def _model(s: Scaling) -> list[tuple[float, float]]:
 
 
 def _efficiencies(s: Scaling) -> Table:
-    head = ("ranks", "run", "step ms", "ideal ms", f"{s.work}/s", "efficiency", "interval", "loss ms")
+    head = (
+        "ranks",
+        "run",
+        "step ms",
+        "ideal ms",
+        f"{s.work}/s",
+        "efficiency",
+        "interval",
+        "loss ms",
+    )
     rows = [
         [
             str(p.world_size),
@@ -187,16 +197,15 @@ def _loss_bars(points: Sequence[ScalingPoint]) -> Bars:
 
 def _losses(points: Sequence[ScalingPoint]) -> Table:
     head = ("ms per step", *(f"{p.world_size} ranks" for p in points[1:]))
-    rows = [
+    last = points[-1].losses_ms
+    rows = [["in all", *(_signed(p.loss_ms) for p in points[1:])]]
+    rows += [
         [LOSS_WORDS[name], *(_signed(p.losses_ms[name]) for p in points[1:])]
-        for name in LOSSES
+        for name in sorted(LOSSES, key=lambda name: -abs(last[name] or 0))
         if any(p.losses_ms[name] is not None for p in points[1:])
     ]
-    rows.append(["in all", *(_signed(p.loss_ms) for p in points[1:])])
     rows.append(["transfer, hidden or not", *(_number(p.transfer_ms) for p in points[1:])])
-    return Table(
-        "Parts of the loss, by world size", head, rows, frozenset(range(1, len(points)))
-    )
+    return Table("Parts of the loss, by world size", head, rows, frozenset(range(1, len(points))))
 
 
 def _synchronisation(s: Scaling) -> Table:
@@ -218,58 +227,70 @@ def _synchronisation(s: Scaling) -> Table:
     return Table(caption, head, rows, frozenset({0, 2, 3, 4, 5, 6}))
 
 
-def _ahead(s: Scaling) -> Iterator[Table]:
-    if s.predictions:
-        head = ("ranks", "step ms", "ring to tree", f"{s.work}/s", "efficiency", "transfer ms", "")
-        rows = [
-            [
-                str(p.world_size),
-                _number(p.step_ms),
-                _between(p),
-                _number(p.per_second),
-                percent(p.efficiency),
-                _number(p.transfer_ms),
-                p.reason or "",
-            ]
-            for p in s.predictions
-        ]
-        yield Table("Predicted world sizes", head, rows, frozenset({0, 1, 2, 3, 4, 5}))
-    if s.held_out:
-        head = ("ranks", "from", "predicted ms", "ring to tree", "measured ms", "error", "of transfer")
-        yield Table(
-            "Measured runs as the model has them",
-            head,
-            [_held_out(h) for h in s.held_out],
-            frozenset({0, 2, 3, 4, 5, 6}),
-        )
-    if s.fits:
-        head = ("links", "ranks", "B GB/s", "latency µs", "error", "used")
-        rows = [_fit(fit) for fit in s.fits]
-        yield Table("Links, fitted to the transfers", head, rows, frozenset({2, 3, 4}))
-
-
-def _held_out(h: HeldOut) -> list[str]:
-    p = h.prediction
+def _unpredicted(s: Scaling) -> list[str]:
+    """What the model cannot say, a sentence each."""
+    every = [*s.predictions, *(held.prediction for held in s.held_out)]
     return [
-        str(p.world_size),
-        ", ".join(map(str, p.sources)) + (f": {p.reason}" if p.reason else ""),
-        _number(p.step_ms),
-        _between(p),
-        significant(h.step_ms),
-        _percentage(h.error),
-        _percentage(h.transfer_error),
+        f"{p.world_size} ranks cannot be predicted from {_listed(p.sources)}: {p.reason}."
+        for p in every
+        if p.reason is not None
     ]
+
+
+def _ahead(s: Scaling) -> Table:
+    head = ("ranks", "step ms", "ring to tree", f"{s.work}/s", "efficiency", "transfer ms")
+    rows = [
+        [
+            str(p.world_size),
+            _number(p.step_ms),
+            _between(p),
+            _number(p.per_second),
+            percent(p.efficiency),
+            _number(p.transfer_ms),
+        ]
+        for p in s.predictions
+    ]
+    return Table("Predicted world sizes", head, rows, frozenset(range(6)))
+
+
+def _held_out(s: Scaling) -> Table:
+    head = ("ranks", "from", "measured", "predicted", "error", "of transfer", "ring to tree")
+    rows = [
+        [
+            str(h.prediction.world_size),
+            _listed(h.prediction.sources),
+            significant(h.step_ms),
+            _number(h.prediction.step_ms),
+            _percentage(h.error),
+            _percentage(h.transfer_error),
+            _between(h.prediction),
+        ]
+        for h in s.held_out
+        if h.prediction.reason is None
+    ]
+    caption = "Measured runs as the model has them, ms per step"
+    return Table(caption, head, rows, frozenset({0, 2, 3, 4, 5, 6}))
+
+
+def _fits(s: Scaling) -> Table:
+    head = ("links", "ranks", "B GB/s", "latency µs", "error", "used")
+    rows = [_fit(fit) for fit in s.fits]
+    return Table("Links, fitted to the transfers", head, rows, frozenset({2, 3, 4}))
 
 
 def _fit(fit: Fit) -> list[str]:
     return [
         f"{fit.algorithm}, {'between nodes' if fit.between_nodes else 'as measured'}",
-        ", ".join(map(str, fit.world_sizes)),
+        _listed(fit.world_sizes),
         significant(fit.gbps),
         _number(fit.latency_us),
         percent(fit.error),
         "yes" if fit.chosen else "no",
     ]
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    return ", ".join(map(str, sizes))
 
 
 def _between(p: Prediction) -> str:
