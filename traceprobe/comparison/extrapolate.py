@@ -36,6 +36,7 @@ class Sized:
         transfer_ms: transfer of all collectives; None where that is not known.
         messages: those whose sizes and operations are known.
         room_ms: backward pass that may hide communication.
+        sizes: why the sizes of messages are missing, where they are.
     """
 
     world_size: int
@@ -46,6 +47,7 @@ class Sized:
     transfer_ms: float | None
     messages: Sequence[Message]
     room_ms: float
+    sizes: str | None = None
 
     @property
     def step_ms(self) -> float:
@@ -135,8 +137,12 @@ def _growth(
     told = sum(message.total_ms for message in anchor.messages)
     if told < MODELLED * (anchor.transfer_ms or 0):
         raise Unpredictable(
-            f"of the communication of {anchor.world_size} ranks the sizes of messages are not in "
-            "the trace, or the model does not know its operations"
+            f"the model needs the sizes of messages of {anchor.world_size} ranks"
+            + (
+                f": {anchor.sizes.rstrip('.')}"
+                if anchor.sizes
+                else ", and operations that it knows"
+            )
         )
     before = _links(runs, anchor.world_size, nodes, algorithm)
     after = _links(runs, ranks, nodes, algorithm)

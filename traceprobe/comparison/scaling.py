@@ -24,6 +24,7 @@ from traceprobe.comparison.noise import difference
 from traceprobe.comparison.run import NothingToCompare, Observed, settings, summarize
 from traceprobe.report.ablation import VariantName
 from traceprobe.report.comparison import Basis
+from traceprobe.report.result import Rank
 from traceprobe.report.scaling import (
     SCHEMA_VERSION,
     Fit,
@@ -37,6 +38,8 @@ from traceprobe.report.scaling import (
 )
 
 LEVEL = 0.95
+SHORTEST = 0.1
+"""Part of a step below which its interval does not reach, however wide the steps spread."""
 TIMES = (2, 4, 8)
 """World sizes to look ahead to, as multiples of the largest."""
 
@@ -126,7 +129,7 @@ def _point(
     work = amounts.of_rank(n) / amounts.of_rank(first)
     ideal, step = steps[first] * work, steps[n]
     loss = step - ideal
-    low, high = (loss, loss) if n == first else _interval(base, run, work, loss)
+    low, high = (1.0, 1.0) if n == first else _interval(base, run, work, ideal, step)
     how = {
         "divided": is_divided(base) and is_divided(run),
         "apart": waiting(base) is not None and waiting(run) is not None,
@@ -142,8 +145,8 @@ def _point(
         per_second=_round(rate),
         ideal_per_second=_round(1e3 * amounts.of[n] / ideal),
         efficiency=_round(ideal / step),
-        efficiency_low=_round(ideal / (ideal + high)),
-        efficiency_high=_round(ideal / (ideal + low)),
+        efficiency_low=_round(low),
+        efficiency_high=_round(high),
         loss_ms=_round(loss),
         losses_ms=lost,
         transfer_ms=None if sized.transfer_ms is None else _round(sized.transfer_ms),
@@ -152,12 +155,18 @@ def _point(
     )
 
 
-def _interval(base: Observed, run: Observed, work: float, loss: float) -> tuple[float, float]:
-    """The loss with the spread of the traced steps around it, and never a step below 0."""
+def _interval(
+    base: Observed, run: Observed, work: float, ideal: float, step: float
+) -> tuple[float, float]:
+    """The efficiency with the spread of the traced steps around it.
+
+    A step without a profiler is taken to spread as much in proportion.
+    """
     found = difference(base.step_ms * work, run.step_ms, LEVEL)
-    ideal = float(base.step_ms.mean()) * work
-    shift = loss - found.delta
-    return max(found.low + shift, -0.99 * ideal), found.high + shift
+    scale = step / float(run.step_ms.mean())
+    steps = (step + scale * (edge - found.delta) for edge in (found.high, found.low))
+    low, high = (ideal / max(each, SHORTEST * step) for each in steps)
+    return low, high
 
 
 def _synchronisation(run: Observed, work: float) -> Iterator[Synchronisation]:
@@ -194,8 +203,10 @@ def _sized(run: Observed, step: float, work: float) -> Sized:
     exposed = part["transfer"] or part["communication"] or 0.0
     scaling = (part["compute"] or 0.0) + (part["io"] or 0.0)
     transfer = None
-    if run.world_size == 1 or not any(rank.summary.collectives for rank in run.report.ranks):
+    if run.world_size == 1:
         transfer = exposed
+    elif not any(rank.summary.busy_ns["communication"] for rank in run.report.ranks):
+        transfer = 0.0
     elif run.report.run is not None and run.report.run.transfer_ns is not None:
         transfer = run.report.run.transfer_ns / 1e6
     backward = run.classes["backward"]
@@ -209,7 +220,12 @@ def _sized(run: Observed, step: float, work: float) -> Sized:
         transfer_ms=transfer,
         messages=_messages(run),
         room_ms=0.0 if backward is None else float(backward.mean()) / accumulated,
+        sizes=next(filter(None, map(_sizes, run.report.ranks)), None),
     )
+
+
+def _sizes(rank: Rank) -> str | None:
+    return None if rank.summary.communication is None else rank.summary.communication.sizes
 
 
 def _messages(run: Observed) -> list[Message]:

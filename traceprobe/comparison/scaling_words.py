@@ -148,6 +148,12 @@ def _cautions(
             "Not all runs know their step without a profiler, so all steps are as traced, while "
             "some shares are corrected for the profiler.",
         )
+    if basis == "traced" and len({i.format for run in runs for i in run.report.inputs}) > 1:
+        yield (
+            "different-profilers",
+            "The runs were recorded by different profilers, which slow the host differently, and "
+            "their steps without a profiler are not all known.",
+        )
     undivided = [run.label for run in runs if not is_divided(run)]
     if undivided:
         yield (
@@ -167,6 +173,12 @@ def _cautions(
         yield (
             "inconclusive-verdict",
             f"The verdict is inconclusive for {', '.join(doubtful)}, so their losses are too.",
+        )
+    damaged = [r.label for r in runs if r.report.quality.events_lost or r.report.quality.lost]
+    if damaged:
+        yield (
+            "damaged-input",
+            f"Parts of the recordings of {', '.join(damaged)} are lost; see their reports.",
         )
     if nodes.gpus is None and farthest > runs[-1].world_size:
         yield (

@@ -228,12 +228,15 @@ def _synchronisation(s: Scaling) -> Table:
 
 
 def _unpredicted(s: Scaling) -> list[str]:
-    """What the model cannot say, a sentence each."""
+    """What the model cannot say, a sentence for each reason."""
     every = [*s.predictions, *(held.prediction for held in s.held_out)]
+    sizes: dict[tuple[str, str], list[int]] = {}
+    for p in every:
+        if p.reason is not None:
+            sizes.setdefault((_listed(p.sources), p.reason), []).append(p.world_size)
     return [
-        f"{p.world_size} ranks cannot be predicted from {_listed(p.sources)}: {p.reason}."
-        for p in every
-        if p.reason is not None
+        f"{_listed(found)} ranks cannot be predicted from {sources}: {reason}."
+        for (sources, reason), found in sizes.items()
     ]
 
 
@@ -249,6 +252,7 @@ def _ahead(s: Scaling) -> Table:
             _number(p.transfer_ms),
         ]
         for p in s.predictions
+        if p.reason is None
     ]
     return Table("Predicted world sizes", head, rows, frozenset(range(6)))
 
