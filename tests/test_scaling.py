@@ -286,6 +286,9 @@ def test_the_page_tells_everything():
         "ideal": True,
         "without synchronisation, whole loop": False,
     }
+    points = {line.name: list(line.points) for line in curves.lines}
+    assert points["ideal"] == [(1, 640), (2, 1280)]
+    assert points["measured"] == [(1, 640), (2, pytest.approx(1280 / 1.05, abs=1e-5))]
     lost = next(block for block in blocks if isinstance(block, Bars))
     assert [sum(piece.value for piece in bar.pieces) for bar in lost.bars] == pytest.approx([5.0])
 

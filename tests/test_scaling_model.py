@@ -8,6 +8,7 @@ from tests.scaling_runs import message, run_of
 from traceprobe.comparison.allreduce import Links, Message, better, cost, fit
 from traceprobe.comparison.extrapolate import Nodes, Sized, Unpredictable, predict
 from traceprobe.comparison.scaling import scale
+from traceprobe.report.document import Curves
 from traceprobe.report.scaling_page import document
 
 MB = 1_000_000
@@ -203,6 +204,20 @@ def test_links_and_sizes_ahead_are_in_the_record():
     assert found.predictions[0].low_ms < found.predictions[0].high_ms
     assert found.predictions[0].per_second == pytest.approx(8 * 64e3 / 7100, rel=1e-5)
     assert "nodes-unknown" in [c.code for c in found.cautions]
+
+
+def test_the_model_is_drawn_dashed():
+    blocks = document(scale(runs_of(SLOW, 2, 4))).sections[0].blocks
+    rates, efficiencies = (block for block in blocks if isinstance(block, Curves))
+    for curves in (rates, efficiencies):
+        lines = {line.name: line for line in curves.lines}
+        assert list(lines) == ["measured", "ideal", "predicted from smaller runs", "model"]
+        assert [name for name, line in lines.items() if not line.dashed] == ["measured"]
+        assert [n for n, _ in lines["model"].points] == [4, 8, 16, 32]
+        assert lines["model"].points[0] == lines["measured"].points[-1]
+        held_out = lines["predicted from smaller runs"].points
+        assert [n for n, _ in held_out] == [1, 4]
+        assert held_out[1][1] == pytest.approx(lines["measured"].points[2][1], rel=1e-4)
 
 
 def test_an_error_is_reported_not_hidden():

@@ -24,6 +24,8 @@ GOOD = 0.9
 """Efficiency from which a curve is good."""
 BAD = 0.7
 """Efficiency below which it is bad."""
+Points = Sequence[tuple[float, float]]
+
 LOOPS = {"full": "whole loop", "synthetic": "on one batch"}
 
 
@@ -58,7 +60,7 @@ def _sections(s: Scaling) -> Iterator[Section]:
         "curve",
         f"{s.mode.capitalize()} scaling",
         text=[f"{s.mode.capitalize()} scaling: {s.why_mode}."],
-        blocks=[_rates(s), _efficiencies(s)],
+        blocks=[_rates(s), _efficiency(s), _efficiencies(s)],
         help="With weak scaling each rank keeps its work and the ideal step stays as long as that "
         "of the smallest run. With strong scaling all ranks share the work and the ideal step gets "
         "shorter as their number grows. Efficiency is the ideal step over the measured one. Its "
@@ -73,7 +75,7 @@ def _sections(s: Scaling) -> Iterator[Section]:
         "share the GPU with collectives, where gradients are copied into buckets, and where small "
         "batches use the GPU worse.",
     )
-    if any(point.synchronisation for point in s.points):
+    if any(point.synchronisation for point in s.points if point.world_size > 1):
         yield Section(
             "synchronisation",
             "With and without gradient synchronisation",
@@ -87,7 +89,7 @@ def _sections(s: Scaling) -> Iterator[Section]:
             "ahead",
             "More ranks, by a model",
             text=_unpredicted(s),
-            blocks=[table for table in (_ahead(s), _held_out(s), _fits(s)) if table.rows],
+            blocks=[table for table in (_predicted(s), _tested(s), _fits(s)) if table.rows],
             help="The step of the nearest measured run, with its transfers as much longer as the "
             "formula says: volume times size over bandwidth B, plus hops times latency. Ring: "
             "volume 2(n−1)/n, 2(n−1) hops. Tree: volume 2, 2·log2(n) hops. What was exposed grows "
@@ -119,9 +121,11 @@ def _rates(s: Scaling) -> Curves:
         if len(bare) > 1:
             lines.append(Line(f"without synchronisation, {word}", bare))
             break  # the other is nearly the same line
-    model = _model(s)
-    if model:
-        lines.append(Line("model", model, dashed=True))
+    lines += _modelled(
+        [(float(p.world_size), p.per_second) for p in s.points],
+        [(float(p.world_size), p.per_second) for p in _held_out(s) if p.per_second is not None],
+        [(float(p.world_size), p.per_second) for p in _ahead(s) if p.per_second is not None],
+    )
     return Curves(f"{s.work.capitalize()} per second", "ranks", f"{s.work}/s", lines, log=True)
 
 
@@ -134,21 +138,39 @@ def _ideal(s: Scaling) -> list[tuple[int, float]]:
     return [(n, first.per_second * n / first.world_size) for n in sorted(sizes)]
 
 
-def _model(s: Scaling) -> list[tuple[float, float]]:
-    """What the smaller runs made of each measured size, then the sizes ahead."""
-    largest = s.points[-1].world_size
-    held = {
-        h.prediction.world_size: h.prediction
-        for h in s.held_out
-        if max(h.prediction.sources) < h.prediction.world_size
-    }
-    ahead = {p.world_size: p for p in s.predictions if p.world_size > largest}
-    found = [held.get(p.world_size) for p in s.points] + [ahead[n] for n in sorted(ahead)]
-    return [
-        (float(p.world_size), p.per_second)
-        for p in found
-        if p is not None and p.per_second is not None
+def _efficiency(s: Scaling) -> Curves:
+    measured = [(float(p.world_size), 100 * p.efficiency) for p in s.points]
+    lines = [
+        Line("measured", measured),
+        Line("ideal", [(float(n), 100.0) for n, _ in _ideal(s)], dashed=True),
     ]
+    lines += _modelled(
+        measured,
+        [(float(p.world_size), 100 * p.efficiency) for p in _held_out(s) if p.efficiency],
+        [(float(p.world_size), 100 * p.efficiency) for p in _ahead(s) if p.efficiency],
+    )
+    return Curves("Efficiency", "ranks", "%", lines)
+
+
+def _modelled(measured: Points, held_out: Points, ahead: Points) -> list[Line]:
+    """The model where it can be tested, from the smallest run on, and beyond the largest."""
+    lines = []
+    if held_out:
+        lines.append(Line("predicted from smaller runs", [measured[0], *held_out], dashed=True))
+    if ahead:
+        lines.append(Line("model", [measured[-1], *ahead], dashed=True))
+    return lines
+
+
+def _held_out(s: Scaling) -> list[Prediction]:
+    """What the smaller runs make of each measured size."""
+    every = [held.prediction for held in s.held_out]
+    return [p for p in every if max(p.sources) < p.world_size]
+
+
+def _ahead(s: Scaling) -> list[Prediction]:
+    """Sizes beyond the largest run."""
+    return [p for p in s.predictions if p.world_size > s.points[-1].world_size]
 
 
 def _efficiencies(s: Scaling) -> Table:
@@ -221,6 +243,7 @@ def _synchronisation(s: Scaling) -> Table:
             significant(found.without_per_second),
         ]
         for p in s.points
+        if p.world_size > 1
         for found in p.synchronisation
     ]
     caption = "Steps with and without gradient synchronisation"
@@ -240,7 +263,7 @@ def _unpredicted(s: Scaling) -> list[str]:
     ]
 
 
-def _ahead(s: Scaling) -> Table:
+def _predicted(s: Scaling) -> Table:
     head = ("ranks", "step ms", "ring to tree", f"{s.work}/s", "efficiency", "transfer ms")
     rows = [
         [
@@ -257,7 +280,7 @@ def _ahead(s: Scaling) -> Table:
     return Table("Predicted world sizes", head, rows, frozenset(range(6)))
 
 
-def _held_out(s: Scaling) -> Table:
+def _tested(s: Scaling) -> Table:
     head = ("ranks", "from", "measured", "predicted", "error", "of transfer", "ring to tree")
     rows = [
         [
