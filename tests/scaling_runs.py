@@ -70,7 +70,11 @@ def run_of(
             rank.summary.communication, skew_exposed_ns=skew * MS * STEPS if several else None
         )
         groups = [group_of(message) for message in messages]
-        summary = replace(rank.summary, communication=communication, collectives=groups)
+        sent = round((transfer + skew + hidden) * MS) * STEPS
+        busy = {**rank.summary.busy_ns, "communication": sent}
+        summary = replace(
+            rank.summary, communication=communication, collectives=groups, busy_ns=busy
+        )
         found.append(replace(rank, summary=summary))
     run = None
     if several:

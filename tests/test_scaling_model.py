@@ -238,3 +238,16 @@ def test_sizes_ahead_are_those_asked_for():
     page = document(found)
     texts = " ".join(text for section in page.sections for text in section.text)
     assert "12 ranks cannot be predicted from 1, 2, 4" in texts
+
+
+def test_only_the_last_pass_of_an_accumulating_step_hides_communication():
+    """Two messages: half of a backward pass of 60 ms can hide them, or of a quarter of it."""
+    messages = [Message("all_reduce", MB, 2, 4.0, 2, 0.0)]
+    found = []
+    for passes in (1, 4):
+        two = run_of(2, hidden=8.0, messages=messages, settings={"accumulate": passes})
+        found.append(scale([run_of(1), two], to=[64]).predictions[0])
+    grown = 8 * 2 * 63 / 64
+    assert [p.transfer_ms for p in found] == pytest.approx([grown, grown])
+    # 7.5 ms would be room enough for less than what two ranks hid.
+    assert [p.exposed_ms for p in found] == pytest.approx([0, grown - 8])

@@ -210,7 +210,6 @@ def _sized(run: Observed, step: float, work: float) -> Sized:
     elif run.report.run is not None and run.report.run.transfer_ns is not None:
         transfer = run.report.run.transfer_ns / 1e6
     backward = run.classes["backward"]
-    accumulated = settings(run.report.workload).get("accumulate") or 1
     return Sized(
         world_size=run.world_size,
         work=work,
@@ -219,9 +218,15 @@ def _sized(run: Observed, step: float, work: float) -> Sized:
         exposed_ms=exposed,
         transfer_ms=transfer,
         messages=_messages(run),
-        room_ms=0.0 if backward is None else float(backward.mean()) / accumulated,
+        room_ms=0.0 if backward is None else float(backward.mean()) / _accumulated(run),
         sizes=next(filter(None, map(_sizes, run.report.ranks)), None),
     )
+
+
+def _accumulated(run: Observed) -> int:
+    """Backward passes of a step, of which only the last has gradients to send."""
+    value = settings(run.report.workload).get("accumulate")
+    return value if isinstance(value, int) and value > 1 else 1
 
 
 def _sizes(rank: Rank) -> str | None:
