@@ -308,3 +308,16 @@ def test_efficiency_has_an_interval_of_the_steps():
     point = scale([run_of(1), shaking]).points[1]
     assert point.efficiency == 0.8
     assert 0.75 < point.efficiency_low < 0.8 < point.efficiency_high < 0.85
+
+
+def test_a_step_without_a_profiler_spreads_in_proportion():
+    traced, timed = (run_of(2, transfer=25, host=125, unprofiled_ms=ms) for ms in (None, 125.0))
+    for run in (traced, timed):
+        run.step_ms[::2] += 20
+        run.step_ms[1::2] -= 20
+    points = [
+        scale([run_of(1, host=h, unprofiled_ms=ms), run]).points[1]
+        for run, h, ms in ((traced, 100, None), (timed, 0, 100.0))
+    ]
+    assert points[0].efficiency == points[1].efficiency == 0.8
+    assert points[0].efficiency_low == pytest.approx(points[1].efficiency_low, abs=1e-6)

@@ -73,6 +73,21 @@ def test_one_size_cannot_tell_latency():
     )
 
 
+def test_what_takes_long_counts_most():
+    """One message at 100 GB/s, and 16 times the time of it at 50; alike they would give 83."""
+    odd = [
+        Message("all_reduce", 100 * MB, 2, 1.0, 1, 1),
+        Message("all_reduce", 90 * MB, 2, 1.8, 9, 1),
+    ]
+    assert fit(odd, "ring").gbps == pytest.approx(55.5, abs=0.1)
+
+
+def test_every_number_of_ranks_counts_alike():
+    """Links of 100 GB/s among two ranks and of 50 among four, where there is less to send."""
+    runs = [Message("all_reduce", 100 * MB, n, ms, k, 1) for n, ms, k in ((2, 1, 10), (4, 3, 1))]
+    assert fit(runs, "ring").gbps == pytest.approx(83.3, abs=0.1)
+
+
 def test_latency_is_never_below_nothing():
     shrinking = [Message("all_reduce", s, 2, ms, 1, 1) for s, ms in ((MB, 1), (100 * MB, 200))]
     assert fit(shrinking, "ring").latency_us == 0
@@ -127,12 +142,44 @@ def test_strong_scaling_shrinks_computation_and_room_only():
     assert found.step_ms == pytest.approx(90 / 2 + 10)
 
 
+def test_strong_scaling_shrinks_the_room_too():
+    run = sized(2, links(), room=2.4, exposed=0.0)
+    assert predict([run], 4, 64, Nodes(), "ring").exposed_ms == pytest.approx(0)
+    # Of 2.4 ms the first third is no room, and of half the work it is half of the rest.
+    found = predict([run], 4, 32, Nodes(), "ring")
+    assert found.transfer_ms < 1.6
+    assert found.exposed_ms == pytest.approx(found.transfer_ms - 0.8)
+
+
+def test_sizes_ahead_share_the_work_of_strong_scaling():
+    wide = {"forward": 20, "backward": 60, "optimizer": 20}
+    half = {name: ms // 2 for name, ms in wide.items()}
+    found = scale([run_of(1, samples=64, **wide), run_of(2, samples=64, host=4, **half)], to=[4])
+    assert found.mode == "strong"
+    # Ranks that exchange nothing: half the computation, as much host as before.
+    assert found.predictions[0].step_ms == pytest.approx(29, abs=1e-3)
+    assert found.predictions[0].efficiency == pytest.approx(25 / 29, abs=1e-4)
+    assert found.predictions[0].per_second == pytest.approx(64e3 / 29, rel=1e-4)
+
+
+def test_the_nearest_run_is_the_one_to_start_from():
+    runs = [sized(2, links(), constant=10), sized(8, links(), constant=40)]
+    rest = [
+        predict(runs, n, 64, Nodes(), "ring").step_ms
+        - predict(runs, n, 64, Nodes(), "ring").exposed_ms
+        for n in (3, 6, 16)
+    ]
+    assert rest == pytest.approx([100, 130, 130])
+
+
 def test_nodes_end_what_can_be_said():
     run = sized(4, links())
     with pytest.raises(Unpredictable, match="--inter-node-gbps"):
         predict([run], 16, 64, Nodes(8), "ring")
     assert predict([run], 8, 64, Nodes(8), "ring").step_ms > run.step_ms
     found = predict([run], 16, 64, Nodes(8, 25.0), "ring")
+    fast = predict([run], 16, 64, Nodes(8, 1000.0), "ring")
+    assert fast.transfer_ms == pytest.approx(sum(m.ms for m in transfers(links(), 16)))
     slow = links(gbps=25.0)
     assert found.transfer_ms == pytest.approx(sum(m.ms for m in transfers(slow, 16)))
 
