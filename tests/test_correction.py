@@ -141,6 +141,7 @@ def test_of_one_rank_communication_and_overhead_share_the_remainder():
 def test_a_step_that_fits_leaves_the_split_as_captured():
     corrected = single(COMM, 100)
     shares(corrected, compute=0.4, communication=0.4, overhead=0.2)
+    assert corrected.skew is None
     assert not corrected.split_unknown
     assert not single(HOST, 80).split_unknown
 
@@ -166,6 +167,7 @@ def test_of_all_ranks_transfer_is_kept_and_the_skew_is_dropped_first(unprofiled_
     corrected = correct([with_skew(30)], records.run(), unprofiled_ms * 1e6, HEAVY)
     shares(corrected, **{name: ms / unprofiled_ms for name, ms in expected.items()})
     assert not corrected.split_unknown
+    assert corrected.skew == pytest.approx(expected.get("other", 0) / unprofiled_ms)
 
 
 @pytest.mark.parametrize("skew", [0, 10, 40])
@@ -194,6 +196,7 @@ def test_waiting_for_a_rank_counts_as_that_ranks_causes(causes, expected):
     corrected = correct([with_skew(30)], records.run(skew_causes=causes), None, HEAVY)
     shares(corrected, compute=0.4, communication=0.1, **expected)
     assert corrected.unexplained_wait == pytest.approx(expected.get("other", 0))
+    assert corrected.skew == pytest.approx(0.3)
 
 
 def test_of_one_chosen_rank_waiting_cannot_be_told_from_communication():

@@ -81,6 +81,26 @@ SHARE_MEANING = {
     "other": "profiler, unexplained idle and exposed device-to-host copies",
 }
 
+LOSS_WORDS = {
+    "transfer": "exposed transfer",
+    "skew": "waiting for ranks",
+    "communication": "exposed transfer or waiting",
+    "io": "loading and copying",
+    "overhead": "overhead",
+    "compute": "computation",
+    "other": "other",
+}
+"""What a step loses time to when it runs on more ranks."""
+LOSS_COLOURS = {
+    "transfer": "#cc79a7",
+    "skew": "#7b4f9e",
+    "communication": "#cc79a7",
+    "io": "#d55e00",
+    "overhead": "#e69f00",
+    "compute": "#0072b2",
+    "other": "#8a847b",
+}
+
 BOUND_WORDS = {
     "io": "I/O-bound",
     "compute": "Compute-bound",

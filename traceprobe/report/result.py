@@ -365,6 +365,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     reasons: list[str]
     missing: list[str]
     thresholds: dict[str, float]
+    skew: float | msgspec.UnsetType = msgspec.UNSET
+    """Part of the shares that is waiting for other ranks; it counts in them by `skew_causes`. Not
+    there where one rank cannot tell it from transfer."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import UNSET
+
 from traceprobe.report.result import Quality, Rank, Run, Verdict
 from traceprobe.verdict import confidence, drift, wording
 from traceprobe.verdict.bounds import decide
@@ -44,4 +46,5 @@ def judge(
         reasons=wording.reasons(decision, corrected, ranks, run, limits),
         missing=list(decision.missing),
         thresholds=limits.as_dict(),
+        skew=UNSET if corrected.skew is None else round(corrected.skew, 6),
     )

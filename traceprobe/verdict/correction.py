@@ -51,6 +51,8 @@ class Corrected:
             not get longer, so the host cannot be the limit. split_unknown: communication and
             overhead share a remainder that one rank cannot split. notes: what was corrected.
         unexplained_wait: part of `other` that is waiting for ranks that have more of nothing.
+        skew: part of all shares together that is waiting for other ranks; None where one rank
+            cannot tell it from transfer.
         drift: the change within the capture after which the shares were taken, if there is one.
     """
 
@@ -59,6 +61,7 @@ class Corrected:
     split_unknown: bool = False
     notes: list[str] = field(default_factory=list)
     unexplained_wait: float = 0.0
+    skew: float | None = None
     drift: Drift | None = None
 
 
@@ -146,8 +149,10 @@ def correct(
             "slows the "
             "host: the host does not limit this run"
         )
-    shares, unexplained = _shares(times, run)
-    return Corrected(shares, ruled_out, split_unknown, notes, unexplained, drift)
+    shares, unexplained, skew = _shares(times, run)
+    return Corrected(
+        shares, ruled_out, split_unknown, notes, unexplained, skew if matched else None, drift
+    )
 
 
 def _without_profiler(
@@ -179,8 +184,8 @@ def _without_profiler(
     )
 
 
-def _shares(times: Sequence[Times], run: Run | None) -> tuple[dict[str, float], float]:
-    """Mean of the ranks' shares, and the waiting in it that nothing explains.
+def _shares(times: Sequence[Times], run: Run | None) -> tuple[dict[str, float], float, float]:
+    """Mean of the ranks' shares, the waiting in it that nothing explains, and all waiting.
 
     Skew counts for what the late ranks had more of. Where they had more of nothing, it is not
     transfer either: it is time of unknown cause, as `idle_unexplained` is.
@@ -198,4 +203,4 @@ def _shares(times: Sequence[Times], run: Run | None) -> tuple[dict[str, float], 
     for name, part in causes.items():
         mean[name] += part * skew
     shares = {name: round(value, 6) for name, value in mean.items()}
-    return shares, causes.get("other", 0.0) * skew
+    return shares, causes.get("other", 0.0) * skew, skew

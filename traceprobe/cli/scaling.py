@@ -1,0 +1,119 @@
+"""`traceprobe scaling`: one program at several world sizes."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from traceprobe.cli.console import document_summary, note
+from traceprobe.cli.options import Force, GithubSummary, Outputs, Step
+
+if TYPE_CHECKING:
+    from traceprobe.comparison.extrapolate import Nodes
+
+
+class Scaled(str, Enum):
+    """What stays the same as ranks are added: the work of each, or that of all."""
+
+    weak = "weak"
+    strong = "strong"
+
+
+def command(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN...",
+            help="Runs of one program, each on another number of ranks: [LABEL=]PATH of a "
+            "report.json, of a trace, or of a folder with the traces of its ranks.",
+        ),
+    ],
+    output: Outputs = None,
+    mode: Annotated[
+        Scaled | None,
+        typer.Option(
+            help="Whether each rank kept its work (weak) or all ranks shared it (strong), where "
+            "the runs do not tell. [default: found]",
+            show_default=False,
+        ),
+    ] = None,
+    to: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="World size to predict, repeatable. [default: 2, 4 and 8 times the largest]",
+            show_default=False,
+        ),
+    ] = None,
+    gpus_per_node: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="GPUs of a machine; what needs several is predicted only where their connection "
+            "is known.",
+            show_default=False,
+        ),
+    ] = None,
+    inter_node_gbps: Annotated[
+        float | None,
+        typer.Option(
+            metavar="GB/S",
+            help="What a machine sends to others, GB/s (not Gbit/s) of all its network cards "
+            "together.",
+            show_default=False,
+        ),
+    ] = None,
+    step: Step = None,
+    github_summary: GithubSummary = False,
+    force: Force = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary, no messages.")] = False,
+) -> None:
+    """Show how a program scales, what more ranks cost it, and what still more would.
+
+    Examples: `traceprobe scaling one/ two/ four/ -o scaling.html`, `traceprobe scaling 1.json.gz
+    "ranks2/*.json.gz" --to 16 --gpus-per-node 8 --inter-node-gbps 50`
+    """
+    from traceprobe.api import Options
+    from traceprobe.cli import outputs
+    from traceprobe.cli.runs import files, read_all
+    from traceprobe.comparison.run import NothingToCompare
+    from traceprobe.comparison.scaling import scale
+    from traceprobe.model import UsageError
+    from traceprobe.report.scaling_page import document
+
+    nodes = _nodes(gpus_per_node, inter_node_gbps)
+    targets = output or []
+    if github_summary:
+        outputs.job_summary()
+    outputs.check(targets, files(runs), force=force)
+    observed = read_all(runs, Options(step=step), quiet=quiet)
+    try:
+        found = scale(observed, mode.value if mode is not None else None, to or [], nodes)
+    except NothingToCompare as error:
+        raise UsageError(str(error)) from error
+    written = outputs.write(found, targets)
+    if github_summary:
+        outputs.append_summary(found)
+    if not quiet and Path("-") not in targets:
+        document_summary(document(found))
+    for path in written:
+        note(f"wrote {path} ({outputs.size(path)})", quiet=quiet)
+
+
+def _nodes(gpus: int | None, gbps: float | None) -> Nodes:
+    from math import isfinite
+
+    from traceprobe.comparison.extrapolate import Nodes
+    from traceprobe.model import UsageError
+
+    if gbps is None:
+        return Nodes(gpus)
+    if not isfinite(gbps) or gbps <= 0:
+        raise UsageError(f"--inter-node-gbps {gbps:g}: must be a number of GB/s above 0")
+    if gpus is None:
+        raise UsageError("--inter-node-gbps needs --gpus-per-node, which says where a node ends")
+    return Nodes(gpus, gbps)
