@@ -146,6 +146,7 @@ def test_a_slice_without_its_name_is_known_by_what_it_has():
     assert part.part == pytest.approx(28 / 108)
     assert part.bandwidth_gbps == pytest.approx(1555 / 4)
     assert gpus.find("NVIDIA A100-SXM4-40GB", "8.0", 28).bandwidth_gbps is None
+    assert gpus.find("NVIDIA A100-SXM4-40GB", "8.0", 28, 42_350_739_456).bandwidth_gbps is None
 
 
 def test_a_program_sees_one_die_of_a_package():

@@ -212,7 +212,9 @@ def _whole(entry: Entry, multiprocessors: int | None, memory_bytes: int | None) 
     if same and _memory_fits(entry.memory_gb, memory_bytes, entry.dies):
         return die
     if entry.mig and multiprocessors is not None and multiprocessors < entry.multiprocessors:
-        return _Part(multiprocessors, _eighths(entry, memory_bytes))
+        eighths = _eighths(entry, memory_bytes)
+        # Some profilers note the multiprocessors of the slice beside the memory of the GPU.
+        return _Part(multiprocessors, None if eighths == 1 else eighths)
     return None
 
 
