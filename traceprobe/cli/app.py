@@ -11,6 +11,7 @@ from traceprobe.cli import (
     bench,
     compare,
     doctor,
+    gpus,
     inspect,
     ladder,
     profile,
@@ -62,6 +63,7 @@ app.command("bench", context_settings=profile.CONTEXT)(bench.command)
 app.command("compare")(compare.command)
 app.command("ladder")(ladder.command)
 app.command("sweep", context_settings=profile.CONTEXT)(sweep.command)
+app.command("gpus")(gpus.command)
 app.command("inspect")(inspect.command)
 app.command("doctor")(doctor.command)
 app.command("render")(render.command)

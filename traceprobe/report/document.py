@@ -18,7 +18,7 @@ from typing import Literal
 
 import msgspec
 
-KINDS: Mapping[str, str] = {"comparison": "Comparison", "ladder": "Ladder"}
+KINDS: Mapping[str, str] = {"comparison": "Comparison", "ladder": "Ladder", "fleet": "Fleet"}
 """Kinds of records and their classes.
 
 A kind is also the name of the module beside this one that holds the class and its SCHEMA_VERSION;
