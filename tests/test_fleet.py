@@ -141,6 +141,9 @@ def test_a_gpu_without_tf32_is_as_fast_at_it_as_in_fp32():
     found = fleet(runs)
     assert found.explained_by == "tf32"
     assert "different-precisions" not in codes(found)
+    assert any(text.endswith("it has no TF32") for text in found.points)
+    runs.append(on("NVIDIA H200", 10, kernels={"matmul_half": 9}, precision="bf16"))
+    assert "different-precisions" in codes(fleet(runs))
 
 
 def test_peaks_that_cannot_be_told_apart_are_all_named():
@@ -169,7 +172,7 @@ def test_different_precisions_are_not_explained_by_one_peak():
 
 @pytest.mark.parametrize(
     ("count", "words", "ratios"),
-    [(1, "One run", set()), (2, "cannot be decided", {"compute", "fp32", "tf32", "bandwidth"})],
+    [(1, "One run", set()), (2, "cannot be decided", {"compute", *peaks.PEAKS})],
 )
 def test_fewer_than_three_devices_decide_nothing(count, words, ratios):
     found = fleet(by_peak("fp32", FLEET[:count]))
@@ -227,9 +230,10 @@ def test_a_slice_as_fast_as_a_smaller_gpu_is_explained_by_its_part():
         ]
     )
     (point,) = [text for text in found.points if "computes as fast as the whole A40" in text]
-    assert "42 of 108 multiprocessors" in point
-    assert "TF32 60.7 against 74.8 TFLOP/s" in point
-    assert "memory bandwidth 778 against 696 GB/s" in point
+    assert point.endswith(
+        "of 42 of 108 multiprocessors its peaks are fp32 7.58 to 37.4, TF32 60.7 to 74.8, "
+        "16-bit 121 to 150 TFLOP/s, 778 to 696 GB/s"
+    )
     part = found.contenders[2].hardware
     assert (part.slice, part.part) == ("3g.20gb", pytest.approx(42 / 108, rel=1e-4))
 
@@ -266,14 +270,16 @@ def test_waiting_for_data_is_told_with_its_workers():
         [
             on("NVIDIA A40", 95, wait=5, workers=16),
             on("NVIDIA H200", 40, wait=160, bound="io", workers=2),
-            on("NVIDIA L4", 500, wait=1),
+            on("NVIDIA L4", 500, wait=1, workers=4),
         ]
     )
-    waiting = [text for text in found.points if "waiting for data" in text]
-    assert waiting[0] == "NVIDIA A40: 5 % of the step is waiting for data with 16 workers"
-    assert waiting[1].startswith("NVIDIA H200 (H200 SXM): 80 % of the step")
-    assert "up to 1,600 samples/s per device" in waiting[1]
-    assert len(waiting) == 2
+    (waiting,) = [text for text in found.points if text.startswith("waiting for data")]
+    assert waiting == (
+        "waiting for data, of the step: NVIDIA A40 5 %, NVIDIA H200 80 % (workers: 16, 2)"
+    )
+    (loader,) = [text for text in found.points if "its rate is that of its loader" in text]
+    assert loader.startswith("NVIDIA H200 (H200 SXM) is I/O-bound")
+    assert loader.endswith("up to 1,600 samples/s per device")
     (order,) = [text for text in found.points if text.startswith("by compute time alone")]
     assert order.index("H200") < order.index("A40") < order.index("L4")
 
@@ -345,13 +351,14 @@ def test_points_that_lie_on_a_line_fit_it():
     assert (fit.slope, fit.r2, fit.agreement, fit.spread) == (0.5, 1.0, 1.0, 4.0)
 
 
-def test_a_peak_that_few_devices_have_is_no_better():
-    """A100, A40 and H200 follow TF32 exactly; MI210 has no such peak."""
-    runs = [*by_peak("tf32", FLEET[1:]), on("AMD Instinct MI210", 5000 / 22.6)]
-    found = fleet(runs)
+def test_a_peak_that_not_all_devices_have_explains_nothing():
+    """All but the T4 follow their bf16 peak exactly; the T4 has none."""
+    runs = by_peak("bf16", FLEET[1:], precision="bf16")
+    found = fleet([*runs, on("Tesla T4", 100, precision="bf16")])
     last = found.fits[-1]
-    assert max(fit.devices for fit in found.fits) == 4
-    assert found.explained_by != last.peak or last.devices == 4
+    assert (last.peak, last.devices, last.spread) == ("half", 3, pytest.approx(1, abs=0.02))
+    assert [fit.devices for fit in found.fits[:-1]] == [4, 4, 4]
+    assert found.explained_by != "half"
 
 
 def test_the_json_comes_back_as_it_went(tmp_path):

@@ -28,8 +28,6 @@ MATRICES: Mapping[str, Ran] = {
 """Classes of kernels whose precision is known, near enough: unaligned ones are mostly 16 bits."""
 MOST = 0.5
 """A precision that ran for more of the matrix kernels' time is that of the run."""
-HALF = {"fp16": "fp16", "float16": "fp16", "amp": "fp16"}
-"""Settings that mean the other 16-bit precision than bf16."""
 
 
 class UnknownPrice(ValueError):
@@ -52,15 +50,14 @@ def fleet(runs: Sequence[Observed], prices: Mapping[str, float] | None = None) -
     hardware = [_hardware(run) for run in runs]
     hourly = _prices(runs, hardware, prices or {})
     fastest = max(_rate(run, per) for run in runs)
+    half = "bf16" if any(_asked(summarize(run)) == "bf16" for run in runs) else "fp16"
     found = [
-        _contender(run, device, per, fastest, hourly.get(place))
+        _contender(run, device, half, per, fastest, hourly.get(place))
         for place, (run, device) in enumerate(zip(runs, hardware, strict=True))
     ]
     order = sorted(range(len(runs)), key=lambda place: -found[place].rate)
     contenders = [found[place] for place in order]
-    half = "fp16" if all(HALF.get(c.precision or "") for c in found) else "bf16"
-    points = [_point(c, half) for c in contenders]
-    known = [point for point in points if point is not None]
+    known = [Point(1 / c.compute_ms, c.peaks) for c in contenders if c.compute_ms and c.peaks]
     fitted = fits(known)
     explaining = best(fitted) if words.of_one_precision(contenders) else []
     leads = len(order) < 2 or _leads(runs[order[0]], runs[order[1]], per)
@@ -91,7 +88,12 @@ def _rate(run: Observed, per: Per) -> float:
 
 
 def _contender(
-    run: Observed, hardware: Hardware | None, per: Per, fastest: float, price: float | None
+    run: Observed,
+    hardware: Hardware | None,
+    half: str,
+    per: Per,
+    fastest: float,
+    price: float | None,
 ) -> Contender:
     summary = summarize(run)
     rate = _rate(run, per)
@@ -105,6 +107,7 @@ def _contender(
         run=summary,
         device=", ".join(summary.devices),
         hardware=hardware,
+        peaks={} if hardware is None else peaks_of(hardware, half),
         rate=round(rate, 6),
         relative=round(rate / fastest, 6),
         compute_ms=round(sum(known) * scale(summary, per), 6) if sum(known) > 0 else None,
@@ -169,14 +172,8 @@ def _peak(hardware: Hardware | None, ran: Ran | None, asked: str | None) -> floa
     """The peak of the precision that ran."""
     if hardware is None or ran is None:
         return None
-    name = HALF.get(asked or "", "bf16") if ran == "half" else ran
-    return hardware.peaks_tflops.get(name)
-
-
-def _point(contender: Contender, half: str) -> Point | None:
-    if contender.hardware is None or not contender.compute_ms:
-        return None
-    return Point(1 / contender.compute_ms, peaks_of(contender.hardware, half))
+    half = "bf16" if asked == "bf16" else "fp16"
+    return hardware.peaks_tflops.get(half if ran == "half" else ran)
 
 
 def _leads(first: Observed, second: Observed, per: Per) -> bool:

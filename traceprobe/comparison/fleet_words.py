@@ -9,7 +9,7 @@ from traceprobe.comparison.peaks import LEAST_DEVICES, Point, different
 from traceprobe.comparison.run import Observed
 from traceprobe.comparison.words import DERIVED
 from traceprobe.report.comparison import Per
-from traceprobe.report.fleet import Contender, PeakFit
+from traceprobe.report.fleet import Contender, Hardware, PeakFit
 from traceprobe.report.result import Message
 from traceprobe.report.text import significant
 
@@ -106,10 +106,10 @@ def points(contenders: Sequence[Contender], runs: Sequence[Observed], per: Per) 
     """
     return [
         *_cheapest(contenders, per),
-        *_waiting(contenders, per),
         *_orders(contenders, per),
-        *_precisions(contenders),
         *_slices(contenders, per),
+        *_precisions(contenders),
+        *_waiting(contenders, per),
         *_closures(contenders, runs),
     ]
 
@@ -122,15 +122,16 @@ def cautions(contenders: Sequence[Contender], per: Per) -> list[Message]:
 def of_one_precision(contenders: Sequence[Contender]) -> bool:
     """Whether the matrices of all runs were of one precision, as far as it is known.
 
-    fp32 in place of TF32 counts as that on devices that have none: it is how fast they are at it.
+    A device without TF32 that ran in fp32 fits runs in either: that is how fast it is at both.
     """
-    return len({_meant(c) for c in contenders if c.ran is not None}) <= 1
+    ran = {c.ran for c in contenders if c.ran is not None and not _without_tf32(c)}
+    either = any(_without_tf32(c) for c in contenders)
+    return len(ran) <= 1 and not (either and "half" in ran)
 
 
-def _meant(contender: Contender) -> str | None:
+def _without_tf32(contender: Contender) -> bool:
     peaks = contender.hardware.peaks_tflops if contender.hardware is not None else {}
-    without = bool(peaks) and "tf32" not in peaks and contender.precision == "tf32"
-    return "tf32" if without and contender.ran == "fp32" else contender.ran
+    return bool(peaks) and "tf32" not in peaks and contender.ran == "fp32"
 
 
 def unit(per: Per) -> str:
@@ -151,21 +152,30 @@ def _cheapest(contenders: Sequence[Contender], per: Per) -> Iterator[str]:
     if len(priced) > 1:
         rest = max(priced, key=lambda c: c.usd_per_million or 0)
         text += f"; dearest {rest.title}, ${significant(rest.usd_per_million or 0)}"
-    without = [c.title for c in contenders if c.usd_per_million is None]
+    without = [c.run.label for c in contenders if c.usd_per_million is None]
     yield text + (f" (no price for {', '.join(without)})" if without else "")
 
 
 def _waiting(contenders: Sequence[Contender], per: Per) -> Iterator[str]:
-    for c in contenders:
-        if c.data_wait is None or c.data_wait < WAITS:
-            continue
-        workers = c.run.settings.get("workers")
-        told = f" with {workers} workers" if isinstance(workers, int) and workers else ""
-        text = f"{c.title}: {100 * c.data_wait:.0f} % of the step is waiting for data{told}"
-        if c.run.bound == "io" and c.data_wait < 1:
-            most = significant(c.rate / (1 - c.data_wait))
-            text += f"; its rate is that of its loader, without waiting up to {most} {unit(per)}"
-        yield text
+    waiting = [c for c in contenders if c.data_wait is not None and c.data_wait >= WAITS]
+    if waiting:
+        told = ", ".join(f"{c.run.label} {100 * (c.data_wait or 0):.0f} %" for c in waiting)
+        yield f"waiting for data, of the step: {told}{_workers(waiting)}"
+    for c in waiting:
+        if c.run.bound == "io" and c.data_wait is not None and c.data_wait < 1:
+            yield (
+                f"{c.title} is I/O-bound: its rate is that of its loader; without waiting it is "
+                f"up to {significant(c.rate / (1 - c.data_wait))} {unit(per)}"
+            )
+
+
+def _workers(contenders: Sequence[Contender]) -> str:
+    """The workers of the loaders, in the order of the runs, or once where all are the same."""
+    counts = [c.run.settings.get("workers") for c in contenders]
+    if not all(isinstance(count, int) for count in counts):
+        return ""
+    shown = counts if len(set(counts)) > 1 else counts[:1]
+    return f" (workers: {', '.join(map(str, shown))})"
 
 
 def _orders(contenders: Sequence[Contender], per: Per) -> Iterator[str]:
@@ -186,7 +196,7 @@ def _precisions(contenders: Sequence[Contender]) -> Iterator[str]:
         if c.ran is not None and expected is not None and c.ran != expected:
             yield (
                 f"{c.title}: asked for {c.precision}, but its matrix kernels ran mostly "
-                f"{RAN_WORDS[c.ran]}"
+                f"{RAN_WORDS[c.ran]}{'; it has no TF32' if _without_tf32(c) else ''}"
             )
 
 
@@ -202,26 +212,26 @@ def _slices(contenders: Sequence[Contender], per: Per) -> Iterator[str]:
         times = part.compute_ms, whole.compute_ms
         if max(times) > AS_FAST * min(times):
             continue
-        both = [
-            (word, x, y, unit)
-            for word, x, y, unit in [
-                *(
-                    (PEAK_WORDS[name], a.peaks_tflops.get(key), b.peaks_tflops.get(key), "TFLOP/s")
-                    for name, key in (("fp32", "fp32"), ("tf32", "tf32"), ("half", "bf16"))
-                ),
-                (PEAK_WORDS["bandwidth"], a.bandwidth_gbps, b.bandwidth_gbps, "GB/s"),
-            ]
-            if x and y
-        ]
-        told = ", ".join(
-            f"{word} {significant(x or 0)} against {significant(y or 0)} {unit}"
-            for word, x, y, unit in both
-        )
         yield (
             f"{part.title} computes as fast as the whole {b.name} ({significant(times[0])} and "
-            f"{significant(times[1])} ms per {per}): it has {part.part} multiprocessors, and the "
-            f"peaks of that part: {told}"
+            f"{significant(times[1])} ms per {per}): of {part.part} multiprocessors its peaks are "
+            f"{_beside(a, b)}"
         )
+
+
+def _beside(one: Hardware, other: Hardware) -> str:
+    """The peaks of two devices, where both are known."""
+    keys = (("fp32", "fp32"), ("tf32", "tf32"), ("half", "bf16"))
+    rates = [
+        f"{PEAK_WORDS[name]} {significant(x)} to {significant(y)}"
+        for name, key in keys
+        if (x := one.peaks_tflops.get(key)) and (y := other.peaks_tflops.get(key))
+    ]
+    told = [f"{', '.join(rates)} TFLOP/s"] if rates else []
+    if one.bandwidth_gbps and other.bandwidth_gbps:
+        pair = significant(one.bandwidth_gbps), significant(other.bandwidth_gbps)
+        told.append(f"{pair[0]} to {pair[1]} GB/s")
+    return ", ".join(told)
 
 
 def _is_part(contender: Contender) -> bool:

@@ -30,17 +30,17 @@ class Point:
     """A device: what it does in a second, and its peaks."""
 
     speed: float
-    peaks: Mapping[PeakName, float]
+    peaks: Mapping[str, float]
 
 
-def peaks_of(hardware: Hardware, half: str) -> dict[PeakName, float]:
+def peaks_of(hardware: Hardware, half: str) -> dict[str, float]:
     """The peaks of a device that a ranking is held against.
 
     Args:
         half: which of the 16-bit precisions, `fp16` or `bf16`.
     """
     told = hardware.peaks_tflops
-    found: dict[PeakName, float | None] = {
+    found = {
         "fp32": told.get("fp32"),
         # A program that allows TF32 computes in fp32 where there is none.
         "tf32": told.get("tf32") or told.get("fp32"),

@@ -18,7 +18,7 @@ SCHEMA_VERSION = "1.0"
 
 PeakName = Literal["fp32", "tf32", "half", "bandwidth"]
 PEAKS: tuple[PeakName, ...] = ("fp32", "tf32", "half", "bandwidth")
-"""Peaks that a ranking is held against; `half` is that of 16-bit matrices."""
+"""Peaks that a ranking is held against; `half` is that of matrices in bf16 or fp16."""
 Ran = Literal["fp32", "tf32", "half"]
 
 
@@ -47,6 +47,8 @@ class Contender(msgspec.Struct, frozen=True, kw_only=True):
     """As the trace names it."""
     hardware: Hardware | None
     """None where the device is not in the table, or the run has several kinds of them."""
+    peaks: dict[str, float]
+    """Those that the ranking is held against, by `PEAKS`: TFLOP/s, and GB/s of the bandwidth."""
     rate: float
     """Samples, or steps, per second and device."""
     relative: float

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from traceprobe.report.comparison_page import phase_bars, shares, table_of
 from traceprobe.report.document import Curves, Document, Line, Section, Table
-from traceprobe.report.fleet import PEAKS, Contender, Fleet, PeakName
+from traceprobe.report.fleet import PEAKS, Contender, Fleet
 from traceprobe.report.text import NOT_OBSERVED, percent, significant
 
 PEAK_HEADS = {
@@ -119,7 +119,7 @@ def _peaks(fleet: Fleet) -> Iterator[Table | Curves]:
             c.title,
             c.part or NOT_OBSERVED,
             _number(c.compute_ms),
-            *(_number(_peak(c, name)) for name in PEAKS),
+            *(_number(c.peaks.get(name)) for name in PEAKS),
         ]
         for c in fleet.contenders
     ]
@@ -163,7 +163,7 @@ def _curves(fleet: Fleet) -> Curves:
         known = [
             (peak, 1 / c.compute_ms)
             for c in fleet.contenders
-            if c.compute_ms and (peak := _peak(c, fit.peak)) is not None
+            if c.compute_ms and (peak := c.peaks.get(fit.peak)) is not None
         ]
         first = min(known, key=lambda point: point[1])
         points = sorted((peak / first[0], speed / first[1]) for peak, speed in known)
@@ -188,18 +188,6 @@ def _sources(contenders: Sequence[Contender]) -> Table:
             rows.append(row)
     head = ("device", "in the table", "recognised by", "source")
     return Table("Sources of the peaks", head, rows)
-
-
-def _peak(contender: Contender, name: PeakName) -> float | None:
-    hardware = contender.hardware
-    if hardware is None:
-        return None
-    if name == "bandwidth":
-        return hardware.bandwidth_gbps
-    told = hardware.peaks_tflops
-    if name == "half":
-        return told.get("bf16") or told.get("fp16")
-    return told.get(name) or told.get("fp32")
 
 
 def _scales(fleet: Fleet) -> list[float]:
