@@ -24,7 +24,7 @@ from traceprobe.comparison.fleet import UnknownPrice, fleet
 from traceprobe.comparison.run import Observed, observe
 from traceprobe.report import document
 from traceprobe.report.fleet import Fleet
-from traceprobe.report.result import PARTITION, DeviceInfo, Lane
+from traceprobe.report.result import PARTITION, DeviceInfo, Lane, ObserverEffect
 from traceprobe.verdict import gpus
 
 FLEET = ("Tesla T4", "NVIDIA A40", "NVIDIA A100-SXM4-40GB", "NVIDIA H200")
@@ -108,6 +108,23 @@ def test_a_lead_within_the_noise_is_none():
     clear = fleet([on("NVIDIA A40", 100), on("NVIDIA A10", 120)])
     assert "equally fast" in close.headline
     assert clear.headline.startswith("NVIDIA A40 is fastest: 640 samples/s per device")
+
+
+def test_times_without_a_profiler_decide_where_they_are_known():
+    """As traced the A40 is faster: its profiler costs less."""
+    found = fleet([timed(on("NVIDIA A40", 100), 90), timed(on("NVIDIA A10", 110), 70)])
+    assert found.headline.startswith("NVIDIA A10 is fastest: 914 samples/s per device")
+    assert codes(found) == []
+    assert codes(fleet([timed(on("NVIDIA A40", 100), 90), on("NVIDIA A10", 1)])) == [
+        "different-bases"
+    ]
+
+
+def timed(run, ms):
+    """The same run, of which a calibration has timed the step."""
+    effect = ObserverEffect(profiled_step_ms=1.0, unprofiled_step_ms=ms, ratio=1.0)
+    quality = replace(run.report.quality, observer_effect=effect)
+    return Observed(run.label, replace(run.report, quality=quality), run.step_ms, run.classes)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +215,7 @@ def test_many_runs_of_one_device_are_one_device():
 def test_a_device_that_is_not_in_the_table_is_ranked_without_peaks():
     found = fleet([*by_peak("fp32"), on("NVIDIA H800", 1)])
     first = found.contenders[0]
-    assert (first.device, first.hardware) == ("NVIDIA H800", None)
+    assert (first.device, first.hardware) == ("H800", None)
     assert codes(found) == ["unknown-device"]
     assert all(fit.devices <= 4 for fit in found.fits)
     assert found.explained_by == "fp32"

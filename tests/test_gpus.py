@@ -141,6 +141,15 @@ def test_the_device_knows_the_size_of_its_slice_better():
     assert unlisted.bandwidth_gbps == pytest.approx(1555 * 5 / 8)
 
 
+def test_a_slice_with_its_facts_and_extensions():
+    facts = ("8.0", 42, int(19.5 * GIB), 32)
+    assert gpus.find("NVIDIA A100-SXM4-40GB MIG 3g.20gb", *facts) == gpus.find(
+        "NVIDIA A100-SXM4-40GB MIG 3g.20gb"
+    )
+    media = gpus.find("NVIDIA H100 80GB HBM3 MIG 1g.10gb+me")
+    assert (media.name, media.slice, media.multiprocessors) == ("H100 SXM5", "1g.10gb", 16)
+
+
 def test_a_slice_without_its_name_is_known_by_what_it_has():
     part = gpus.find("NVIDIA A100-SXM4-40GB", "8.0", 28, int(9.75 * GIB))
     assert part.part == pytest.approx(28 / 108)
@@ -241,6 +250,35 @@ def test_every_device_of_the_corpus_is_known_by_name_and_with_its_facts(corpus, 
         devices |= set(nsight_devices(path, tmp_path) if nsight else kineto_devices(path))
     assert len({name for name, *_ in devices}) > 10
     assert {d[0] for d in devices if gpus.find(d[0]) is None or gpus.find(*d) is None} == set()
+
+
+def test_the_table_agrees_with_what_devices_say_of_themselves(corpus, samples, tmp_path):
+    """Nsight Systems notes clock, L2 and bandwidth; boards of other makers have other clocks."""
+    compared = set()
+    for path in sorted([*(corpus / "nsys").glob("*.gz"), *samples.glob("*.sqlite.gz")]):
+        for name, clock, l2, bandwidth in gpu_properties(path, tmp_path):
+            gpu = gpus.find(name)
+            assert gpu.l2_mb in (None, l2 / (1 << 20))
+            if gpu.bandwidth_gbps is not None:
+                assert gpu.bandwidth_gbps == pytest.approx(bandwidth / 1e9, rel=0.005)
+            if "3060" not in name:
+                assert gpu.clock_mhz == pytest.approx(clock / 1e6, rel=0.005)
+            compared.add(gpu.name)
+    assert len(compared) >= 5
+
+
+def gpu_properties(path, folder):
+    with gzip.open(path) as packed, (folder / path.stem).open("wb") as plain:
+        shutil.copyfileobj(packed, plain)
+    database = sqlite3.connect(folder / path.stem)
+    try:
+        return database.execute(
+            "SELECT name, clockRate, l2CacheSize, memoryBandwidth FROM TARGET_INFO_GPU"
+        ).fetchall()
+    except sqlite3.OperationalError:  # no such table, or not yet these columns
+        return []
+    finally:
+        database.close()
 
 
 def test_every_device_of_the_samples_is_known(samples, tmp_path):

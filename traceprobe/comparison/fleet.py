@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from traceprobe.comparison import fleet_words as words
-from traceprobe.comparison.noise import difference
+from traceprobe.comparison.compare import LEVEL
+from traceprobe.comparison.noise import difference, period, whole_periods
 from traceprobe.comparison.peaks import Point, best, fits, peaks_of, ratios
 from traceprobe.comparison.run import Observed, summarize
 from traceprobe.report.comparison import Per, RunSummary
@@ -17,8 +18,6 @@ from traceprobe.report.fleet import SCHEMA_VERSION, Contender, Fleet, Hardware, 
 from traceprobe.report.result import COMPUTE_PHASES
 from traceprobe.verdict import gpus
 
-LEVEL = 0.95
-"""Of the interval by which the fastest leads the next."""
 MATRICES: Mapping[str, Ran] = {
     "matmul_fp32": "fp32",
     "matmul_tf32": "tf32",
@@ -177,10 +176,13 @@ def _peak(hardware: Hardware | None, ran: Ran | None, asked: str | None) -> floa
 
 
 def _leads(first: Observed, second: Observed, per: Per) -> bool:
-    """Whether the first is faster by more than the noise of the steps."""
+    """Whether the first is faster by more than the noise of the steps, which the traces tell."""
     steps = [run.step_ms * scale(summarize(run), per) for run in (first, second)]
-    found = difference(steps[0], steps[1], LEVEL)
-    return found.real and found.delta > 0
+    periods = period(steps[0]), period(steps[1])
+    whole = [whole_periods(*pair) for pair in zip(steps, periods, strict=True)]
+    found = difference(whole[0], whole[1], LEVEL, periods)
+    noise = max(found.high - found.delta, found.delta - found.low, found.floor)
+    return 1e3 / _rate(second, per) - 1e3 / _rate(first, per) > noise
 
 
 def _prices(
