@@ -172,25 +172,29 @@ def injections(run: Run, trials: int) -> Counter[str]:
 PAGE = """# How often the gate is wrong
 
 `traceprobe compare --gate 5%` on runs of which the answer is known. This page is made by
-`benchmarks/gate.py` from [`gate.json`](gate.json); no constant was fitted to these runs beyond the
-level of the intervals, which was 95 % for the step and gave 1.2 % false alarms in the first five.
+`benchmarks/gate.py` from [`gate.json`](gate.json). One constant follows from such runs, the level
+of the intervals: at 95 % there were 1.2 % false alarms in the first five.
 
-- **The same**: a run's steps in two halves, compared with each other. `regression` is a false alarm.
+- **The same**: a run's steps in two halves, compared with each other. *Regression* is a false
+  alarm.
 - **Slowed**: all times of the run are stretched wherever one class of the partition is at work,
   until it costs 10 % of a step more, and the run is analysed again. A half of it is compared with
-  the other half of the run as it was. *Caught* is `regression`, *blamed* is that the slowed class is
-  the one that grew most.
+  the other half of the run as it was. *Caught* is a regression, *blamed* is that the slowed class
+  is the one that grew most.
 
 The halves are first and last, then blocks of ten neighbouring steps drawn at random; those of one
 run are not independent of each other. Calibrations are left out, as both halves would share them.
-Where a run is too noisy to tell 5 %, the gate says `inconclusive` and its exit code is 1 too.
+Where a run is too noisy to tell 5 %, the gate says *inconclusive*, and its exit code is 1 too.
 
-| run | steps | the same: pass | inconclusive | regression | slowed: caught | and blamed | inconclusive | passed |
-| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+{head}
 {rows}
 
 {sums}
 """
+COLUMNS = (
+    *("run", "steps", "the same: pass", "inconclusive", "regression"),
+    *("slowed: caught", "and blamed", "inconclusive", "passed"),
+)
 
 
 def page(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -202,7 +206,8 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
         if row["same"].get("inconclusive", 0) < sum(row["same"].values()) / 2:
             quiet.append(row)
     sums = [_sum("All runs", rows), _sum("Runs that are quiet enough to tell 5 %", quiet)]
-    return PAGE.format(rows="\n".join(lines), sums="\n".join(sums))
+    head = f"| {' | '.join(COLUMNS)} |\n| --- |{' ---: |' * (len(COLUMNS) - 1)}"
+    return PAGE.format(head=head, rows="\n".join(lines), sums="\n".join(sums))
 
 
 def _told(row: Mapping[str, Any]) -> list[int]:

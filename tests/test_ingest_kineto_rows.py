@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -154,13 +155,43 @@ def test_rocm_rows(tmp_path):
         CallKind.LAUNCH,
         CallKind.MEMSET,
     ]
-    assert trace.devices == (Device(PID, 2, "AMD Instinct MI300X"),)
+    assert [(d.pid, d.index, d.name) for d in trace.devices] == [(PID, 2, "AMD Instinct MI300X")]
 
 
 def test_devices_and_threads_have_their_names(tmp_path):
     trace = read(EVERYTHING.scenario(), tmp_path)
-    assert trace.devices == (Device(PID, 0, "NVIDIA H200"),)
+    assert [(d.pid, d.index, d.name) for d in trace.devices] == [(PID, 0, "NVIDIA H200")]
     assert "pt_autograd_0" in trace.thread_names[PID, AUTOGRAD]
+
+
+DEVICE = {
+    "id": 0,
+    "name": "NVIDIA A40",
+    "computeMajor": 8,
+    "computeMinor": 6,
+    "numSms": 84,
+    "totalGlobalMem": 47_850_782_720,
+    "warpSize": 32,
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "known"),
+    [
+        ({}, ("8.6", 84, 47_850_782_720, 32)),
+        ({"computeMinor": None}, (None, 84, 47_850_782_720, 32)),
+        ({"computeMajor": -8, "numSms": 0}, (None, None, 47_850_782_720, 32)),
+        ({"computeMajor": True, "numSms": "84"}, (None, None, 47_850_782_720, 32)),
+        ({"totalGlobalMem": 1 << 70, "warpSize": 32.0}, ("8.6", 84, None, None)),
+    ],
+)
+def test_what_a_device_says_of_itself_is_kept_where_it_can_be_true(tmp_path, changed, known):
+    whole = json.loads(kineto.dumps(EVERYTHING.scenario()))
+    whole["deviceProperties"] = [DEVICE | changed]
+    (tmp_path / "run.json").write_text(json.dumps(whole))
+    (device,) = load(tmp_path / "run.json").devices
+    facts = device.capability, device.multiprocessors, device.memory_bytes, device.warp_size
+    assert (device.name, facts) == ("NVIDIA A40", known)
 
 
 def test_an_annotation_that_never_ended_runs_to_the_end_of_the_capture(tmp_path):

@@ -167,6 +167,18 @@ def test_devices_of_a_process_go_through_its_own_ordinals(tmp_path):
     assert load(path).devices == (Device(PID, 0, "A40"),)
 
 
+def test_devices_have_the_facts_of_their_gpu_and_the_multiprocessors_of_their_slice(tmp_path):
+    script = Script(Process(devices=("A100", "A100"))).op("kernel", 10, 20, (0, 1), device=1)
+    path = nsight.write(script.build(), tmp_path / "run.sqlite", "3.24.14")
+    for column, value in {"computeMajor": 8, "computeMinor": 0, "threadsPerWarp": 32}.items():
+        nsight.edit(path, f"ALTER TABLE TARGET_INFO_GPU ADD COLUMN {column} DEFAULT {value}")
+    nsight.edit(path, "UPDATE TARGET_INFO_GPU SET smCount = 108, totalMemory = 42350739456")
+    whole = Device(PID, 1, "A100", "gpu", "8.0", 108, 42_350_739_456, 32)
+    assert load(path).devices == (whole,)
+    nsight.edit(path, "UPDATE TARGET_INFO_CUDA_DEVICE SET numMultiprocessors = 42")
+    assert load(path).devices == (replace(whole, multiprocessors=42),)
+
+
 def test_rank_and_world_size_come_from_the_captured_environment(tmp_path):
     script = Script(Process(rank=3), world_size=8).op("kernel", 10, 20, (0, 1))
     path = nsight.write(script.build(), tmp_path / "run.sqlite", ranks=True)

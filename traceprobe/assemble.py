@@ -64,7 +64,15 @@ def rank_record(
     return result.Rank(
         rank=UNKNOWN,
         pid=account.process.pid,
-        device=result.DeviceInfo(index=device.index, name=device.name, kind=_device_kind(device)),
+        device=result.DeviceInfo(
+            index=device.index,
+            name=device.name,
+            kind=_device_kind(device),
+            capability=device.capability,
+            multiprocessors=device.multiprocessors,
+            memory_bytes=device.memory_bytes,
+            warp_size=device.warp_size,
+        ),
         step_marker=None
         if marker is None
         else result.StepMarker(

@@ -165,12 +165,21 @@ class Origin:
 
 @dataclass(frozen=True)
 class Device:
-    """One accelerator as one process sees it (`kind` "gpu"), or the process's own CPU ("cpu")."""
+    """One accelerator as one process sees it (`kind` "gpu"), or the process's own CPU ("cpu").
+
+    Args:
+        capability: compute capability, e.g. "9.0".
+        multiprocessors: SMs or CUs; of a slice, its own.
+    """
 
     pid: int
     index: int
     name: str | None
     kind: str = "gpu"
+    capability: str | None = None
+    multiprocessors: int | None = None
+    memory_bytes: int | None = None
+    warp_size: int | None = None
 
 
 @dataclass

@@ -11,6 +11,7 @@ from traceprobe.cli import (
     bench,
     compare,
     doctor,
+    gpus,
     inspect,
     ladder,
     profile,
@@ -64,6 +65,7 @@ app.command("compare")(compare.command)
 app.command("ladder")(ladder.command)
 app.command("sweep", context_settings=profile.CONTEXT)(sweep.command)
 app.command("scaling")(scaling.command)
+app.command("gpus")(gpus.command)
 app.command("inspect")(inspect.command)
 app.command("doctor")(doctor.command)
 app.command("render")(render.command)

@@ -116,12 +116,15 @@ def _installed(package: str) -> str | None:
 
 
 def _required() -> dict[str, str]:
-    """Lower and upper bounds from the package's own metadata; empty in a bare source tree."""
+    """Lower and upper bounds from the package's own metadata; empty in a bare source tree.
+
+    What only some Pythons or extras need has a marker, after a semicolon.
+    """
     try:
         lines = metadata.requires("traceprobe") or []
     except metadata.PackageNotFoundError:
         return {}
-    found = (_REQUIREMENT.match(line) for line in lines if "extra ==" not in line)
+    found = (_REQUIREMENT.match(line) for line in lines if ";" not in line)
     return {m[1].lower(): (m[2] or "").replace(" ", "") for m in found if m}
 
 

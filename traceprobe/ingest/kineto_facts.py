@@ -6,7 +6,8 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 from traceprobe.ingest.lookup import Table
-from traceprobe.ingest.values import rank_number
+from traceprobe.ingest.values import amount, capability, rank_number
+from traceprobe.model import Device
 
 
 def ranks(
@@ -32,13 +33,21 @@ def _distributed(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     return {}
 
 
-def device_name(metadata: Mapping[str, Any], index: int) -> str | None:
-    """Name of a device from `deviceProperties`; None where it is missing or empty."""
+def gpu_device(metadata: Mapping[str, Any], pid: int, index: int) -> Device:
+    """A GPU of a process, with what `deviceProperties` says of it."""
     properties = metadata.get("deviceProperties")
-    for device in properties if isinstance(properties, list) else []:
-        if isinstance(device, dict) and device.get("id") == index:
-            return str(device.get("name") or "") or None
-    return None
+    for told in properties if isinstance(properties, list) else []:
+        if isinstance(told, dict) and told.get("id") == index:
+            return Device(
+                pid,
+                index,
+                str(told.get("name") or "") or None,
+                capability=capability(told.get("computeMajor"), told.get("computeMinor")),
+                multiprocessors=amount(told.get("numSms")),
+                memory_bytes=amount(told.get("totalGlobalMem")),
+                warp_size=amount(told.get("warpSize")),
+            )
+    return Device(pid, index, None)
 
 
 def profiled(metadata: Mapping[str, Any], categories: set[str]) -> frozenset[str]:

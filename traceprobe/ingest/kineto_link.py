@@ -21,7 +21,7 @@ from traceprobe.ingest.classify import (
 )
 from traceprobe.ingest.collective import operations
 from traceprobe.ingest.kineto_columns import WORK
-from traceprobe.ingest.kineto_facts import device_name, facts, profiled, ranks, why_empty
+from traceprobe.ingest.kineto_facts import facts, gpu_device, profiled, ranks, why_empty
 from traceprobe.ingest.kineto_other import cpu_work, legacy_ops
 from traceprobe.ingest.kineto_ranges import operator_sources, ranges
 from traceprobe.ingest.lookup import Table, find, per_name, take, union
@@ -107,7 +107,7 @@ def build(
         host_calls=frame(HOST_CALLS, host_calls, ("t0", "t1", "thread")),
         host_ranges=frame(HOST_RANGES, host_ranges, ("t0", "t1", "thread", "name")),
         devices=tuple(
-            Device(p, d, device_name(metadata, d) if kind == "gpu" else "CPU", kind)
+            gpu_device(metadata, p, d) if kind == "gpu" else Device(p, d, "CPU", kind)
             for p, d in devices
         ),
         quality=quality,

@@ -14,7 +14,7 @@ import numpy as np
 
 from traceprobe.ingest.chunks import parse_object
 from traceprobe.ingest.nsight_tables import KERNEL, Database, pid
-from traceprobe.ingest.values import MAX_RANKS, rank_number
+from traceprobe.ingest.values import MAX_RANKS, amount, capability, rank_number
 from traceprobe.model import Call, Device, Quality
 
 if TYPE_CHECKING:
@@ -24,20 +24,44 @@ _RANK_KEYS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _WORLD_KEYS = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
 
 
+_OF_GPU = ("name", "computeMajor", "computeMinor", "smCount", "totalMemory", "threadsPerWarp")
+
+
 def devices(db: Database, ops: pl.DataFrame) -> tuple[Device, ...]:
-    """(pid, ordinal) to the hardware's name. Ordinals are local to a process."""
-    gpus = db.rows("TARGET_INFO_GPU", ("id", "cuDevice", "name"))
-    by_id = {i: str(name) for i, _, name in gpus if name}
-    ordinals = [c for _, c, _ in gpus if c is not None]
-    by_ordinal = {c: str(name) for _, c, name in gpus if name and c is not None}
+    """What is known of the hardware of each (pid, ordinal). Ordinals are local to a process."""
+    gpus = [row for row in db.rows("TARGET_INFO_GPU", ("id", "cuDevice", *_OF_GPU)) if row[2]]
+    by_id = {row[0]: row[2:] for row in gpus}
+    ordinals = [row[1] for row in gpus if row[1] is not None]
+    by_ordinal = {row[1]: row[2:] for row in gpus if row[1] is not None}
     if len(set(ordinals)) < len(gpus):  # 2021 captures give every GPU ordinal 0
         by_ordinal = by_id
-    exact = {
-        (p, c): by_id.get(g)
-        for g, c, p in db.rows("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId", "pid"))
-    }
+    seen = db.rows("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId", "pid", "numMultiprocessors"))
+    exact = {(p, c): by_id.get(g) for g, c, p, _ in seen}
+    own = {(p, c): amount(count) for _, c, p, count in seen}
     found = ops.select("pid", "device").unique().sort("pid", "device").rows()
-    return tuple(Device(p, d, exact.get((p, d)) or by_ordinal.get(d)) for p, d in found)
+    return tuple(
+        _device(p, d, exact.get((p, d)) or by_ordinal.get(d), own.get((p, d))) for p, d in found
+    )
+
+
+def _device(process: int, ordinal: int, told: tuple[object, ...] | None, own: int | None) -> Device:
+    """A device with what its row of `_OF_GPU` says.
+
+    Args:
+        own: multiprocessors that the process sees: of a slice fewer than the GPU has.
+    """
+    if told is None:
+        return Device(process, ordinal, None, multiprocessors=own)
+    name, major, minor, multiprocessors, memory, warp = told
+    return Device(
+        process,
+        ordinal,
+        str(name),
+        capability=capability(major, minor),
+        multiprocessors=own or amount(multiprocessors),
+        memory_bytes=amount(memory),
+        warp_size=amount(warp),
+    )
 
 
 def ranks(db: Database, ops: pl.DataFrame) -> dict[int, int]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 MAX_RANKS = 1 << 24
+_LARGEST = 1 << 50
+"""No device has a petabyte, or as many of anything else."""
+_DIGITS = range(100)
 
 
 def rank_number(value: object) -> int | None:
@@ -12,3 +15,15 @@ def rank_number(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if 0 <= value < MAX_RANKS else None
+
+
+def amount(value: object) -> int | None:
+    """How much a device says it has of something; None for anything that none can have."""
+    usable = isinstance(value, int) and not isinstance(value, bool) and 0 < value < _LARGEST
+    return value if usable and isinstance(value, int) else None
+
+
+def capability(major: object, minor: object) -> str | None:
+    """A compute capability, e.g. "9.0"; None where it is none."""
+    whole = all(isinstance(v, int) and not isinstance(v, bool) for v in (major, minor))
+    return f"{major}.{minor}" if whole and major in _DIGITS and minor in _DIGITS else None

@@ -22,6 +22,7 @@ KINDS: Mapping[str, str] = {
     "comparison": "Comparison",
     "ladder": "Ladder",
     "scaling": "Scaling",
+    "fleet": "Fleet",
 }
 """Kinds of records and their classes.
 

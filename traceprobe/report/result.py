@@ -118,6 +118,10 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     name: str | None
     kind: DeviceKind
+    capability: str | None = None
+    multiprocessors: int | None = None
+    memory_bytes: int | None = None
+    warp_size: int | None = None
 
 
 class StepMarker(msgspec.Struct, frozen=True, kw_only=True):
