@@ -137,6 +137,8 @@ class Run:
             model = DistributedDataParallel(model, device_ids=devices, **_ddp_options(settings))
             self._all_reduces = all_reduces(model)
         if settings.compile != "off":
+            # The key of a cached graph leaves out some settings, such as the kind of attention.
+            torch.compiler.config.force_disable_caches = True
             mode = None if settings.compile == "default" else settings.compile
             model = torch.compile(model, mode=mode)
         return model

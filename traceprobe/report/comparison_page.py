@@ -51,7 +51,7 @@ def document(comparison: Comparison) -> Document:
         points=points,
         cautions=[caution.message for caution in comparison.cautions],
         sections=list(_sections(comparison)),
-        inputs=[*comparison.base.inputs, *comparison.new.inputs],
+        inputs=named_inputs([comparison.base, comparison.new]),
         version=comparison.traceprobe_version,
         json=comparison.to_json(),
     )
@@ -103,6 +103,11 @@ def _sections(c: Comparison) -> Iterator[Section]:
     curves = Curves("Traced step times in order", "step", "ms", lines)
     yield Section("order", "Steps in order", blocks=[curves], folded=True, brief=False)
     yield Section("runs", "The runs", blocks=[table_of(runs)])
+
+
+def named_inputs(runs: Sequence[RunSummary]) -> list[str]:
+    """The traces of each run with its label, as those of different runs often have one name."""
+    return [f"{run.label}: {', '.join(run.inputs)}" for run in runs]
 
 
 def phase_bars(runs: Sequence[RunSummary], scales: Sequence[float], unit: str) -> Bars:

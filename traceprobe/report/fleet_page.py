@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from traceprobe.report.comparison_page import phase_bars, shares, table_of
+from traceprobe.report.comparison_page import named_inputs, phase_bars, shares, table_of
 from traceprobe.report.document import Curves, Document, Line, Section, Table
 from traceprobe.report.fleet import PEAKS, Contender, Fleet
 from traceprobe.report.text import NOT_OBSERVED, percent, significant
@@ -31,7 +31,7 @@ def document(fleet: Fleet) -> Document:
         points=[fleet.explanation, *fleet.points],
         cautions=[caution.message for caution in fleet.cautions],
         sections=list(_sections(fleet)),
-        inputs=[name for c in fleet.contenders for name in c.run.inputs],
+        inputs=named_inputs([c.run for c in fleet.contenders]),
         version=fleet.traceprobe_version,
         json=fleet.to_json(),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from traceprobe.report.comparison_page import phase_bars, shares, signed, table_of
+from traceprobe.report.comparison_page import named_inputs, phase_bars, shares, signed, table_of
 from traceprobe.report.document import Document, Section, Table, Tone
 from traceprobe.report.ladder import Ladder, Rung
 from traceprobe.report.palette import CLASS_WORDS
@@ -17,7 +17,7 @@ MOST_CLASSES = 3
 def document(ladder: Ladder) -> Document:
     """The ladder for all outputs."""
     name = f"{ladder.name}: " if ladder.name else ""
-    cautions = {c.message: None for rung in ladder.rungs for c in rung.cautions}
+    cautions = [f"{rung.run.label}: {c.message}" for rung in ladder.rungs for c in rung.cautions]
     points = [f"limits now: {ladder.limits}"]
     points += [
         f"next: {s.title}, up to {significant(s.saving_ms_per_step)} ms a step "
@@ -30,9 +30,9 @@ def document(ladder: Ladder) -> Document:
         tone="good" if ladder.rungs[-1].total_speedup > 1 else "plain",
         headline=ladder.headline,
         points=points,
-        cautions=list(cautions),
+        cautions=cautions,
         sections=list(_sections(ladder)),
-        inputs=[name for rung in ladder.rungs for name in rung.run.inputs],
+        inputs=named_inputs([rung.run for rung in ladder.rungs]),
         version=ladder.traceprobe_version,
         json=ladder.to_json(),
     )

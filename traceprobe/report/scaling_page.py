@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from traceprobe.report.comparison_page import phase_bars, shares, table_of
+from traceprobe.report.comparison_page import named_inputs, phase_bars, shares, table_of
 from traceprobe.report.document import (
     Bar,
     Bars,
@@ -32,7 +32,6 @@ LOOPS = {"full": "whole loop", "synthetic": "on one batch"}
 def document(scaling: Scaling) -> Document:
     """The scaling curve for all outputs."""
     first, last = scaling.points[0], scaling.points[-1]
-    names = [name for point in scaling.points for name in point.run.inputs]
     return Document(
         kind=scaling.kind,
         title=f"{percent(last.efficiency)} {scaling.mode} scaling efficiency "
@@ -42,7 +41,7 @@ def document(scaling: Scaling) -> Document:
         points=scaling.explanation,
         cautions=[caution.message for caution in scaling.cautions],
         sections=list(_sections(scaling)),
-        inputs=list(dict.fromkeys(names)),
+        inputs=named_inputs([point.run for point in scaling.points]),
         version=scaling.traceprobe_version,
         json=scaling.to_json(),
     )
