@@ -238,6 +238,13 @@ def test_the_facts_of_this_machine_hold_no_names_of_places(tmp_path, monkeypatch
     assert str(tmp_path) not in repr(found)
 
 
+def test_only_what_every_python_needs_is_required(monkeypatch):
+    lines = ["polars>=2.0", "tomli>=2.0; python_version < '3.11'", "torch; extra == 'torch'"]
+    monkeypatch.setattr(gather.metadata, "requires", lambda package: lines)
+    monkeypatch.setattr(gather, "probe", lambda: Torch())
+    assert gather.gather().required == {"polars": ">=2.0"}
+
+
 @pytest.mark.parametrize(
     ("files", "memory", "limited", "quota"),
     [

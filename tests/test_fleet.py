@@ -261,7 +261,7 @@ def test_no_word_of_a_slice_that_is_faster_or_of_its_own_gpu():
     assert not any("computes as fast" in text for found in (slow, own) for text in found.points)
 
 
-def with_host_optimizer(run, ms):
+def with_host_optimizer(run, ms, kernels):
     rank = run.report.ranks[0]
     host = Lane(
         name="host: step thread",
@@ -272,13 +272,15 @@ def with_host_optimizer(run, ms):
     )
     timeline = replace(rank.timeline, lanes=[host, *rank.timeline.lanes[1:]])
     report = replace(run.report, ranks=[replace(rank, timeline=timeline)])
-    classes = {**run.classes, "optimizer": 0.05 * run.step_ms, "forward": 0.28 * run.step_ms}
+    classes = {**run.classes, "optimizer": kernels / 100 * run.step_ms}
     return Observed(run.label, report, run.step_ms, classes)
 
 
-@pytest.mark.parametrize(("ms", "told"), [(96.0, 1), (5.0, 0), (9.0, 0)])
-def test_an_optimizer_range_that_holds_other_phases_is_told(ms, told):
-    found = fleet([with_host_optimizer(on("NVIDIA A40", 100), ms)])
+@pytest.mark.parametrize(
+    ("ms", "kernels", "told"), [(96, 5, 1), (11, 5, 1), (15, 8, 0), (6, 2, 0), (5, 5, 0)]
+)
+def test_an_optimizer_range_that_holds_other_phases_is_told(ms, kernels, told):
+    found = fleet([with_host_optimizer(on("NVIDIA A40", 100), ms, kernels)])
     assert sum("closure" in text for text in found.points) == told
 
 
@@ -310,9 +312,27 @@ def test_a_precision_that_did_not_run_is_told():
     found = fleet([on("NVIDIA A40", 100, kernels=mixed, precision="tf32")])
     assert found.contenders[0].ran == "fp32"
     assert any("asked for tf32" in text and "without tensor cores" in text for text in found.points)
-    unknown = fleet([on("NVIDIA A40", 100, kernels={"matmul_unknown": 9}, precision="tf32")])
-    assert unknown.contenders[0].ran is None
-    assert unknown.points == []
+
+
+@pytest.mark.parametrize(
+    ("kernels", "asked", "ran"),
+    [
+        ({"matmul_unknown": 9}, "tf32", None),
+        ({"matmul_fp32": 3, "matmul_tf32": 3, "matmul_half": 3}, "tf32", None),
+        ({"matmul_tf32": 9, "other": 90}, "tf32", "tf32"),
+        ({"matmul_unaligned": 5, "matmul_half": 1, "matmul_fp32": 4}, "fp16", "half"),
+        ({"matmul_half": 9}, "bf16", "half"),
+    ],
+)
+def test_a_precision_that_ran_or_is_not_known_is_not(kernels, asked, ran):
+    found = fleet([on("NVIDIA A40", 100, kernels=kernels, precision=asked)])
+    assert (found.contenders[0].ran, found.points) == (ran, [])
+
+
+def test_fp32_beside_16_bits_is_another_precision_without_tf32_too():
+    t4, a40 = {"matmul_fp32": 9}, {"matmul_half": 9}
+    found = fleet([on("Tesla T4", 100, kernels=t4), on("NVIDIA A40", 50, kernels=a40)])
+    assert codes(found) == ["different-precisions"]
 
 
 def test_other_settings_than_the_device_s_are_told():
@@ -350,12 +370,15 @@ def test_a_label_goes_before_a_device_and_a_slice_has_its_own_price():
 def test_a_price_for_nothing_is_refused():
     with pytest.raises(UnknownPrice, match=r"A30: no run and no device .* A40"):
         fleet([on("NVIDIA A40", 100)], {"A30": 1.0})
+    with pytest.raises(UnknownPrice):  # what the whole GPU costs, its slice does not
+        fleet([on("NVIDIA A100-SXM4-40GB MIG 3g.20gb", 9, label="x")], {"A100 SXM4 40GB": 1.0})
 
 
 def test_efficiency_needs_the_operations_of_the_model():
-    run = on("NVIDIA A100-SXM4-40GB", 100, kernels={"matmul_tf32": 9}, precision="tf32")
+    kernels = {"matmul_tf32": 9}
+    run = on("NVIDIA A100-SXM4-40GB", 100, kernels=kernels, precision="tf32", ranks=2)
     assert fleet([run]).contenders[0].achieved_tflops is None
-    workload = {**run.report.workload, "flops_per_step": 5.15e12}
+    workload = {**run.report.workload, "flops_per_step": 10.3e12}
     told = Observed("x", replace(run.report, workload=workload), run.step_ms, run.classes)
     contender = fleet([told]).contenders[0]
     assert contender.achieved_tflops == pytest.approx(51.5, rel=0.01)
@@ -366,6 +389,32 @@ def test_points_that_lie_on_a_line_fit_it():
     exact = [peaks.Point(x**0.5, {"fp32": x}) for x in (1.0, 4.0, 16.0)]
     (fit,) = peaks.fits(exact)
     assert (fit.slope, fit.r2, fit.agreement, fit.spread) == (0.5, 1.0, 1.0, 4.0)
+
+
+def test_devices_of_equal_peaks_are_in_no_order():
+    same = [(1.0, 1.0), (2.0, 1.0), (3.0, 2.0)]
+    points = [peaks.Point(speed, {"fp32": x, "bandwidth": speed}) for speed, x in same]
+    assert {fit.peak: fit.agreement for fit in peaks.fits(points)} == {"bandwidth": 1, "fp32": 1}
+
+
+def test_a_peak_that_is_the_same_on_all_devices_is_left_out():
+    a100 = ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB", "NVIDIA A100 80GB PCIe")
+    found = fleet([on(name, 1e4 / gpus.find(name).bandwidth_gbps) for name in a100])
+    assert [fit.peak for fit in found.fits] == ["bandwidth"]
+
+
+def test_the_order_goes_before_the_fit():
+    table = [(1.0, 1.0, 1.0), (2.0, 20.0, 3.1), (3.0, 400.0, 3.0)]
+    points = [peaks.Point(speed, {"fp32": x, "tf32": y}) for speed, x, y in table]
+    first, second = peaks.fits(points)
+    assert (first.peak, second.peak) == ("fp32", "tf32")
+    assert first.spread > second.spread
+
+
+def test_a_peak_that_fits_worse_does_not_explain_as_well():
+    table = [(1.0, 1.0, 1.0), (2.0, 2.0, 3.0), (3.0, 3.0, 9.0)]
+    points = [peaks.Point(speed, {"fp32": x, "tf32": y}) for speed, x, y in table]
+    assert [fit.peak for fit in peaks.best(peaks.fits(points))] == ["fp32"]
 
 
 def test_a_peak_that_not_all_devices_have_explains_nothing():

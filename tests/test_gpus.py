@@ -110,6 +110,7 @@ def test_names_mean_their_gpu(name, expected):
         "NVIDIA RTX 6000",
         "AMD Instinct MI300A",
         "AMD Radeon Graphics",
+        "Tesla V100-SXM2-32GB-LS",
         "NVIDIA A100-SXM4-40GB MIG 9g.99gb",
         "NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb",
         "NVIDIA GeForce RTX 3090 MIG 3g.20gb",
@@ -139,6 +140,8 @@ def test_the_device_knows_the_size_of_its_slice_better():
     assert part.bandwidth_gbps == pytest.approx(1555 / 2)
     unlisted = gpus.find("NVIDIA A100-SXM4-40GB MIG 5g.25gb", "8.0", 70, int(24.4 * GIB))
     assert unlisted.bandwidth_gbps == pytest.approx(1555 * 5 / 8)
+    beyond = gpus.find("NVIDIA A100-SXM4-40GB MIG 5g.25gb", "8.0", 70, 1 << 45)
+    assert beyond.bandwidth_gbps is None
 
 
 def test_a_slice_with_its_facts_and_extensions():
@@ -189,6 +192,21 @@ def test_facts_that_fit_none_or_several_tell_nothing(facts):
     assert gpus.find("", *facts) is None
 
 
+def test_facts_tell_nothing_of_a_name_that_means_another_gpu():
+    facts = ("9.0", 132, 85_018_279_936, 32)
+    assert gpus.find("", *facts).name == "H100 SXM5"
+    assert gpus.find("NVIDIA H800", *facts) is None
+
+
+def test_facts_tell_no_slices(monkeypatch):
+    """Even where one GPU alone could have such a slice."""
+    (a100,) = [entry for entry in ENTRIES if entry.name == "A100 SXM4 40GB"]
+    alone = gpus.GpuTable("", gpus.table().architectures, [a100])
+    monkeypatch.setattr(gpus, "table", lambda: alone)
+    assert gpus.find("", "8.0", 108, 42_350_739_456, 32).name == "A100 SXM4 40GB"
+    assert gpus.find("", "8.0", 42, int(19.5 * GIB), 32) is None
+
+
 @pytest.mark.parametrize(
     ("name", "facts"),
     [
@@ -197,6 +215,7 @@ def test_facts_that_fit_none_or_several_tell_nothing(facts):
         ("NVIDIA H200", ("9.0", 132, 150_109_880_320, 64)),
         ("NVIDIA A40", (None, 42, None, None)),
         ("NVIDIA A100-SXM4-40GB", (None, 124, None, None)),
+        ("NVIDIA A100-SXM4-40GB MIG 3g.20gb", (None, 124, None, None)),
     ],
 )
 def test_a_name_that_the_facts_contradict_stays_unknown(name, facts):
