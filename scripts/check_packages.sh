@@ -17,8 +17,8 @@ try() {
     fi
     "$1/traceprobe" --version
     "$1/python" -m traceprobe --version
-    for trace in "$root"/sample_traces/*.gz; do
-        "$1/traceprobe" analyze -q -f "$trace" -o r.html -o r.json -o r.md
+    for trace in cpu_convnet.json.gz h200_nvtx_start_end.sqlite.gz; do
+        "$1/traceprobe" analyze -q -f "$root/sample_traces/$trace" -o r.html -o r.json -o r.md
     done
     "$1/traceprobe" render r.json -f -o again.html
     grep -q '</html>' r.html

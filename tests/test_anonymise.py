@@ -21,7 +21,7 @@ from traceprobe.anonymous import anonymise
 from traceprobe.anonymous.names import meaning, public
 
 MS = 1_000_000
-LARGE = 900_000
+LARGE = 500_000
 SECRET = "Kanarienvogel"
 
 
@@ -68,7 +68,9 @@ def same(source, target):
     assert told(report_of(target)) == told(report_of(source))
 
 
-@pytest.mark.parametrize("file", SAMPLES, ids=lambda file: file.name)
+@pytest.mark.parametrize(
+    "file", [f for f in SAMPLES if f.stat().st_size < LARGE], ids=lambda file: file.name
+)
 def test_samples_are_analysed_as_before(tmp_path, file):
     same(file, tmp_path / file.name)
 

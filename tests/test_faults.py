@@ -376,7 +376,7 @@ def test_an_end_while_a_program_runs_leaves_neither_it_nor_files(tmp_path, comma
 def test_a_recording_is_kept_and_named_where_its_analysis_fails(tmp_path, monkeypatch, capfd):
     from traceprobe.cli import profile
 
-    monkeypatch.setattr(profile, "_analyze", lambda *_: 1 / 0)
+    monkeypatch.setattr(profile, "analyze", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError), profile._kept([tmp_path / "rank0.json.gz"]):
-        profile._analyze([], tmp_path, None)
+        profile.analyze([], tmp_path, None)
     assert f"traceprobe analyze {tmp_path}/rank0.json.gz" in capfd.readouterr().err

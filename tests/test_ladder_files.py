@@ -152,7 +152,7 @@ def test_built_in_ladders_suit_their_workload_and_a_machine_with_gpus(path, rank
             local_ranks=rung.ranks,
         )
         settings, _ = parse(workload, rung.arguments, machine)
-        assert settings.batch_size * rung.ranks >= 16
+        assert settings.batch_size * rung.ranks >= 8
     if ladder.name == "tiny":
         for rung in ladder.rungs:
             machine = Machine(cpus=2, ranks=rung.ranks, local_ranks=rung.ranks)

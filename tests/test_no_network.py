@@ -43,9 +43,13 @@ COMMANDS = {
     ],
     "render": [["render", "report.json", "-o", "d.html", "-o", "d.md"], ["render", "report.json"]],
     "doctor": [["doctor"], ["doctor", "run.json"]],
+    "compare": [["compare", "run.json", "report.json", "-o", "f.html", "-o", "f.md"]],
+    "ladder": [["ladder", "report.json", "run.json", "-o", "g.html"]],
+    "gpus": [["gpus", "report.json", "run.json", "-o", "h.html"]],
+    "scaling": [["scaling", "run.json", "ranks", "--mode", "weak", "-o", "i.html"]],
     "slice": [["slice", "run.json", "--steps", "1:4", "-o", "part.json.gz"]],
 }
-RUNS_PROGRAMS = {"profile", "bench"}
+RUNS_PROGRAMS = {"profile", "bench", "sweep"}
 """Commands that run what the user names, which may do as it likes."""
 
 

@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 
 CANARY = "kanarienvogel"
 OUTPUTS = ("run.html", "run.json", "run.md")
-KINETO = ("h200_unet_w1.json.gz", "profile_tiny_mlp.json.gz", "cpu_convnet.json.gz")
+KINETO = ("h200_unet_w1.json.gz", "profile_unet.json.gz", "cpu_convnet.json.gz")
 NSIGHT = ("h200_unet_w1.sqlite.gz", "profile_wide_mlp.sqlite.gz", "h200_collectives.sqlite.gz")
 NAMES = ("StringIds", "NVTX_EVENTS", "TARGET_INFO_GPU", "TARGET_INFO_SESSION_START_TIME")
 """Tables whose texts are names of work or of devices, or times."""
