@@ -196,7 +196,8 @@ Learning at Scale" of SC22](https://github.com/NERSC/sc22-dl-tutorial), notes on
 the memory of BERT and on optimising GPT-2. Here is what they published, row by row, beside what
 traceprobe measured. The hardware differs (A100s there, H200s here), so the shape is to be compared,
 not the values. Made by `benchmarks/seeds_page.py` from the files in
-[`validation/`](validation/README.md).
+[`validation/`](validation/README.md); `traceprobe render` makes pages of the ladders, curves and
+comparisons there, e.g. `traceprobe render docs/validation/ladders/gpt2.json -o gpt2.html`.
 
 ## The tutorial's U-Net on one GPU
 
@@ -316,7 +317,6 @@ def render() -> None:
 
     for path in sorted(FOLDER.glob("*/*.json")):
         record = document.read(path.read_text(encoding="utf-8"))
-        path.with_suffix(".html").write_text(record.to_html(), encoding="utf-8")
         path.with_suffix(".md").write_text(record.to_markdown(), encoding="utf-8")
 
 

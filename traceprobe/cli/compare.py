@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
-from traceprobe.cli.console import document_summary, note
+from traceprobe.cli.console import note
 from traceprobe.cli.options import Force, GithubSummary, Outputs, Step
 
 
@@ -47,27 +46,19 @@ def command(
     Examples: `traceprobe compare before.json.gz after.json.gz`, `traceprobe compare
     baseline/report.json new/ --gate 5%`, `traceprobe compare a.sqlite b.sqlite -o compare.html`
     """
-    from traceprobe.api import Options
     from traceprobe.cli import outputs
-    from traceprobe.cli.runs import files, read_all
+    from traceprobe.cli.runs import read_all
     from traceprobe.comparison.compare import compare
 
     allowed = percentage(gate) if gate is not None else None
     if allow_inconclusive and allowed is None:
         _usage("--allow-inconclusive needs a --gate")
     targets = output or []
-    if github_summary:
-        outputs.job_summary()
-    outputs.check(targets, files([base, new]), force=force)
-    before, after = read_all([base, new], Options(step=step), quiet=quiet)
+    before, after = read_all(
+        [base, new], targets, step, github_summary=github_summary, force=force, quiet=quiet
+    )
     comparison = compare(before, after, allowed)
-    written = outputs.write(comparison, targets)
-    if github_summary:
-        outputs.append_summary(comparison)
-    if not quiet and Path("-") not in targets:
-        document_summary(comparison.to_document())
-    for path in written:
-        note(f"wrote {path} ({outputs.size(path)})", quiet=quiet)
+    outputs.deliver(comparison, targets, github_summary=github_summary, quiet=quiet)
     decided = comparison.gate
     if decided is None or decided.decision == "pass":
         return

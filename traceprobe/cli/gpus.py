@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
-from traceprobe.cli.console import document_summary, note
 from traceprobe.cli.options import Force, GithubSummary, Outputs, Step
 
 
@@ -42,27 +40,20 @@ def command(
     Examples: `traceprobe gpus a40=a40/ a100=a100/ h200=h200/ -o gpus.html`, `traceprobe gpus
     t4.json.gz l4.json.gz --price T4=0.35 --price L4=0.71`
     """
-    from traceprobe.api import Options
     from traceprobe.cli import outputs
-    from traceprobe.cli.runs import files, read_all
+    from traceprobe.cli.runs import read_all
     from traceprobe.comparison.fleet import UnknownPrice, fleet
 
     prices = parse(price or [])
     targets = output or []
-    if github_summary:
-        outputs.job_summary()
-    outputs.check(targets, files(runs), force=force)
     try:
-        found = fleet(read_all(runs, Options(step=step), quiet=quiet), prices)
+        found = fleet(
+            read_all(runs, targets, step, github_summary=github_summary, force=force, quiet=quiet),
+            prices,
+        )
     except UnknownPrice as error:
         _usage(f"--price {error}")
-    written = outputs.write(found, targets)
-    if github_summary:
-        outputs.append_summary(found)
-    if not quiet and Path("-") not in targets:
-        document_summary(found.to_document())
-    for path in written:
-        note(f"wrote {path} ({outputs.size(path)})", quiet=quiet)
+    outputs.deliver(found, targets, github_summary=github_summary, quiet=quiet)
 
 
 def parse(prices: Sequence[str]) -> dict[str, float]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import glob
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from traceprobe.cli.console import note
 from traceprobe.ingest.folder import natural
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from traceprobe.part import Lost, Part
     from traceprobe.report.ablation import Ablation
     from traceprobe.report.result import Report
+
+Saved = TypeVar("Saved")
 
 MAX_NAMED = 8
 """Names in a message."""
@@ -114,21 +116,11 @@ def ablation(path: Path) -> Ablation:
     Raises:
         UsageError: the file is something else, or of another major version.
     """
-    import msgspec
-
     from traceprobe.report.ablation import SCHEMA_VERSION, Ablation
 
-    try:
-        found = Ablation.from_json(path.read_bytes())
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(
-            f"{path.name}: is not an ablation as `traceprobe bench -o` writes it ({error})"
-        ) from error
-    if found.schema_version.split(".")[0] != SCHEMA_VERSION.split(".")[0]:
-        raise UsageError(
-            f"{path.name}: has schema version {found.schema_version}, this traceprobe reads "
-            f"{SCHEMA_VERSION}; run traceprobe bench again"
-        )
+    what = "an ablation as `traceprobe bench -o` writes it"
+    found = _saved(path, Ablation.from_json, what)
+    _check_version(path, found.schema_version, SCHEMA_VERSION, "run traceprobe bench again")
     return found
 
 
@@ -138,20 +130,27 @@ def report(path: Path) -> Report:
     Raises:
         UsageError: the file is something else, or of another major version.
     """
-    import msgspec
-
     from traceprobe.report.result import SCHEMA_VERSION, Report
 
-    try:
-        found = Report.from_json(path.read_bytes())
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path.name}: is not a traceprobe report.json ({error})") from error
-    if found.schema_version.split(".")[0] != SCHEMA_VERSION.split(".")[0]:
-        raise UsageError(
-            f"{path.name}: has schema version {found.schema_version}, this traceprobe reads "
-            f"{SCHEMA_VERSION}; analyse the trace again"
-        )
+    found = _saved(path, Report.from_json, "a traceprobe report.json")
+    _check_version(path, found.schema_version, SCHEMA_VERSION, "analyse the trace again")
     return found
+
+
+def _saved(path: Path, decode: Callable[[bytes], Saved], what: str) -> Saved:
+    import msgspec
+
+    try:
+        return decode(path.read_bytes())
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{path.name}: is not {what} ({error})") from error
+
+
+def _check_version(path: Path, found: str, known: str, remedy: str) -> None:
+    if found.split(".")[0] != known.split(".")[0]:
+        raise UsageError(
+            f"{path.name}: has schema version {found}, this traceprobe reads {known}; {remedy}"
+        )
 
 
 def parts(traces: list[Path], options: Options) -> list[Part | Lost]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from traceprobe.cli.console import document_summary, note
 from traceprobe.cli.options import Force, GithubSummary, Outputs, Step
 
 
@@ -32,20 +30,13 @@ def command(
     Examples: `traceprobe ladder fp32/ tf32/ bf16/ -o ladder.html`, `traceprobe ladder
     start=a.json.gz compiled=b.json.gz`
     """
-    from traceprobe.api import Options
     from traceprobe.cli import outputs
-    from traceprobe.cli.runs import files, read_all
+    from traceprobe.cli.runs import read_all
     from traceprobe.comparison.ladder import ladder
 
     targets = output or []
-    if github_summary:
-        outputs.job_summary()
-    outputs.check(targets, files(runs), force=force)
-    found = ladder(read_all(runs, Options(step=step), quiet=quiet), name=name)
-    written = outputs.write(found, targets)
-    if github_summary:
-        outputs.append_summary(found)
-    if not quiet and Path("-") not in targets:
-        document_summary(found.to_document())
-    for path in written:
-        note(f"wrote {path} ({outputs.size(path)})", quiet=quiet)
+    found = ladder(
+        read_all(runs, targets, step, github_summary=github_summary, force=force, quiet=quiet),
+        name=name,
+    )
+    outputs.deliver(found, targets, github_summary=github_summary, quiet=quiet)

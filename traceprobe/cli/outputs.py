@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from traceprobe.cli.console import data
+from traceprobe.cli.console import data, document_summary, note
 from traceprobe.model import UsageError
 from traceprobe.writing import beside
+
+if TYPE_CHECKING:
+    from traceprobe.report.document import Record
 
 
 class Result(Protocol):
@@ -126,6 +129,23 @@ def append_summary(result: Result) -> None:
             file.write(result.to_markdown())
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def deliver(
+    record: Record, targets: list[Path], *, github_summary: bool = False, quiet: bool = False
+) -> None:
+    """Write a record everywhere, and tell it on the terminal unless that gets its JSON.
+
+    Raises:
+        UsageError: a file cannot be written.
+    """
+    written = write(record, targets)
+    if github_summary:
+        append_summary(record)
+    if not quiet and Path("-") not in targets:
+        document_summary(record.to_document())
+    for path in written:
+        note(f"wrote {path} ({size(path)})", quiet=quiet)
 
 
 def replace(path: Path, text: str) -> None:

@@ -21,15 +21,33 @@ _LABEL = re.compile(r"([^=/\\]+)=(.+)", re.DOTALL)
 
 
 def read_all(
-    arguments: Sequence[str], options: Options | None = None, *, quiet: bool
+    arguments: Sequence[str],
+    targets: Sequence[Path] = (),
+    step: str | None = None,
+    *,
+    github_summary: bool = False,
+    force: bool = False,
+    quiet: bool = False,
 ) -> list[Observed]:
     """Several runs, told apart by their labels; equal ones get a number.
 
+    What is to be written of them is checked before anything is read.
+
+    Args:
+        targets: outputs. step: pattern of the ranges that are steps, in traces.
+
     Raises:
-        UsageError: as `read`.
+        UsageError: as `read`; an output could not be written.
     """
     from dataclasses import replace
 
+    from traceprobe.api import Options
+    from traceprobe.cli import outputs
+
+    if github_summary:
+        outputs.job_summary()
+    outputs.check(list(targets), files(arguments), force=force)
+    options = Options(step=step)
     runs = [read(argument, options, quiet=quiet) for argument in arguments]
     labels = [run.label for run in runs]
     return [

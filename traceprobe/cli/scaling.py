@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traceprobe.cli.console import document_summary, note
 from traceprobe.cli.options import Force, GithubSummary, Outputs, Step
 
 if TYPE_CHECKING:
@@ -77,31 +75,22 @@ def command(
     Examples: `traceprobe scaling one/ two/ four/ -o scaling.html`, `traceprobe scaling 1.json.gz
     "ranks2/*.json.gz" --to 16 --gpus-per-node 8 --inter-node-gbps 50`
     """
-    from traceprobe.api import Options
     from traceprobe.cli import outputs
-    from traceprobe.cli.runs import files, read_all
+    from traceprobe.cli.runs import read_all
     from traceprobe.comparison.run import NothingToCompare
     from traceprobe.comparison.scaling import scale
     from traceprobe.model import UsageError
-    from traceprobe.report.scaling_page import document
 
     nodes = _nodes(gpus_per_node, inter_node_gbps)
     targets = output or []
-    if github_summary:
-        outputs.job_summary()
-    outputs.check(targets, files(runs), force=force)
-    observed = read_all(runs, Options(step=step), quiet=quiet)
+    observed = read_all(
+        runs, targets, step, github_summary=github_summary, force=force, quiet=quiet
+    )
     try:
         found = scale(observed, mode.value if mode is not None else None, to or [], nodes)
     except NothingToCompare as error:
         raise UsageError(str(error)) from error
-    written = outputs.write(found, targets)
-    if github_summary:
-        outputs.append_summary(found)
-    if not quiet and Path("-") not in targets:
-        document_summary(document(found))
-    for path in written:
-        note(f"wrote {path} ({outputs.size(path)})", quiet=quiet)
+    outputs.deliver(found, targets, github_summary=github_summary, quiet=quiet)
 
 
 def _nodes(gpus: int | None, gbps: float | None) -> Nodes:
