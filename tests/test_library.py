@@ -69,9 +69,10 @@ def test_every_error_is_a_traceprobe_error():
     ]
 
 
+@pytest.mark.parametrize("module", ["traceprobe", "traceprobe.cli"])
 @pytest.mark.parametrize("heavy", ["polars", "pandas", "altair", "torch", "numpy", "msgspec"])
-def test_an_import_loads_nothing_that_takes_long(heavy):
-    code = f"import sys, traceprobe; sys.exit({heavy!r} in sys.modules)"
+def test_an_import_loads_nothing_that_takes_long(module, heavy):
+    code = f"import sys, {module}; sys.exit({heavy!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], env=environment()).returncode == 0
 
 

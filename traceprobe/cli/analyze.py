@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traceprobe.cli.console import counting, note, progress, summary
+from traceprobe.cli.console import counting, misused, note, progress, summary
 from traceprobe.cli.options import GithubSummary, Limit, Redact
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def command(
         outputs.job_summary()
     outputs.check(targets, [*paths, *([ablation] if ablation else [])], force=force)
     if open_report and not any(path.suffix == ".html" for path in targets):
-        _usage("--open needs an HTML output; add -o report.html")
+        misused("--open needs an HTML output; add -o report.html")
 
     from traceprobe.analysis import merge
     from traceprobe.part import Lost
@@ -218,7 +218,7 @@ def _say(parts: Sequence[Part | Lost], *, quiet: bool, verbose: bool) -> None:
 def _pair(text: str) -> tuple[str, str]:
     name, separator, pattern = text.partition("=")
     if not separator or not pattern:
-        _usage(f"--phase {text}: write NAME=REGEX, e.g. --phase forward='model_fwd'")
+        misused(f"--phase {text}: write NAME=REGEX, e.g. --phase forward='model_fwd'")
     return name, pattern
 
 
@@ -226,18 +226,12 @@ def span(text: str) -> tuple[int, int]:
     """`A:B` as two numbers; either may be left out."""
     match = re.fullmatch(r"(\d*):(\d*)", text)
     if match is None:
-        _usage(f"--steps {text}: write A:B, e.g. --steps 5:50")
+        misused(f"--steps {text}: write A:B, e.g. --steps 5:50")
     first = int(match[1] or 0)
     last = int(match[2]) if match[2] else 2**31
     if first >= last:
-        _usage(f"--steps {text}: is empty; A must be less than B")
+        misused(f"--steps {text}: is empty; A must be less than B")
     return first, last
-
-
-def _usage(message: str) -> NoReturn:
-    from traceprobe.model import UsageError
-
-    raise UsageError(message)
 
 
 def _open(written: list[Path]) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
-from traceprobe.cli.console import note
+from traceprobe.cli.console import misused, note
 from traceprobe.cli.options import Force, GithubSummary, Outputs, Step
 
 
@@ -52,7 +52,7 @@ def command(
 
     allowed = percentage(gate) if gate is not None else None
     if allow_inconclusive and allowed is None:
-        _usage("--allow-inconclusive needs a --gate")
+        misused("--allow-inconclusive needs a --gate")
     targets = output or []
     before, after = read_all(
         [base, new], targets, step, github_summary=github_summary, force=force, quiet=quiet
@@ -76,11 +76,5 @@ def percentage(text: str) -> float:
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%?\s*", text)
     if found is None or not 0 < float(found[1]) < 1000:
-        _usage(f"--gate {text}: write a percentage above 0, e.g. --gate 5%")
+        misused(f"--gate {text}: write a percentage above 0, e.g. --gate 5%")
     return float(found[1]) / 100
-
-
-def _usage(message: str) -> NoReturn:
-    from traceprobe.model import UsageError
-
-    raise UsageError(message)

@@ -24,6 +24,17 @@ def fail(message: str, code: int = 2) -> NoReturn:
     sys.exit(code)
 
 
+def misused(message: str) -> NoReturn:
+    """Refuse an option. The error's class is imported only here: its module takes its time.
+
+    Raises:
+        UsageError: always.
+    """
+    from traceprobe.model import UsageError
+
+    raise UsageError(message)
+
+
 def note(message: str, *, quiet: bool) -> None:
     """A line for the person at the terminal; names from files cannot steer it."""
     if not quiet and sys.stderr is not None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
+from traceprobe.cli.console import misused
 from traceprobe.cli.options import Force, GithubSummary, Outputs, Step
 
 
@@ -52,7 +53,7 @@ def command(
             prices,
         )
     except UnknownPrice as error:
-        _usage(f"--price {error}")
+        misused(f"--price {error}")
     outputs.deliver(found, targets, github_summary=github_summary, quiet=quiet)
 
 
@@ -70,14 +71,8 @@ def parse(prices: Sequence[str]) -> dict[str, float]:
         except ValueError:
             value = 0.0
         if not name.strip() or not 0 < value < inf:
-            _usage(f"--price {text}: write NAME=USD_PER_HOUR, e.g. --price A100=1.29")
+            misused(f"--price {text}: write NAME=USD_PER_HOUR, e.g. --price A100=1.29")
         if name in found:
-            _usage(f"--price {name}: is given twice")
+            misused(f"--price {name}: is given twice")
         found[name] = value
     return found
-
-
-def _usage(message: str) -> NoReturn:
-    from traceprobe.model import UsageError
-
-    raise UsageError(message)

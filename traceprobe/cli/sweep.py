@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traceprobe.cli.console import document_summary, note, states
+from traceprobe.cli.console import document_summary, misused, note, states
 from traceprobe.cli.profile import Backend, prepare
-from traceprobe.model import UsageError
 
 if TYPE_CHECKING:
     from traceprobe.capture.ladder import Rung
@@ -75,7 +74,7 @@ def command(
     from traceprobe.cli.rungs import Climb, kept, measure
 
     if resume and force:
-        raise UsageError("--resume keeps what --force overwrites; give one of them")
+        misused("--resume keeps what --force overwrites; give one of them")
     plan = read(find(ladder), nproc_per_node)
     chosen = _chosen(plan.rungs, rungs)
     folder = output or Path(f"traceprobe-{plan.name}")
@@ -115,13 +114,13 @@ def _chosen(rungs: Sequence[Rung], wanted: str | None) -> list[Rung]:
         start, end = (int(text) if text else None for text in found.groups())
         chosen = list(rungs[start:end])
         if not chosen:
-            raise UsageError(f"--rungs {wanted}: there are {len(rungs)} rungs, counted from 0")
+            misused(f"--rungs {wanted}: there are {len(rungs)} rungs, counted from 0")
         return chosen
     names = wanted.split(",")
     for name in names:
         if name not in {rung.name for rung in rungs}:
             known = ", ".join(rung.name for rung in rungs)
-            raise UsageError(f"--rungs {wanted}: there is no rung {name!r}; there are {known}")
+            misused(f"--rungs {wanted}: there is no rung {name!r}; there are {known}")
     return [rung for rung in rungs if rung.name in names]
 
 
