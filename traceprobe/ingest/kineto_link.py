@@ -25,7 +25,7 @@ from traceprobe.ingest.kineto_facts import facts, gpu_device, profiled, ranks, w
 from traceprobe.ingest.kineto_other import cpu_work, legacy_ops
 from traceprobe.ingest.kineto_ranges import operator_sources, ranges
 from traceprobe.ingest.lookup import Table, find, per_name, take, union
-from traceprobe.ingest.plausible import say, without_overruns
+from traceprobe.ingest.plausible import possible_sizes, say, without_overruns
 from traceprobe.model import (
     GPU_OPS,
     HOST_CALLS,
@@ -93,6 +93,7 @@ def build(
         host_calls["correlation"], gpu["correlation"][gpu["linked"]]
     ) & (host_calls["correlation"] != UNKNOWN)
     if kind == "gpu":
+        gpu["bytes"] = possible_sizes(gpu["bytes"])
         say(gpu, quality)
         gpu = gpu if len(pids) > 1 else without_overruns(gpu, quality)
     ops = frame(GPU_OPS, gpu, ("t0", "t1", "stream", "correlation"))

@@ -33,7 +33,7 @@ from traceprobe.ingest.nsight_tables import (
     strings,
     tid,
 )
-from traceprobe.ingest.plausible import say, without_overruns
+from traceprobe.ingest.plausible import possible_sizes, say, without_overruns
 from traceprobe.model import (
     GPU_OPS,
     HOST_CALLS,
@@ -74,6 +74,7 @@ def build(db: Database, origin: Origin, quality: Quality) -> Trace:
     calls = _host_calls(db, names)
     gpu, host = _link(concatenate(ops), calls)
     del calls
+    gpu["bytes"] = possible_sizes(gpu["bytes"])
     say(gpu, quality)
     gpu = without_overruns(gpu, quality)
     known = facts.facts(db)

@@ -16,7 +16,7 @@ import polars as pl
 from traceprobe.ingest.collective import operation, operations
 from traceprobe.ingest.nsight_payloads import payloads
 from traceprobe.ingest.nsight_tables import MISSING, Database, Names
-from traceprobe.ingest.plausible import MOST_BYTES
+from traceprobe.ingest.plausible import possible_sizes
 from traceprobe.model import UNKNOWN, Bools, Int64s, Kind, Operation
 
 _TABLE = "NVTX_EVENTS"
@@ -71,7 +71,7 @@ def describe(
 
 
 def _is_size(message: Int64s) -> Bools:
-    return np.asarray((message != UNKNOWN) & (message <= MOST_BYTES), dtype=np.bool_)
+    return np.asarray(possible_sizes(message) != UNKNOWN, dtype=np.bool_)
 
 
 def _calls(db: Database) -> pl.DataFrame | None:

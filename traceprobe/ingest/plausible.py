@@ -23,6 +23,11 @@ _CLOCK_NS = 1_000
 """What rounding to whole microseconds may put a kernel before its launch."""
 
 
+def possible_sizes(sizes: Ints) -> Ints:
+    """Bytes, UNKNOWN where nothing moves so many."""
+    return np.where(sizes > MOST_BYTES, UNKNOWN, sizes)
+
+
 def without_overruns(gpu: dict[str, Any], quality: Quality) -> dict[str, Any]:
     """GPU ops without the kernels that run on long after the next one of their stream began.
 
@@ -64,11 +69,7 @@ def _overruns(kernels: dict[str, Ints], limit: float) -> Bools:
 
 
 def say(gpu: dict[str, Any], quality: Quality) -> None:
-    """Warn of ops without a duration, and of such as start before they were launched.
-
-    Sizes that nothing has become unknown in `gpu`.
-    """
-    gpu["bytes"] = np.where(gpu["bytes"] > MOST_BYTES, UNKNOWN, gpu["bytes"])
+    """Warn of ops without a duration, and of such as start before they were launched."""
     none = int(np.count_nonzero(gpu["t1"] == gpu["t0"]))
     if none:
         quality.damaged(
