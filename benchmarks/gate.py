@@ -119,7 +119,7 @@ def _active(trace: Trace, name: str) -> Intervals:
     prepared = process.prepare(trace, first.pid, None, phases.compile_names({}))
     sets = device.account(prepared, first.index).sets
     before = [sets[other] for other in COMPUTE_PHASES[: _place(name)] if other in sets]
-    return subtract(sets[name], merge(*before)) if before else sets[name]
+    return subtract(sets[name], merge(*before))
 
 
 def _place(name: str) -> int:

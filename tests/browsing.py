@@ -67,3 +67,16 @@ def grave_violations(page):
     assert found is not None
     grave = [v for v in found if v["impact"] in ("serious", "critical")]
     return [(v["id"], v["nodes"][0]["html"][:200]) for v in grave]
+
+
+def expect_print_opens_folds(page):
+    """Every fold is open on paper and closed again after it, and paper has no buttons."""
+    closed = "document.querySelectorAll('details:not([open])').length"
+    before = page.evaluate(closed)
+    assert before
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(closed) == 0
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(closed) == before
+    page.emulate_media(media="print")
+    assert not page.get_by_role("button", name="Copy as Markdown").is_visible()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browsing import browser, grave_violations, tabs
+from tests.browsing import browser, expect_print_opens_folds, grave_violations, tabs
 from tests.documents import DOCUMENTS, SMALL
 from traceprobe.report import document_html, document_markdown
 
@@ -87,15 +87,7 @@ def test_a_link_to_a_folded_section_opens_it(visit):
 
 def test_print_opens_every_fold_and_closes_it_again(visit):
     page = visit("small")
-    closed = "document.querySelectorAll('details:not([open])').length"
-    before = page.evaluate(closed)
-    assert before
-    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-    assert page.evaluate(closed) == 0
-    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
-    assert page.evaluate(closed) == before
-    page.emulate_media(media="print")
-    assert not page.get_by_role("button", name="Copy as Markdown").is_visible()
+    expect_print_opens_folds(page)
     assert page.locator("#result h1").is_visible()
 
 

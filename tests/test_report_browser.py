@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.browsing import browser, grave_violations, tabs
+from tests.browsing import browser, expect_print_opens_folds, grave_violations, tabs
 from tests.report_factory import make_empty_report, make_hostile_report, make_report, make_run
 from traceprobe.report import html
 
@@ -157,15 +157,7 @@ def test_a_link_to_a_folded_finding_opens_it(visit):
 
 def test_print_opens_every_fold_and_closes_it_again(visit):
     page = visit("io")
-    closed = "document.querySelectorAll('details:not([open])').length"
-    before = page.evaluate(closed)
-    assert before
-    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-    assert page.evaluate(closed) == 0
-    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
-    assert page.evaluate(closed) == before
-    page.emulate_media(media="print")
-    assert not page.get_by_role("button", name="Copy as Markdown").is_visible()
+    expect_print_opens_folds(page)
     assert page.locator("#verdict h1").is_visible()
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from traceprobe.cli.console import counting, misused, note, progress, summary
-from traceprobe.cli.options import GithubSummary, Limit, Redact
+from traceprobe.cli.options import Force, GithubSummary, Limit, Quiet, Redact
 
 if TYPE_CHECKING:
     from traceprobe.api import Options
@@ -105,13 +105,11 @@ def command(
     limit: Limit = None,
     redact: Redact = False,
     github_summary: GithubSummary = False,
-    force: Annotated[
-        bool, typer.Option("--force", "-f", help="Overwrite existing outputs.")
-    ] = False,
+    force: Force = False,
     open_report: Annotated[
         bool, typer.Option("--open", help="Open the HTML report in a browser.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary, no messages.")] = False,
+    quiet: Quiet = False,
     verbose: Annotated[
         bool,
         typer.Option("--verbose", "-v", help="Also say how the trace was read."),

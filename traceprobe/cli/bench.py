@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from traceprobe.cli.console import ablation_summary, data, note, states
-from traceprobe.cli.options import Ranks, Warmup
+from traceprobe.cli.options import Quiet, Ranks, Warmup
 
 
 def command(
@@ -40,7 +40,7 @@ def command(
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Overwrite an existing output.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary, no messages.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Measure what limits a training loop: without its loader, its copies, its communication.
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from traceprobe.cli.console import misused, note
-from traceprobe.cli.options import Force, GithubSummary, Outputs, Step
+from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Step
 
 
 def command(
@@ -39,7 +39,7 @@ def command(
     step: Step = None,
     github_summary: GithubSummary = False,
     force: Force = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary, no messages.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Compare two runs of a program: where a step got slower or faster, and why.
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from traceprobe.cli.console import data, diagnosis_summary, note, progress
+from traceprobe.cli.options import Quiet
 
 
 def command(
@@ -32,7 +33,7 @@ def command(
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Overwrite an existing output.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary, no messages.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Check this machine, or what a trace holds, and say which number each trouble touches.
 

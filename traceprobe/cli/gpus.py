@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from traceprobe.cli.console import misused
-from traceprobe.cli.options import Force, GithubSummary, Outputs, Step
+from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Step
 
 
 def command(
@@ -34,7 +34,7 @@ def command(
     step: Step = None,
     github_summary: GithubSummary = False,
     force: Force = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary, no messages.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Rank devices by a workload that ran on each, and say which of their peaks explains it.
 

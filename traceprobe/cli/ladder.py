@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from traceprobe.cli.options import Force, GithubSummary, Outputs, Step
+from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Step
 
 
 def command(
@@ -23,7 +23,7 @@ def command(
     step: Step = None,
     github_summary: GithubSummary = False,
     force: Force = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary, no messages.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Show what each change of a chain of runs gained, what limits the last, and what to try next.
 

@@ -41,6 +41,7 @@ Outputs = Annotated[
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite existing outputs.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary, no messages.")]
 Step = Annotated[
     str | None,
     typer.Option(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from traceprobe.cli.console import note, states, summary
-from traceprobe.cli.options import Ranks, Warmup
+from traceprobe.cli.options import Force, Quiet, Ranks, Warmup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,10 +75,8 @@ def command(
     settings: Annotated[
         bool, typer.Option("--settings", help="List the settings of the workload and exit.")
     ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", "-f", help="Overwrite existing outputs.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary, no messages.")] = False,
+    force: Force = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run a training program for a few steps, record them, and say what holds it back.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from traceprobe.cli.console import document_summary, note, summary
-from traceprobe.cli.options import GithubSummary, Redact
+from traceprobe.cli.options import Force, GithubSummary, Outputs, Redact
 
 if TYPE_CHECKING:
     from traceprobe.report.document import Record
@@ -25,21 +25,10 @@ def command(
             dir_okay=False,
         ),
     ],
-    output: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Output to write, repeatable: .html, .json or .md; - prints JSON. [default: "
-            "the terminal]",
-            show_default=False,
-        ),
-    ] = None,
+    output: Outputs = None,
     redact: Redact = False,
     github_summary: GithubSummary = False,
-    force: Annotated[
-        bool, typer.Option("--force", "-f", help="Overwrite existing outputs.")
-    ] = False,
+    force: Force = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No messages.")] = False,
 ) -> None:
     """Render a saved result again: `traceprobe render report.json -o report.html`."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traceprobe.cli.options import Force, GithubSummary, Outputs, Step
+from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Step
 
 if TYPE_CHECKING:
     from traceprobe.comparison.extrapolate import Nodes
@@ -68,7 +68,7 @@ def command(
     step: Step = None,
     github_summary: GithubSummary = False,
     force: Force = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary, no messages.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Show how a program scales, what more ranks cost it, and what still more would.
 

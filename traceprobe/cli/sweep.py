@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from traceprobe.cli.console import document_summary, misused, note, states
+from traceprobe.cli.options import Force, Quiet
 from traceprobe.cli.profile import Backend, prepare
 
 if TYPE_CHECKING:
@@ -59,10 +60,8 @@ def command(
     resume: Annotated[
         bool, typer.Option("--resume", help="Keep the rungs that have been measured.")
     ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", "-f", help="Overwrite existing outputs.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary, no messages.")] = False,
+    force: Force = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run a workload again and again, each time with one more thing changed, and record each run.
 

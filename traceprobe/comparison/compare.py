@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from traceprobe.comparison import words
 from traceprobe.comparison.kernels import kernel_changes
@@ -18,8 +16,12 @@ from traceprobe.report.comparison import (
     Direction,
     Gate,
     Per,
+    scale_of,
 )
 from traceprobe.report.result import PARTITION
+
+if TYPE_CHECKING:
+    import numpy as np
 
 LEVEL = 0.99
 """Of all intervals. Of many classes one in twenty would differ by chance, and a gate that fails
@@ -46,12 +48,13 @@ def compare(
     from traceprobe import __version__
 
     per = per or per_of(base, new)
-    scale = (_scale(base, per), _scale(new, per))
+    summaries = summarize(base), summarize(new)
+    scale = scale_of(summaries[0], per), scale_of(summaries[1], per)
     periods = (period(base.step_ms), period(new.step_ms))
-    traced = _change("step", "ms", base.step_ms * scale[0], new.step_ms * scale[1], LEVEL, periods)
+    traced = _change("step", "ms", base.step_ms * scale[0], new.step_ms * scale[1], periods)
     step = _step(base, new, scale, traced)
     classes = [
-        _change(name, "ms", _scaled(before, scale[0]), _scaled(after, scale[1]), LEVEL, periods)
+        _change(name, "ms", _scaled(before, scale[0]), _scaled(after, scale[1]), periods)
         for name in PARTITION
         for before, after in [(base.classes[name], new.classes[name])]
         if before is not None or after is not None
@@ -62,13 +65,11 @@ def compare(
             unit,
             _scaled(base.measures.get(name), scale[0] if unit == "ms" else 1),
             _scaled(new.measures.get(name), scale[1] if unit == "ms" else 1),
-            LEVEL,
             periods,
         )
         for name, unit in UNITS.items()
         if name in base.measures or name in new.measures
     ]
-    summaries = summarize(base), summarize(new)
     gate = None if allowed is None else decide(base, new, step, allowed)
     direction = _direction(base, new, step)
     return Comparison(
@@ -132,11 +133,6 @@ def per_of(base: Observed, new: Observed) -> Per:
     return "sample" if None not in sizes and sizes[0] != sizes[1] else "step"
 
 
-def _scale(run: Observed, per: Per) -> float:
-    samples = run.per_step("samples")
-    return 1 / samples if per == "sample" and samples else 1.0
-
-
 def _scaled(values: Floats | None, scale: float) -> Floats | None:
     return None if values is None else values * scale
 
@@ -165,14 +161,13 @@ def _change(
     unit: str,
     base: Floats | None,
     new: Floats | None,
-    level: float,
     periods: tuple[int, int],
 ) -> Change:
     if base is None or new is None:
         means = [None if values is None else float(values.mean()) for values in (base, new)]
         return _record(name, unit, means[0], means[1], None)
     base, new = whole_periods(base, periods[0]), whole_periods(new, periods[1])
-    found = difference(base, new, level, periods)
+    found = difference(base, new, LEVEL, periods)
     return _record(name, unit, float(base.mean()), float(new.mean()), found)
 
 
@@ -213,12 +208,6 @@ def _settings(base: Observed, new: Observed) -> dict[str, list[Any]]:
         for name in before
         if name in after and name not in UNNAMED and before[name] != after[name]
     }
-
-
-def halves(run: Observed) -> tuple[Observed, Observed]:
-    """The first and the second half of a run's steps, as two runs of the same thing."""
-    half = len(run.step_ms) // 2
-    return part(run, np.arange(half)), part(run, np.arange(half, 2 * half))
 
 
 def part(run: Observed, steps: np.ndarray) -> Observed:

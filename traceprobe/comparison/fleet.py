@@ -14,7 +14,14 @@ from traceprobe.comparison.noise import difference, period, whole_periods
 from traceprobe.comparison.peaks import Point, best, fits, peaks_of, ratios
 from traceprobe.comparison.run import Observed, summarize
 from traceprobe.report.comparison import Per, RunSummary
-from traceprobe.report.fleet import SCHEMA_VERSION, Contender, Fleet, Hardware, Ran
+from traceprobe.report.fleet import (
+    SCHEMA_VERSION,
+    Contender,
+    Fleet,
+    Hardware,
+    Ran,
+    device_scale,
+)
 from traceprobe.report.result import COMPUTE_PHASES
 from traceprobe.verdict import gpus
 
@@ -75,15 +82,8 @@ def fleet(runs: Sequence[Observed], prices: Mapping[str, float] | None = None) -
     )
 
 
-def scale(run: RunSummary, per: Per) -> float:
-    """What makes a time of a step one of a device and a sample."""
-    if per == "step" or not run.samples_per_step:
-        return 1.0
-    return run.world_size / run.samples_per_step
-
-
 def _rate(run: Observed, per: Per) -> float:
-    return 1e3 / (run.best_step_ms * scale(summarize(run), per))
+    return 1e3 / (run.best_step_ms * device_scale(summarize(run), per))
 
 
 def _contender(
@@ -109,7 +109,7 @@ def _contender(
         peaks={} if hardware is None else peaks_of(hardware, half),
         rate=round(rate, 6),
         relative=round(rate / fastest, 6),
-        compute_ms=round(sum(known) * scale(summary, per), 6) if sum(known) > 0 else None,
+        compute_ms=round(sum(known) * device_scale(summary, per), 6) if sum(known) > 0 else None,
         data_wait=None if wait is None else round(wait / summary.traced_step_ms, 6),
         precision=asked,
         ran=ran,
@@ -177,7 +177,7 @@ def _peak(hardware: Hardware | None, ran: Ran | None, asked: str | None) -> floa
 
 def _leads(first: Observed, second: Observed, per: Per) -> bool:
     """Whether the first is faster by more than the noise of the steps, which the traces tell."""
-    steps = [run.step_ms * scale(summarize(run), per) for run in (first, second)]
+    steps = [run.step_ms * device_scale(summarize(run), per) for run in (first, second)]
     periods = period(steps[0]), period(steps[1])
     whole = [whole_periods(*pair) for pair in zip(steps, periods, strict=True)]
     found = difference(whole[0], whole[1], LEVEL, periods)

@@ -10,7 +10,6 @@ from traceprobe.comparison.compare import compare, per_of
 from traceprobe.comparison.run import Observed, summarize
 from traceprobe.report.comparison import Per
 from traceprobe.report.ladder import SCHEMA_VERSION, Ladder, Missing, Rung, Suggestion
-from traceprobe.report.palette import CLASS_WORDS
 from traceprobe.report.ranking import ATTENTION, ranked_findings
 from traceprobe.report.result import Report
 from traceprobe.report.text import significant
@@ -102,13 +101,11 @@ def _headline(rungs: Sequence[Rung]) -> str:
 
 def _limits(run: Observed) -> str:
     summary = summarize(run)
-    known = {name: value for name, value in summary.partition_ms.items() if value}
+    largest = words.largest_class(summary)
     text = f"{run.label}: {words.bound_text(summary)}"
-    if known:
-        largest = max(known, key=lambda name: known[name] or 0)
-        part = 100 * (known[largest] or 0) / summary.traced_step_ms
-        text += f"; {CLASS_WORDS[largest]} takes most of its step ({part:.0f} %)"
-    return text
+    if largest is None:
+        return text
+    return f"{text}; {largest[0]} takes most of its step ({largest[1]:.0f} %)"
 
 
 def _suggestions(report: Report) -> list[Suggestion]:

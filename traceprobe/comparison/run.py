@@ -130,13 +130,13 @@ def summarize(run: Observed) -> RunSummary:
         samples_per_step=samples,
         tokens_per_step=tokens,
         basis=run.basis,
-        step_ms=_round(step),
-        traced_step_ms=_round(run.step_ms.mean()),
+        step_ms=rounded(step),
+        traced_step_ms=rounded(run.step_ms.mean()),
         unprofiled_step_ms=run.unprofiled_step_ms,
-        samples_per_second=_round(1e3 * samples / step) if samples else None,
-        tokens_per_second=_round(1e3 * tokens / step) if tokens else None,
+        samples_per_second=rounded(1e3 * samples / step) if samples else None,
+        tokens_per_second=rounded(1e3 * tokens / step) if tokens else None,
         partition_ms={
-            name: None if values is None else _round(values.mean())
+            name: None if values is None else rounded(values.mean())
             for name, values in run.classes.items()
         },
         shares=report.verdict.shares,
@@ -215,5 +215,6 @@ def _mean(values: Sequence[Floats | None]) -> Floats | None:
     return np.mean(known, axis=0) if known and len(known) == len(values) else None
 
 
-def _round(value: float) -> float:
+def rounded(value: float) -> float:
+    """Six decimals, as records hold numbers."""
     return round(float(value), 6)

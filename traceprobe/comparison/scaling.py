@@ -21,7 +21,7 @@ from traceprobe.comparison.extrapolate import (
 )
 from traceprobe.comparison.losses import is_divided, losses, parts, waiting
 from traceprobe.comparison.noise import difference
-from traceprobe.comparison.run import NothingToCompare, Observed, settings, summarize
+from traceprobe.comparison.run import NothingToCompare, Observed, rounded, settings, summarize
 from traceprobe.report.ablation import VariantName
 from traceprobe.report.comparison import Basis
 from traceprobe.report.result import Rank
@@ -70,8 +70,8 @@ def scale(
     if any(run.unprofiled_step_ms is None for run in by_size.values()):
         basis = "traced"
     steps = {n: _step(run, basis) for n, run in by_size.items()}
-    points = [_point(n, by_size, steps, amounts) for n in by_size]
     sized = [_sized(run, steps[n], amounts.of_rank(n)) for n, run in by_size.items()]
+    points = [_point(run, by_size, steps, amounts) for run in sized]
     largest = max(by_size)
     ahead = sorted({n for n in to or [largest * times for times in TIMES] if n not in by_size})
     predictions = [_prediction(sized, n, points[0], amounts, nodes) for n in ahead]
@@ -122,9 +122,9 @@ def _step(run: Observed, basis: Basis) -> float:
 
 
 def _point(
-    n: int, runs: Mapping[int, Observed], steps: Mapping[int, float], amounts: Amounts
+    sized: Sized, runs: Mapping[int, Observed], steps: Mapping[int, float], amounts: Amounts
 ) -> ScalingPoint:
-    first = min(runs)
+    first, n = min(runs), sized.world_size
     base, run = runs[first], runs[n]
     work = amounts.of_rank(n) / amounts.of_rank(first)
     ideal, step = steps[first] * work, steps[n]
@@ -136,21 +136,20 @@ def _point(
     }
     lost = losses(parts(base, steps[first], **how), parts(run, step, **how), work, loss)
     rate = 1e3 * amounts.of[n] / step
-    sized = _sized(run, step, amounts.of_rank(n))
     return ScalingPoint(
         world_size=n,
         run=summarize(run),
-        step_ms=_round(step),
-        ideal_step_ms=_round(ideal),
-        per_second=_round(rate),
-        ideal_per_second=_round(1e3 * amounts.of[n] / ideal),
-        efficiency=_round(ideal / step),
-        efficiency_low=_round(low),
-        efficiency_high=_round(high),
-        loss_ms=_round(loss),
+        step_ms=rounded(step),
+        ideal_step_ms=rounded(ideal),
+        per_second=rounded(rate),
+        ideal_per_second=rounded(1e3 * amounts.of[n] / ideal),
+        efficiency=rounded(ideal / step),
+        efficiency_low=rounded(low),
+        efficiency_high=rounded(high),
+        loss_ms=rounded(loss),
         losses_ms=lost,
-        transfer_ms=None if sized.transfer_ms is None else _round(sized.transfer_ms),
-        exposed_ms=None if sized.transfer_ms is None else _round(sized.exposed_ms),
+        transfer_ms=None if sized.transfer_ms is None else rounded(sized.transfer_ms),
+        exposed_ms=None if sized.transfer_ms is None else rounded(sized.exposed_ms),
         synchronisation=list(_synchronisation(run, amounts.of[n])),
     )
 
@@ -188,11 +187,11 @@ def _synchronisation(run: Observed, work: float) -> Iterator[Synchronisation]:
         if without is not None:
             yield Synchronisation(
                 loop=loop,
-                with_ms=_round(whole),
-                without_ms=_round(without),
-                overhead=_round(1 - without / whole),
-                with_per_second=_round(1e3 * work / whole),
-                without_per_second=_round(1e3 * work / without),
+                with_ms=rounded(whole),
+                without_ms=rounded(without),
+                overhead=rounded(1 - without / whole),
+                with_per_second=rounded(1e3 * work / whole),
+                without_per_second=rounded(1e3 * work / without),
             )
 
 
@@ -274,13 +273,13 @@ def _prediction(
     return Prediction(
         world_size=n,
         sources=sources,
-        step_ms=_round(found.step_ms),
-        low_ms=_round(min(other.step_ms for other in either.values())),
-        high_ms=_round(max(other.step_ms for other in either.values())),
-        per_second=_round(1e3 * amounts.at(n) / found.step_ms),
-        efficiency=_round(ideal / found.step_ms),
-        transfer_ms=_round(found.transfer_ms),
-        exposed_ms=_round(found.exposed_ms),
+        step_ms=rounded(found.step_ms),
+        low_ms=rounded(min(other.step_ms for other in either.values())),
+        high_ms=rounded(max(other.step_ms for other in either.values())),
+        per_second=rounded(1e3 * amounts.at(n) / found.step_ms),
+        efficiency=rounded(ideal / found.step_ms),
+        transfer_ms=rounded(found.transfer_ms),
+        exposed_ms=rounded(found.exposed_ms),
     )
 
 
@@ -307,7 +306,7 @@ def _held_out(
 
 
 def _error(predicted: float | None, measured: float | None) -> float | None:
-    return None if predicted is None or not measured else _round(predicted / measured - 1)
+    return None if predicted is None or not measured else rounded(predicted / measured - 1)
 
 
 def _fits(sized: Sequence[Sized], nodes: Nodes) -> Iterator[Fit]:
@@ -320,12 +319,8 @@ def _fits(sized: Sequence[Sized], nodes: Nodes) -> Iterator[Fit]:
                     algorithm=name,
                     chosen=name == chosen,
                     world_sizes=list(found.ranks),
-                    gbps=_round(found.gbps),
-                    latency_us=_round(found.latency_us) if found.latency_known else None,
-                    error=_round(found.error),
+                    gbps=rounded(found.gbps),
+                    latency_us=rounded(found.latency_us) if found.latency_known else None,
+                    error=rounded(found.error),
                     between_nodes=several,
                 )
-
-
-def _round(value: float) -> float:
-    return round(float(value), 6)

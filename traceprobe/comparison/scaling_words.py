@@ -11,7 +11,7 @@ from traceprobe.report.comparison import Basis
 from traceprobe.report.palette import LOSS_WORDS
 from traceprobe.report.result import Message
 from traceprobe.report.scaling import HeldOut, Mode, Prediction, ScalingPoint, Work
-from traceprobe.report.text import percent, significant
+from traceprobe.report.text import percent, plus_minus, significant
 
 OF_THE_SIZE = frozenset(
     {
@@ -92,7 +92,7 @@ def _lost(point: ScalingPoint) -> Iterator[str]:
         for name in sorted(parts, key=lambda name: -abs(parts[name]))
         if abs(parts[name]) > NOTABLE * point.step_ms
     ][:MOST_NAMED]
-    told = ", ".join(f"{_signed(parts[name])} ms {LOSS_WORDS[name]}" for name in named)
+    told = ", ".join(f"{plus_minus(parts[name])} ms {LOSS_WORDS[name]}" for name in named)
     yield (
         f"on {point.world_size} ranks a step takes {significant(point.loss_ms)} ms longer than "
         f"ideal{': ' if told else ', in many small parts'}{told}"
@@ -197,7 +197,3 @@ def _different(runs: Sequence[Observed]) -> list[str]:
     found = [settings(run.report.workload) for run in runs]
     shared = set.intersection(*map(set, found)) - OF_THE_SIZE
     return sorted(name for name in shared if len({str(values[name]) for values in found}) > 1)
-
-
-def _signed(value: float) -> str:
-    return ("+" if value > 0 else "−") + significant(abs(value))

@@ -9,7 +9,7 @@ from traceprobe.comparison.run import Observed, device_names
 from traceprobe.report.comparison import Change, Direction, Per, RunSummary
 from traceprobe.report.palette import BOUND_WORDS, CLASS_WORDS, word_for
 from traceprobe.report.result import Message
-from traceprobe.report.text import significant
+from traceprobe.report.text import plus_minus, significant
 
 MOST_NAMED = 4
 """Changes of classes that are told in words."""
@@ -55,14 +55,21 @@ def explanation(
     rest = [change.delta for change in classes if change.real and change not in told[:MOST_NAMED]]
     if told and any(rest):
         more = sum(delta or 0 for delta in rest)
-        said.append(f"{len(rest)} smaller changes: {_signed(more)} ms together")
+        said.append(f"{len(rest)} smaller changes: {plus_minus(more)} ms together")
     said += [_of_measure(change) for change in measures if change.real and _telling(change)]
-    known = {name: value for name, value in new.partition_ms.items() if value}
-    if known:
-        largest = max(known, key=lambda name: known[name] or 0)
-        share = 100 * (known[largest] or 0) / new.traced_step_ms
-        said.append(f"the new step is limited most by {CLASS_WORDS[largest]} ({share:.0f} % of it)")
+    largest = largest_class(new)
+    if largest is not None:
+        said.append(f"the new step is limited most by {largest[0]} ({largest[1]:.0f} % of it)")
     return said
+
+
+def largest_class(run: RunSummary) -> tuple[str, float] | None:
+    """The word of the class that takes most of a traced step, and its per cent; None without."""
+    known = {name: value for name, value in run.partition_ms.items() if value}
+    if not known:
+        return None
+    name, value = max(known.items(), key=lambda item: item[1])
+    return CLASS_WORDS[name], 100 * value / run.traced_step_ms
 
 
 def settings_text(changed: Mapping[str, Sequence[Any]]) -> str:
@@ -152,9 +159,9 @@ def _cautions(
         if abs(step.delta - traced.delta) > max(DISAGREE * step.base, noise):
             yield (
                 "profiler-distorts",
-                f"Without a profiler the step changed by {_signed(step.delta)} ms, in the traces "
-                f"by {_signed(traced.delta)} ms: the profiler distorts at least one of them. The "
-                "classes are as traced.",
+                f"Without a profiler the step changed by {plus_minus(step.delta)} ms, in the "
+                f"traces by {plus_minus(traced.delta)} ms: the profiler distorts at least one of "
+                "them. The classes are as traced.",
             )
 
 
@@ -202,7 +209,3 @@ def _telling(change: Change) -> bool:
 def _of_measure(change: Change) -> str:
     unit = f" {change.unit}"
     return f"{change.name}: {significant(change.base or 0)} → {significant(change.new or 0)}{unit}"
-
-
-def _signed(value: float) -> str:
-    return ("+" if value > 0 else "−") + significant(abs(value))

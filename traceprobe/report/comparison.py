@@ -54,6 +54,11 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What the capture recorded of the program, flattened."""
 
 
+def scale_of(run: RunSummary, per: Per) -> float:
+    """What makes a time of a step one of `per`; 1 where samples are not known."""
+    return 1 / run.samples_per_step if per == "sample" and run.samples_per_step else 1.0
+
+
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """A quantity in both runs and by how much it differs, with its interval.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from traceprobe.report.comparison import Change, Comparison, RunSummary
+from traceprobe.report.comparison import Change, Comparison, RunSummary, scale_of
 from traceprobe.report.document import (
     Bar,
     Bars,
@@ -18,7 +18,7 @@ from traceprobe.report.document import (
 )
 from traceprobe.report.palette import BOUND_WORDS, CLASS_COLOURS, CLASS_WORDS, SHARE_WORDS, word_for
 from traceprobe.report.result import PARTITION, SHARES
-from traceprobe.report.text import NOT_OBSERVED, percent, significant
+from traceprobe.report.text import NOT_OBSERVED, number, percent, plus_minus, significant
 
 DIRECTION_TONES: dict[str, Tone] = {
     "slower": "bad",
@@ -63,14 +63,14 @@ def _sections(c: Comparison) -> Iterator[Section]:
         "step",
         f"Where the time of a {c.per} goes",
         blocks=[
-            phase_bars(runs, _scales(c), f"ms per {c.per}"),
+            phase_bars(runs, [scale_of(run, c.per) for run in runs], f"ms per {c.per}"),
             changes(
                 f"Classes of a traced step, ms per {c.per}", _by_size(c.classes, c), CLASS_WORDS
             ),
         ],
         help="Each bar is one step of a run on the GPU, cut into what the GPU did at each instant. "
         "A change is marked where its interval leaves out 0 and it exceeds the drift, which is how "
-        "much the same quantity differs between the first and the second half of a run.",
+        "much the same quantity differs between the thirds of a run.",
     )
     yield Section(
         "shares",
@@ -150,8 +150,8 @@ def table_of(runs: Sequence[RunSummary]) -> Table:
             "without profiler" if run.basis == "unprofiled" else "trace",
             str(run.steps),
             str(run.world_size),
-            _rate(run.samples_per_second),
-            _rate(run.tokens_per_second),
+            number(run.samples_per_second),
+            number(run.tokens_per_second),
             ", ".join(run.devices),
             bound(run),
         ]
@@ -167,13 +167,13 @@ def changes(caption: str, found: Sequence[Change], words: dict[str, str]) -> Tab
         [
             words.get(change.name, change.name)
             + ("" if change.unit == "ms" else f" ({change.unit})"),
-            _number(change.base),
-            _number(change.new),
-            signed(change.delta),
+            number(change.base),
+            number(change.new),
+            plus_minus(change.delta),
             NOT_OBSERVED
             if change.low is None
-            else f"{signed(change.low)} to {signed(change.high)}",
-            _number(change.floor),
+            else f"{plus_minus(change.low)} to {plus_minus(change.high)}",
+            number(change.floor),
             "yes" if change.real else "no",
         ]
         for change in found
@@ -186,12 +186,6 @@ def _tone(change: Change) -> Tone:
     if change.unit != "ms" or change.delta is None:
         return "plain"
     return "bad" if change.delta > 0 else "good"
-
-
-def _scales(c: Comparison) -> tuple[float, float]:
-    if c.per == "step":
-        return (1.0, 1.0)
-    return (1 / (c.base.samples_per_step or 1), 1 / (c.new.samples_per_step or 1))
 
 
 def _by_size(found: Sequence[Change], c: Comparison) -> list[Change]:
@@ -226,28 +220,13 @@ def _kernels(c: Comparison) -> Table:
             kernel.name,
             kernel.phase,
             kernel.state,
-            _number(kernel.base_ms),
-            _number(kernel.new_ms),
-            f"{_number(kernel.base_count)} → {_number(kernel.new_count)}",
+            number(kernel.base_ms),
+            number(kernel.new_ms),
+            f"{number(kernel.base_count)} → {number(kernel.new_count)}",
         ]
         for kernel in c.kernels
     ]
     return Table("Kernels of both runs", head, rows, frozenset({3, 4, 5}), most=6)
-
-
-def _number(value: float | None) -> str:
-    return NOT_OBSERVED if value is None else significant(value)
-
-
-def signed(value: float | None) -> str:
-    """A number with its sign; a dash where it is not known."""
-    if value is None:
-        return NOT_OBSERVED
-    return "0" if value == 0 else ("+" if value > 0 else "−") + significant(abs(value))
-
-
-def _rate(value: float | None) -> str:
-    return NOT_OBSERVED if value is None else significant(value)
 
 
 def _value(value: object) -> str:

@@ -22,6 +22,13 @@ PEAKS: tuple[PeakName, ...] = ("fp32", "tf32", "half", "bandwidth")
 Ran = Literal["fp32", "tf32", "half"]
 
 
+def device_scale(run: RunSummary, per: Per) -> float:
+    """What makes a time of a step one of a device and a sample."""
+    if per == "step" or not run.samples_per_step:
+        return 1.0
+    return run.world_size / run.samples_per_step
+
+
 class Hardware(msgspec.Struct, frozen=True, kw_only=True):
     """A device as the table of GPUs has it, scaled to the slice or die that it is."""
 

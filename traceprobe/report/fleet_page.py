@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from traceprobe.report.comparison_page import named_inputs, phase_bars, shares, table_of
 from traceprobe.report.document import Curves, Document, Line, Section, Table
-from traceprobe.report.fleet import PEAKS, Contender, Fleet
-from traceprobe.report.text import NOT_OBSERVED, percent, significant
+from traceprobe.report.fleet import PEAKS, Contender, Fleet, device_scale
+from traceprobe.report.text import NOT_OBSERVED, number, percent, significant
 
 PEAK_HEADS = {
     "fp32": "fp32",
@@ -40,6 +40,7 @@ def document(fleet: Fleet) -> Document:
 def _sections(fleet: Fleet) -> Iterator[Section]:
     contenders = fleet.contenders
     runs = [replace(c.run, label=c.title) for c in contenders]
+    scales = [device_scale(run, fleet.per) for run in runs]
     yield Section(
         "ranking",
         "Throughput of one device",
@@ -51,7 +52,7 @@ def _sections(fleet: Fleet) -> Iterator[Section]:
     yield Section(
         "phases",
         f"Where the time of a {fleet.per} goes",
-        blocks=[phase_bars(runs, _scales(fleet), f"ms per {fleet.per}")],
+        blocks=[phase_bars(runs, scales, f"ms per {fleet.per}")],
         help="Each bar is the time that one device takes for one "
         f"{fleet.per}, as traced. Its pieces are exclusive: at each instant the GPU is in one of "
         "them, so they add up to the step. Times that are taken on the host do not: a range "
@@ -95,11 +96,11 @@ def _ranking(fleet: Fleet) -> Table:
             c.device,
             significant(c.rate),
             percent(c.relative),
-            _number(c.compute_ms),
+            number(c.compute_ms),
             percent(c.data_wait),
             _precision(c),
-            *([_number(c.achieved_tflops), percent(c.efficiency)] if counted else []),
-            *([_number(c.usd_per_hour), _number(c.usd_per_million)] if priced else []),
+            *([number(c.achieved_tflops), percent(c.efficiency)] if counted else []),
+            *([number(c.usd_per_hour), number(c.usd_per_million)] if priced else []),
         ]
         for c in fleet.contenders
     ]
@@ -118,8 +119,8 @@ def _peaks(fleet: Fleet) -> Iterator[Table | Curves]:
         [
             c.title,
             c.part or NOT_OBSERVED,
-            _number(c.compute_ms),
-            *(_number(c.peaks.get(name)) for name in PEAKS),
+            number(c.compute_ms),
+            *(number(c.peaks.get(name)) for name in PEAKS),
         ]
         for c in fleet.contenders
     ]
@@ -188,14 +189,3 @@ def _sources(contenders: Sequence[Contender]) -> Table:
             rows.append(row)
     head = ("device", "in the table", "recognised by", "source")
     return Table("Sources of the peaks", head, rows)
-
-
-def _scales(fleet: Fleet) -> list[float]:
-    """What makes times of a step those of a device and a sample."""
-    if fleet.per == "step":
-        return [1.0] * len(fleet.contenders)
-    return [c.run.world_size / (c.run.samples_per_step or 1) for c in fleet.contenders]
-
-
-def _number(value: float | None) -> str:
-    return NOT_OBSERVED if value is None else significant(value)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from traceprobe.report.comparison_page import named_inputs, phase_bars, shares, signed, table_of
+from traceprobe.report.comparison import scale_of
+from traceprobe.report.comparison_page import named_inputs, phase_bars, shares, table_of
 from traceprobe.report.document import Document, Section, Table, Tone
 from traceprobe.report.ladder import Ladder, Rung
 from traceprobe.report.palette import CLASS_WORDS
-from traceprobe.report.text import NOT_OBSERVED, significant
+from traceprobe.report.text import NOT_OBSERVED, plus_minus, significant
 
 MOST_CLASSES = 3
 """Classes that are named in a row of the table."""
@@ -48,10 +49,7 @@ def _sections(ladder: Ladder) -> Iterator[Section]:
         "marked where the change of the step is larger than its interval and the drift inside the "
         "runs.",
     )
-    scales = [
-        1 / run.samples_per_step if ladder.per == "sample" and run.samples_per_step else 1.0
-        for run in runs
-    ]
+    scales = [scale_of(run, ladder.per) for run in runs]
     yield Section(
         "phases",
         f"Where the time of a {ladder.per} goes",
@@ -97,19 +95,20 @@ def _all_sampled(ladder: Ladder) -> bool:
 
 def _row(ladder: Ladder, rung: Rung) -> list[str]:
     run = rung.run
-    samples = run.samples_per_step if ladder.per == "sample" else 1.0
     rate = run.samples_per_second if _all_sampled(ladder) else 1e3 / run.step_ms
     real = rung.step is not None and rung.step.real
     return [
         run.label,
         rung.change,
-        significant(run.step_ms / (samples or 1.0)),
+        significant(run.step_ms * scale_of(run, ladder.per)),
         significant(rate or 0.0),
         NOT_OBSERVED
         if rung.speedup is None
         else f"{significant(rung.speedup)}×{'' if real else ' (noise)'}",
         f"{significant(rung.total_speedup)}×",
-        ", ".join(f"{CLASS_WORDS[c.name]} {signed(c.delta)}" for c in rung.classes[:MOST_CLASSES])
+        ", ".join(
+            f"{CLASS_WORDS[c.name]} {plus_minus(c.delta)}" for c in rung.classes[:MOST_CLASSES]
+        )
         or NOT_OBSERVED,
     ]
 

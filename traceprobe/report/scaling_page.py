@@ -18,7 +18,7 @@ from traceprobe.report.document import (
 )
 from traceprobe.report.palette import LOSS_COLOURS, LOSS_WORDS
 from traceprobe.report.scaling import LOSSES, Fit, Prediction, Scaling, ScalingPoint
-from traceprobe.report.text import NOT_OBSERVED, percent, significant
+from traceprobe.report.text import NOT_OBSERVED, number, percent, plus_minus, significant
 
 GOOD = 0.9
 """Efficiency from which a curve is good."""
@@ -194,7 +194,7 @@ def _efficiencies(s: Scaling) -> Table:
             NOT_OBSERVED
             if p.efficiency_low == p.efficiency_high
             else f"{percent(p.efficiency_low)} to {percent(p.efficiency_high)}",
-            _signed(p.loss_ms),
+            plus_minus(p.loss_ms),
         ]
         for p in s.points
     ]
@@ -211,7 +211,7 @@ def _loss_bars(points: Sequence[ScalingPoint]) -> Bars:
             for name in LOSSES
             if (ms := point.losses_ms[name]) is not None and ms > 0
         ]
-        text = f"{_signed(point.loss_ms)} ms in all"
+        text = f"{plus_minus(point.loss_ms)} ms in all"
         bars.append(Bar(f"{point.world_size} ranks", pieces, text))
     return Bars("What a step loses against the ideal", "ms per step", bars)
 
@@ -219,13 +219,13 @@ def _loss_bars(points: Sequence[ScalingPoint]) -> Bars:
 def _losses(points: Sequence[ScalingPoint]) -> Table:
     head = ("ms per step", *(f"{p.world_size} ranks" for p in points[1:]))
     last = points[-1].losses_ms
-    rows = [["in all", *(_signed(p.loss_ms) for p in points[1:])]]
+    rows = [["in all", *(plus_minus(p.loss_ms) for p in points[1:])]]
     rows += [
-        [LOSS_WORDS[name], *(_signed(p.losses_ms[name]) for p in points[1:])]
+        [LOSS_WORDS[name], *(plus_minus(p.losses_ms[name]) for p in points[1:])]
         for name in sorted(LOSSES, key=lambda name: -abs(last[name] or 0))
         if any(p.losses_ms[name] is not None for p in points[1:])
     ]
-    rows.append(["transfer, hidden or not", *(_number(p.transfer_ms) for p in points[1:])])
+    rows.append(["transfer, hidden or not", *(number(p.transfer_ms) for p in points[1:])])
     return Table("Parts of the loss, by world size", head, rows, frozenset(range(1, len(points))))
 
 
@@ -267,11 +267,11 @@ def _predicted(s: Scaling) -> Table:
     rows = [
         [
             str(p.world_size),
-            _number(p.step_ms),
+            number(p.step_ms),
             _between(p),
-            _number(p.per_second),
+            number(p.per_second),
             percent(p.efficiency),
-            _number(p.transfer_ms),
+            number(p.transfer_ms),
         ]
         for p in s.predictions
         if p.reason is None
@@ -286,7 +286,7 @@ def _tested(s: Scaling) -> Table:
             str(h.prediction.world_size),
             _listed(h.prediction.sources),
             significant(h.step_ms),
-            _number(h.prediction.step_ms),
+            number(h.prediction.step_ms),
             _percentage(h.error),
             _percentage(h.transfer_error),
             _between(h.prediction),
@@ -309,7 +309,7 @@ def _fit(fit: Fit) -> list[str]:
         f"{fit.algorithm}, {'between nodes' if fit.between_nodes else 'as measured'}",
         _listed(fit.world_sizes),
         significant(fit.gbps),
-        _number(fit.latency_us),
+        number(fit.latency_us),
         percent(fit.error),
         "yes" if fit.chosen else "no",
     ]
@@ -327,13 +327,3 @@ def _between(p: Prediction) -> str:
 
 def _percentage(value: float | None) -> str:
     return NOT_OBSERVED if value is None else f"{100 * value:+.1f} %"
-
-
-def _number(value: float | None) -> str:
-    return NOT_OBSERVED if value is None else significant(value)
-
-
-def _signed(value: float | None) -> str:
-    if value is None:
-        return NOT_OBSERVED
-    return "0" if value == 0 else ("+" if value > 0 else "−") + significant(abs(value))

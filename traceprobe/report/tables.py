@@ -23,6 +23,7 @@ from traceprobe.report.text import (
     clean,
     duration,
     ms,
+    number,
     percent,
     shorten,
     significant,
@@ -126,24 +127,24 @@ def _metrics(busy: set[str]) -> dict[str, list[Metric]]:
                 _communication(lambda c, r: _per_step(c.skew_exposed_ns, r)),
             ),
             ("hidden by kernels", _communication(lambda c, _: percent(c.overlap_pct / 100))),
-            ("collectives", lambda r: _number(r.summary.collectives_per_step)),
+            ("collectives", lambda r: number(r.summary.collectives_per_step)),
         ],
         "Host to device": [
             ("exposed (ms)", _h2d(lambda h, r: _per_step(h.exposed_ns, r))),
             ("hidden by kernels", _h2d(lambda h, _: percent(h.overlap_pct / 100))),
             ("copied", _h2d(lambda h, r: size(h.bytes // steps_divisor(r)))),
             ("from pageable memory", _h2d(lambda h, r: size(h.pageable_bytes // steps_divisor(r)))),
-            ("rate (GB/s)", _h2d(lambda h, _: _number(h.gbps))),
+            ("rate (GB/s)", _h2d(lambda h, _: number(h.gbps))),
         ],
         "Host": [
-            ("launches", lambda r: _number(r.summary.host.launches_per_step)),
-            ("kernels", lambda r: _number(r.summary.host.kernels_per_step)),
-            ("mean kernel (µs)", lambda r: _number(r.summary.host.mean_kernel_us)),
+            ("launches", lambda r: number(r.summary.host.launches_per_step)),
+            ("kernels", lambda r: number(r.summary.host.kernels_per_step)),
+            ("mean kernel (µs)", lambda r: number(r.summary.host.mean_kernel_us)),
             (
                 "launch to start, median (µs)",
-                lambda r: _number(r.summary.host.launch_to_start_us_p50),
+                lambda r: number(r.summary.host.launch_to_start_us_p50),
             ),
-            ("synchronisations", lambda r: _number(r.summary.host.syncs_per_step)),
+            ("synchronisations", lambda r: number(r.summary.host.syncs_per_step)),
             (
                 "idle after a synchronisation (ms)",
                 lambda r: _per_step(r.summary.host.idle_after_sync_ns, r),
@@ -160,12 +161,8 @@ def _per_step(total_ns: int | None, rank: Rank) -> str:
     return NOT_OBSERVED if total_ns is None else ms(total_ns / steps_divisor(rank))
 
 
-def _number(value: float | None) -> str:
-    return NOT_OBSERVED if value is None else significant(value)
-
-
 def _step(field: str) -> Callable[[Rank], str]:
-    return lambda r: _number(getattr(r.summary.step_ms, field, None))
+    return lambda r: number(getattr(r.summary.step_ms, field, None))
 
 
 def _share(key: str) -> Callable[[Rank], str]:

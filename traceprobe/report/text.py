@@ -62,6 +62,18 @@ def significant(value: float) -> str:
     return f"{value:,.{decimals}f}"
 
 
+def number(value: float | None) -> str:
+    """`value` with three significant digits; a dash where it was not observed."""
+    return NOT_OBSERVED if value is None else significant(value)
+
+
+def plus_minus(value: float | None) -> str:
+    """The same with its sign, as a difference."""
+    if not value:
+        return number(value)
+    return ("+" if value > 0 else "−") + significant(abs(value))
+
+
 def ms(nanoseconds: float | None) -> str:
     """A duration in ms, as a bare number for a column whose header names the unit."""
     return NOT_OBSERVED if nanoseconds is None else significant(nanoseconds / 1e6)
