@@ -54,7 +54,13 @@ NAMED = {
 }
 NAMED_IN = {("Oracle", "shares"): "OracleShares"}
 """Names of one record that mean something else than elsewhere."""
-OPTIONAL = {("Quality", "damage"), ("Quality", "lost"), ("Run", "overview"), ("Verdict", "skew")}
+OPTIONAL = {
+    ("Quality", "damage"),
+    ("Quality", "lost"),
+    ("Rank", "replay"),
+    ("Run", "overview"),
+    ("Verdict", "skew"),
+}
 """Fields that are left out where they have nothing to say."""
 FORMS: dict[tuple[str, str], Schema] = {
     ("Report", "schema_version"): {"pattern": r"^1\.\d+$"},

@@ -47,6 +47,7 @@ COMMANDS = {
     "ladder": [["ladder", "report.json", "run.json", "-o", "g.html"]],
     "gpus": [["gpus", "report.json", "run.json", "-o", "h.html"]],
     "scaling": [["scaling", "run.json", "ranks", "--mode", "weak", "-o", "i.html"]],
+    "whatif": [["whatif", "report.json", "--remove", "host", "-o", "j.html"]],
     "slice": [["slice", "run.json", "--steps", "1:4", "-o", "part.json.gz"]],
 }
 RUNS_PROGRAMS = {"profile", "bench", "sweep"}

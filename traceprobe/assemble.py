@@ -11,12 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from traceprobe import communication
 from traceprobe.model import UNKNOWN, Call, Device, Int64s, Kind, Trace
 from traceprobe.report import result
-from traceprobe.timeline import collectives, kernels, partition
+from traceprobe.report.replay import Replay
+from traceprobe.timeline import collectives, kernels, partition, replay
 from traceprobe.timeline.device import Account
 from traceprobe.timeline.footprint import chosen as summarised
 from traceprobe.timeline.phases import Phase
@@ -89,6 +91,30 @@ def rank_record(
         if longest is None or longest == typical
         else _timeline(account, trace.names, zero, longest),
         input=UNKNOWN,
+        replay=UNSET if device.kind == "cpu" else _replay(account),
+    )
+
+
+def _replay(account: Account) -> Replay | UnsetType:
+    rows = replay.rows(account)
+    if rows is None:
+        return UNSET
+    return Replay(
+        iterations=int(rows.iteration[-1]) + 1,
+        latency_ns=rows.latency,
+        kinds=list(replay.CLASSES),
+        iteration=rows.iteration.tolist(),
+        kind=rows.kind.tolist(),
+        stream=rows.stream.tolist(),
+        first_host_ns=rows.first.tolist(),
+        host_ns=rows.host.tolist(),
+        duration_ns=rows.busy.tolist(),
+        lag_ns=rows.lag.tolist(),
+        tail_ns=rows.tail.tolist(),
+        data_wait_ns=rows.data.tolist(),
+        awaits=rows.awaits.tolist(),
+        needs=rows.needs.tolist(),
+        bytes=rows.size.tolist(),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from traceprobe.model import Int64s
@@ -110,7 +111,15 @@ def _brief(rank: result.Rank) -> result.Rank:
         collectives=[],
         collectives_left_out=rank.summary.collectives_left_out + len(rank.summary.collectives),
     )
-    return replace(rank, iterations=[], gaps=[], timeline=None, worst=None, summary=summary)
+    return replace(
+        rank,
+        iterations=[],
+        gaps=[],
+        timeline=None,
+        worst=None,
+        summary=summary,
+        replay=UNSET,
+    )
 
 
 def _steps(ranks: Sequence[result.Rank]) -> result.StepMatrix:

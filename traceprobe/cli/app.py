@@ -19,6 +19,7 @@ from traceprobe.cli import (
     scaling,
     slice,
     sweep,
+    whatif,
 )
 
 app = typer.Typer(
@@ -66,6 +67,7 @@ app.command("ladder")(ladder.command)
 app.command("sweep", context_settings=profile.CONTEXT)(sweep.command)
 app.command("scaling")(scaling.command)
 app.command("gpus")(gpus.command)
+app.command("whatif")(whatif.command)
 app.command("inspect")(inspect.command)
 app.command("doctor")(doctor.command)
 app.command("render")(render.command)

@@ -23,6 +23,7 @@ KINDS: Mapping[str, str] = {
     "ladder": "Ladder",
     "scaling": "Scaling",
     "fleet": "Fleet",
+    "whatif": "WhatIf",
 }
 """Kinds of records and their classes.
 

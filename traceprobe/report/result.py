@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from traceprobe.report.ablation import Ablation
+from traceprobe.report.replay import Replay
 
 SCHEMA_VERSION = "1.0"
 
@@ -301,6 +302,8 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     """The longest used iteration, where that is another."""
     input: int = 0
     """Index of the input this rank came from; its times count from that input's origin."""
+    replay: Replay | msgspec.UnsetType = msgspec.UNSET
+    """Not there without at least two used iterations in a row whose launches are in the trace."""
 
     @property
     def iteration_count(self) -> int:

@@ -1,0 +1,315 @@
+"""Playing recorded iterations again: as they were they take what they took, with changes less."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+import traceprobe
+from tests.analyses import report_of, runs
+from tests.builders import kineto, nsight
+from tests.builders.loop import Loop
+from traceprobe.comparison.run import observe
+from traceprobe.whatif.buckets import rebucketed
+from traceprobe.whatif.calibrate import calibrate
+from traceprobe.whatif.changes import Changes, ImpossibleChange, apply
+from traceprobe.whatif.play import Part, Row, part_of, play
+from traceprobe.whatif.predict import predict
+from traceprobe.whatif.tell import what_if
+
+US = 1_000
+LOOP = {
+    "steps": 6,
+    "h2d_ns": 400_000,
+    "forward_ns": 400_000,
+    "backward_ns": 600_000,
+    "comm_ns": 250_000,
+    "comm_overlap_ns": 100_000,
+    "optimizer_ns": 100_000,
+}
+LOOPS = {
+    "gpu-never-idle": {"loop_gap_ns": 0, "lag_ns": 1_200_000},
+    "host-late": {"launch_gap_ns": 60_000},
+    "waits-for-data": {"data_wait_ns": 3_000_000, "wait": "loader", "step_name": "ProfilerStep#{}"},
+    "synchronises": {"sync_ns": 300_000, "tail_ns": 50_000},
+    "exposed-communication": {"comm_overlap_ns": 0},
+    "several-collectives": {"collectives": 3, "comm_overlap_ns": 50_000},
+}
+
+
+def row(kind="forward", *, host=1.0, busy=10.0, stream=0, **more):
+    """A row of one operation."""
+    given = {
+        "iteration": 0,
+        "first": host,
+        "lag": 0.0,
+        "tail": busy,
+        "data": 0.0,
+        "awaits": 0,
+        "needs": (),
+        "size": -1,
+        "joins": False,
+    }
+    return Row(kind=kind, host=host, busy=busy, stream=stream, **{**given, **more})
+
+
+def part(*rows, period=None, latency=0.0):
+    return Part(rows, 1 + max(r.iteration for r in rows), latency, period)
+
+
+# The rules of the player
+
+
+def test_a_busy_gpu_hides_the_host():
+    assert play([part(row(host=3, busy=10), row("backward", host=4, busy=20))]) == 30
+
+
+def test_a_slow_host_hides_the_gpu():
+    assert play([part(row(host=30, busy=10), row("backward", host=40, busy=20))]) == 70
+
+
+def test_what_the_host_awaits_keeps_it_from_running_ahead():
+    rows = (row(host=5, busy=10), row("backward", host=5, busy=20, awaits=1))
+    # The host waits for the forward pass, launches 5 later, and meanwhile the GPU has nothing;
+    # the next iteration's launch is made while the backward pass runs.
+    assert play([part(*rows, latency=1)]) == 10 + 5 + 1 + 20
+
+
+def test_streams_run_beside_each_other_and_needs_join_them():
+    alone = part(row(busy=10), row("communication", busy=30, stream=1))
+    assert play([alone]) == 30
+    needing = part(row(busy=10, needs=(1,)), row("communication", busy=30, stream=1, needs=(1,)))
+    assert play([needing]) == 40
+
+
+def test_a_late_loader_sets_the_pace():
+    rows = (row(busy=10, data=3), row("backward", busy=20))
+    assert play([part(*rows, period=100)]) == 100
+    assert play([part(*rows, period=None)]) == 30
+
+
+def test_joined_operations_end_after_the_last_launch():
+    joined = row(host=100, first=10, busy=50, tail=5)
+    assert play([part(joined)]) == 100
+    assert play([part(replace(joined, busy=300))]) == 300
+
+
+def test_a_collective_starts_when_the_last_rank_is_ready():
+    def rank(work):
+        reduced = row("communication", busy=5, stream=1, needs=(1,), joins=True)
+        return part(row("backward", busy=work), reduced, row("optimizer", busy=1, needs=(1,)))
+
+    assert play([rank(10), rank(50)]) == 50 + 5 + 1
+    assert play([rank(10), rank(50)], balanced=True) == 50 + 5 + 1
+    apart = [apply(p, Changes(removed=frozenset({"skew"}))) for p in (rank(10), rank(50))]
+    assert play(apart, balanced=True) == (16 + 56) / 2
+
+
+def test_ranks_with_unequal_collectives_play_alone():
+    two = part(row(busy=10), row("communication", busy=5, joins=True))
+    one = part(row(busy=40))
+    assert play([two, one]) == 40
+
+
+# Changes
+
+STEP = (
+    row("h2d", busy=20, data=4),
+    row("forward", busy=30),
+    row("backward", busy=50),
+    row("communication", busy=40, stream=1, needs=(1,), size=1 << 20, joins=True),
+    row("optimizer", busy=10, needs=(1,)),
+)
+AS_IT_IS = 20 + 30 + 50 + 40 + 10
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (Changes(), AS_IT_IS),
+        (Changes(removed=frozenset({"communication"})), 110),
+        (Changes(removed=frozenset({"h2d", "communication"})), 90),
+        (Changes(overlapped=frozenset({"communication"})), 110),
+        (Changes(overlapped=frozenset({"h2d"})), AS_IT_IS - 20),
+        (Changes(speedup={"backward": 2.0}), AS_IT_IS - 25),
+        (Changes(speedup={"compute": 2.0}), 20 + 15 + 25 + 40 + 5),
+        (Changes(speedup={"communication": 0.5}), AS_IT_IS + 40),
+        (Changes(accumulate=3), AS_IT_IS + 2 * (20 + 30 + 50)),
+    ],
+)
+def test_changes_of_a_gpu_that_is_never_idle(changes, expected):
+    assert play([apply(part(*STEP), changes)]) == pytest.approx(expected)
+
+
+def test_hidden_communication_still_takes_its_time():
+    slow = [replace(r, busy=400.0, tail=400.0) if r.joins else r for r in STEP]
+    assert play([apply(part(*slow), Changes(overlapped=frozenset({"communication"})))]) == 400
+
+
+def test_a_faster_host_and_no_synchronisation_leave_the_gpu():
+    rows = (row(host=60, busy=10), row("backward", host=60, busy=20, awaits=1))
+    assert play([part(*rows)]) == 10 + 60 + 60
+    assert play([apply(part(*rows), Changes(removed=frozenset({"sync"})))]) == 120
+    assert play([apply(part(*rows), Changes(removed=frozenset({"host"})))]) == 30
+    assert play([apply(part(*rows), Changes(speedup={"host": 2.0}))]) == 10 + 30 + 30
+
+
+def test_a_faster_loader_is_late_until_something_else_is():
+    rows = (row(busy=10, data=3), row("backward", busy=20))
+    for factor, expected in ((2.0, 50), (10.0, 30)):
+        faster = apply(part(*rows, period=100), Changes(speedup={"loader": factor}))
+        assert play([faster]) == expected
+    gone = apply(part(*rows, period=100), Changes(removed=frozenset({"data-wait"})))
+    assert play([gone]) == 30
+
+
+# Buckets
+
+
+def messages(*sizes):
+    """A backward pass of 10 µs a message, each of which takes 1 µs + 1 µs per MB."""
+    rows = []
+    for size in sizes:
+        ns = (1 + size) * US
+        rows.append(row("backward", busy=10 * US))
+        rows.append(
+            row(
+                "communication",
+                busy=ns,
+                tail=ns,
+                stream=1,
+                needs=(1,),
+                size=size << 20,
+                joins=True,
+            )
+        )
+    return part(*rows, row("optimizer", busy=US, needs=(1,)))
+
+
+def test_larger_buckets_are_sent_with_the_last_gradient_of_each():
+    before = messages(4, 16, 4, 16)
+    (after,), sizes, links = rebucketed([before], 20, 2)
+    assert [size >> 20 for size in sizes] == [20, 20]
+    assert links.latency_known
+    # Each takes 21 µs; the first is ready after 20 µs, the second waits for it.
+    assert play([after]) / US == pytest.approx(20 + 21 + 21 + 1, rel=0.02)
+    (one,), sizes, _ = rebucketed([before], 1000, 2)
+    assert len(sizes) == 1
+    assert play([one]) / US == pytest.approx(40 + 41 + 1, rel=0.02)
+
+
+def test_smaller_buckets_are_cut_evenly():
+    (after,), sizes, _ = rebucketed([messages(4, 16)], 4, 2)
+    assert [size >> 20 for size in sizes] == [4, 4, 4, 4, 4]
+    # Ready after 10, 12.5 (with the whole second pass, of one row), …: the last five at 20 µs.
+    assert play([after]) / US == pytest.approx(20 + 4 * 5 + 1, rel=0.05)
+
+
+def test_the_same_buckets_take_the_same_time():
+    before = messages(4, 16, 8)
+    (after,), _, _ = rebucketed([before], 1, 2)
+    assert len(after.rows) > len(before.rows)
+    (again,), sizes, _ = rebucketed([messages(8, 8, 8)], 8, 2)
+    assert len(sizes) == 3
+    assert play([again]) == pytest.approx(play([messages(8, 8, 8)]), rel=1e-6)
+
+
+def test_without_sizes_there_are_no_other_buckets():
+    unsized = part(*(replace(r, size=-1) for r in messages(4).rows))
+    with pytest.raises(ImpossibleChange, match="sizes"):
+        rebucketed([unsized], 10, 2)
+
+
+# Calibration
+
+
+def test_the_host_is_scaled_to_the_unprofiled_step():
+    found = calibrate([part(row(host=60, busy=10), row("backward", host=60, busy=20))], 90, 0.5)
+    assert found.host == pytest.approx(0.75, rel=1e-2)
+    assert found.host_known
+    assert found.factor * play(found.parts) == pytest.approx(90)
+
+
+def test_collectives_are_scaled_where_the_host_does_not_matter():
+    found = calibrate([part(*STEP)], AS_IT_IS - 20, 0.5)
+    assert not found.host_known
+    assert found.collectives == pytest.approx(0.5, rel=1e-2)
+    assert found.factor == pytest.approx(1, rel=1e-2)
+
+
+def test_what_nothing_explains_is_a_factor():
+    found = calibrate([part(row(busy=100))], 98, 0.5)
+    assert (found.collectives, found.host_known) == (1.0, False)
+    assert found.factor == pytest.approx(0.98)
+
+
+# From traces
+
+
+@pytest.mark.parametrize("write", [kineto.write, nsight.write], ids=["kineto", "nsight"])
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_loop_plays_as_it_was_recorded(write, name, tmp_path):
+    loop = Loop(**{**LOOP, **LOOPS[name]})
+    report = traceprobe.analyze(traceprobe.load(write(loop.scenario(), tmp_path / "trace")))
+    (rank,) = report.ranks
+    played = play([part_of(rank.replay)]) / 1e6
+    assert played == pytest.approx(rank.summary.step_ms.mean, rel=0.01)
+
+
+@pytest.mark.parametrize("files", runs().values(), ids=runs())
+def test_samples_play_as_they_were_recorded(files):
+    report = report_of(*files)
+    ranks = [rank for rank in report.ranks if not isinstance(rank.replay, msgspec.UnsetType)]
+    if not ranks:
+        assert all(r.device.kind == "cpu" or r.summary.iterations_used < 2 for r in report.ranks)
+        return
+    for rank in ranks:
+        last = [i.index for i in rank.iterations if i.used][-rank.replay.iterations :]
+        length = {i.index: i.end_ns - i.start_ns for i in rank.iterations if i.start_ns is not None}
+        own = sum(length[k] for k in last) / len(last)
+        # What the host waits for before an iteration lies in the GPU window before its own.
+        before = sum(length.get(k - 1, length[k]) for k in last) / len(last)
+        low, high = sorted((own, before))
+        assert low * 0.97 <= play([part_of(rank.replay)]) <= high * 1.03
+
+
+@pytest.fixture
+def waiting(tmp_path):
+    """A loop that waits for data, as a report."""
+    loop = Loop(**{**LOOP, **LOOPS["waits-for-data"]})
+    return traceprobe.analyze(traceprobe.load(kineto.write(loop.scenario(), tmp_path / "trace")))
+
+
+def test_removing_the_wait_leaves_the_rest(waiting):
+    found = predict(waiting, Changes(removed=frozenset({"data-wait"})))
+    partition, used = waiting.ranks[0].summary.partition_ns, waiting.ranks[0].summary
+    waited = partition["idle_data_wait"] / used.iterations_used / 1e6
+    assert found.predicted == pytest.approx(found.now - waited, rel=0.02)
+    assert found.low <= found.predicted <= found.high
+    assert found.late_loader
+
+
+def test_without_changes_there_is_a_menu(waiting):
+    record = what_if(observe(waiting), None)
+    assert record.asked is None
+    assert record.alone[0].changes == ["data-wait removed"]
+    assert [row.speedup for row in record.alone] == sorted(
+        (row.speedup for row in record.alone), reverse=True
+    )
+    assert "data-wait removed would do most" in record.headline
+
+
+def test_what_a_run_has_not_cannot_be_changed(waiting):
+    with pytest.raises(ImpossibleChange, match="recompute: the run has none"):
+        predict(waiting, Changes(removed=frozenset({"recompute"})))
+
+
+def test_a_report_without_replay_says_what_it_takes(waiting):
+    (rank,) = waiting.ranks
+    bare = msgspec.structs.replace(
+        waiting, ranks=[msgspec.structs.replace(rank, replay=msgspec.UNSET)]
+    )
+    with pytest.raises(ImpossibleChange, match="no iterations to play"):
+        predict(bare, Changes())

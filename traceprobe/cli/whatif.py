@@ -1,0 +1,131 @@
+"""`traceprobe whatif`: what a step would take if something of it were different."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Step
+
+if TYPE_CHECKING:
+    from traceprobe.whatif.changes import Changes
+
+
+def command(
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="[LABEL=]PATH of a report.json, of a trace, or of a folder with the traces of its "
+            "ranks.",
+        ),
+    ],
+    output: Outputs = None,
+    remove: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PART",
+            help="Part to leave out, repeatable: data-wait, host, sync, skew, communication, h2d, "
+            "d2h or a phase.",
+            show_default=False,
+        ),
+    ] = None,
+    overlap: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PART",
+            help="Transfer to hide behind everything else, repeatable: communication, h2d or d2h.",
+            show_default=False,
+        ),
+    ] = None,
+    speedup: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PART=FACTOR",
+            help="Part that gets faster, repeatable: host, loader, compute, communication, h2d, "
+            "d2h or a phase, e.g. backward=1.3.",
+            show_default=False,
+        ),
+    ] = None,
+    bucket_mb: Annotated[
+        float | None,
+        typer.Option(metavar="MB", help="Size of DDP's buckets.", show_default=False),
+    ] = None,
+    accumulate: Annotated[
+        int, typer.Option(min=1, help="Batches that share one synchronisation and update.")
+    ] = 1,
+    step: Step = None,
+    github_summary: GithubSummary = False,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Predict the step with changes, by playing the recorded iterations again.
+
+    Without a change, shows what single changes would give.
+
+    Examples: `traceprobe whatif report.json`, `traceprobe whatif report.json --remove data-wait
+    --overlap communication --speedup backward=1.3`, `traceprobe whatif ranks/ --bucket-mb 100`
+    """
+    from traceprobe.cli import outputs
+    from traceprobe.cli.runs import read_all
+    from traceprobe.model import UsageError
+    from traceprobe.whatif.changes import ImpossibleChange
+    from traceprobe.whatif.tell import what_if
+
+    asked = _changes(remove or [], overlap or [], speedup or [], bucket_mb, accumulate)
+    targets = output or []
+    (observed,) = read_all(
+        [run], targets, step, github_summary=github_summary, force=force, quiet=quiet
+    )
+    try:
+        found = what_if(observed, asked)
+    except ImpossibleChange as error:
+        raise UsageError(f"{observed.label}: {error}") from error
+    outputs.deliver(found, targets, github_summary=github_summary, quiet=quiet)
+
+
+def _changes(
+    remove: list[str], overlap: list[str], speedup: list[str], mb: float | None, accumulate: int
+) -> Changes | None:
+    """The changes that were asked for; None without any."""
+    from math import isfinite
+
+    from traceprobe.cli.console import misused
+    from traceprobe.whatif import changes
+
+    factors = {}
+    for text in speedup:
+        name, _, number = text.partition("=")
+        factors[name] = _factor(number)
+        if factors[name] is None:
+            misused(f"--speedup {text}: write PART=FACTOR with a number above 0, e.g. backward=1.3")
+    for option, given, known in (
+        ("--remove", remove, changes.REMOVABLE),
+        ("--overlap", overlap, changes.OVERLAPPABLE),
+        ("--speedup", factors, changes.SPEEDABLE),
+    ):
+        for name in given:
+            if name not in known:
+                misused(f"{option} {name}: not one of {', '.join(known)}")
+    if mb is not None and not (isfinite(mb) and mb > 0):
+        misused(f"--bucket-mb {mb:g}: must be a number of MB above 0")
+    if not remove and not overlap and not factors and mb is None and accumulate == 1:
+        return None
+    return changes.Changes(
+        removed=frozenset(remove),
+        overlapped=frozenset(overlap),
+        speedup={name: factor for name, factor in factors.items() if factor is not None},
+        bucket_mb=mb,
+        accumulate=accumulate,
+    )
+
+
+def _factor(text: str) -> float | None:
+    from math import isfinite
+
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if isfinite(value) and value > 0 else None

@@ -1,0 +1,318 @@
+"""Steady iterations of one device as a list that can be played again: what waited for what.
+
+The host is one line: launches in the order in which they were made, whatever the thread (a training
+loop's threads take turns), and between them the time that it needed. Each stream is another line.
+An operation starts once its stream is free, its launch has been made, and what it needs of other
+streams has ended. What it needs is not in a trace; it is found in two ways: a collective needs what
+was launched before it, and the optimizer needs the collectives launched before it; and where an
+operation started late for no other reason, just when one on another stream ended, it needs that.
+
+Neighbours of a kind are joined as long as all of them together last less than `GRAIN` of a step, so
+that the list is short.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from traceprobe.model import UNKNOWN, Bools, Int64s, Kind
+from traceprobe.timeline.device import Account
+from traceprobe.timeline.intervals import measure_until, merge, subtract, union
+from traceprobe.timeline.partition import PHASES, TRANSFERS
+
+MAX_ITERATIONS = 4
+GRAIN = 1 / 200
+"""Longest row of joined operations, as a part of the mean step."""
+MAX_OPS = 400_000
+"""Operations of the played iterations; with more there is no replay."""
+NEAR_NS = 10_000
+"""An operation that starts within this time after the end of another may have waited for it."""
+SLACK_NS = 3_000
+"""Starts that are late by less need no explanation."""
+MOST = 0.9
+"""A call that lasts for more of its copy than this waits for the copy."""
+QUEUE = 1000
+"""With so many operations launched and not ended, a launch may wait for room: CUDA holds 1024."""
+LONG_CALL_NS = 20_000
+"""A launch that takes longer beside a full queue waited for room."""
+MOVES = ("communication", "h2d", "d2h")
+CLASSES = (*PHASES, *MOVES)
+"""Copies inside the device and memsets belong to the phase that launches them."""
+FIRST = np.iinfo(np.int64).min // 2
+"""Stands for the end of what a stream did before its first operation."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Operations, or joined neighbours, in the order of their launch. Arrays equally long; ns.
+
+    Args:
+        iteration: from 0. kind: index into `CLASSES`. stream: from 0.
+        first: host time from the row before to the end of the first launch, waiting left out.
+        host: the same to the end of the last launch.
+        busy: durations. lag: time between launch or predecessor and start that nothing explains.
+        tail: busy and lag of the last operation.
+        awaits: how many rows back is the one that the host waits for before it goes on; 0 for none.
+        data: time that the host waits for data before it goes on.
+        needs: how many rows back is the one of another stream that must have ended; 0 for none.
+        size: bytes of a message, UNKNOWN where there is none.
+        latency: from the end of a launch to the start of its operation on an idle device; it is
+            negative where kernels start before the call returns.
+    """
+
+    iteration: Int64s
+    kind: Int64s
+    stream: Int64s
+    first: Int64s
+    host: Int64s
+    busy: Int64s
+    lag: Int64s
+    tail: Int64s
+    awaits: Int64s
+    data: Int64s
+    needs: Int64s
+    size: Int64s
+    latency: int
+
+
+def rows(account: Account) -> Rows | None:
+    """The last used iterations; None where there are too few, or the trace has no launches."""
+    chosen = _consecutive(account)
+    if len(chosen) < 2:
+        return None
+    # The one before shows what the first of them waited for.
+    shown = [int(chosen[0]) - 1, *chosen.tolist()]
+    ops = account.ops.filter(
+        pl.col("iteration").is_in(shown)
+        & (pl.col("thread") != UNKNOWN)
+        & ~pl.col("thread").is_in(sorted(account.process.loaders))
+    ).sort("launch_t0", "t0")
+    if not len(chosen) <= len(ops) <= MAX_OPS:
+        return None
+    step = float(np.diff(account.edges).mean())
+    return _joined(_Played.of(account, ops), chosen, step * GRAIN)
+
+
+def _consecutive(account: Account) -> Int64s:
+    """The last run of used iterations without one between that is not."""
+    used = account.index[account.used]
+    if not len(used):
+        return used
+    breaks = np.flatnonzero(np.diff(used) > 1)
+    return used[breaks[-1] + 1 if len(breaks) else 0 :][-MAX_ITERATIONS:]
+
+
+@dataclass(frozen=True)
+class _Played:
+    """Columns as in `Rows`, one entry for each operation; `first` is not needed."""
+
+    iteration: Int64s
+    kind: Int64s
+    stream: Int64s
+    host: Int64s
+    busy: Int64s
+    lag: Int64s
+    awaits: Int64s
+    data: Int64s
+    needs: Int64s
+    size: Int64s
+    latency: int
+
+    @classmethod
+    def of(cls, account: Account, ops: pl.DataFrame) -> _Played:
+        """From operations in launch order."""
+        t0, t1 = ops["t0"].to_numpy(), ops["t1"].to_numpy()
+        kind = _kinds(ops)
+        stream = np.unique(ops["stream"].to_numpy(), return_inverse=True)[1].astype(np.int64)
+        before = _stream_free(stream, t1)
+        launched, host, awaits, data = _host(account, ops)
+        kernels = ops["kind"].to_numpy() == int(Kind.KERNEL)
+        latency = _latency(t0, launched, before, ops["launch_t0"].to_numpy(), kernels)
+        ready = np.maximum(before, launched + latency)
+        needs = _needs(ops, kind, stream, ready)
+        needed = np.where(needs == UNKNOWN, np.iinfo(np.int64).min, t1[needs])
+        return cls(
+            iteration=ops["iteration"].to_numpy(),
+            kind=kind,
+            stream=stream,
+            host=host,
+            busy=t1 - t0,
+            lag=np.maximum(t0 - np.maximum(ready, needed), 0),
+            awaits=awaits,
+            data=data,
+            needs=needs,
+            size=np.where(ops["kind"].to_numpy() == int(Kind.COMM), ops["bytes"].to_numpy(), -1),
+            latency=latency,
+        )
+
+
+def _kinds(ops: pl.DataFrame) -> Int64s:
+    """Index into `CLASSES`: of a kernel its phase, of anything else what it moves."""
+    kind = ops["kind"].to_numpy()
+    found = ops["phase"].to_numpy().astype(np.int64)
+    for place, kinds in enumerate((TRANSFERS[name] for name in MOVES), len(PHASES)):
+        found[np.isin(kind, [int(k) for k in kinds])] = place
+    return found
+
+
+def _host(account: Account, ops: pl.DataFrame) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """End of each launch, host time before it, the row the host waits for, and time for data.
+
+    A blocking copy is launched when its call begins; the rest of the call is waiting.
+    """
+    t0, t1 = ops["t0"].to_numpy(), ops["t1"].to_numpy()
+    began, ended = ops["launch_t0"].to_numpy(), ops["launch_t1"].to_numpy()
+    copies = np.isin(ops["kind"].to_numpy(), [int(Kind.H2D), int(Kind.D2H), int(Kind.D2D)])
+    own = copies & (ended - t0 > MOST * (t1 - t0))
+    launched = np.where(own, began, ended)
+    full = ~own & (ended - began > LONG_CALL_NS) & (_outstanding(account, began, ended) >= QUEUE)
+    blocking = _blocking(account, ops, began[own])
+    calls_t0 = np.concatenate([blocking["t0"].to_numpy(), began[full], began[own]])
+    calls_t1 = np.concatenate([blocking["t1"].to_numpy(), ended[full], ended[own]])
+    reached = np.maximum.accumulate(launched)
+    # What a call waited for is what had ended last when it returned.
+    order = np.argsort(t1, kind="stable")
+    last = np.searchsorted(t1[order], calls_t1, "right") - 1
+    target = np.where(last >= 0, order[np.maximum(last, 0)], len(ops))
+    target[len(target) - int(own.sum()) :] = np.flatnonzero(own)
+    before = np.concatenate(
+        [
+            np.searchsorted(reached, blocking["t1"].to_numpy(), "left"),
+            np.flatnonzero(full),
+            np.flatnonzero(own) + 1,
+        ]
+    )
+    valid = (before < len(ops)) & (target < before)
+    awaits = np.full(len(ops), UNKNOWN, dtype=np.int64)
+    for row, of in zip(before[valid].tolist(), target[valid].tolist(), strict=True):
+        if awaits[row] == UNKNOWN or t1[of] > t1[awaits[row]]:
+            awaits[row] = of
+    until = np.clip(t1[np.minimum(target, len(ops) - 1)], calls_t0, calls_t1)
+    waits = merge(union(calls_t0[valid], until[valid]), union(began[full], ended[full]))
+    previous = np.concatenate([[began[0]], reached[:-1]])
+    host = account.process.host
+    data = subtract(merge(host.data_annotated, host.data_inferred), host.profiler)
+    left_out = merge(waits, data, host.profiler)
+    spent = np.maximum(launched - previous, 0)
+    at = np.maximum(launched, previous)
+    unspent = measure_until(left_out, at) - measure_until(left_out, previous)
+    return (
+        launched,
+        np.maximum(spent - unspent, 0),
+        awaits,
+        measure_until(data, at) - measure_until(data, previous),
+    )
+
+
+def _outstanding(account: Account, began: Int64s, ended: Int64s) -> Int64s:
+    """Operations that were launched before each of these calls and had not ended when it did."""
+    launches = np.sort(account.ops["launch_t0"].to_numpy())
+    ends = np.sort(account.ops["t1"].to_numpy())
+    return np.searchsorted(launches, began) - np.searchsorted(ends, ended, "right")
+
+
+def _blocking(account: Account, ops: pl.DataFrame, left_out: Int64s) -> pl.DataFrame:
+    """Blocking calls of the threads that launch, between the first and the last launch.
+
+    Args:
+        left_out: starts of calls that do not count.
+    """
+    threads = {*ops["thread"].unique().to_list(), account.process.host.step_thread}
+    low, high = ops["launch_t0"].min(), ops["launch_t1"].max()
+    return account.process.calls.filter(
+        pl.col("blocking")
+        & pl.col("thread").is_in(sorted(threads))
+        & (pl.col("t0") >= low)
+        & (pl.col("t1") <= high)
+        & ~pl.col("t0").is_in(left_out.tolist())
+    ).select("t0", "t1")
+
+
+def _stream_free(stream: Int64s, t1: Int64s) -> Int64s:
+    """When the stream of each operation had done what was launched before."""
+    free = np.full(len(t1), FIRST, dtype=np.int64)
+    for mine in np.unique(stream):
+        rows_of_it = np.flatnonzero(stream == mine)
+        free[rows_of_it[1:]] = np.maximum.accumulate(t1[rows_of_it])[:-1]
+    return free
+
+
+def _latency(t0: Int64s, launched: Int64s, before: Int64s, began: Int64s, kernels: Bools) -> int:
+    """Median time from the end of a launch to the start on a stream that was idle by then."""
+    late = kernels & (began > before) & (before > FIRST)
+    return int(np.median((t0 - launched)[late])) if late.any() else 0
+
+
+def _needs(ops: pl.DataFrame, kind: Int64s, stream: Int64s, ready: Int64s) -> Int64s:
+    """The operation of another stream that each one waited for."""
+    t0, t1 = ops["t0"].to_numpy(), ops["t1"].to_numpy()
+    needs = np.full(len(t0), UNKNOWN, dtype=np.int64)
+    order = np.argsort(t1, kind="stable")
+    late = np.flatnonzero(t0 - ready > SLACK_NS)
+    at = np.searchsorted(t1[order], t0[late], "right") - 1
+    known = at >= 0
+    late, other = late[known], order[at[known]]
+    near = (stream[other] != stream[late]) & (t0[late] - t1[other] <= NEAR_NS) & (other < late)
+    needs[late[near]] = other[near]
+    for row, target in _by_design(ops, kind):
+        if t1[target] <= t0[row] and (needs[row] == UNKNOWN or t1[needs[row]] < t1[target]):
+            needs[row] = target
+    return needs
+
+
+def _by_design(ops: pl.DataFrame, kind: Int64s) -> list[tuple[int, int]]:
+    """Collectives need what was launched before them, the first of the optimizer needs them."""
+    comm = kind == CLASSES.index("communication")
+    if not comm.any():
+        return []
+    number = np.arange(len(kind))
+    last_kernel = np.maximum.accumulate(np.where(kind < len(PHASES), number, -1))
+    last_comm = np.maximum.accumulate(np.where(comm, number, -1))
+    pairs = [(int(i), int(last_kernel[i])) for i in np.flatnonzero(comm) if last_kernel[i] >= 0]
+    optimizer = np.flatnonzero(kind == CLASSES.index("optimizer"))
+    _, first = np.unique(ops["iteration"].to_numpy()[optimizer], return_index=True)
+    pairs += [(int(i), int(last_comm[i])) for i in optimizer[first] if last_comm[i] >= 0]
+    return pairs
+
+
+def _joined(played: _Played, chosen: Int64s, grain: float) -> Rows:
+    """Neighbours joined into rows of up to `grain` ns."""
+    p = played
+    count = len(p.kind)
+    begins = np.zeros(count, dtype=bool)
+    begins[0] = True
+    for column in (p.iteration, p.kind, p.stream):
+        begins[1:] |= column[1:] != column[:-1]
+    comm = p.kind == CLASSES.index("communication")
+    begins |= (p.awaits != UNKNOWN) | (p.data > 0) | (p.needs != UNKNOWN) | comm
+    targets = np.concatenate([p.awaits[p.awaits != UNKNOWN], p.needs[p.needs != UNKNOWN]]) + 1
+    begins[targets[targets < count]] = True
+    for spent in (np.cumsum(p.host), np.cumsum(p.busy + p.lag)):
+        cell = (spent / max(grain, 1)).astype(np.int64)
+        begins[1:] |= cell[1:] != cell[:-1]
+    start = np.flatnonzero(begins)
+    row_of = np.cumsum(begins) - 1
+    end = np.concatenate([start[1:], [count]]) - 1
+
+    def back(op: Int64s) -> Int64s:
+        return np.where(op == UNKNOWN, 0, np.arange(len(start)) - row_of[op])
+
+    kept = p.iteration[start] >= chosen[0]
+    return Rows(
+        iteration=np.searchsorted(chosen, p.iteration[start])[kept],
+        kind=p.kind[start][kept],
+        stream=p.stream[start][kept],
+        first=p.host[start][kept],
+        host=np.add.reduceat(p.host, start)[kept],
+        busy=np.add.reduceat(p.busy, start)[kept],
+        lag=np.add.reduceat(p.lag, start)[kept],
+        tail=(p.busy + p.lag)[end][kept],
+        awaits=back(p.awaits[start])[kept],
+        data=p.data[start][kept],
+        needs=back(p.needs[start])[kept],
+        size=p.size[start][kept],
+        latency=p.latency,
+    )

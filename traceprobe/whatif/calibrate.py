@@ -1,0 +1,89 @@
+"""Makes the replay of the unchanged run take as long as the run took without a profiler.
+
+A profiler slows the host, and collectives with it, but not kernels. So where the unprofiled step is
+known, the host's time is scaled until the replay agrees; where the host does not matter, exposed
+collectives are. What is then left is a factor on every prediction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from traceprobe.whatif.changes import hosted, scaled
+from traceprobe.whatif.play import Part, play
+
+AGREES = 0.002
+"""Relative difference below which nothing is scaled."""
+MOST_HOST, MOST_COLLECTIVES = 2.0, 3.0
+HALVINGS = 14
+PROFILED_HOST = {"kineto": 0.55, "nsys": 0.85}
+"""What host time between launches is without the profiler, by the format that it writes, where the
+run itself cannot tell. See docs/whatif.md for the runs that it was measured on."""
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """The parts to be changed.
+
+    Args:
+        factor: what all predictions are multiplied by. host, collectives: factors on their times.
+        played_ns: the step before anything was scaled.
+        host_known: whether the unchanged run depends on the host, so that its factor is measured.
+    """
+
+    parts: Sequence[Part]
+    factor: float
+    host: float
+    collectives: float
+    host_known: bool
+    played_ns: float
+
+
+def calibrate(parts: Sequence[Part], step_ns: float, profiled_host: float) -> Calibrated:
+    """The parts, scaled so that they take `step_ns`.
+
+    Args:
+        profiled_host: factor on the host's time where the step does not depend on it.
+    """
+
+    def with_host(factor: float) -> list[Part]:
+        return [replace(part, rows=hosted(part.rows, factor)) for part in parts]
+
+    low, high = play(with_host(0.0)), play(with_host(MOST_HOST))
+    reached = min(max(low, step_ns), high)
+    most = _solve(lambda f: play(with_host(f)), reached, MOST_HOST)
+    # Only where a faster host makes a shorter step is the largest factor that of the host.
+    known = low < step_ns <= high and play(with_host(0.9 * most)) < (1 - AGREES) * step_ns
+    host = most if known else min(most, profiled_host)
+    chosen = with_host(host)
+    if known:
+        return Calibrated(chosen, step_ns / play(chosen), host, 1.0, known, play(parts))
+    return _with_collectives(chosen, step_ns, host, play(parts))
+
+
+def _with_collectives(
+    parts: Sequence[Part], step_ns: float, host: float, played_ns: float
+) -> Calibrated:
+    def slowed(factor: float) -> list[Part]:
+        return [replace(p, rows=scaled(p.rows, ("communication",), factor)) for p in parts]
+
+    now = play(parts)
+    low, high = play(slowed(0.0)), play(slowed(MOST_COLLECTIVES))
+    if abs(now / step_ns - 1) <= AGREES or not low < step_ns < high:
+        return Calibrated(parts, step_ns / now, host, 1.0, False, played_ns)
+    factor = _solve(lambda f: play(slowed(f)), step_ns, MOST_COLLECTIVES)
+    chosen = slowed(factor)
+    return Calibrated(chosen, step_ns / play(chosen), host, factor, False, played_ns)
+
+
+def _solve(step: Callable[[float], float], target: float, most: float) -> float:
+    """The largest factor up to `most` with which a step does not exceed the target."""
+    low, high = 0.0, most
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if step(middle) <= target * (1 + AGREES / 10):
+            low = middle
+        else:
+            high = middle
+    return low

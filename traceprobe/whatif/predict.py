@@ -1,0 +1,169 @@
+"""A step with changes: played with them, and without, on the rows that a report holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import hypot, sqrt
+from statistics import fmean, stdev
+
+from msgspec import UnsetType
+
+from traceprobe.comparison.allreduce import Links
+from traceprobe.report.result import Rank, Report
+from traceprobe.whatif import buckets, changes
+from traceprobe.whatif.calibrate import PROFILED_HOST, Calibrated, calibrate
+from traceprobe.whatif.changes import Changes, ImpossibleChange
+from traceprobe.whatif.play import Part, part_of, play
+
+LATE_LOADER = 0.02
+"""Share of the step from which on waiting for data counts as the loader's limit."""
+HOST_MARGIN = 0.2
+"""Relative error of a host time that the run does not tell."""
+KNOWN_HOST_MARGIN = 0.05
+CLASSES = {
+    "data-wait": "idle_data_wait",
+    "loader": "idle_data_wait",
+    **{name: name for name in changes.MOVES},
+}
+"""Classes of the partition that a change of a name takes out, or shortens."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A step with changes, ms per step; of `accumulate` batches where they are accumulated.
+
+    Args:
+        now: as it is, without a profiler where that is known. low, high: around `predicted`.
+        sizes, sizes_before: buckets of a step, bytes; empty where they were not changed.
+        late_loader: whether the loader limits the run as it is.
+        played, ranks: ranks that are played, and all of the run.
+    """
+
+    now: float
+    predicted: float
+    low: float
+    high: float
+    base: Calibrated
+    sizes: list[int]
+    sizes_before: list[int]
+    links: Links | None
+    late_loader: bool
+    played: int
+    ranks: int
+
+
+def predict(report: Report, asked: Changes) -> Prediction:
+    """What a step takes with changes.
+
+    Raises:
+        ImpossibleChange: the report cannot be played, or has not what is to be changed.
+    """
+    ranks = [rank for rank in report.ranks if not isinstance(rank.replay, UnsetType)]
+    if not ranks:
+        raise ImpossibleChange(
+            "the report holds no iterations to play: it takes at least two used ones in a row, GPU "
+            "work with its launches, and an analysis by this version (analyze the trace again)"
+        )
+    now = now_ms(report)
+    found = [_with_loader(part_of(r.replay), report, r, now) for r in ranks]  # type: ignore[arg-type]
+    for part in found:
+        changes.check(part, asked)
+    base = calibrate(_transfers(found), now * 1e6, _profiled_host(report))
+    before = play(base.parts)
+
+    def step(parts: Sequence[Part]) -> float:
+        changed = [changes.apply(part, asked) for part in parts]
+        return now * play(changed, balanced="skew" in asked.removed) / before
+
+    world = max(len(found), report.run.world_size if report.run is not None else 1)
+    parts, sizes, sizes_before, links = base.parts, list[int](), list[int](), None
+    if asked.bucket_mb is not None:
+        sizes_before = buckets.sizes_of(parts[0])
+        parts, sizes, links = buckets.rebucketed(parts, asked.bucket_mb, world)
+    predicted = step(parts)
+    margin = KNOWN_HOST_MARGIN if base.host_known else HOST_MARGIN
+    around = [
+        step([replace(p, rows=changes.hosted(p.rows, factor)) for p in parts])
+        for factor in (1 - margin, 1 + margin)
+    ]
+    noise = hypot(_noise_ms(report, asked), predicted * (base.factor - 1))
+    return Prediction(
+        now,
+        predicted,
+        max(min(predicted, *around) - noise, 0.0),
+        max(predicted, *around) + noise,
+        base,
+        sizes,
+        sizes_before,
+        links,
+        any(part.period is not None for part in found),
+        len(found),
+        world,
+    )
+
+
+def now_ms(report: Report) -> float:
+    """The step as it is: without a profiler where that is known.
+
+    Raises:
+        ImpossibleChange: there are no used iterations.
+    """
+    if report.quality.observer_effect is not None:
+        return report.quality.observer_effect.unprofiled_step_ms
+    steps = [r.summary.step_ms.mean for r in report.ranks if r.summary.step_ms is not None]
+    if not steps:
+        raise ImpossibleChange("no iteration of the run could be used")
+    return fmean(steps)
+
+
+def _with_loader(part: Part, report: Report, rank: Rank, now: float) -> Part:
+    """A part whose loader makes batches as fast as it did, where it was known to be late.
+
+    A loader in the training process itself is no loader of its own: its time is the host's.
+    """
+    settings = (report.workload or {}).get("settings")
+    if isinstance(settings, dict) and settings.get("workers") == 0:
+        return part
+    waited = sum(row.data for row in part.rows) / part.iterations / 1e6
+    step = rank.summary.step_ms.mean if rank.summary.step_ms is not None else now
+    copied = (rank.summary.partition_ns["h2d"] or 0) / max(rank.summary.window_ns, 1)
+    late = report.verdict.shares["io"] - copied
+    if max(late, waited / step) < LATE_LOADER:
+        return part
+    return replace(part, period=now * 1e6)
+
+
+def _transfers(parts: Sequence[Part]) -> list[Part]:
+    """Collectives without waiting: as long as on the rank where they were shortest."""
+    together = [[row.busy for row in part.rows if row.joins] for part in parts]
+    if len({len(durations) for durations in together}) > 1 or len(parts) < 2:
+        return list(parts)
+    shortest = [min(durations) for durations in zip(*together, strict=True)]
+    found = []
+    for part in parts:
+        times = iter(shortest)
+        rows = []
+        for row in part.rows:
+            if row.joins:
+                busy = next(times)
+                row = replace(row, busy=busy, tail=busy + row.lag)
+            rows.append(row)
+        found.append(replace(part, rows=rows))
+    return found
+
+
+def _profiled_host(report: Report) -> float:
+    known = report.quality.observer_effect is not None
+    return PROFILED_HOST[report.inputs[0].format] if known else 1.0
+
+
+def _noise_ms(report: Report, asked: Changes) -> float:
+    """Two standard errors of the mean traced step, ms, without what the changes take out of it."""
+    out = [CLASSES[name] for name in (*asked.removed, *asked.speedup) if name in CLASSES]
+    steps = [
+        (i.end_ns - i.start_ns - sum(i.partition_ns[name] or 0 for name in out)) / 1e6
+        for i in report.ranks[0].iterations
+        if i.used and i.start_ns is not None and i.end_ns is not None and i.partition_ns
+    ]
+    return 2 * stdev(steps) / sqrt(len(steps)) if len(steps) > 1 else 0.0
