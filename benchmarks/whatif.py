@@ -30,7 +30,8 @@ sys.path.insert(0, str(ROOT))
 
 import traceprobe  # noqa: E402
 from traceprobe.report.result import Report  # noqa: E402
-from traceprobe.whatif.changes import Changes, ImpossibleChange  # noqa: E402
+from traceprobe.whatif.changes import Changes  # noqa: E402
+from traceprobe.whatif.play import ImpossibleChange  # noqa: E402
 from traceprobe.whatif.predict import predict  # noqa: E402
 
 FOLDER = ROOT / "docs" / "validation"

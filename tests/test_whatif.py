@@ -14,8 +14,8 @@ from tests.builders.loop import Loop
 from traceprobe.comparison.run import observe
 from traceprobe.whatif.buckets import rebucketed
 from traceprobe.whatif.calibrate import calibrate
-from traceprobe.whatif.changes import Changes, ImpossibleChange, apply
-from traceprobe.whatif.play import Part, Row, part_of, play
+from traceprobe.whatif.changes import Changes, apply
+from traceprobe.whatif.play import ImpossibleChange, Part, Row, part_of, play
 from traceprobe.whatif.predict import predict
 from traceprobe.whatif.tell import what_if
 
@@ -313,3 +313,16 @@ def test_a_report_without_replay_says_what_it_takes(waiting):
     )
     with pytest.raises(ImpossibleChange, match="no iterations to play"):
         predict(bare, Changes())
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [{"kind": "99"}, {"host_ns": "1 2"}, {"bytes": "one"}, {"iterations": 0}, {"kind": ""}],
+    ids=str,
+)
+def test_a_tampered_replay_is_refused(waiting, broken):
+    (rank,) = waiting.ranks
+    replay = msgspec.structs.replace(rank.replay, **broken)
+    report = msgspec.structs.replace(waiting, ranks=[msgspec.structs.replace(rank, replay=replay)])
+    with pytest.raises(ImpossibleChange, match="damaged"):
+        predict(report, Changes())

@@ -103,19 +103,23 @@ def _replay(account: Account) -> Replay | UnsetType:
         iterations=int(rows.iteration[-1]) + 1,
         latency_ns=rows.latency,
         kinds=list(replay.CLASSES),
-        iteration=rows.iteration.tolist(),
-        kind=rows.kind.tolist(),
-        stream=rows.stream.tolist(),
-        first_host_ns=rows.first.tolist(),
-        host_ns=rows.host.tolist(),
-        duration_ns=rows.busy.tolist(),
-        lag_ns=rows.lag.tolist(),
-        tail_ns=rows.tail.tolist(),
-        data_wait_ns=rows.data.tolist(),
-        awaits=rows.awaits.tolist(),
-        needs=rows.needs.tolist(),
-        bytes=rows.size.tolist(),
+        iteration=_column(rows.iteration),
+        kind=_column(rows.kind),
+        stream=_column(rows.stream),
+        first_host_ns=_column(rows.first),
+        host_ns=_column(rows.host),
+        duration_ns=_column(rows.busy),
+        lag_ns=_column(rows.lag),
+        tail_ns=_column(rows.tail),
+        data_wait_ns=_column(rows.data),
+        awaits=_column(rows.awaits),
+        needs=_column(rows.needs),
+        bytes=_column(rows.size),
     )
+
+
+def _column(values: Int64s) -> str:
+    return " ".join(map(str, values.tolist()))
 
 
 def closed(

@@ -70,7 +70,7 @@ def command(
     from traceprobe.cli import outputs
     from traceprobe.cli.runs import read_all
     from traceprobe.model import UsageError
-    from traceprobe.whatif.changes import ImpossibleChange
+    from traceprobe.whatif.play import ImpossibleChange
     from traceprobe.whatif.tell import what_if
 
     asked = _changes(remove or [], overlap or [], speedup or [], bucket_mb, accumulate)

@@ -6,7 +6,10 @@ import msgspec
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """Operations in launch order, neighbours of a kind joined; parallel arrays, a row each.
+    """Operations in launch order, neighbours of a kind joined: parallel columns, a row each.
+
+    A column is a text of integers between spaces. There are thousands, which as a list would be
+    most of the lines of a report.
 
     How they are played is in `docs/whatif.md`. Distances are numbers of rows back, 0 for none;
     those that lead before the first row mean rows of the iterations played before.
@@ -17,24 +20,24 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """From the end of a launch to the start of its operation on an idle device."""
     kinds: list[str]
     """What `kind` counts: phases, and what moves."""
-    iteration: list[int]
-    kind: list[int]
-    stream: list[int]
-    first_host_ns: list[int]
+    iteration: str
+    kind: str
+    stream: str
+    first_host_ns: str
     """Host time until the first launch of the row was made."""
-    host_ns: list[int]
+    host_ns: str
     """Host time until its last launch was made."""
-    duration_ns: list[int]
+    duration_ns: str
     """Of its operations, without what lies between them."""
-    lag_ns: list[int]
+    lag_ns: str
     """Time before its operations that neither launches nor predecessors explain."""
-    tail_ns: list[int]
+    tail_ns: str
     """Duration and lag of its last operation."""
-    data_wait_ns: list[int]
+    data_wait_ns: str
     """Time that the host waits for data before the row."""
-    awaits: list[int]
+    awaits: str
     """Distance to the row that must end before the host goes on."""
-    needs: list[int]
+    needs: str
     """Distance to the row of another stream that must end before this one begins."""
-    bytes: list[int]
+    bytes: str
     """Size of a message; -1 where it is none, or not in the trace."""

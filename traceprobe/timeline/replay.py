@@ -59,8 +59,7 @@ class Rows:
         data: time that the host waits for data before it goes on.
         needs: how many rows back is the one of another stream that must have ended; 0 for none.
         size: bytes of a message, UNKNOWN where there is none.
-        latency: from the end of a launch to the start of its operation on an idle device; it is
-            negative where kernels start before the call returns.
+        latency: from the end of a launch to the start of its operation on an idle device.
     """
 
     iteration: Int64s
@@ -241,9 +240,12 @@ def _stream_free(stream: Int64s, t1: Int64s) -> Int64s:
 
 
 def _latency(t0: Int64s, launched: Int64s, before: Int64s, began: Int64s, kernels: Bools) -> int:
-    """Median time from the end of a launch to the start on a stream that was idle by then."""
+    """Median time from the end of a launch to the start on a stream that was idle by then.
+
+    Where kernels start before the call returns, it is taken to be none.
+    """
     late = kernels & (began > before) & (before > FIRST)
-    return int(np.median((t0 - launched)[late])) if late.any() else 0
+    return max(int(np.median((t0 - launched)[late])), 0) if late.any() else 0
 
 
 def _needs(ops: pl.DataFrame, kind: Int64s, stream: Int64s, ready: Int64s) -> Int64s:

@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from traceprobe.comparison.allreduce import Links, Message, fit
-from traceprobe.whatif.changes import ImpossibleChange
-from traceprobe.whatif.play import Part, Row
+from traceprobe.whatif.play import ImpossibleChange, Part, Row
 
 MB = 1 << 20
 

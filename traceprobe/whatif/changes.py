@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from traceprobe.whatif.play import Part, Row
+from traceprobe.whatif.play import ImpossibleChange, Part, Row
 
 PHASES = ("forward", "backward", "recompute", "optimizer", "graph", "input", "unattributed")
 MOVES = ("communication", "h2d", "d2h")
@@ -17,10 +17,6 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 REMOVABLE = (*GROUPS, "data-wait", "host", "sync", "skew")
 SPEEDABLE = (*GROUPS, "host", "loader")
 OVERLAPPABLE = MOVES
-
-
-class ImpossibleChange(Exception):
-    """A change that means nothing for a run; the message says why."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,10 @@ CYCLES = 3
 """Times that the iterations are played; the last counts, when the beginning is forgotten."""
 
 
+class ImpossibleChange(Exception):
+    """A change that means nothing for a run; the message says why."""
+
+
 @dataclass(frozen=True)
 class Row:
     """See `Replay`; times are ns.
@@ -63,23 +67,44 @@ class Part:
 
 
 def part_of(replay: Replay) -> Part:
-    """The rows of a rank; its loader is never late."""
+    """The rows of a rank; its loader is never late.
+
+    Raises:
+        ImpossibleChange: somebody changed the columns.
+    """
+    try:
+        rows = _rows(replay)
+    except (ValueError, IndexError) as error:
+        raise ImpossibleChange(
+            f"the replay in the report is damaged ({error}); analyze the trace again"
+        ) from error
+    return Part(rows, replay.iterations, replay.latency_ns, None)
+
+
+def _rows(replay: Replay) -> list[Row]:
+    if not 0 < replay.iterations == 1 + max(map(int, replay.iteration.split())):
+        raise ValueError("the number of iterations")
     columns = zip(
-        replay.iteration,
-        replay.kind,
-        replay.stream,
-        replay.first_host_ns,
-        replay.host_ns,
-        replay.duration_ns,
-        replay.lag_ns,
-        replay.tail_ns,
-        replay.data_wait_ns,
-        replay.awaits,
-        replay.needs,
-        replay.bytes,
+        *(
+            map(int, column.split())
+            for column in (
+                replay.iteration,
+                replay.kind,
+                replay.stream,
+                replay.first_host_ns,
+                replay.host_ns,
+                replay.duration_ns,
+                replay.lag_ns,
+                replay.tail_ns,
+                replay.data_wait_ns,
+                replay.awaits,
+                replay.needs,
+                replay.bytes,
+            )
+        ),
         strict=True,
     )
-    rows = [
+    return [
         Row(
             iteration=iteration,
             kind=replay.kinds[kind],
@@ -99,7 +124,6 @@ def part_of(replay: Replay) -> Part:
             columns
         )
     ]
-    return Part(rows, replay.iterations, replay.latency_ns, None)
 
 
 def play(parts: Sequence[Part], *, balanced: bool = False) -> float:

@@ -13,8 +13,8 @@ from traceprobe.comparison.allreduce import Links
 from traceprobe.report.result import Rank, Report
 from traceprobe.whatif import buckets, changes
 from traceprobe.whatif.calibrate import PROFILED_HOST, Calibrated, calibrate
-from traceprobe.whatif.changes import Changes, ImpossibleChange
-from traceprobe.whatif.play import Part, part_of, play
+from traceprobe.whatif.changes import Changes
+from traceprobe.whatif.play import ImpossibleChange, Part, part_of, play
 
 LATE_LOADER = 0.02
 """Share of the step from which on waiting for data counts as the loader's limit."""

@@ -9,7 +9,8 @@ from traceprobe.comparison.run import Observed, rounded, summarize
 from traceprobe.report.result import Message, Report
 from traceprobe.report.text import significant
 from traceprobe.report.whatif import SCHEMA_VERSION, Buckets, Calibration, Predicted, WhatIf
-from traceprobe.whatif.changes import Changes, ImpossibleChange
+from traceprobe.whatif.changes import Changes
+from traceprobe.whatif.play import ImpossibleChange
 from traceprobe.whatif.predict import Prediction, predict
 
 TWICE = ("forward", "backward", "recompute", "optimizer", "host", "loader", "communication", "h2d")
