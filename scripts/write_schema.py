@@ -58,6 +58,7 @@ OPTIONAL = {
     ("Quality", "damage"),
     ("Quality", "lost"),
     ("Rank", "replay"),
+    ("Run", "links"),
     ("Run", "overview"),
     ("Verdict", "skew"),
 }

@@ -16,11 +16,11 @@ from tests.report_factory import (
     make_report,
     make_variant,
 )
-from traceprobe.comparison.allreduce import Links, Message
 from traceprobe.comparison.run import Observed, observe
 from traceprobe.report.ablation import Ablation
 from traceprobe.report.result import CollectiveGroup, ObserverEffect, Run
 from traceprobe.verdict import Thresholds, judge
+from traceprobe.verdict.allreduce import Links, Message
 
 STEPS = 12
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from math import inf
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from traceprobe import __version__
@@ -27,6 +28,7 @@ from traceprobe.verdict import judge
 from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.findings import Evidence, run_all
 from traceprobe.verdict.findings.profiler_distortion import REMEASURE
+from traceprobe.verdict.links import links
 
 _RANK = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _NUMBER = re.compile(r"(?:^|[-_.])r?(\d{1,6})(?=\.)", re.IGNORECASE)
@@ -65,6 +67,9 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
             raise UsageError(f"--rank {options.rank}: no such rank; the inputs hold {known}")
     world = max((part.metadata.get("world_size", 0) for part in kept), default=0) or None
     together = run_record(records, matched if len(records) > 1 else None, world)
+    if together is not None and matched is not None:
+        found = links(records, together.world_size)
+        together = replace(together, links=UNSET if found is None else found)
     profiled = frozenset().union(*(part.profiled for part in kept))
     unprofiled = _unprofiled_ms(kept, options)
     quality = _quality(kept, lost, records, unprofiled)

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log2
 
-from traceprobe.comparison.allreduce import Links, Message, better, fit, is_known
-from traceprobe.report.scaling import Algorithm
+from traceprobe.report.result import Algorithm
+from traceprobe.verdict.allreduce import Links, Message, better, fit, is_known
 
 ALGORITHMS: tuple[Algorithm, Algorithm] = ("ring", "tree")
 MODELLED = 0.9

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from traceprobe.comparison import scaling_words as words
-from traceprobe.comparison.allreduce import Message
 from traceprobe.comparison.amounts import Amounts, amounts_of
 from traceprobe.comparison.extrapolate import (
     ALGORITHMS,
@@ -36,6 +35,7 @@ from traceprobe.report.scaling import (
     ScalingPoint,
     Synchronisation,
 )
+from traceprobe.verdict.allreduce import Message
 
 LEVEL = 0.95
 SHORTEST = 0.1

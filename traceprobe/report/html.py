@@ -50,6 +50,7 @@ from traceprobe.report.tables import (
     collectives_table,
     gaps_table,
     kernels_table,
+    links_line,
     metrics_tables,
     steps_divisor,
 )
@@ -188,6 +189,7 @@ def render(report: Report) -> str:
         views=views,
         together=together,
         overview=overview,
+        links=links_line(report.run),
         groups=None if overview is None else groups_table(report, overview),
         listed=len(listed),
         left_out=ranges(sorted(r.rank for r in report.ranks if r not in detailed)),

@@ -66,6 +66,8 @@ Operation = Literal[
     "scatter",
     "send_recv",
 ]
+Algorithm = Literal["ring", "tree"]
+"""How a collective passes a message among its ranks."""
 Nanoseconds = dict[str, int | None]
 """Class name to ns; None where that class was not observed in the trace."""
 
@@ -338,6 +340,21 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     steps: StepMatrix
 
 
+class Links(msgspec.Struct, frozen=True, kw_only=True):
+    """What joins the ranks, fitted to the transfers of collectives of the whole run."""
+
+    gbps: float
+    """Bus bandwidth of a large message, as nccl-tests defines it."""
+    latency_us: float | None
+    """Of one hop of a ring; None where the messages do not differ enough in size to tell."""
+    fit_error: float
+    """Root mean square of the relative errors of the transfers."""
+    messages: int
+    """Operations and sizes that it was fitted to."""
+    nvlink_gbps: float | None
+    """What NVLink of these GPUs does in one direction; None where that is not known."""
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """What only several ranks together can say; ns per step, summed over its collectives."""
 
@@ -351,6 +368,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Parts of the exposed waiting by what the ranks that came last had more of; they sum to 1."""
     overview: Overview | msgspec.UnsetType = msgspec.UNSET
     """Not there with fewer than three ranks."""
+    links: Links | msgspec.UnsetType = msgspec.UNSET
+    """Not there where no message that was matched on all ranks has a known size."""
 
 
 class Term(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,13 +11,12 @@ import msgspec
 
 from traceprobe.report.comparison import Basis, RunSummary
 from traceprobe.report.document import Record
-from traceprobe.report.result import Message
+from traceprobe.report.result import Algorithm, Message
 
 SCHEMA_VERSION = "1.0"
 
 Mode = Literal["weak", "strong"]
 Work = Literal["samples", "tokens", "rank steps", "steps"]
-Algorithm = Literal["ring", "tree"]
 Loop = Literal["full", "synthetic"]
 LOSSES = ("transfer", "skew", "communication", "io", "overhead", "compute", "other")
 """What a step can lose time to. `communication` is what could not be divided into the first two."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from traceprobe.report import ablation_text
 from traceprobe.report.ablation import Ablation
 from traceprobe.report.palette import BUSY_WORDS, CLASS_WORDS, SHARE_WORDS
@@ -17,6 +19,7 @@ from traceprobe.report.result import (
     Input,
     Rank,
     Report,
+    Run,
 )
 from traceprobe.report.text import (
     NOT_OBSERVED,
@@ -305,7 +308,24 @@ def collectives_lines(report: Report) -> list[str]:
     communication = rank.summary.communication
     if lines and communication is not None and communication.sizes:
         lines.append(communication.sizes)
+    if lines and links_line(report.run):
+        lines.append(f"links: {links_line(report.run)}")
     return lines
+
+
+def links_line(run: Run | None) -> str:
+    """How fast the ranks' links are by their messages, beside NVLink; empty where not known."""
+    if run is None or isinstance(run.links, msgspec.UnsetType):
+        return ""
+    links = run.links
+    text = f"{significant(links.gbps)} GB/s bus bandwidth for large messages"
+    if links.latency_us is not None:
+        text += f", {significant(links.latency_us)} µs a hop"
+    text += f" (fitted to {links.messages} kinds of messages, error {percent(links.fit_error)})"
+    if links.nvlink_gbps is not None:
+        part = percent(links.gbps / links.nvlink_gbps)
+        text += f"; {part} of the {significant(links.nvlink_gbps)} GB/s of these GPUs' NVLink"
+    return text
 
 
 def operation_word(operation: str) -> str:

@@ -6,7 +6,7 @@ them. A smaller one cuts a bucket; where its parts become ready is not in the tr
 be even over the time since the bucket before. A gradient cannot be cut, so that is the best case.
 
 A message takes a latency and its size over a bandwidth, fitted to the messages of the trace
-(`comparison.allreduce`).
+(`verdict.allreduce`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from traceprobe.comparison.allreduce import Links, Message, fit
+from traceprobe.verdict.allreduce import Links, Message, fit
 from traceprobe.whatif.play import ImpossibleChange, Part, Row
 
 MB = 1 << 20

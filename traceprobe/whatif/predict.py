@@ -9,8 +9,8 @@ from statistics import fmean, stdev
 
 from msgspec import UnsetType
 
-from traceprobe.comparison.allreduce import Links
 from traceprobe.report.result import Rank, Report
+from traceprobe.verdict.allreduce import Links
 from traceprobe.whatif import buckets, changes
 from traceprobe.whatif.calibrate import PROFILED_HOST, Calibrated, calibrate
 from traceprobe.whatif.changes import Changes

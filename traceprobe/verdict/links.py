@@ -1,0 +1,64 @@
+"""What joins the ranks: bandwidth and latency by the transfers of a run, beside NVLink's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from traceprobe.report.result import Links, Rank
+from traceprobe.verdict.allreduce import Message, fit, is_known
+from traceprobe.verdict.gpus import find
+
+LEAST = 2
+"""Ranks that a transfer needs."""
+
+
+def links(ranks: Sequence[Rank], world_size: int) -> Links | None:
+    """Fitted to the collectives of the whole run that were matched on all ranks.
+
+    Waiting for ranks is not in their transfer, so this is the wire as the library drives it. The
+    model of a message is that of a ring (`verdict.allreduce`).
+
+    Returns:
+        None with fewer than two ranks, and where no such message has a known size.
+    """
+    messages = _messages(ranks, world_size)
+    found = fit(messages, "ring") if world_size >= LEAST else None
+    if found is None:
+        return None
+    peak = _nvlink(ranks)
+    return Links(
+        gbps=round(found.gbps, 3),
+        latency_us=round(found.latency_us, 3) if found.latency_known else None,
+        fit_error=round(found.error, 4),
+        messages=len(messages),
+        nvlink_gbps=peak,
+    )
+
+
+def _messages(ranks: Sequence[Rank], world_size: int) -> list[Message]:
+    """One for each operation and size, mean over the ranks."""
+    found: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    for rank in ranks:
+        for group in rank.summary.collectives:
+            whole = group.group_size in (None, world_size) and group.bytes
+            if whole and is_known(group.operation) and group.matched and group.transfer_ns:
+                ms = group.transfer_ns / group.matched / 1e6
+                key = (group.operation, group.bytes or 0)
+                found.setdefault(key, []).append((ms, float(group.count)))
+    means = {key: np.mean(values, axis=0).tolist() for key, values in found.items()}
+    return [
+        Message(operation, size, world_size, ms, count, exposed=0.0)
+        for (operation, size), (ms, count) in sorted(means.items())
+    ]
+
+
+def _nvlink(ranks: Sequence[Rank]) -> float | None:
+    """One direction, GB/s; None where the devices differ, or are not known."""
+    peaks = set()
+    for rank in ranks:
+        d = rank.device
+        gpu = find(d.name, d.capability, d.multiprocessors, d.memory_bytes, d.warp_size)
+        peaks.add(None if gpu is None else gpu.nvlink_gbps)
+    return peaks.pop() if len(peaks) == 1 else None
