@@ -84,7 +84,9 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
     )
     quality = _with_warnings(quality, verdict, profiled, options.ablation)
     workload = _workload(kept)
-    evidence = Evidence(records, together, quality, verdict, options.thresholds, profiled, workload)
+    evidence = Evidence(
+        records, together, quality, verdict, options.thresholds, profiled, workload, _capture(kept)
+    )
     findings = run_all(evidence)
     whole = records
     if together is not None and len(records) >= FEWEST:
@@ -211,6 +213,15 @@ def _workload(parts: Sequence[Part]) -> dict[str, object] | None:
         if isinstance(workload, dict):
             return workload
     return None
+
+
+def _capture(parts: Sequence[Part]) -> dict[str, object]:
+    """What the capture said of the machine and of PyTorch, from the first input that says it."""
+    for part in parts:
+        recorded = part.metadata.get("traceprobe", {})
+        if recorded:
+            return {key: recorded[key] for key in ("hardware", "flags") if key in recorded}
+    return {}
 
 
 def _quality(

@@ -13,6 +13,7 @@ import msgspec
 
 from traceprobe.report.result import Finding
 from traceprobe.verdict.findings import (
+    attention_unfused,
     communication_exposed,
     communication_skew,
     data_wait,
@@ -21,14 +22,17 @@ from traceprobe.verdict.findings import (
     h2d_pageable,
     host_overhead,
     lower_precision,
+    memory_format,
     memory_traffic,
     optimizer_cost,
+    optimizer_launches,
     phase_attribution,
     prefetch_drained,
     profiler_distortion,
     recomputation,
     small_kernels,
     synchronization,
+    tf32_off,
     unaligned_matmul,
     unfused_kernels,
     unused_iterations,
@@ -52,6 +56,7 @@ class Check(Protocol):
 
 
 CHECKS: Sequence[Check] = (
+    attention_unfused,
     communication_exposed,
     communication_skew,
     data_wait,
@@ -60,14 +65,17 @@ CHECKS: Sequence[Check] = (
     h2d_pageable,
     host_overhead,
     lower_precision,
+    memory_format,
     memory_traffic,
     optimizer_cost,
+    optimizer_launches,
     phase_attribution,
     prefetch_drained,
     profiler_distortion,
     recomputation,
     small_kernels,
     synchronization,
+    tf32_off,
     unaligned_matmul,
     unfused_kernels,
     unused_iterations,
