@@ -5,7 +5,7 @@ it. A golden is a report with some changes, so that it stays readable and below 
 
 - the version of traceprobe is left out;
 - of the gaps of a rank the five longest stay, of each lane of its timeline the first five segments;
-- of the longest iteration's lanes only a digest stays;
+- of the longest iteration's lanes, and of what `whatif` plays, only a digest stays;
 - what was cut is replaced by a count, a sum and a digest of the whole list, so that any change in
   it shows.
 
@@ -39,6 +39,8 @@ def golden_of(report) -> str:
         rank["gaps"] = cut(rank["gaps"], lengths)
         if rank["worst"]:
             rank["worst"]["lanes"] = digest(rank["worst"]["lanes"])
+        if "replay" in rank:
+            rank["replay"] = digest(rank["replay"])
         for lane in rank["timeline"]["lanes"]:
             lengths = lane["duration_ns"]
             for column in ("start_ns", "duration_ns", "label", "detail"):
