@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from traceprobe.report.comparison_page import named_inputs, phase_bars, shares, table_of
 from traceprobe.report.document import Document, Section, Table, Tone
 from traceprobe.report.text import NOT_OBSERVED, number, percent, significant
-from traceprobe.report.whatif import Predicted, WhatIf
+from traceprobe.report.whatif import Buckets, Predicted, WhatIf
 
 SAME = 0.01
 """Relative change of throughput up to which a change is told as none."""
@@ -52,7 +52,12 @@ def _sections(found: WhatIf) -> Iterator[Section]:
         "other things may become the limit; so changes do not add up.",
     )
     if found.buckets is not None:
-        yield Section("buckets", "Buckets of gradients", blocks=[_buckets(found)])
+        yield Section(
+            "buckets",
+            "Buckets of gradients",
+            text=[_links(found.buckets)],
+            blocks=[_buckets(found.buckets)],
+        )
     yield Section("calibration", "How far to trust it", text=list(_calibration(found)))
     yield Section(
         "run",
@@ -83,9 +88,17 @@ def _table(rows: list[Predicted], now_ms: float) -> Table:
     return Table(caption, head, told, frozenset({1, 2, 3}), tones, most=len(rows))
 
 
-def _buckets(found: WhatIf) -> Table:
-    assert found.buckets is not None
-    before, after = found.buckets.before_bytes, found.buckets.bytes
+def _links(buckets: Buckets) -> str:
+    latency = buckets.latency_us
+    hop = f", {significant(latency)} µs a hop" if latency is not None else ""
+    return (
+        f"The links as the messages of the run show them: {significant(buckets.gbps)} GB/s{hop} "
+        f"(error of the fit {percent(buckets.fit_error)})."
+    )
+
+
+def _buckets(buckets: Buckets) -> Table:
+    before, after = buckets.before_bytes, buckets.bytes
     rows = [
         [
             str(place + 1),
@@ -94,11 +107,7 @@ def _buckets(found: WhatIf) -> Table:
         ]
         for place in range(max(len(before), len(after)))
     ]
-    latency = found.buckets.latency_us
-    links = f"{significant(found.buckets.gbps)} GB/s" + (
-        f", {significant(latency)} µs a hop" if latency is not None else ""
-    )
-    caption = f"Messages of a step in order, MB; fitted links: {links}"
+    caption = "Messages in order, MB"
     return Table(caption, ("message", "now", "then"), rows, frozenset({0, 1, 2}))
 
 
@@ -117,5 +126,5 @@ def _calibration(found: WhatIf) -> Iterator[str]:
         )
     if c.collectives != 1:
         yield f"Collectives were scaled to {percent(c.collectives)}."
-    if c.rest != 1:
+    if round(c.rest, 3) != 1:
         yield f"What is left is a factor of {c.rest:.3f} on every prediction."
