@@ -23,6 +23,7 @@ from traceprobe.overview import FEWEST, survey
 from traceprobe.part import Lost, Part, part_of
 from traceprobe.report import agreement, result
 from traceprobe.report.ablation import Ablation
+from traceprobe.report.memory import Memory, read
 from traceprobe.timeline import collectives, ranks
 from traceprobe.verdict import judge
 from traceprobe.verdict.correction import HEAVY
@@ -84,7 +85,10 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
     )
     quality = _with_warnings(quality, verdict, profiled, options.ablation)
     workload = _workload(kept)
-    evidence = Evidence(records, together, quality, verdict, options.thresholds, profiled, workload)
+    held = _memory(kept)
+    evidence = Evidence(
+        records, together, quality, verdict, options.thresholds, profiled, workload, held
+    )
     findings = run_all(evidence)
     whole = records
     if together is not None and len(records) >= FEWEST:
@@ -101,6 +105,7 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
         verdict=verdict,
         findings=findings,
         ablation=options.ablation,
+        memory=held or msgspec.UNSET,
     )
     return verify(report, whole)
 
@@ -211,6 +216,16 @@ def _workload(parts: Sequence[Part]) -> dict[str, object] | None:
         if isinstance(workload, dict):
             return workload
     return None
+
+
+def _memory(parts: Sequence[Part]) -> Memory | None:
+    """The memory of the input that had the highest peak, as the capture recorded it."""
+    found = [
+        replace(recorded, input=number)
+        for number, part in enumerate(parts)
+        if (recorded := read(part.metadata.get("traceprobe", {}).get("memory"))) is not None
+    ]
+    return max(found, key=lambda m: m.measured.allocated if m.measured else 0, default=None)
 
 
 def _quality(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from traceprobe.report.memory import Memory
 from traceprobe.report.result import (
     COMPUTE_PHASES,
     TRANSFERS,
@@ -26,6 +27,7 @@ class Evidence:
 
     Args:
         workload: what the capture recorded of the program, if anything.
+        memory: what it recorded of the device's memory, if anything.
     """
 
     ranks: Sequence[Rank]
@@ -35,6 +37,7 @@ class Evidence:
     limits: Thresholds
     profiled: frozenset[str]
     workload: Mapping[str, Any] | None = None
+    memory: Memory | None = None
 
     @property
     def per(self) -> str:
