@@ -44,7 +44,6 @@ class Memory:
         import torch
 
         if next(self._model.parameters()).device.type != "cuda":
-            self._facts["not_measured"] = "the program does not run on a GPU"
             return
         try:
             self._step = _Step(self._model, self._optimizer)

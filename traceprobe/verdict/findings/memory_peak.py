@@ -12,7 +12,8 @@ FULL = 0.90
 """Share of the device from which one larger batch, or one longer sequence, may be too much."""
 RULE = (
     "What the allocator reserved and what the process uses outside of it, over the memory of the "
-    "device; warns from 90 % on. The advice follows the largest part at the peak."
+    "device, in the step whose memory was measured. No saving is computed: it is about what fits, "
+    "not about time."
 )
 VERIFY = "`torch.cuda.max_memory_reserved()` and `nvidia-smi` before and after."
 BF16 = (8, 0)

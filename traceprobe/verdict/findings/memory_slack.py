@@ -12,8 +12,8 @@ SLACK = 0.20
 CROWDED = 0.50
 """Share of the device that must be reserved for slack to matter."""
 RULE = (
-    "What the allocator reserved less what was in use at the peak of a step. Warns where that is "
-    "20 % of what is reserved or more, and half of the device or more is reserved."
+    "What the allocator reserved less what was in use at the peak of the measured step: cached "
+    "blocks and gaps between blocks. No saving is computed."
 )
 VERIFY = (
     "`torch.cuda.max_memory_reserved()` less `torch.cuda.max_memory_allocated()` gets smaller; the "
