@@ -83,21 +83,21 @@ def test_rows_have_the_difference_and_its_share():
 def test_without_a_prediction_its_column_is_unknown():
     memory = make_memory(predicted=None, not_predicted="of other programs")
     assert {row[1] for row in memory_text.table(memory).rows} == {"—"}
-    assert "not predicted: of other programs" in memory_text.sentences(memory)
+    assert "Not predicted: of other programs" in memory_text.sentences(memory)
 
 
 def test_the_gap_is_explained_by_its_parts():
     told = " ".join(memory_text.sentences(make_memory()))
-    assert "the prediction is 11.1 % below the measurement" in told
+    assert "The prediction is 11.1 % below the measurement" in told
     assert "512 MiB were there before the step" in told
     assert "512 MiB more of temporary memory than predicted" in told
     assert "less reserved" not in told
-    assert "the foreach optimizer goes up to 5.00 GiB, 1.00 GiB above" in told
+    assert "The foreach optimizer goes up to 5.00 GiB, 1.00 GiB above" in told
 
 
 @pytest.mark.parametrize("way", ["fused", "for-loop", None])
 def test_only_foreach_has_lists_of_intermediate_results(way):
-    assert "foreach optimizer" not in " ".join(
+    assert "lists of intermediate" not in " ".join(
         memory_text.sentences(make_memory(implementation=way))
     )
 

@@ -60,7 +60,7 @@ class Forecast:
         self.phases = simulation.phase
         yield from simulation.steps(batch)
         self.phases = None
-        answer = {**described(optimizer), "predicted": simulation.result()}
+        answer = {**described(optimizer), "predicted": simulation.result}
         leave(Path(self._folder) / ANSWER, json.dumps(answer, sort_keys=True) + "\n")
 
 

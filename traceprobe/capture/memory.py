@@ -86,7 +86,7 @@ class Memory:
         simulation = Simulation(self._model, self._optimizer)
         for fake in simulation.steps(batch):
             yield fake, simulation.phase
-        self._facts["predicted"] = simulation.result()
+        self._facts["predicted"] = simulation.result
 
     @property
     def facts(self) -> dict[str, Any] | None:

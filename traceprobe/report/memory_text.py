@@ -95,7 +95,7 @@ def table(memory: Memory) -> Table:
     rows.append(_row("reserved by the allocator", *reserved))
     rows.append(_row("of the device, with the context", *sums))
     caption = "Memory at the peak of a step"
-    return Table(caption, "lrrrr", ["", "predicted", "measured", "difference", ""], rows)
+    return Table(caption, "lrrrr", ["", "predicted", "measured", "difference", "of measured"], rows)
 
 
 def _row(word: str, predicted: int | None, measured: int | None) -> list[str]:
@@ -141,7 +141,7 @@ def _needs(memory: Memory) -> Iterator[str]:
     )
     lasting = step.most.weights + step.most.optimizer_state + step.most.gradients
     yield (
-        f"weights, gradients and optimizer state alone take {size(lasting)}, whatever the batch; "
+        f"Weights, gradients and optimizer state alone take {size(lasting)}, whatever the batch; "
         f"the forward pass leaves {size(step.most.activations)} of activations"
     )
     update = step.phases.get("optimizer")
@@ -149,7 +149,7 @@ def _needs(memory: Memory) -> Iterator[str]:
         made = update - lasting
         if made >= NOTABLE * step.peak_bytes:
             yield (
-                f"the foreach optimizer goes up to {size(update)}, {size(made)} above weights, "
+                f"The foreach optimizer goes up to {size(update)}, {size(made)} above weights, "
                 "gradients and state: it makes lists of intermediate results, about as large as "
                 "the parameters, which `fused=True` and `foreach=False` do not"
             )
@@ -160,22 +160,22 @@ def _gaps(memory: Memory) -> Iterator[str]:
     if measured is None:
         reason = memory.not_measured
         yield (
-            f"not measured: {shorten(reason, 200)}"
+            f"Not measured: {shorten(reason, 200)}"
             if reason
             else (
-                f"the CUDA context, {size(CONTEXT_BYTES)} as a rule, and workspaces of cuBLAS and "
+                f"The CUDA context, {size(CONTEXT_BYTES)} as a rule, and workspaces of cuBLAS and "
                 "cuDNN come on top"
             )
         )
         return
     if memory.outside_bytes is None:
-        yield "other processes use the GPU too, so the size of the CUDA context is not known"
+        yield "Other processes use the GPU too, so the size of the CUDA context is not known"
     if predicted is None:
         if memory.not_predicted:
-            yield f"not predicted: {shorten(memory.not_predicted, 200)}"
+            yield f"Not predicted: {shorten(memory.not_predicted, 200)}"
         return
     off = predicted.allocated / measured.allocated - 1 if measured.allocated else 0.0
-    yield f"the prediction is {percent(abs(off))} {'above' if off > 0 else 'below'} the measurement"
+    yield f"The prediction is {percent(abs(off))} {'above' if off > 0 else 'below'} the measurement"
     held = measured.parts.held - predicted.parts.held
     if held >= NOTABLE * measured.peak_bytes:
         yield (
