@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 VARIABLE = "TRACEPROBE_FORECAST"
 """Environment variable with the folder for the answer."""
 ANSWER = "memory.json"
+NO_MODEL = (
+    "this program does not say what its memory is for, so it cannot be predicted; write "
+    "`record.memory(model, optimizer)` before `for batch in record.steps(loader)`, see "
+    "docs/memory.md"
+)
 
 
 class Forecast:
@@ -43,10 +48,7 @@ class Forecast:
         from traceprobe.capture.simulation import Simulation
 
         if self._holders is None:
-            raise SystemExit(
-                "this program does not say what its memory is for; call "
-                "`record.memory(model, optimizer)` before the loop, see docs/memory.md"
-            )
+            raise SystemExit(NO_MODEL)
         model, optimizer = self._holders
         reason = why_not(model)
         if reason is not None:

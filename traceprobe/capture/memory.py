@@ -116,8 +116,10 @@ class _Step:
             (address, nbytes, known.get(address, "held")) for address, nbytes in _blocks()
         ]
         torch.cuda.reset_peak_memory_stats()
-        # Without stacks, which would cost more than the step.
-        torch.cuda.memory._record_memory_history(enabled="all", context=None, max_entries=ENTRIES)
+        # Without stacks, which would cost more than the step; those of C++ cost already to prepare.
+        torch.cuda.memory._record_memory_history(
+            enabled="all", context=None, stacks="python", max_entries=ENTRIES
+        )
         self._first = _events()
 
     @contextmanager
@@ -236,7 +238,7 @@ def _processes() -> int:
         shown = subprocess.run(asked, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    return len(shown.stdout.split())
+    return sum(line.strip().isdigit() for line in shown.stdout.splitlines())
 
 
 def described(optimizer: torch.optim.Optimizer) -> dict[str, Any]:

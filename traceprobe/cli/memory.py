@@ -46,7 +46,7 @@ def command(
     from traceprobe.report.memory import read
     from traceprobe.report.memory_page import document
 
-    program, _ = chosen(workload, list(context.args), "predict")
+    program, _ = chosen(workload, list(context.args), "memory")
     printed = output is not None and str(output) == "-"
     if output is not None and not printed:
         outputs.check_file(output, [], force=force)
