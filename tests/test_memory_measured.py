@@ -301,3 +301,36 @@ def test_on_a_cpu_nothing_is_recorded(tmp_path):
     record.memory(model, torch.optim.SGD(model.parameters(), lr=1.0))
     assert list(record.steps("abcde")) == list("abcde")
     assert "memory" not in json.loads((tmp_path / "rank0.traceprobe.json").read_text())
+
+
+def trained(simulate, folder):
+    """Weights after a recording, with or without simulated steps in its loop."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+    optimizer = torch.optim.AdamW(model.parameters())
+    plan = plans.Plan(folder=str(folder), warmup=2, calibrate=1, settle=1, active=1)
+    session = Session(plan, Log())
+    record = Recorder(session)
+    watched = Memory(model, optimizer, simulate=True)
+    if simulate:
+        watched._facts["measured"] = {}
+    session._memory = watched
+    steps = 0
+    for batch in record.steps([torch.ones(4, 8), torch.zeros(4, 8)]):
+        with record.phase("forward"):
+            loss = model(batch).square().mean()
+        with record.phase("backward"):
+            loss.backward()
+        with record.phase("optimizer"):
+            optimizer.step()
+            optimizer.zero_grad()
+        steps += 1
+    return steps, watched.facts, [p.detach().clone() for p in model.parameters()]
+
+
+def test_simulated_steps_change_nothing_of_the_training(tmp_path):
+    plain_steps, _, plain = trained(simulate=False, folder=tmp_path)
+    steps, facts, weights = trained(simulate=True, folder=tmp_path)
+    assert steps == plain_steps + 2
+    assert facts["predicted"]["phases"].keys() == {"forward", "backward", "optimizer"}
+    assert all(torch.equal(a, b) for a, b in zip(plain, weights, strict=True))

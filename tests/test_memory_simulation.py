@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 import bert
 import resnet50
 from traceprobe.capture.ledger import Ledger, account
-from traceprobe.capture.simulation import STEPS, Follow, Simulation
+from traceprobe.capture.simulation import STEPS, Follow, Simulation, workspace_bytes
 
 WAYS = [{"foreach": True}, {"fused": True}, {"foreach": False}]
 WIDTH = 256
@@ -181,3 +181,18 @@ def test_results_of_the_step_before_count_where_the_program_keeps_them(small):
     for inputs, _ in simulation.steps(batch()):
         kept.append(model(inputs).detach())
     assert simulation.result["parts"]["held"] == 8 * WIDTH * 4
+
+
+@pytest.mark.parametrize(
+    ("capability", "configured", "nbytes"),
+    [
+        ((8, 0), "", 8_519_680),
+        ((9, 0), "", 32 << 20),
+        ((10, 0), "", 32 << 20),
+        ((9, 0), ":4096:8", 32 << 20),
+        ((9, 0), ":16:8", 128 << 10),
+        ((8, 0), ":4096:2:16:8", 8_519_680),
+    ],
+)
+def test_workspaces_of_cublas_are_those_of_its_documentation(capability, configured, nbytes):
+    assert workspace_bytes(capability, configured) == nbytes

@@ -8,6 +8,8 @@ happens inside a kernel stays unseen: workspaces of cuBLAS and cuDNN, and scratc
 
 from __future__ import annotations
 
+import os
+import re
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -26,6 +28,8 @@ from traceprobe.capture.ledger import Ledger, account
 
 STEPS = 2
 """The first makes the optimizer's state; what it leaves behind is there when the second begins."""
+HANDLES = 2
+"""Of cuBLAS: the thread of the forward pass has one, that of the backward pass another."""
 
 
 class Follow(TorchDispatchMode):  # type: ignore[misc]
@@ -123,12 +127,26 @@ class Simulation:
         fakes = FakeTensorMode(allow_non_fake_inputs=True)
         with fakes, self._follow, self._replaced():
             fake = self._batch(batch)
+            self._reserve_workspaces()
             for _ in range(STEPS):
                 self._ledger.next_step()
                 yield fake
             # Here, since what the fakes leave behind dies no death of the step.
             reserved = self._follow.allocator.reserved
             self.result = {**account(self._ledger), "reserved_bytes": reserved}
+
+    def _reserve_workspaces(self) -> None:
+        """What cuBLAS takes from the allocator at its first product, and keeps."""
+        if self._device.type != "cuda":
+            return
+        nbytes = workspace_bytes(
+            torch.cuda.get_device_capability(self._device),
+            os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""),
+        )
+        for number in range(HANDLES):
+            key = f"workspace {number}"
+            self._ledger.there(key, nbytes, "held")
+            self._follow.allocator.allocate(key, nbytes)
 
     def _batch(self, batch: Any) -> Any:
         def fake(item: Any) -> Any:
@@ -184,6 +202,17 @@ class Simulation:
         for tensor in tree_leaves(list(self._optimizer.state.values())):
             if isinstance(tensor, torch.Tensor):
                 self._follow.is_for(tensor, "optimizer_state")
+
+
+def workspace_bytes(capability: tuple[int, int], configured: str) -> int:
+    """What PyTorch gives a handle of cuBLAS to work with (`CUDABlas.cpp`; notes on CUDA).
+
+    Args:
+        configured: `CUBLAS_WORKSPACE_CONFIG`, pairs of a size in KiB and a count, as in `:4096:8`.
+    """
+    given = re.findall(r":(\d+):(\d+)", configured)
+    default = [(4096, 8)] if capability >= (9, 0) else [(4096, 2), (16, 8)]
+    return sum(int(size) * int(count) for size, count in given or default) << 10
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:
