@@ -25,7 +25,7 @@ they agree, the verdict is right for the reason it gives.
 
 This page is made by `python benchmarks/validate.py page` from [`results.json`](results.json). The
 runs are those of `benchmarks/matrix.py`. No threshold and no term of the confidence was fitted to
-them.
+them. What following single findings saved is on [a page of its own](advice.md).
 """
 
 

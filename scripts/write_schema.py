@@ -55,6 +55,8 @@ NAMED = {
 NAMED_IN = {("Oracle", "shares"): "OracleShares"}
 """Names of one record that mean something else than elsewhere."""
 OPTIONAL = {
+    ("HostActivity", "blocking_calls"),
+    ("HostActivity", "phase_kernels"),
     ("Quality", "damage"),
     ("Quality", "lost"),
     ("Rank", "replay"),

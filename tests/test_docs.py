@@ -74,6 +74,13 @@ def test_the_report_and_the_page_state_the_same_rule(check):
     assert f"- **Verify.** {check.VERIFY}" in plain
 
 
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.ID)
+def test_every_section_says_rule_threshold_precedent_advice_and_how_to_verify(check):
+    section = re.search(rf"^## {check.ID}$(.*?)(?=^## |\Z)", FINDINGS, re.MULTILINE | re.DOTALL)[1]
+    items = re.findall(r"^- \*\*([A-Z][a-z]+)\.\*\* (.)", section, re.MULTILINE)
+    assert [name for name, _ in items] == ["Rule", "Threshold", "Precedent", "Advice", "Verify"]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_between_pages_lead_somewhere(page):
     targets = re.findall(r"\]\((?!https?://|#|mailto:)([^)#\s]+)", page.read_text(encoding="utf-8"))

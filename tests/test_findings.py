@@ -21,7 +21,9 @@ from traceprobe.verdict import findings, judge
 HEAVY = ("operators", "stacks")
 
 
-def evidence(*ranks, together=None, profiled=(), unprofiled_ms=None, workload=None, **facts):
+def evidence(
+    *ranks, together=None, profiled=(), unprofiled_ms=None, workload=None, capture=None, **facts
+):
     good, marks = records.quality(**facts), frozenset(profiled)
     unprofiled = None if unprofiled_ms is None else unprofiled_ms * 1e6
     if unprofiled_ms is not None:
@@ -33,7 +35,9 @@ def evidence(*ranks, together=None, profiled=(), unprofiled_ms=None, workload=No
         )
         good = replace(good, observer_effect=effect)
     verdict = judge(ranks, together, good, marks, unprofiled, records.LIMITS)
-    return findings.Evidence(ranks, together, good, verdict, records.LIMITS, marks, workload)
+    return findings.Evidence(
+        ranks, together, good, verdict, records.LIMITS, marks, workload, capture or {}
+    )
 
 
 def find(name, *ranks, **options):
@@ -198,7 +202,7 @@ def test_phases_that_run_at_the_same_time_count_once_as_computation():
 @pytest.mark.parametrize(("pageable", "status"), [(2**20, "warn"), (2**20 - 1, "pass")])
 def test_pageable_copies_matter_from_a_megabyte_on(pageable, status):
     rank = records.rank(step(h2d=10), h2d=copies(10, megabytes=4, pageable=pageable))
-    assert found("h2d-pageable", rank) == (status, None)
+    assert found("h2d-pageable", rank) == (status, 2.5 if status == "warn" else None)
 
 
 @pytest.mark.parametrize("h2d", [None, copies(10)])
@@ -266,7 +270,7 @@ def test_marks_of_a_profiler_matter_where_overhead_does(shares, profiled, status
     assert finding.advice or status == "pass"
 
 
-SMALL = {"mean_kernel_us": 9.9, "kernels_per_step": 501.0}
+SMALL = {"mean_kernel_us": 9.9, "launches_per_step": 501.0}
 
 
 @pytest.mark.parametrize(
@@ -275,13 +279,13 @@ SMALL = {"mean_kernel_us": 9.9, "kernels_per_step": 501.0}
         (50, SMALL, "warn"),
         (49, SMALL, "pass"),
         (50, SMALL | {"mean_kernel_us": 10.0}, "pass"),
-        (50, SMALL | {"kernels_per_step": 500.0}, "pass"),
+        (50, SMALL | {"launches_per_step": 500.0, "kernels_per_step": 501.0}, "pass"),
         (50, SMALL | {"mean_kernel_us": None}, "not-applicable"),
     ],
 )
 def test_many_short_kernels_matter_where_the_host_is_slow(overhead, facts, status):
     rank = records.rank(step(overhead=overhead), host=host(**facts))
-    assert found("small-kernels", rank) == (status, None)
+    assert found("small-kernels", rank) == (status, 50.0 if status == "warn" else None)
 
 
 def synchronising(after, parts, count=1.0):
@@ -317,6 +321,91 @@ def test_a_rare_synchronisation_passes():
 def test_without_cuda_calls_synchronisations_are_unknown():
     rank = unseen(records.rank(step()), "idle_sync")
     assert found("synchronization", rank) == ("inconclusive", None)
+
+
+def test_the_calls_that_block_are_named():
+    calls = {"cudaStreamSynchronize": 2.0, "cudaMemcpyAsync": 1.0}
+    rank = records.rank(step(), host=host(syncs_per_step=3.0, blocking_calls=calls))
+    (first, _) = find("synchronization", rank).evidence
+    assert first == ("3.0 blocking calls per step: 2 cudaStreamSynchronize, 1 cudaMemcpyAsync")
+
+
+def test_the_rank_with_most_blocking_calls_names_them():
+    calls = [{"cudaStreamSynchronize": 1.0}, {"cudaEventSynchronize": 2.0}]
+    ranks = [records.rank(step(), i, host=host(blocking_calls=c)) for i, c in enumerate(calls)]
+    assert find("synchronization", *ranks).evidence[0].endswith(": 2 cudaEventSynchronize")
+
+
+def loading(workers, wait=800, **options):
+    """What the evidence says of workers, in steps of 1000 ms that wait so long for data."""
+    facts = {"loader_workers": workers}
+    rank = records.rank(step(io=wait))
+    return find("data-wait", rank, workload=facts, **options).evidence[-1]
+
+
+@pytest.mark.parametrize(("workers", "needed"), [(1, 5), (2, 10), (3, 15), (0, 4)])
+def test_as_many_workers_are_needed_as_load_while_the_rest_of_the_step_runs(workers, needed):
+    said = loading(workers, capture={"hardware": {"cpu_count": 16}})
+    assert said == (
+        f"at least {needed} workers instead of {workers} hide the loader, if {needed} of the "
+        "machine's 16 cores are free for them"
+    )
+
+
+def test_of_the_wait_only_that_for_the_loader_counts():
+    rank = records.rank(step(io=400, h2d=400), h2d=copies(400))
+    said = find("data-wait", rank, workload={"loader_workers": 1}).evidence[-1]
+    assert said.startswith("at least 2 workers instead of 1")
+
+
+def test_ranks_share_the_cores_of_their_machine():
+    ranks = [records.rank(step(io=800), number) for number in range(2)]
+    for cores, words in ((10, "if 10 of the machine's 10 cores"), (9, "more than the machine has")):
+        capture = {"hardware": {"cpu_count": cores}}
+        finding = find("data-wait", *ranks, workload={"loader_workers": 1}, capture=capture)
+        assert "at least 5 workers on each rank" in finding.evidence[-1]
+        assert words in finding.evidence[-1]
+
+
+def test_more_workers_than_cores_are_no_advice():
+    assert "more than the machine has cores (4)" in loading(
+        1, capture={"hardware": {"cpu_count": 4}}
+    )
+    assert "if the machine has a free core for each" in loading(1)
+
+
+@pytest.mark.parametrize("workers", [None, True, -1, "2", 10**400])
+def test_what_is_no_number_of_workers_predicts_nothing(workers):
+    assert "workers" not in loading(workers)
+
+
+def test_a_short_wait_needs_no_more_workers():
+    assert "workers" not in loading(2, wait=49)
+
+
+def test_a_loader_that_was_faster_in_the_capture_may_save_what_the_capture_did_not_show():
+    rank = records.rank(step(io=300))
+    assert found("data-wait", rank, unprofiled_ms=1_200) == ("fail", 500.0)
+    nearly_all = records.rank(step(io=950))
+    assert found("data-wait", nearly_all, unprofiled_ms=1_200) == ("fail", 1_150.0)
+    half = copies(300, megabytes=4, pageable=2 * 2**20)
+    rank = records.rank(step(h2d=300), h2d=half)
+    assert found("h2d-exposed", rank, unprofiled_ms=1_200) == ("fail", 500.0)
+    assert found("h2d-pageable", rank, unprofiled_ms=1_200) == ("warn", 250.0)
+
+
+@pytest.mark.parametrize(
+    ("pageable", "overlap", "words"),
+    [
+        (2, 0.0, "Only then: prefetch"),
+        (1, 0.0, "Only then: prefetch"),
+        (0, 0.0, "The memory is pinned, but"),
+        (0, 60.0, "Part of the copying is hidden already"),
+    ],
+)
+def test_what_to_do_about_copies_depends_on_what_they_are(pageable, overlap, words):
+    mine = replace(copies(300, megabytes=2, pageable=pageable * 2**20), overlap_pct=overlap)
+    assert words in find("h2d-exposed", records.rank(step(h2d=300), h2d=mine)).advice
 
 
 def left_out(number):

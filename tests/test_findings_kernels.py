@@ -8,11 +8,16 @@ from msgspec.structs import replace
 from tests import records
 from tests.report_factory import MS
 from tests.test_findings import evidence
-from traceprobe.report.result import KERNEL_CLASSES
+from traceprobe.report.result import KERNEL_CLASSES, KernelShare
+from traceprobe.verdict import gpus
 from traceprobe.verdict.findings import (
+    attention_unfused,
     lower_precision,
+    memory_format,
     optimizer_cost,
+    optimizer_launches,
     recomputation,
+    tf32_off,
     unaligned_matmul,
     unfused_kernels,
 )
@@ -31,23 +36,159 @@ def check(finding, rank):
     return finding.check(evidence(rank))
 
 
-def test_fp32_matrices_on_tensor_core_hardware_could_be_faster():
-    found = check(lower_precision, run(matmul_fp32=64, matmul_tf32=8, other=4))
+H200_FP32_TO_BF16 = 66.9 / 2 / 989.4
+H200_FP32_TO_TF32 = 66.9 / 2 / 494.7
+"""Half of the peak, over the other."""
+
+
+REST = {"other": 4, "fused": 6, "softmax": 2, "layout": 4}
+
+
+def test_the_ratio_of_peaks_says_what_16_bits_save():
+    found = check(lower_precision, run(matmul_fp32=40, matmul_tf32=8, matmul_3xtf32=6, **REST))
+    kept = 40 * H200_FP32_TO_BF16 + 8 / 2 + 6 / 6 + 16 / 2
     assert found.status == "warn"
-    assert found.saving_ms_per_step == pytest.approx(64 * 15 / 16 + (8 + 4) / 2)
+    assert found.saving_ms_per_step == pytest.approx(70 - kept, rel=1e-3)
+    assert "bfloat16" in found.advice
 
 
-@pytest.mark.parametrize("gpu", ["Tesla V100-SXM2-16GB", "Tesla T4", "", "Quadro RTX 8000"])
-def test_no_precision_is_advised_that_the_gpu_may_not_have(gpu):
+@pytest.mark.parametrize("gpu", ["Tesla V100-SXM2-16GB", "Tesla T4", "Quadro RTX 8000"])
+def test_gpus_before_ampere_are_told_fp16_and_no_tf32(gpu):
     found = check(lower_precision, run(matmul_fp32=64, gpu=gpu))
+    assert found.status == "warn"
+    assert "float16" in found.advice
+    assert "GradScaler" in found.advice
+    assert "dtype=torch.bfloat16" not in found.advice
+    assert check(tf32_off, run(matmul_fp32=64, gpu=gpu)).status == "not-applicable"
+
+
+@pytest.mark.parametrize("gpu", ["Tesla K80", "Tesla M40"])
+def test_gpus_that_are_no_faster_in_16_bits_are_left_alone(gpu):
+    assert check(lower_precision, run(matmul_fp32=64, gpu=gpu)).status == "not-applicable"
+
+
+@pytest.mark.parametrize("finding", [lower_precision, tf32_off])
+@pytest.mark.parametrize("gpu", ["", "NVIDIA Q999"])
+def test_what_an_unknown_gpu_can_do_is_not_guessed(finding, gpu):
+    found = check(finding, run(matmul_fp32=64, gpu=gpu))
     assert (found.status, found.saving_ms_per_step) == ("inconclusive", None)
+    assert found.advice.startswith("On an NVIDIA GPU of compute capability 8.0 or later")
 
 
 @pytest.mark.parametrize(
     "gpu", ["NVIDIA A100-SXM4-80GB", "NVIDIA A40", "NVIDIA L4", "NVIDIA GeForce RTX 3090"]
 )
-def test_ampere_and_later_have_tensor_cores_for_tf32(gpu):
-    assert check(lower_precision, run(matmul_fp32=64, gpu=gpu)).status == "warn"
+@pytest.mark.parametrize("finding", [lower_precision, tf32_off])
+def test_ampere_and_later_have_tensor_cores_for_tf32(finding, gpu):
+    assert check(finding, run(matmul_fp32=64, gpu=gpu)).status == "warn"
+
+
+def test_no_gpu_is_advised_what_it_lacks():
+    for entry in gpus.table().gpus:
+        name = entry.aliases[0] if entry.aliases else entry.name
+        found = gpus.find(name)
+        if found is None:
+            continue
+        advice = check(lower_precision, run(matmul_fp32=64, gpu=name)).advice
+        assert "bf16" in found.peaks or "dtype=torch.bfloat16" not in advice
+        assert "fp8" not in advice
+        assert "tf32" in found.peaks or check(tf32_off, run(matmul_fp32=64, gpu=name)).advice == ""
+
+
+def test_tf32_saves_all_but_the_ratio_of_its_peak():
+    found = check(tf32_off, run(matmul_fp32=64, matmul_3xtf32=20))
+    assert found.status == "warn"
+    assert found.saving_ms_per_step == pytest.approx(64 * (1 - H200_FP32_TO_TF32), rel=1e-3)
+    assert check(tf32_off, run(matmul_fp32=4, matmul_3xtf32=60)).status == "pass"
+
+
+@pytest.mark.parametrize(
+    ("finding", "kept"), [(tf32_off, 19.5 / 2 / 156), (lower_precision, 19.5 / 2 / 312)]
+)
+def test_of_several_gpus_the_one_that_gains_most_is_the_bound(finding, kept):
+    ranks = [run(matmul_fp32=64, gpu=gpu) for gpu in ("NVIDIA H200", "NVIDIA A100-SXM4-40GB")]
+    found = finding.check(evidence(ranks[0], replace(ranks[1], rank=1)))
+    assert found.saving_ms_per_step == pytest.approx(64 * (1 - kept), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("flags", "status"),
+    [
+        ({"matmul_precision": "high", "cudnn_allow_tf32": True}, "pass"),
+        ({"matmul_precision": "highest", "cudnn_allow_tf32": True}, "warn"),
+        ({"matmul_precision": "high", "cudnn_allow_tf32": False}, "warn"),
+        ("high", "warn"),
+    ],
+)
+def test_tf32_that_is_allowed_is_not_off(flags, status):
+    found = tf32_off.check(evidence(run(matmul_fp32=64), capture={"flags": flags}))
+    assert found.status == status
+
+
+def test_attention_that_is_not_fused_is_known_by_its_softmax():
+    found = check(attention_unfused, run(softmax=10, other=30))
+    assert (found.status, found.saving_ms_per_step) == ("warn", pytest.approx(22 + 30))
+    assert check(attention_unfused, run(softmax=4, other=30)).status == "pass"
+    assert check(attention_unfused, run(other=30)).status == "not-applicable"
+
+
+def test_layouts_that_change_cost_their_kernels():
+    found = check(memory_format, run(layout=9))
+    assert (found.status, found.saving_ms_per_step) == ("warn", pytest.approx(9))
+    assert check(memory_format, run(layout=4)).status == "pass"
+    assert check(memory_format, run()).status == "not-applicable"
+
+
+def launching(count, names=("multi_tensor_apply",), parts=STEP, phase="optimizer"):
+    """A rank whose optimizer has so many kernels, those with most time of these names."""
+    rank = run(parts)
+    listed = [
+        KernelShare(name=name, phase=phase, count=1, total_ns=1, mean_ns=1.0) for name in names
+    ]
+    facts = records.host(phase_kernels={"forward": 50.0, "optimizer": count})
+    return replace(rank, summary=replace(rank.summary, top_kernels=listed, host=facts))
+
+
+@pytest.mark.parametrize(
+    ("rank", "status", "saving"),
+    [
+        (launching(21.0), "warn", 10),
+        (launching(20.0), "pass", None),
+        (launching(90.0, ["FusedAdamMathFunctor"]), "pass", None),
+        (launching(90.0, ["triton_poi_fused_add_1"]), "pass", None),
+        (launching(90.0, ["triton_poi_fused_add_1"], phase="forward"), "warn", 10),
+        (launching(90.0, parts={"forward": 60, "idle_host": 40}), "warn", 40),
+        (launching(90.0, parts={"forward": 1_000, "optimizer": 9}), "pass", None),
+    ],
+    ids=["many", "few", "fused", "compiled", "other fused", "idle", "cheap"],
+)
+def test_an_optimizer_of_many_kernels_could_be_fused(rank, status, saving):
+    found = check(optimizer_launches, rank)
+    assert (found.status, found.saving_ms_per_step) == (status, saving)
+
+
+def test_the_size_of_the_model_says_how_few_launches_there_could_be():
+    facts = {"parameters": 124_439_808, "parameter_tensors": 148}
+    found = optimizer_launches.check(evidence(launching(56.0), workload=facts))
+    assert found.evidence == [
+        "56 kernels per step in the optimizer",
+        "a fused Adam takes about 7 for 124,439,808 parameters in 148 tensors",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("size", "precision", "line"),
+    [
+        (50257, "bf16", "no multiple of 8, that is of 16 bytes; 50304 is one of 128 bytes"),
+        (50257, "tf32", "no multiple of 4, that is of 16 bytes; 50272 is one of 128 bytes"),
+        (50304, "bf16", None),
+        (50257, "fp32", None),
+    ],
+)
+def test_a_vocabulary_that_is_not_aligned_is_named(size, precision, line):
+    facts = {"vocabulary": size, "settings": {"precision": precision}}
+    found = unaligned_matmul.check(evidence(run(matmul_unaligned=40), workload=facts))
+    assert found.evidence[1:] == ([] if line is None else [f"the vocabulary of {size} is {line}"])
 
 
 def test_half_precision_is_not_told_to_go_lower():
@@ -62,7 +203,7 @@ def test_unaligned_matrices_keep_an_eighth():
 
 
 def test_elementwise_kernels_could_be_fused():
-    found = check(unfused_kernels, run(other=20, fused=5))
+    found = check(unfused_kernels, run(other=12, softmax=5, layout=3, fused=5))
     assert (found.status, found.saving_ms_per_step) == ("warn", pytest.approx(20))
     assert check(unfused_kernels, run(other=19)).status == "pass"
 
@@ -77,10 +218,22 @@ def test_the_optimizer_costs_what_its_kernels_take():
 
 
 def test_recomputation_costs_what_it_takes():
-    found = check(recomputation, run({"forward": 60, "backward": 30, "recompute": 10}))
-    assert (found.status, found.saving_ms_per_step) == ("warn", pytest.approx(10))
+    parts = {"forward": 55, "backward": 30, "recompute": 10, "idle_host": 5}
+    found = check(recomputation, run(parts))
+    assert (found.status, found.saving_ms_per_step) == ("warn", pytest.approx(15))
 
 
-@pytest.mark.parametrize("finding", [lower_precision, unaligned_matmul, unfused_kernels])
+@pytest.mark.parametrize(
+    "finding",
+    [
+        attention_unfused,
+        lower_precision,
+        memory_format,
+        optimizer_launches,
+        tf32_off,
+        unaligned_matmul,
+        unfused_kernels,
+    ],
+)
 def test_a_run_on_a_cpu_has_no_such_question(finding):
     assert check(finding, records.rank(STEP)).status == "not-applicable"

@@ -9,6 +9,7 @@ from tests import records
 from tests.records import communication
 from tests.test_findings import find, found
 from tests.test_verdict import step
+from traceprobe.report.result import CollectiveGroup
 
 
 def talking(all_reduces, collectives=None, size=None, share=100):
@@ -79,5 +80,51 @@ def test_a_prediction_without_steps_stays_open():
 )
 def test_larger_messages_are_advised_where_small_ones_are_exposed(size, share, small):
     finding = find("communication-exposed", talking(8.0, size=size, share=share))
-    assert ("bucket_cap_mb`. Acc" in finding.advice) == small
+    assert finding.advice.startswith("Send fewer") == small
     assert any("messages are small" in line for line in finding.evidence) == small
+
+
+@pytest.mark.parametrize(
+    ("parts", "total", "words"),
+    [
+        ({"backward": 300, "communication": 100}, 400, "longer than the backward pass"),
+        ({"backward": 300, "communication": 100}, 100, "Nothing is hidden"),
+        ({"backward": 300, "communication": 100}, 200, "starts earlier in backward"),
+        ({"forward": 300, "communication": 100}, 400, "starts earlier in backward"),
+    ],
+)
+def test_buckets_are_advised_by_what_they_can_hide(parts, total, words):
+    rank = records.rank(parts, communication=communication(100, total=total))
+    busy = {**rank.summary.busy_ns, "communication": total * records.MS * records.STEPS}
+    rank = replace(rank, summary=replace(rank.summary, busy_ns=busy))
+    assert words in find("communication-exposed", rank).advice
+
+
+def test_buffers_that_are_sent_in_every_step_are_named():
+    group = CollectiveGroup(
+        operation="broadcast",
+        bytes=1_000,
+        group_size=2,
+        count=20,
+        count_per_step=2.0,
+        total_ns=1,
+        exposed_ns=1,
+        overlapped_ns=0,
+        duration_ns=1,
+        matched=0,
+        transfer_ns=None,
+        skew_ns=None,
+        algbw_gbps=None,
+        busbw_gbps=None,
+        algbw_at_least_gbps=None,
+        busbw_at_least_gbps=None,
+    )
+    rank = talking(8.0, 10.0)
+    rank = replace(rank, summary=replace(rank.summary, collectives=[group]))
+    finding = find("communication-exposed", rank)
+    assert "2 broadcasts per step, as DDP sends of buffers" in finding.evidence
+    assert "broadcast_buffers=False" in finding.advice
+    assert "broadcast_buffers" not in find("communication-exposed", talking(8.0)).advice
+    hidden = talking(8.0, 10.0, share=49)
+    hidden = replace(hidden, summary=replace(hidden.summary, collectives=[group]))
+    assert "broadcast_buffers" not in find("communication-exposed", hidden).advice

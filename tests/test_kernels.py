@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
+from msgspec import UNSET
 
-from tests.analyses import report_of
+import traceprobe
+from tests.analyses import report_of, trace_of
 from traceprobe.model import Kind
 from traceprobe.report.result import KERNEL_CLASSES
 from traceprobe.timeline import kernels
@@ -19,7 +23,11 @@ NAMES = {
         "ampere_sgemm_32x32_sliced1x4_tn",
         "void convolveNd_dgrad_float_engine<float, 3, 128, 6, 8, 3, 3, 5, false>(int)",
         "cudnn_infer_volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1",
+        "fmha_cutlassF_f32_aligned_64x64_rf_sm75(PyTorchMemEffAttention::AttentionKernel<float>)",
+    ],
+    "matmul_3xtf32": [
         "fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<float>)",
+        "fmha_cutlassB_f32_aligned_64x64_k64_sm80(PyTorchMemEffAttention::AttentionBackwardKernel)",
     ],
     "matmul_tf32": [
         "sm80_xmma_wgrad_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize64x64x64",
@@ -46,11 +54,28 @@ NAMES = {
         "cudnn_generated_fort_native_sm80_convFwd_knob_21_128x128x32_4_0",
         "ampere_gcgemm_64x64_nt",
     ],
-    "fused": ["triton_poi_fused_gelu_view_8", "triton__0d1d2d3d4d5d6d"],
+    "fused": [
+        "triton_poi_fused_gelu_view_8",
+        "triton__0d1d2d3d4d5d6d",
+        "triton_red_fused__log_softmax_nll_loss_forward_12",
+    ],
+    "softmax": [
+        "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, false, false>",
+        "void <unnamed>::softmax_warp_backward<float, float, float, (int)10, (bool)0, (bool)0>(T2)",
+        "void at::native::cunn_SoftMaxForward<4, float, float, float, SoftMaxForwardEpilogue>(int)",
+        "void scaled_upper_triang_masked_softmax_warp_forward<c10::Half, c10::Half, float, 10>(T2)",
+        "triton_per_fused__softmax_backward_data__to_copy_transpose_view_9",
+    ],
+    "layout": [
+        "void cudnn::engines_precompiled::nchwToNhwcKernel<__half, __half, float, false>(Params)",
+        "void cudnn::fusion::nhwcToNchwKernel<unsigned short, unsigned short, float, false>(T)",
+    ],
     "other": [
+        "void (anonymous namespace)::softmax_warp_forward<float, float, float, 9, true, false>",
+        "void <unnamed>::softmax_warp_backward<float, float, float, (int)9, (bool)1, (bool)0>(T2)",
+        "void at::native::cunn_SoftMaxBackward<8, float, float, float, LogSoftMaxBackwardEpilogue>",
         "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add>(int)",
         "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(float)",
-        "void cudnn::engines_precompiled::nchwToNhwcKernel<__half, __half, float, false>(Params)",
         "void cublasLt::splitKreduce_kernel<32, 16, int, float, float>(cublasLt::Params)",
         "void multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor<float>>(long)",
     ],
@@ -105,3 +130,26 @@ def test_a_vocabulary_of_50257_is_seen_to_be_unaligned(samples):
 def test_a_run_on_a_cpu_has_no_kernels(samples):
     report = report_of(samples / "cpu_convnet.json.gz")
     assert [rank.summary.kernel_ns for rank in report.ranks] == [None]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("cudaDeviceSynchronize_v3020", "cudaDeviceSynchronize"),
+        ("hipDeviceSynchronize", "hipDeviceSynchronize"),
+        ("secretDeviceSynchronize of a job", None),
+    ],
+)
+def test_only_calls_of_the_api_are_named(name, told, samples):
+    trace = trace_of(samples / "h200_unet_w1.json.gz")
+    names = [name if n == "cudaDeviceSynchronize" else n for n in trace.names]
+    (rank,) = traceprobe.analyze([replace(trace, names=names)]).ranks
+    expected = UNSET if told is None else {told: 0.167}
+    assert rank.summary.host.blocking_calls == expected
+
+
+def test_kernels_are_counted_by_phase(samples):
+    (rank,) = report_of(samples / "h200_unet_w1.json.gz").ranks
+    host = rank.summary.host
+    assert set(host.phase_kernels) == {"forward", "backward", "optimizer"}
+    assert sum(host.phase_kernels.values()) == pytest.approx(host.kernels_per_step, abs=2e-3)

@@ -186,6 +186,7 @@ def looked_at():
             records.LIMITS,
             frozenset(),
             None,
+            {},
             memory,
         )
 
@@ -229,7 +230,15 @@ def test_bf16_is_advice_only_where_the_device_has_it(looked_at):
         ranks = [msgspec.structs.replace(rank, summary=summary, device=device)]
         found = memory_peak.check(
             Evidence(
-                ranks, None, seen.quality, seen.verdict, seen.limits, frozenset(), None, seen.memory
+                ranks,
+                None,
+                seen.quality,
+                seen.verdict,
+                seen.limits,
+                frozenset(),
+                None,
+                {},
+                seen.memory,
             )
         )
         assert ("bfloat16" in found.advice) is advised, capability

@@ -56,6 +56,7 @@ def test_a_recording_keeps_every_setting_but_the_folder(tmp_path):
         (PLAIN, H200, "--cuda-graphs", "means nothing for plain"),
         (PLAIN, CPU, "--vocab 10", "means nothing for plain"),
         (PLAIN, CPU, "--sdpa math", "means nothing for plain"),
+        (PLAIN, CPU, "--memory-format channels_last", "means nothing for plain"),
         (PLAIN, CPU, "--storage zlib", "means nothing for plain"),
         (PLAIN, CPU, "--augment-passes 0", "means nothing for plain"),
         (PLAIN, TWO_GPUS, "--broadcast-buffers", "has no buffers"),
@@ -92,6 +93,7 @@ def test_what_makes_no_sense_is_one_line_and_exit_code_2(
     [
         (CPU, "--precision bf16 --sdpa flash --fused --inject 0 --no-pin"),
         (CPU, "--data cached-device --accumulate 4 --augment-passes 0"),
+        (CPU, "--memory-format channels_last"),
         (H200, "--cuda-graphs --precision fp16 --no-foreach --workers 0"),
         (H200, "--precision bf16 --sdpa flash --vocab 50304 --compile max-autotune"),
         (H200, "--augment-on gpu --augment-passes 2 --data cached-device"),

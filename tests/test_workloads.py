@@ -25,6 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import bert
 import data
 import gpt2
+import harness
 import pointwise
 import resnet50
 import settings
@@ -287,6 +288,28 @@ def test_it_learns(run):
         for steps in ("1", "20")
     )
     assert last < 0.95 * first
+
+
+@pytest.mark.parametrize("script", [unet, resnet50], ids=lambda script: script.__name__)
+def test_training_in_another_layout_is_the_same_training(script, run):
+    losses = [
+        float(re.search(r"loss ([\d.]+)", run(script, "--steps", "2", *more)[1])[1])
+        for more in ((), ("--memory-format", "channels_last"))
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_batches_and_weights_are_in_the_layout_that_is_asked_for():
+    chosen, machine = settings.parse(
+        unet.WORKLOAD, ["--memory-format", "channels_last"], settings.Machine(cpus=1)
+    )
+    run = harness.Run(chosen, machine)
+    model = run.prepare(unet.UNet(unet.SIZES["tiny"]))
+    (batch,) = run.to_device((torch.zeros(2, 4, 16, 16, 16),))
+    layout = torch.channels_last_3d
+    assert batch.is_contiguous(memory_format=layout)
+    weights = [p for p in model.parameters() if p.dim() == 5]
+    assert all(weight.is_contiguous(memory_format=layout) for weight in weights)
 
 
 def test_training_on_cubes_turned_on_the_device_is_the_same_training(run, monkeypatch):

@@ -87,7 +87,15 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
     workload = _workload(kept)
     held = _memory(kept)
     evidence = Evidence(
-        records, together, quality, verdict, options.thresholds, profiled, workload, held
+        records,
+        together,
+        quality,
+        verdict,
+        options.thresholds,
+        profiled,
+        workload,
+        _capture(kept),
+        held,
     )
     findings = run_all(evidence)
     whole = records
@@ -216,6 +224,15 @@ def _workload(parts: Sequence[Part]) -> dict[str, object] | None:
         if isinstance(workload, dict):
             return workload
     return None
+
+
+def _capture(parts: Sequence[Part]) -> dict[str, object]:
+    """What the capture said of the machine and of PyTorch, from the first input that says it."""
+    for part in parts:
+        recorded = part.metadata.get("traceprobe", {})
+        if recorded:
+            return {key: recorded[key] for key in ("hardware", "flags") if key in recorded}
+    return {}
 
 
 def _memory(parts: Sequence[Part]) -> Memory | None:

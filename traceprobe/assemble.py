@@ -6,9 +6,11 @@ adds that.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import polars as pl
 from msgspec import UNSET, UnsetType
@@ -31,6 +33,8 @@ MAX_KERNELS = 15
 MAX_KERNELS_OF_A_PHASE = 6
 MAX_DETAIL = 160
 MAX_COLLECTIVES = 20
+MAX_CALLS = 5
+_API = re.compile(r"(cu|cuda|hip)[A-Z][A-Za-z]{3,40}")
 _SUMMARISED = ("name", "kind", "phase", "t0", "t1", "launch_t1", "thread", "bytes", "pageable")
 """Columns of the ops that the summary is made of."""
 _EVIDENCE = {
@@ -228,7 +232,7 @@ def _summary(
         h2d=_host_to_device(account, chosen, inside),
         collectives_per_step=round(float(per_step.mean()), 3) if steps else None,
         coverage=_coverage(account),
-        host=_host(account, chosen, inside, max(steps, 1)),
+        host=_host(account, chosen, inside, trace.names),
         kernel_ns=None if on_cpu else kernels.time_by_class(inside, trace.names),
         top_kernels=_top_kernels(inside, trace.names),
         collectives_left_out=max(len(groups) - MAX_COLLECTIVES, 0),
@@ -333,8 +337,9 @@ def _coverage(account: Account) -> float | None:
 
 
 def _host(
-    account: Account, chosen: Int64s, inside: pl.DataFrame, steps: int
+    account: Account, chosen: Int64s, inside: pl.DataFrame, names: Sequence[str]
 ) -> result.HostActivity:
+    steps = max(int(account.used.sum()), 1)
     is_kernel, launched = pl.col("kind") == int(Kind.KERNEL), pl.col("thread") != UNKNOWN
     kernels, duration, delay = inside.select(
         is_kernel.sum().alias("kernels"),
@@ -342,7 +347,7 @@ def _host(
         (pl.col("t0") - pl.col("launch_t1")).filter(is_kernel & launched).median().alias("delay"),
     ).row(0)
     process = account.process
-    calls = process.calls.select("t0", "call", "blocking")
+    calls = process.calls.select("t0", "call", "name", "blocking")
     if process.marker is not None and len(account.index):
         at = np.searchsorted(process.marker.starts, calls["t0"].to_numpy(), "right") - 1
         calls = calls.filter(np.isin(at, account.index[chosen]))
@@ -355,7 +360,30 @@ def _host(
         syncs_per_step=round(int(calls["blocking"].sum()) / steps, 3),
         idle_after_sync_ns=int(account.host_late_after_sync[chosen].sum()),
         data_wait_inferred_ns=int(account.inferred[chosen].sum()),
+        blocking_calls=_blocking(calls, names, steps) or msgspec.UNSET,
+        phase_kernels=_phase_kernels(inside, steps) or msgspec.UNSET,
     )
+
+
+def _blocking(calls: pl.DataFrame, names: Sequence[str], steps: int) -> dict[str, float]:
+    """Blocking calls per step by the name of CUDA's or HIP's API, its version left out."""
+    counts: Counter[str] = Counter()
+    for name, count in calls.filter("blocking").group_by("name").len().rows():
+        api = _API.match(names[name])
+        if api is not None:  # any job may write what it likes into its trace
+            counts[api[0]] += count
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return {name: round(count / steps, 3) for name, count in ordered[:MAX_CALLS]}
+
+
+def _phase_kernels(inside: pl.DataFrame, steps: int) -> dict[str, float]:
+    kernels = inside.filter(pl.col("kind") == int(Kind.KERNEL))
+    counts = dict(kernels.group_by("phase").len().rows())
+    return {
+        phase.name.lower(): round(counts[int(phase)] / steps, 3)
+        for phase in Phase
+        if int(phase) in counts
+    }
 
 
 def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[result.KernelShare]:

@@ -294,9 +294,11 @@ def _verdict(verdict: result.Verdict) -> Problems:
 
 
 def _savings(report: result.Report) -> Problems:
-    """Nothing saves more than the longest step."""
+    """Nothing saves more than the longest step, with a profiler or without."""
     steps = [r.summary.step_ms.mean for r in report.ranks if r.summary.step_ms is not None]
-    longest = max(steps, default=math.inf)
+    effect = report.quality.observer_effect
+    unseen = effect.unprofiled_step_ms - effect.profiled_step_ms if effect is not None else 0.0
+    longest = max(steps, default=math.inf) + max(unseen, 0.0)
     for finding in report.findings:
         saving = finding.saving_ms_per_step
         if saving is not None and not 0 < saving <= longest * (1 + ROUNDING) + 1e-3:

@@ -85,7 +85,7 @@ def main() -> None:
         text = Text.of(run, min(size.vocab, plain.vocab))  # extra entries pad the embedding
         dataset = Windows(text, size.length, settings.seed)
         loader = run.loader(dataset, endless=record.recording)
-        record.describe(**run.facts(tokens_per_sample=size.length))
+        record.describe(**run.facts(tokens_per_sample=size.length), vocabulary=size.vocab)
         record.memory(model, optimizer)
 
         for batch in record.steps(loader):

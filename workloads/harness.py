@@ -36,6 +36,8 @@ from settings import Machine, SettingError, Settings, Workload, explain, parse
 __all__ = ["Batch", "Machine", "Run", "Settings", "Workload", "parse", "start"]
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+"""By the number of dimensions; others have no such layout."""
 KERNELS_TRIED = 4
 """By cuDNN for each convolution; its default of 10 takes a minute for 3-D convolutions."""
 WARNING_SWITCH = "set_warn_on_accumulate_grad_stream_mismatch"
@@ -93,7 +95,7 @@ class Run:
         self._limit: int | None = None
         self._began = 0.0
         self._loss = torch.zeros(())
-        self._parameters = 0
+        self._parameters = self._tensors = 0
 
     # Before the loop
 
@@ -127,6 +129,9 @@ class Run:
         settings = self.settings
         model = model.to(self.device)
         self._parameters = sum(p.numel() for p in model.parameters())
+        self._tensors = sum(1 for _ in model.parameters())
+        for parameter in model.parameters():
+            parameter.data = self._in_layout(parameter.data)
         if settings.cuda_graphs and sample is not None:
             with self.autocast():
                 model = torch.cuda.make_graphed_callables(
@@ -161,6 +166,7 @@ class Run:
             "settings": self.settings.facts(),
             "batch_size": self.settings.batch_size,
             "parameters": self._parameters,
+            "parameter_tensors": self._tensors,
             "samples_per_step": samples,
             "ranks": self._machine.ranks,
             "device": self.device.type,
@@ -173,6 +179,13 @@ class Run:
             found.update(injected=True, injected_ms_per_sample=self.settings.inject)
         return found
 
+    def _in_layout(self, tensor: torch.Tensor) -> torch.Tensor:
+        """An image, a volume or a weight of their convolutions in the layout that is asked for."""
+        layout = CHANNELS_LAST.get(tensor.dim())
+        if self.settings.memory_format == "contiguous" or layout is None:
+            return tensor
+        return tensor.contiguous(memory_format=layout)
+
     def _count_samples(self) -> int:
         """Samples of all ranks in a step; the batch of the last may differ."""
         count = torch.tensor(self.settings.batch_size, device=self.device)
@@ -184,7 +197,8 @@ class Run:
 
     def to_device(self, batch: Batch) -> Batch:
         """Copy a batch to the device; the host does not wait if the batch is page-locked."""
-        return tuple(t.to(self.device, non_blocking=self.settings.pin) for t in batch)
+        copied = (t.to(self.device, non_blocking=self.settings.pin) for t in batch)
+        return tuple(self._in_layout(tensor) for tensor in copied)
 
     def parts(self, model: nn.Module, batch: Batch) -> Iterator[Batch]:
         """Micro-batches of a batch; DDP averages gradients in the backward pass of the last."""

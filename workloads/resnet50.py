@@ -22,7 +22,7 @@ from traceprobe.capture import recorder
 WORKLOAD = Workload(
     "resnet50",
     batch_size={"tiny": 8, "small": 32, "full": 128},
-    accepts=frozenset({"augment_passes"}),
+    accepts=frozenset({"augment_passes", "memory_format"}),
     buffers=True,
 )
 CLASSES = 1000

@@ -25,6 +25,7 @@ SPECIAL = (
     "cuda_graphs",
     "vocab",
     "sdpa",
+    "memory_format",
     "recompute",
 )
 """Settings that only some workloads have."""
@@ -132,6 +133,7 @@ class Settings:
     broadcast_buffers: bool | None
     vocab: int | None
     sdpa: str | None
+    memory_format: str
 
     def facts(self) -> dict[str, Any]:
         """What a recording keeps: neither the folder, which is private, nor the steps."""
@@ -186,6 +188,8 @@ def _parser(workload: Workload) -> argparse.ArgumentParser:
     modes = ("off", "default", "reduce-overhead", "max-autotune")
     add("--compile", choices=modes, default="off", help="mode of torch.compile (off)")
     add("--sdpa", choices=("flash", "math"), help="attention kernel (PyTorch's choice)")
+    formats = ("contiguous", "channels_last")
+    add("--memory-format", choices=formats, help="of images and volumes (contiguous)")
     add("--vocab", type=_whole(2), help="entries of the embedding")
     add("--recompute", action="store_true", help="recompute activations in the backward pass")
     add("--cuda-graphs", action="store_true", help="replay forward and backward as CUDA graphs")
@@ -224,6 +228,7 @@ def _resolve(workload: Workload, given: argparse.Namespace, machine: Machine) ->
         "storage": given.storage or "raw",
         "augment_passes": 1 if given.augment_passes is None else given.augment_passes,
         "augment_on": given.augment_on or "host",
+        "memory_format": given.memory_format or "contiguous",
         "precision": given.precision or ("tf32" if machine.capability >= (8, 0) else "fp32"),
     }
     if chosen["data"] != "disk":  # one batch is loaded, in the process itself

@@ -21,7 +21,7 @@ from volume import INPUTS, TARGETS, CompressedBox, RawBox, Rotations
 WORKLOAD = Workload(
     "unet",
     batch_size={"tiny": 4, "small": 8, "full": 64},
-    accepts=frozenset({"storage", "augment_passes", "augment_on", "cuda_graphs"}),
+    accepts=frozenset({"storage", "augment_passes", "augment_on", "cuda_graphs", "memory_format"}),
 )
 
 

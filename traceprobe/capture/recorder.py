@@ -76,6 +76,9 @@ class Recorder:
             return self._driver.steps(loader)
         if self._driver is None:
             return self._one_pass(loader)
+        workers = getattr(loader, "num_workers", None)
+        if isinstance(workers, int):
+            self.describe(loader_workers=workers)
         return self._recorded(self._driver, Feed(loader))
 
     def _one_pass(self, loader: Iterable[Batch]) -> Iterator[Batch]:

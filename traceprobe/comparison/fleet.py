@@ -27,6 +27,7 @@ from traceprobe.verdict import gpus
 
 MATRICES: Mapping[str, Ran] = {
     "matmul_fp32": "fp32",
+    "matmul_3xtf32": "tf32",
     "matmul_tf32": "tf32",
     "matmul_half": "half",
     "matmul_unaligned": "half",

@@ -39,11 +39,14 @@ PARTITION = COMPUTE_PHASES + TRANSFERS + IDLE_CAUSES
 BUSY = COMPUTE_PHASES + TRANSFERS
 KERNEL_CLASSES = (
     "matmul_fp32",
+    "matmul_3xtf32",
     "matmul_tf32",
     "matmul_half",
     "matmul_unaligned",
     "matmul_unknown",
     "fused",
+    "softmax",
+    "layout",
     "other",
     "unknown",
 )
@@ -222,6 +225,11 @@ class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
     """Host-late idle from a synchronisation until the host is ahead of the GPU again."""
     data_wait_inferred_ns: int
     """Part of idle_data_wait that no range names: the step thread was between the step ranges."""
+    blocking_calls: dict[str, float] | msgspec.UnsetType = msgspec.UNSET
+    """Calls of CUDA that wait for the GPU, per step by name, those with most first; not there
+    where there are none."""
+    phase_kernels: dict[str, float] | msgspec.UnsetType = msgspec.UNSET
+    """Kernels per step of each phase of computation, without collectives; not there without."""
 
 
 class KernelShare(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,18 +18,23 @@ from traceprobe.timeline.phases import Phase
 
 CLASSES = (
     "matmul_fp32",
+    "matmul_3xtf32",
     "matmul_tf32",
     "matmul_half",
     "matmul_unaligned",
     "matmul_unknown",
     "fused",
+    "softmax",
+    "layout",
     "other",
     "unknown",
 )
-"""`matmul_fp32` runs without tensor cores; `matmul_half` has operands of 16 or 8 bits;
-`matmul_unaligned` runs on tensor cores, but reads one or two elements at a time; `fused` is made by
-a compiler; `other` is element-wise, reductions, copies and changes of layout; `unknown` is a whole
-CUDA graph in one row."""
+"""`matmul_fp32` runs without tensor cores; `matmul_3xtf32` is PyTorch's fused attention in 32 bits,
+which makes each product of three in TF32, whatever is allowed; `matmul_half` has operands of 16 or
+8 bits; `matmul_unaligned` runs on tensor cores, but reads one or two elements at a time; `fused` is
+made by a compiler; `softmax` is that of scores, as of attention that is not fused (that of a loss
+is a logarithm, and is `other`); `layout` turns images from NCHW to NHWC or back; `other` is
+element-wise, reductions and copies; `unknown` is a whole CUDA graph in one row."""
 
 _MATMUL = re.compile(
     r"gemm|gemv|bmm_|xmma|cutlass|nvjet|cublas|cudnn_\w*(scudnn|h\d+cudnn)"
@@ -37,10 +42,19 @@ _MATMUL = re.compile(
     re.IGNORECASE,
 )
 _NO_MATMUL = re.compile(
-    r"^void at::native::|nchw_?to_?nhwc|nhwc_?to_?nchw|multi_tensor_apply|splitkreduce|pooling"
+    r"^void at::native::|multi_tensor_apply|splitkreduce|pooling"
     r"|fbgemm_gpu::|bounds_check",
     re.IGNORECASE,
 )
+_LAYOUT = re.compile(r"nchw_?to_?nhwc|nhwc_?to_?nchw", re.IGNORECASE)
+_SOFTMAX = re.compile(r"softmax", re.IGNORECASE)
+_LOG_SOFTMAX = re.compile(
+    # PyTorch's kernel for short rows is both, by the last argument but one of its template.
+    r"log_?softmax|softmax_warp_(for|back)ward<[^<>]*\d, (true|\(bool\)1),",
+    re.IGNORECASE,
+)
+_FUSED_ATTENTION = re.compile(r"fmha|flash|sdpa|attention", re.IGNORECASE)
+_THREE_TF32 = re.compile(r"^fmha_cutlass[FB]_f32_.*_sm([89]|1\d)\d")
 _GRAPH = re.compile(r"^CUDA graph \d+")
 _FUSED = re.compile(r"^triton_")
 _UNALIGNED = re.compile(r"_align[12](?!\d)")
@@ -57,10 +71,17 @@ _FP32 = re.compile(
 
 def classify(name: str) -> str:
     """The class of a kernel."""
-    if _FUSED.match(name):
-        return "fused"
     if _GRAPH.match(name):
         return "unknown"
+    if _LAYOUT.search(name):
+        return "layout"
+    if _THREE_TF32.match(name):
+        return "matmul_3xtf32"
+    softmax = _SOFTMAX.search(name) and not _LOG_SOFTMAX.search(name)
+    if softmax and not _FUSED_ATTENTION.search(name):
+        return "softmax"
+    if _FUSED.match(name):
+        return "fused"
     if _NO_MATMUL.search(name) or not _MATMUL.search(name):
         return "other"
     half = _HALF.search(name)
@@ -73,6 +94,7 @@ def classify(name: str) -> str:
 
 TENSOR_CORES = {
     "matmul_fp32": False,
+    "matmul_3xtf32": True,
     "matmul_tf32": True,
     "matmul_half": True,
     "matmul_unaligned": True,

@@ -21,6 +21,9 @@ LATE_LOADER = 0.02
 HOST_MARGIN = 0.2
 """Relative error of a host time that the run does not tell."""
 KNOWN_HOST_MARGIN = 0.05
+RULES_MARGIN = 0.03
+"""Relative error of what the rules leave out. With it about nine of ten measurements of the
+validation (docs/validation/whatif.md) lie inside the interval."""
 CLASSES = {
     "data-wait": "idle_data_wait",
     "loader": "idle_data_wait",
@@ -88,6 +91,8 @@ def predict(report: Report, asked: Changes) -> Prediction:
         for factor in (1 - margin, 1 + margin)
     ]
     noise = hypot(_noise_ms(report, asked), predicted * (base.factor - 1))
+    if asked != Changes():
+        noise += RULES_MARGIN * predicted
     return Prediction(
         now,
         predicted,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from traceprobe.report.memory import Memory
@@ -17,8 +17,13 @@ from traceprobe.report.result import (
     Status,
     Verdict,
 )
+from traceprobe.verdict import gpus
 from traceprobe.verdict.drift import Drift, find
+from traceprobe.verdict.gpus import Gpu
 from traceprobe.verdict.thresholds import Thresholds
+
+LARGEST = 1 << 53
+"""What a float counts exactly, and more than anything here has."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,7 @@ class Evidence:
 
     Args:
         workload: what the capture recorded of the program, if anything.
+        capture: what it recorded of the machine (`hardware`) and of PyTorch's switches (`flags`).
         memory: what it recorded of the device's memory, if anything.
     """
 
@@ -37,6 +43,7 @@ class Evidence:
     limits: Thresholds
     profiled: frozenset[str]
     workload: Mapping[str, Any] | None = None
+    capture: Mapping[str, Any] = field(default_factory=dict)
     memory: Memory | None = None
 
     @property
@@ -56,7 +63,8 @@ class Evidence:
         Kernels that run at once last longer together than the step that they are part of.
         """
         steps = [r.summary.step_ms.mean for r in self.ranks if r.summary.step_ms is not None]
-        rounded = round(min([ms, max(steps)] if steps else [ms]), 6)
+        longest = max(steps, default=ms) + self.unseen_ms()
+        rounded = round(min(ms, longest), 6)
         return rounded if rounded > 0 and self.per == "per step" else None
 
     def observed(self, *classes: str) -> bool:
@@ -78,6 +86,17 @@ class Evidence:
         if self.quality.observer_effect is not None:
             return self.quality.observer_effect.unprofiled_step_ms
         return self.step_ms() if self.drift is None else self.drift.after.step_ns / 1e6
+
+    def unseen_ms(self) -> float:
+        """What a step lasts longer without a profiler than in the capture.
+
+        The pace of loaders and of copies from pageable memory varies, so a short capture may have
+        been lucky. An upper bound for them has to allow for what it did not show.
+        """
+        effect = self.quality.observer_effect
+        if effect is None:
+            return 0.0
+        return max(effect.unprofiled_step_ms - effect.profiled_step_ms, 0.0)
 
     def hideable_ms(self, exposed: str) -> float:
         """Upper bound for hiding `exposed` behind the rest of the step.
@@ -124,6 +143,41 @@ class Evidence:
         """Whether any rank ran kernels on a GPU."""
         return any(r.summary.kernel_ns is not None for r in self.ranks)
 
+    @property
+    def device_name(self) -> str:
+        """Of the first device, in a sentence."""
+        return self.ranks[0].device.name or "this GPU"
+
+    def devices(self) -> list[Gpu] | None:
+        """The GPUs of the ranks as the table knows them; None where it does not know one."""
+        facts = [
+            (d.name, d.capability, d.multiprocessors, d.memory_bytes, d.warp_size)
+            for d in dict.fromkeys(rank.device for rank in self.ranks)
+        ]
+        known = [gpu for gpu in (gpus.find(*each) for each in facts) if gpu is not None]
+        return known if len(known) == len(facts) else None
+
+    def host_ms(self) -> float:
+        """Idle time because of late launches and latency, without the profiler's part."""
+        kept = self.verdict.shares.get("overhead", 0.0) * self.corrected_step_ms()
+        return min(self.exclusive_ms("idle_host", "idle_latency"), kept)
+
+    @property
+    def cores(self) -> int | None:
+        """CPUs that a process of the program may use, where the capture recorded it."""
+        return whole(_part(self.capture, "hardware").get("cpu_count")) or None
+
+    @property
+    def allows_tf32(self) -> bool:
+        """Whether the capture recorded that products and convolutions may both use TF32."""
+        flags = _part(self.capture, "flags")
+        products = flags.get("matmul_precision") in ("high", "medium")
+        return products and flags.get("cudnn_allow_tf32") is True
+
+    def setting(self, name: str) -> object:
+        """A setting of the program, where the capture recorded it; else None."""
+        return _part(self.workload or {}, "settings").get(name)
+
     def worst(self, *classes: str) -> str:
         """The rank with the largest share, as a phrase; empty for a single rank."""
         if len(self.ranks) < 2:
@@ -140,6 +194,19 @@ class Evidence:
     def _mean(self, ns: Sequence[float]) -> float:
         steps = [max(r.summary.iterations_used, 1) for r in self.ranks]
         return sum(n / s for n, s in zip(ns, steps, strict=True)) / len(self.ranks) / 1e6
+
+
+def whole(recorded: object) -> int | None:
+    """A count that a capture recorded; None for what is none: any job may write into its trace."""
+    if not isinstance(recorded, int) or isinstance(recorded, bool):
+        return None
+    return recorded if 0 <= recorded <= LARGEST else None
+
+
+def _part(recorded: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A mapping within what a capture recorded; empty where there is none."""
+    part = recorded.get(name)
+    return part if isinstance(part, Mapping) else {}
 
 
 def lines(*candidates: str) -> list[str]:

@@ -8,12 +8,20 @@ from traceprobe.verdict.findings.evidence import Evidence, unanswered
 ID = "h2d-exposed"
 RULE = (
     "Time per step in host-to-device copies while no kernel runs. The evidence adds bytes, rate "
-    "and overlap. The saving leaves the step as long as its longest single resource."
+    "and overlap. The saving leaves the step as long as its longest single resource, and adds what "
+    "the step lasts longer without a profiler than in the capture."
 )
 VERIFY = (
     "Keep one batch on the GPU and time the loop without a profiler. Compare the rate with that "
     "of pinned copies on the same machine."
 )
+
+PIN = "Pin the loader's memory (`pin_memory=True`) and copy with `non_blocking=True`."
+PREFETCH = (
+    "Prefetch the next batch on a stream of its own (`torch.cuda.Stream`) while this one is "
+    "computed."
+)
+MOSTLY = 0.5
 
 
 def check(evidence: Evidence) -> Finding:
@@ -25,21 +33,33 @@ def check(evidence: Evidence) -> Finding:
     ms = evidence.exclusive_ms("h2d")
     rate = [c.gbps for c in copies if c.gbps is not None]
     steps = sum(max(r.summary.iterations_used, 1) for r in evidence.ranks)
+    size = sum(c.bytes for c in copies)
+    overlap = sum(c.overlap_pct for c in copies) / len(copies)
     return Finding(
         id=ID,
         status=evidence.grade(evidence.share(ms)),
         title=title,
-        saving_ms_per_step=evidence.saving(evidence.hideable_ms("h2d")),
+        saving_ms_per_step=evidence.saving(evidence.hideable_ms("h2d") + evidence.unseen_ms()),
         evidence=[
             f"{ms:.2f} ms {evidence.per} ({evidence.share(ms):.1%}) of copying while no kernel "
             "runs",
-            f"{sum(c.bytes for c in copies) / steps / 1e6:.1f} MB {evidence.per}"
+            f"{size / steps / 1e6:.1f} MB {evidence.per}"
             + (f" at {sum(rate) / len(rate):.1f} GB/s" if rate else "")
-            + f"; {sum(c.overlap_pct for c in copies) / len(copies):.0f} % overlaps with kernels",
+            + f"; {overlap:.0f} % overlaps with kernels",
         ],
-        advice=(
-            "Pin the loader's memory (`pin_memory=True`), copy with `non_blocking=True`, and "
-            "prefetch "
-            "the next batch on a stream of its own while this one is computed."
-        ),
+        advice=_advice(sum(c.pageable_bytes for c in copies) / size if size else None, overlap),
+    )
+
+
+def _advice(pageable: float | None, overlap_pct: float) -> str:
+    """What to change first: memory that copies can leave at once, then the place of the copy."""
+    if pageable is None:
+        return f"{PIN} {PREFETCH}"
+    if pageable >= MOSTLY:
+        return f"{PIN} Only then: {PREFETCH[0].lower()}{PREFETCH[1:]}"
+    if overlap_pct < 100 * MOSTLY:
+        return f"The memory is pinned, but the copies run between the kernels. {PREFETCH}"
+    return (
+        "Part of the copying is hidden already: copy less (in fewer bits, or make more of the "
+        "sample on the GPU), or begin earlier."
     )

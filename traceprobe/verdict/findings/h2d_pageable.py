@@ -8,7 +8,8 @@ from traceprobe.verdict.findings.evidence import Evidence, unanswered
 ID = "h2d-pageable"
 RULE = (
     "Bytes per step copied to the GPU from host memory that is not pinned. Such copies go "
-    "through a staging buffer, block the host and cannot overlap."
+    "through a staging buffer, block the host and cannot overlap. The saving is that of "
+    "`h2d-exposed`, by their part of the bytes."
 )
 VERIFY = "After the change the report says 0 MB pageable, and `h2d.gbps` rises."
 MIN_BYTES = 1 << 20
@@ -24,11 +25,13 @@ def check(evidence: Evidence) -> Finding:
     pageable = sum(c.pageable_bytes for c in copies)
     if not size:
         return unanswered(ID, "not-applicable", title, "no host-to-device copies of known size")
+    warned = pageable / steps >= MIN_BYTES
+    most = (evidence.hideable_ms("h2d") + evidence.unseen_ms()) * pageable / size
     return Finding(
         id=ID,
-        status="warn" if pageable / steps >= MIN_BYTES else "pass",
+        status="warn" if warned else "pass",
         title=title,
-        saving_ms_per_step=None,
+        saving_ms_per_step=evidence.saving(most) if warned else None,
         evidence=[
             f"{pageable / steps / 1e6:.2f} of {size / steps / 1e6:.2f} MB {evidence.per} are "
             "pageable"

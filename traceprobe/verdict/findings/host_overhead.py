@@ -31,13 +31,12 @@ def check(evidence: Evidence) -> Finding:
     late, latency = evidence.exclusive_ms("idle_host"), evidence.exclusive_ms("idle_latency")
     # What the verdict keeps after the observer effect is what a change can still save.
     share = evidence.verdict.shares.get("overhead", 0.0)
-    kept = share * evidence.corrected_step_ms()
     launches = sum(r.summary.host.launches_per_step for r in evidence.ranks) / len(evidence.ranks)
     return Finding(
         id=ID,
         status=evidence.grade(min(evidence.share(late + latency), share)),
         title=title,
-        saving_ms_per_step=evidence.saving(min(late + latency, kept)),
+        saving_ms_per_step=evidence.saving(evidence.host_ms()),
         evidence=lines(
             f"{late:.2f} ms {evidence.per} of late launches, {latency:.2f} ms of launch and "
             "dependency latency",

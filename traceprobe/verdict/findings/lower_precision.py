@@ -1,68 +1,92 @@
-"""Would lower precision make the matrices faster?"""
+"""Would 16 bits make the matrices faster?"""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 
 from traceprobe.report.result import Finding
 from traceprobe.verdict.findings.evidence import Evidence, unanswered
+from traceprobe.verdict.findings.tf32_off import REACHED
+from traceprobe.verdict.gpus import Gpu
 
 ID = "lower-precision"
 RULE = (
     "Duration of the matrix kernels (products, convolutions, attention) of forward and backward "
     "pass by the precision that their names tell: without tensor cores, TF32, 16 bits or fewer. "
-    "The saving takes the largest ratio of peaks, 16 from fp32 and 2 from TF32 to bf16, and "
-    "halves all other kernels, whose operands have half the size."
+    "The saving of those with more than 16 bits is by the ratios of the GPU's dense peaks to that "
+    "of bf16, or of fp16 where the GPU has no bf16, as in `tf32-off`; all other kernels are "
+    "halved, since their operands have half the size."
 )
-VERIFY = "`kernel_ns` moves from `matmul_fp32` to `matmul_tf32` or `matmul_half`."
-TENSOR_CORES = re.compile(
-    r"\b(A2|A10G?|A16|A30|A40|A100|A800|H100|H200|H800|H20|GH200|B100|B200|B300|GB200|GB300|L4|L40S?"
-    r"|RTX (A\d{4}|30\d\d|40\d\d|50\d\d|[456]000 Ada)|PG509-\d+)\b",
-)
-"""NVIDIA GPUs of compute capability 8.0 and later: these have TF32 and bf16."""
-FP32_TO_BF16, FP32_TO_TF32 = 16, 8
-"""Ratios of dense peaks on A100, above those of its successors."""
+VERIFY = "`kernel_ns` moves from `matmul_fp32` and `matmul_tf32` to `matmul_half`."
+PRODUCTS = 3
+"""In TF32, of which fused attention in 32 bits makes each of its own."""
+ADVICE = {
+    "bf16": "Run forward and loss under `torch.autocast('cuda', dtype=torch.bfloat16)`; then "
+    "compare the loss curves.",
+    "fp16": "Run forward and loss under `torch.autocast('cuda', dtype=torch.float16)` with a "
+    "`torch.amp.GradScaler` (this GPU has no fast bf16); then compare the loss curves.",
+}
 
 
 def check(evidence: Evidence) -> Finding:
-    """Matrices in fp32 or TF32 on a GPU that has tensor cores for less."""
+    """Matrices in fp32 or TF32 on a GPU that is faster in 16 bits."""
     title = "Matrices are computed in more precision than need be"
     if not evidence.has_kernels:
         return unanswered(ID, "not-applicable", title, "the run has no GPU kernels")
     fp32, tf32 = evidence.kernel_ms("matmul_fp32"), evidence.kernel_ms("matmul_tf32")
-    rest = evidence.kernel_ms("other", "fused")
-    half = evidence.kernel_ms("matmul_half", "matmul_unaligned")
-    told = [
-        f"{fp32:.2f} ms {evidence.per} in matrix kernels without tensor cores, {tf32:.2f} ms in "
-        f"TF32, {half:.2f} ms in 16 bits or fewer"
-    ]
-    if fp32 + tf32 < evidence.limits.notable * evidence.step_ms():
+    three, half = evidence.kernel_ms("matmul_3xtf32"), evidence.kernel_ms("matmul_half")
+    told = (
+        f"{fp32:.2f} ms {evidence.per} in matrix kernels without tensor cores, {tf32 + three:.2f} "
+        f"ms in TF32, {half + evidence.kernel_ms('matmul_unaligned'):.2f} ms in 16 bits or fewer "
+        "or unaligned"
+    )
+    status = evidence.flag(fp32 + tf32 + three)
+    if status == "pass":
         return Finding(
-            id=ID, status="pass", title=title, saving_ms_per_step=None, evidence=told, advice=""
+            id=ID, status=status, title=title, saving_ms_per_step=None, evidence=[told], advice=""
         )
-    names = [r.device.name or "" for r in evidence.ranks]
-    if not all(TENSOR_CORES.search(name) for name in names):
+    devices = evidence.devices()
+    if devices is None:
         return unanswered(
             ID,
             "inconclusive",
             title,
-            f"{told[0]}; whether {names[0] or 'this GPU'} has tensor cores for TF32 and bf16 is "
-            "not known here",
-            "On a GPU of compute capability 8.0 or later, allow TF32 "
-            "(`torch.set_float32_matmul_precision('high')`) and use `torch.autocast` with bf16.",
+            f"{told}; what {evidence.device_name} can do is not known here",
+            f"On an NVIDIA GPU of compute capability 8.0 or later, or an AMD Instinct MI200 or "
+            f"later: {ADVICE['bf16']}",
         )
+    target = _target(devices)
+    if target is None:
+        return unanswered(
+            ID, "not-applicable", title, f"{devices[0].name} is not faster in 16 bits"
+        )
+    kept32 = REACHED * _kept(devices, "fp32", target)
+    kept_tf32 = _kept(devices, "tf32", target)
     # Operands of half the size: kernels that the memory limits take half the time at best.
-    saving = fp32 * (1 - 1 / FP32_TO_BF16) + (tf32 + rest) / 2
-    by_tf32 = fp32 * (1 - 1 / FP32_TO_TF32)
-    if by_tf32 >= evidence.limits.notable * evidence.step_ms():
-        told.append(f"TF32 alone saves up to {by_tf32:.2f} ms, without a change to the model")
+    saving = (
+        fp32 * (1 - kept32)
+        + tf32 * (1 - kept_tf32)
+        + three * (1 - kept_tf32 / PRODUCTS)
+        + evidence.kernel_ms("softmax", "layout", "other", "fused") / 2
+    )
     return Finding(
         id=ID,
-        status="warn",
+        status=status,
         title=title,
         saving_ms_per_step=evidence.saving(saving),
-        evidence=told,
-        advice="Allow TF32 (`torch.set_float32_matmul_precision('high')`, "
-        "`torch.backends.cudnn.allow_tf32 = True`), or run forward and loss under "
-        "`torch.autocast('cuda', dtype=torch.bfloat16)`; then compare the loss curves.",
+        evidence=[told],
+        advice=ADVICE[target],
     )
+
+
+def _target(devices: Sequence[Gpu]) -> str | None:
+    """The 16-bit format in which all devices are faster than in fp32; bf16 needs no scaling."""
+    for precision in ("bf16", "fp16"):
+        if all(gpu.peaks.get(precision, 0.0) > gpu.peaks["fp32"] for gpu in devices):
+            return precision
+    return None
+
+
+def _kept(devices: Sequence[Gpu], precision: str, target: str) -> float:
+    """Least part of a time in `precision` that is left in `target`, by peaks."""
+    return min(gpu.peaks.get(precision, gpu.peaks["fp32"]) / gpu.peaks[target] for gpu in devices)

@@ -8,7 +8,7 @@ from traceprobe.verdict.findings.evidence import Evidence, unanswered
 ID = "recomputation"
 RULE = (
     "Exclusive time of forward operations that run again on the autograd thread. The saving is "
-    "all of it."
+    "all of it and the idle time of `host-overhead`, since their launches go away too."
 )
 VERIFY = "`partition_ns.recompute` falls, peak memory rises."
 
@@ -26,7 +26,7 @@ def check(evidence: Evidence) -> Finding:
         id=ID,
         status=evidence.flag(ms),
         title=title,
-        saving_ms_per_step=evidence.saving(ms),
+        saving_ms_per_step=evidence.saving(ms + evidence.host_ms()),
         evidence=[f"{ms:.2f} ms {evidence.per} ({evidence.share(ms):.1%}) of recomputation"],
         advice="Checkpoint fewer layers if memory allows it, or the cheap ones only; a smaller "
         "batch without checkpointing may be faster.",

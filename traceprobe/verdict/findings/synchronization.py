@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import UnsetType
+
 from traceprobe.report.result import Finding
 from traceprobe.verdict.findings.evidence import Evidence, unanswered
 
@@ -41,7 +43,7 @@ def check(evidence: Evidence) -> Finding:
         title=title,
         saving_ms_per_step=evidence.saving(ms) if count >= 0.5 else None,
         evidence=[
-            f"{count:.1f} blocking calls {evidence.per}",
+            f"{count:.1f} blocking calls {evidence.per}{_named(evidence)}",
             f"{ms:.2f} ms {evidence.per} ({evidence.share(ms):.1%}) of idle GPU in them and until "
             "the host is "
             "ahead again",
@@ -52,3 +54,11 @@ def check(evidence: Evidence) -> Finding:
             "log every N steps, and copy with `non_blocking=True`."
         ),
     )
+
+
+def _named(evidence: Evidence) -> str:
+    """The calls by name, of the rank with most of them."""
+    found = [r.summary.host.blocking_calls for r in evidence.ranks]
+    known = [calls for calls in found if not isinstance(calls, UnsetType)]
+    most = max(known, key=lambda calls: sum(calls.values()), default={})
+    return ": " + ", ".join(f"{n:.3g} {name}" for name, n in most.items()) if most else ""

@@ -19,7 +19,7 @@ def check(evidence: Evidence) -> Finding:
     title = "Element-wise operations run one by one"
     if not evidence.has_kernels:
         return unanswered(ID, "not-applicable", title, "the run has no GPU kernels")
-    ms, fused = evidence.kernel_ms("other"), evidence.kernel_ms("fused")
+    ms, fused = evidence.kernel_ms("other", "softmax", "layout"), evidence.kernel_ms("fused")
     whole = evidence.kernel_ms("unknown")
     if whole > ms:
         return unanswered(
