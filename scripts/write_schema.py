@@ -60,6 +60,7 @@ OPTIONAL = {
     ("Quality", "damage"),
     ("Quality", "lost"),
     ("Rank", "replay"),
+    ("Report", "memory"),
     ("Run", "links"),
     ("Run", "overview"),
     ("Verdict", "skew"),

@@ -170,7 +170,7 @@ def test_an_existing_output_is_refused_before_anything_runs(bench, script):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "nothing to bench"),
+        ([], "nothing to run"),
         (["-w", "no-such"], "--workload no-such: there is none of that name"),
         (["-o", "no/such/folder.json", "--", "true"], "there is no folder no/such"),
         (["--nproc-per-node", "2", "--", "bash", "-c", "0"], "starts Python scripts"),

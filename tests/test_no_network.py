@@ -50,7 +50,7 @@ COMMANDS = {
     "whatif": [["whatif", "report.json", "--remove", "host", "-o", "j.html"]],
     "slice": [["slice", "run.json", "--steps", "1:4", "-o", "part.json.gz"]],
 }
-RUNS_PROGRAMS = {"profile", "bench", "sweep"}
+RUNS_PROGRAMS = {"profile", "bench", "sweep", "memory"}
 """Commands that run what the user names, which may do as it likes."""
 
 

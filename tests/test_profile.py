@@ -194,7 +194,7 @@ def test_if_traceprobe_itself_is_killed_the_program_dies_too(tmp_path, script):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "nothing to profile"),
+        ([], "nothing to run"),
         (["-w", "no-such"], "--workload no-such: there is none of that name"),
         (["--backend", "nsys", "--", sys.executable, "-c", "0"], "use --backend torch"),
         (["--nproc-per-node", "2", "--", "bash", "-c", "0"], "starts Python scripts"),

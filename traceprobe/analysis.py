@@ -23,6 +23,7 @@ from traceprobe.overview import FEWEST, survey
 from traceprobe.part import Lost, Part, part_of
 from traceprobe.report import agreement, result
 from traceprobe.report.ablation import Ablation
+from traceprobe.report.memory import Memory, read
 from traceprobe.timeline import collectives, ranks
 from traceprobe.verdict import judge
 from traceprobe.verdict.correction import HEAVY
@@ -84,8 +85,17 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
     )
     quality = _with_warnings(quality, verdict, profiled, options.ablation)
     workload = _workload(kept)
+    held = _memory(kept)
     evidence = Evidence(
-        records, together, quality, verdict, options.thresholds, profiled, workload, _capture(kept)
+        records,
+        together,
+        quality,
+        verdict,
+        options.thresholds,
+        profiled,
+        workload,
+        _capture(kept),
+        held,
     )
     findings = run_all(evidence)
     whole = records
@@ -103,6 +113,7 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
         verdict=verdict,
         findings=findings,
         ablation=options.ablation,
+        memory=held or msgspec.UNSET,
     )
     return verify(report, whole)
 
@@ -222,6 +233,16 @@ def _capture(parts: Sequence[Part]) -> dict[str, object]:
         if recorded:
             return {key: recorded[key] for key in ("hardware", "flags") if key in recorded}
     return {}
+
+
+def _memory(parts: Sequence[Part]) -> Memory | None:
+    """The memory of the input that had the highest peak, as the capture recorded it."""
+    found = [
+        replace(recorded, input=number)
+        for number, part in enumerate(parts)
+        if (recorded := read(part.metadata.get("traceprobe", {}).get("memory"))) is not None
+    ]
+    return max(found, key=lambda m: m.measured.allocated if m.measured else 0, default=None)
 
 
 def _quality(

@@ -102,6 +102,7 @@ def main() -> None:
         dataset = MaskedWindows(text, size, settings.seed)
         loader = run.loader(dataset, endless=record.recording)
         record.describe(**run.facts(tokens_per_sample=size.length), vocabulary=size.vocab)
+        record.memory(model, optimizer)
 
         for batch in record.steps(loader):
             with record.phase("h2d"):

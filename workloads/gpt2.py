@@ -86,6 +86,7 @@ def main() -> None:
         dataset = Windows(text, size.length, settings.seed)
         loader = run.loader(dataset, endless=record.recording)
         record.describe(**run.facts(tokens_per_sample=size.length), vocabulary=size.vocab)
+        record.memory(model, optimizer)
 
         for batch in record.steps(loader):
             with record.phase("h2d"):

@@ -143,6 +143,7 @@ def main() -> None:
         optimizer = run.optimizer(torch.optim.SGD, model, lr=0.1, momentum=0.9, weight_decay=1e-4)
         loader = run.loader(dataset(run, size), endless=record.recording)
         record.describe(**run.facts())
+        record.memory(model, optimizer)
 
         for batch in record.steps(loader):
             with record.phase("h2d"):

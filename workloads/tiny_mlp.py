@@ -42,6 +42,7 @@ def main() -> None:
         optimizer = run.optimizer(torch.optim.Adam, model, lr=1e-3)
         loader = run.loader(Rows.of(run, ROWS, WIDTH), endless=record.recording)
         record.describe(**run.facts())
+        record.memory(model, optimizer)
 
         for batch in record.steps(loader):
             with record.phase("h2d"):

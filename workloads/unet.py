@@ -124,6 +124,7 @@ def main() -> None:
         optimizer = run.optimizer(torch.optim.Adam, model, lr=2e-4)
         loader = run.loader(dataset(run, size), endless=record.recording)
         record.describe(**run.facts())
+        record.memory(model, optimizer)
         turned = Rotations(size.cube, run.device) if settings.augment_on == "gpu" else None
 
         for batch in record.steps(loader):

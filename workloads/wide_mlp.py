@@ -42,6 +42,7 @@ def main() -> None:
         optimizer = run.optimizer(torch.optim.SGD, model, lr=0.01)
         loader = run.loader(Rows.of(run, ROWS, width), endless=record.recording)
         record.describe(**run.facts())
+        record.memory(model, optimizer)
 
         for batch in record.steps(loader):
             with record.phase("h2d"):

@@ -57,6 +57,12 @@ class Ablation:
         self._models: list[Any] = []
         self._collectives = False
 
+    phases: None = None
+    """Its steps have no phases."""
+
+    def memory(self, model: object, optimizer: object) -> None:
+        """What memory is for does not matter here."""
+
     def describe(self, described: dict[str, object]) -> None:
         """Facts about the workload, for the results."""
         self._described.update(described)

@@ -23,6 +23,7 @@ class Plan:
         settle: steps under the profiler that are thrown away.
         active: steps that are kept; one more is recorded, because the last has no end.
         shapes, stacks, memory: what torch.profiler records besides; each slows the host.
+        simulate: whether the loop may be given tensors without data, to predict its memory.
         workload: name and settings, copied into the trace.
     """
 
@@ -35,6 +36,7 @@ class Plan:
     shapes: bool = False
     stacks: bool = False
     memory: bool = False
+    simulate: bool = False
     workload: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -5,15 +5,20 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from traceprobe.capture.ablation import Ablation
 from traceprobe.capture.feed import Feed, NoBatchesError
+from traceprobe.capture.forecast import Forecast
+from traceprobe.capture.forecast import current as current_forecast
 from traceprobe.capture.plan import current
-from traceprobe.capture.ranges import Range, Ranges
+from traceprobe.capture.ranges import Ranges
 from traceprobe.capture.session import Session
 from traceprobe.capture.trials import current as current_trials
 from traceprobe.capture.unaware import adopt
+
+if TYPE_CHECKING:
+    import torch
 
 Batch = TypeVar("Batch")
 
@@ -21,7 +26,9 @@ Batch = TypeVar("Batch")
 def recorder() -> Recorder:
     """The recorder of this process; it records if `traceprobe profile` started the process."""
     adopt()
-    trials, plan = current_trials(), current()
+    trials, plan, forecast = current_trials(), current(), current_forecast()
+    if forecast is not None:
+        return Recorder(forecast)
     if trials is not None:
         return Recorder(Ablation(trials))
     return Recorder(None if plan is None else Session(plan))
@@ -30,7 +37,7 @@ def recorder() -> Recorder:
 class Recorder:
     """Marks steps and phases, and drives a recording or an ablation where there is one."""
 
-    def __init__(self, driver: Session | Ablation | None) -> None:
+    def __init__(self, driver: Session | Ablation | Forecast | None) -> None:
         self._driver = driver
         self._ranges = Ranges()
 
@@ -39,14 +46,24 @@ class Recorder:
         """Whether traceprobe started this process and decides how many steps it makes."""
         return self._driver is not None
 
-    def phase(self, name: str) -> Range:
+    def phase(self, name: str) -> Any:
         """A context manager around a phase, such as "h2d", "forward", "backward", "optimizer"."""
-        return self._ranges(name)
+        told = None if self._driver is None else self._driver.phases
+        return self._ranges(name) if told is None else told(name)
 
     def describe(self, **facts: object) -> None:
         """Add facts about the workload to the recording: batch size, parameters, precision."""
         if self._driver is not None:
             self._driver.describe(facts)
+
+    def memory(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Say, before the loop, what its memory is for.
+
+        A recording then holds how much of a GPU weights, gradients, optimizer state and activations
+        take in a step; `traceprobe memory` predicts it.
+        """
+        if self._driver is not None:
+            self._driver.memory(model, optimizer)
 
     def steps(self, loader: Iterable[Batch]) -> Iterator[Batch]:
         """Batches of the loader, each inside a range `step N`.
@@ -55,7 +72,7 @@ class Recorder:
         often as it needs, and ends after its last step. An ablation repeats batches, and throws
         some away.
         """
-        if isinstance(self._driver, Ablation):
+        if isinstance(self._driver, (Ablation, Forecast)):
             return self._driver.steps(loader)
         if self._driver is None:
             return self._one_pass(loader)
@@ -89,4 +106,5 @@ class Recorder:
                     return
                 session.waited(time.perf_counter_ns() - began)
                 yield batch
+            yield from session.after_step(number, batch)
             number += 1

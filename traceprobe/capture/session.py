@@ -9,12 +9,17 @@ from __future__ import annotations
 import atexit
 import json
 import time
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from traceprobe.capture.hardware import facts
+from traceprobe.capture.memory import Memory
 from traceprobe.capture.plan import Plan, leave, rank, sidecar_name, tell
+
+if TYPE_CHECKING:
+    import torch
 
 METADATA_KEY = "traceprobe"
 """Top-level key of a Kineto trace, and table of an Nsight export, that holds the sidecar."""
@@ -47,10 +52,31 @@ class Session:
         self._marks: list[int] = []
         self._calibration: dict[str, Any] = {}
         self._described: dict[str, object] = {}
+        self._memory: Memory | None = None
+        self.phases: Callable[[str], Any] | None = None
+        """Who is told of phases instead of the profiler, while the memory of a step is watched."""
 
     def describe(self, described: dict[str, object]) -> None:
         """Facts about the workload, for the sidecar."""
         self._described.update(described)
+
+    def memory(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """What the memory of the loop is for."""
+        self._memory = Memory(model, optimizer, simulate=self.plan.simulate)
+
+    def after_step(self, number: int, batch: Any) -> Iterator[Any]:
+        """Batches of steps that do not count, after step `number` was given `batch`.
+
+        The last warm-up step is the one whose memory is measured; what is simulated follows it.
+        """
+        if self._memory is None or number != self.plan.warmup - 1:
+            return
+        self.phases = None
+        self._memory.end(batch)
+        for fake, phases in self._memory.simulated(batch):
+            self.phases = phases
+            yield fake
+        self.phases = None
 
     def waited(self, ns: int) -> None:
         """Time spent in the loader's `next` for the step that begins."""
@@ -60,6 +86,9 @@ class Session:
         """Do what is due before step `number`; False after the last."""
         plan = self.plan
         calibrated = plan.warmup + plan.calibrate
+        if self._memory is not None and number == plan.warmup - 1:
+            self._memory.begin()
+            self.phases = self._memory.phase
         if number == plan.warmup:
             _synchronize(reset_memory=True)
             self._waits.clear()
@@ -111,11 +140,13 @@ class Session:
 
     def _finish(self) -> None:
         self._report("writing the trace")
+        memory = None if self._memory is None else self._memory.facts
         sidecar = {
             **self._calibration,
             **self._throughput(),
             "workload": {**self.plan.workload, **self._described},
             **facts(),
+            **({} if memory is None else {"memory": memory}),
         }
         self._profiler.stop(sidecar)
         atexit.unregister(self._profiler.abandon)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from traceprobe.capture.forecast import NO_MODEL
+from traceprobe.capture.forecast import current as current_forecast
 from traceprobe.capture.plan import Plan, current
 from traceprobe.capture.session import Session
 from traceprobe.capture.trials import current as current_trials
@@ -32,15 +34,17 @@ def install(module: Any) -> None:
         return
     plan = current()
     if current_trials() is not None:
-        module.register_optimizer_step_post_hook(_refuse)
+        module.register_optimizer_step_post_hook(lambda *_: _refuse(NO_RECORDER))
+    elif current_forecast() is not None:
+        module.register_optimizer_step_post_hook(lambda *_: _refuse(NO_MODEL))
     elif plan is not None:
         module.register_optimizer_step_post_hook(_Steps(plan))
 
 
-def _refuse(*_: Any) -> None:
-    """A program that cannot be ablated must not train to its end."""
+def _refuse(why: str) -> None:
+    """A program that cannot be ablated or simulated must not train to its end."""
     if not _adopted:
-        raise SystemExit(NO_RECORDER)
+        raise SystemExit(why)
 
 
 class _Steps:

@@ -14,6 +14,7 @@ from traceprobe.cli import (
     gpus,
     inspect,
     ladder,
+    memory,
     profile,
     render,
     scaling,
@@ -63,6 +64,7 @@ app.command("analyze")(analyze.command)
 app.command("profile", context_settings=profile.CONTEXT)(profile.command)
 app.command("bench", context_settings=profile.CONTEXT)(bench.command)
 app.command("compare")(compare.command)
+app.command("memory", context_settings=profile.CONTEXT)(memory.command)
 app.command("ladder")(ladder.command)
 app.command("sweep", context_settings=profile.CONTEXT)(sweep.command)
 app.command("scaling")(scaling.command)

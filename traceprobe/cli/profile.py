@@ -102,6 +102,7 @@ def command(
         shapes=shapes,
         stacks=stacks,
         memory=memory,
+        simulate=workload is not None,
         workload={"name": name, "settings": extra} if workload else {"name": name},
     )
     request = Request(program, plan, nproc_per_node)

@@ -25,6 +25,6 @@ def chosen(workload: str | None, extra: list[str], command: str) -> tuple[list[s
     if extra and not extra[0].startswith("-"):
         return extra, Path(extra[-1] if len(extra) == 1 else extra[1]).stem
     raise UsageError(
-        f"nothing to {command}: name a --workload, or write the program after --, as in "
+        f"nothing to run: name a --workload, or write the program after --, as in "
         f"`traceprobe {command} -- python train.py`"
     )

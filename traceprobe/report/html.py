@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from traceprobe.report import ablation_text, agreement, palette
+from traceprobe.report import ablation_text, agreement, memory_text, palette
 from traceprobe.report.ablation import Oracle, Share
 from traceprobe.report.bars import Segment, partition_bar, share_bar
 from traceprobe.report.charts import (
@@ -183,6 +183,7 @@ def render(report: Report) -> str:
         verdict=report.verdict,
         shares=share_bar(report.verdict.shares),
         checked=_checked(report),
+        memory=memory_text.view(report.memory),
         metrics=metrics_tables(listed),
         bars=bars,
         classes={segment.key for bar in bars for segment in bar.segments},

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from traceprobe.report import ablation_text, agreement
+from traceprobe.report import ablation_text, agreement, memory_text
 from traceprobe.report.bars import Segment, partition_bar, share_bar
 from traceprobe.report.palette import BOUND_WORDS, STATUS_SHAPES, STATUS_WORDS, word_for
 from traceprobe.report.ranking import ATTENTION, ranked_findings
@@ -45,7 +45,7 @@ _BREAK = "\u200b"
 
 def render(report: Report) -> str:
     """The Markdown of `report`, ending in a newline; what does not fit is counted, not dropped."""
-    before = [*_verdict(report), *_ablation(report), *_times(report)]
+    before = [*_verdict(report), *_ablation(report), *_times(report), *_memory(report)]
     after = _provenance(report)
     lines = [*before, *_findings(report, MAX_LINES - len(before) - len(after)), *after]
     return "\n".join(lines) + "\n"
@@ -124,6 +124,11 @@ def _times(report: Report) -> list[str]:
         )
     lines += [f"- {escape(line)}" for line in collectives_lines(report)]
     return [*lines, ""] if lines else []
+
+
+def _memory(report: Report) -> list[str]:
+    said = memory_text.line(report.memory)
+    return [] if said is None else [f"- {escape(said)}", ""]
 
 
 def _rank_line(rank: Rank) -> str:

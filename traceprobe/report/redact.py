@@ -11,6 +11,7 @@ import hashlib
 import msgspec
 from msgspec.structs import replace
 
+from traceprobe.report.memory import Memory, MemoryStep
 from traceprobe.report.palette import BUSY_WORDS
 from traceprobe.report.result import (
     Finding,
@@ -40,6 +41,7 @@ def redact(report: Report) -> Report:
         workload=None,
         ablation=report.ablation and replace(report.ablation, workload=None),
         findings=[_finding(f, report) for f in report.findings],
+        memory=_memory(report.memory),
     )
 
 
@@ -107,6 +109,32 @@ def _timeline(timeline: Timeline | None) -> Timeline | None:
 
 def _lane(lane: Lane) -> Lane:
     return replace(lane, detail=[d if d in _PHASES else digest(d) for d in lane.detail])
+
+
+def _memory(memory: Memory | msgspec.UnsetType) -> Memory | msgspec.UnsetType:
+    """Phases have the program's names, and a reason may quote anything."""
+    if isinstance(memory, msgspec.UnsetType):
+        return memory
+    return replace(
+        memory,
+        measured=memory.measured and _memory_step(memory.measured),
+        predicted=memory.predicted and _memory_step(memory.predicted),
+        not_measured=memory.not_measured and digest(memory.not_measured),
+        not_predicted=memory.not_predicted and digest(memory.not_predicted),
+    )
+
+
+def _memory_step(step: MemoryStep) -> MemoryStep:
+    def word(name: str) -> str:
+        return name if not name or name in _PHASES else digest(name)
+
+    return replace(
+        step,
+        peak_phase=step.peak_phase and word(step.peak_phase),
+        peak_operator=step.peak_operator and digest(step.peak_operator),
+        phases={word(name): nbytes for name, nbytes in step.phases.items()},
+        timeline=replace(step.timeline, phase=[word(name) for name in step.timeline.phase]),
+    )
 
 
 def _finding(finding: Finding, report: Report) -> Finding:

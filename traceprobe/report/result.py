@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from traceprobe.report.ablation import Ablation
+from traceprobe.report.memory import Memory
 from traceprobe.report.replay import Replay
 
 SCHEMA_VERSION = "1.0"
@@ -431,6 +432,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[Finding]
     ablation: Ablation | None = None
     """The same loop with parts taken out, measured without a profiler; None where nobody did."""
+    memory: Memory | msgspec.UnsetType = msgspec.UNSET
+    """What the device held in a step, and what for; not there where the capture does not say."""
 
     def to_json(self) -> str:
         """The report as indented JSON with sorted keys, ending in a newline."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from traceprobe.report import agreement
+from traceprobe.report import agreement, memory_text
 from traceprobe.report.ablation_text import shares_line, title
 from traceprobe.report.bars import Segment, partition_bar, share_bar
 from traceprobe.report.lines import collected, console
@@ -58,6 +58,7 @@ def render(
         *_verdict(report, printed.width),
         *_ablation(report),
         *_ranks(report),
+        *_memory(report),
         *_findings(report),
         *_warnings(report),
         *_next(report, paths),
@@ -134,6 +135,11 @@ def _ranks(report: Report) -> list[Line]:
         lines.append([(wait, "")])
     lines += [[(shorten(line, MAX_PROSE), "")] for line in collectives_lines(report)]
     return [*lines, []] if lines else []
+
+
+def _memory(report: Report) -> list[Line]:
+    said = memory_text.line(report.memory)
+    return [] if said is None else [[("memory: ", "bold"), (shorten(said, MAX_PROSE), "")], []]
 
 
 def _step(rank: Rank) -> str:

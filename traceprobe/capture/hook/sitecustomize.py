@@ -59,6 +59,6 @@ def _run_hidden() -> None:
             return
 
 
-if "TRACEPROBE_PLAN" in os.environ or "TRACEPROBE_TRIALS" in os.environ:
+if {"TRACEPROBE_PLAN", "TRACEPROBE_TRIALS", "TRACEPROBE_FORECAST"} & os.environ.keys():
     sys.meta_path.insert(0, _AfterImport())
 _run_hidden()

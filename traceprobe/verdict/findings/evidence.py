@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from traceprobe.report.memory import Memory
 from traceprobe.report.result import (
     COMPUTE_PHASES,
     TRANSFERS,
@@ -32,6 +33,7 @@ class Evidence:
     Args:
         workload: what the capture recorded of the program, if anything.
         capture: what it recorded of the machine (`hardware`) and of PyTorch's switches (`flags`).
+        memory: what it recorded of the device's memory, if anything.
     """
 
     ranks: Sequence[Rank]
@@ -42,6 +44,7 @@ class Evidence:
     profiled: frozenset[str]
     workload: Mapping[str, Any] | None = None
     capture: Mapping[str, Any] = field(default_factory=dict)
+    memory: Memory | None = None
 
     @property
     def per(self) -> str:

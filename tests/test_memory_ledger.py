@@ -1,0 +1,180 @@
+"""Ledgers of allocations and the replay of the caching allocator, by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from traceprobe.capture.allocator import Allocator
+from traceprobe.capture.ledger import MOMENTS, PARTS, Ledger, account
+
+KB, MB = 1 << 10, 1 << 20
+
+
+def one_step():
+    """A weight, an activation, a gradient; the peak is in the backward pass."""
+    ledger = Ledger()
+    ledger.there("weight", 1000, "weights")
+    ledger.there("workspace", 512, "held")
+    with ledger.phase("h2d"):
+        ledger.born("batch", 100)
+    with ledger.phase("forward"):
+        ledger.born("hidden", 2000, "mm")
+        ledger.born("scratch", 3000, "gelu")
+        ledger.died("scratch")
+    with ledger.phase("backward"):
+        ledger.born("gradient", 1000, "mm")
+        ledger.is_for("gradient", "gradients")
+        ledger.born("passing", 4000, "t")
+        ledger.died("passing")
+        ledger.died("hidden")
+    with ledger.phase("optimizer"):
+        ledger.died("gradient")
+    return ledger
+
+
+def test_the_parts_at_the_peak_are_told_by_makers_and_lives():
+    found = account(one_step())
+    # rounded up to 512: 1024 + 512 + 512 + 2048 + 1024 + 4096
+    assert found["peak_bytes"] == 9216
+    assert found["parts"] == {
+        "weights": 1024,
+        "optimizer_state": 0,
+        "gradients": 1024,
+        "input": 512,
+        "activations": 2048,
+        "temporary": 4096,
+        "held": 512,
+    }
+    assert (found["peak_phase"], found["peak_operator"]) == ("backward", "t")
+
+
+def test_each_phase_has_its_own_peak():
+    assert account(one_step())["phases"] == {
+        "h2d": 2048,
+        "forward": 2048 + 2048 + 3072,
+        "backward": 9216,
+        "optimizer": 3072,
+    }
+
+
+def test_a_part_may_be_largest_at_another_moment():
+    found = account(one_step())
+    assert found["most"]["temporary"] == 4096
+    assert found["most"]["activations"] == 2048
+
+
+def test_a_timeline_holds_the_peak_however_many_events_there_are():
+    ledger = Ledger()
+    for number in range(5000):
+        ledger.born(number, 512)
+        ledger.times.append(number / 2)
+        if number != 3217:
+            ledger.died(number)
+            ledger.times.append(number / 2)
+    ledger.born("largest", 1 * MB)
+    ledger.times.append(2500.0)
+    ledger.died("largest")
+    ledger.times.append(2501.0)
+    found = account(ledger)
+    timeline = found["timeline"]
+    assert len(timeline["position"]) == MOMENTS
+    assert timeline["position"] == sorted(timeline["position"])
+    totals = [sum(each) for each in zip(*(timeline["parts"][p] for p in PARTS), strict=True)]
+    assert max(totals) == found["peak_bytes"] == 1 * MB + 512
+
+
+def test_what_lives_at_the_end_of_a_step_is_held_in_the_next():
+    ledger = Ledger()
+    ledger.there("weight", 512, "weights")
+    ledger.born("loss", 512)
+    ledger.next_step()
+    ledger.born("loss of this step", 512)
+    found = account(ledger)
+    assert (found["parts"]["held"], found["parts"]["weights"]) == (512, 512)
+    assert found["peak_bytes"] == 1536
+
+
+def test_a_step_without_events_holds_what_was_there():
+    ledger = Ledger()
+    ledger.there("weight", 512, "weights")
+    found = account(ledger)
+    assert found["peak_bytes"] == 512
+    assert (found["peak_phase"], found["peak_operator"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("requests", "reserved"),
+    [
+        ([0], 0),
+        ([1], 2 * MB),
+        ([1 * MB], 2 * MB),
+        ([1 * MB + 1], 20 * MB),
+        ([10 * MB - 512], 20 * MB),
+        ([10 * MB], 10 * MB),
+        ([11 * MB + 1], 12 * MB),
+        ([512] * 4096, 2 * MB),
+        ([512] * 4097, 4 * MB),
+        ([4 * MB] * 5, 20 * MB),
+        ([4 * MB] * 6, 40 * MB),
+    ],
+)
+def test_segments_are_as_large_as_the_rules_say(requests, reserved):
+    allocator = Allocator()
+    for key, nbytes in enumerate(requests):
+        allocator.allocate(key, nbytes)
+    assert allocator.reserved == reserved
+
+
+def test_a_block_that_comes_back_is_used_again():
+    allocator = Allocator()
+    for key in range(100):
+        allocator.allocate(key, 30 * MB)
+        allocator.free(key)
+    assert allocator.reserved == 30 * MB
+
+
+def test_neighbours_that_are_free_are_joined():
+    allocator = Allocator()
+    for key in range(5):
+        allocator.allocate(key, 4 * MB)
+    for key in (1, 3, 2):
+        allocator.free(key)
+    allocator.allocate("all three", 9 * MB)
+    assert allocator.reserved == 20 * MB
+
+
+def test_what_lies_between_blocks_in_use_is_no_place_for_a_larger_one():
+    allocator = Allocator()
+    for key in range(5):
+        allocator.allocate(key, 4 * MB)
+    for key in (0, 2, 4):
+        allocator.free(key)
+    allocator.allocate("larger", 5 * MB)
+    assert allocator.reserved == 40 * MB
+
+
+def test_a_rest_of_a_megabyte_is_not_split_off():
+    allocator = Allocator()
+    allocator.allocate("freed", 12 * MB)
+    allocator.free("freed")
+    allocator.allocate("most of it", 11 * MB)
+    allocator.allocate("rest", 1 * MB + 512)
+    assert allocator.reserved == 12 * MB + 20 * MB
+
+
+def test_the_smallest_piece_that_fits_is_taken():
+    allocator = Allocator()
+    allocator.allocate("large", 40 * MB)
+    allocator.allocate("fits", 12 * MB)
+    allocator.free("large")
+    allocator.free("fits")
+    allocator.allocate("again", 12 * MB)
+    allocator.allocate("as large", 40 * MB)
+    assert allocator.reserved == 52 * MB
+
+
+def test_blocks_that_nobody_knows_are_let_pass():
+    ledger, allocator = Ledger(), Allocator()
+    ledger.died("nobody")
+    allocator.free("nobody")
+    assert (ledger.events, allocator.reserved) == (0, 0)

@@ -1,0 +1,96 @@
+"""What `traceprobe memory` asks of the process it starts: two steps without data, then the end."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from traceprobe.capture import launch
+from traceprobe.capture.feed import Feed, NoBatchesError
+from traceprobe.capture.memory import described, why_not
+from traceprobe.capture.plan import leave, tell
+from traceprobe.capture.program import environment, workspace
+from traceprobe.model import UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+VARIABLE = "TRACEPROBE_FORECAST"
+"""Environment variable with the folder for the answer."""
+ANSWER = "memory.json"
+NO_MODEL = (
+    "this program does not say what its memory is for, so it cannot be predicted; write "
+    "`record.memory(model, optimizer)` before `for batch in record.steps(loader)`, see "
+    "docs/memory.md"
+)
+
+
+class Forecast:
+    """Gives a loop batches without data; `steps` ends after the simulated ones."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._holders: tuple[torch.nn.Module, torch.optim.Optimizer] | None = None
+        self.phases: Callable[[str], Any] | None = None
+
+    def describe(self, described: dict[str, object]) -> None:
+        """Facts about the workload are not needed."""
+
+    def memory(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """What the memory of the loop is for."""
+        self._holders = model, optimizer
+
+    def steps(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """The simulated steps; afterwards the answer is in the folder."""
+        from traceprobe.capture.simulation import Simulation
+
+        if self._holders is None:
+            raise SystemExit(NO_MODEL)
+        model, optimizer = self._holders
+        reason = why_not(model)
+        if reason is not None:
+            raise SystemExit(f"its memory cannot be predicted: {reason}")
+        try:
+            batch = Feed(loader).next()
+        except NoBatchesError:
+            return
+        tell(self._folder, "simulating")
+        simulation = Simulation(model, optimizer)
+        self.phases = simulation.phase
+        yield from simulation.steps(batch)
+        self.phases = None
+        answer = {**described(optimizer), "predicted": simulation.result}
+        leave(Path(self._folder) / ANSWER, json.dumps(answer, sort_keys=True) + "\n")
+
+
+def current() -> Forecast | None:
+    """The forecast that this process was started for, or None."""
+    folder = os.environ.get(VARIABLE)
+    return Forecast(folder) if folder else None
+
+
+def predict(program: list[str], folder: Path, on_state: Callable[[str], None]) -> dict[str, Any]:
+    """Run a program through its simulated steps.
+
+    Args:
+        folder: where temporary files may be.
+
+    Raises:
+        UsageError: the program does not hand over model and optimizer, or has no batches.
+        RecordingFailed: the program failed.
+    """
+    with workspace(folder) as work:
+        on_state("starting")
+        launch.run(program, environment(VARIABLE, work), work, on_state)
+        answer = work / ANSWER
+        if not answer.exists():
+            raise UsageError(
+                "the program ended before its loop began; `for batch in record.steps(loader)` must "
+                "be its training loop, with `record.memory(model, optimizer)` before it "
+                "(docs/memory.md)"
+            )
+        found: dict[str, Any] = json.loads(answer.read_text())
+    return found

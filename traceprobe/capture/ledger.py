@@ -1,0 +1,213 @@
+"""A ledger of allocations: what was on the device when most was, and what it was for.
+
+The same ledger is kept of a step that is simulated (storages of fake tensors) and of one that is
+measured (blocks of the allocator), so that the two can be compared part by part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+GRANULE = 512
+"""Bytes: the caching allocator rounds every request up to a multiple of this."""
+MOMENTS = 120
+"""Points of a timeline."""
+PARTS = (
+    "weights",
+    "optimizer_state",
+    "gradients",
+    "input",
+    "activations",
+    "temporary",
+    "held",
+)
+"""What memory is for, in the order in which it piles up:
+
+weights: parameters and buffers. optimizer_state: what the optimizer keeps between steps.
+gradients: of parameters. input: batches on the device. activations: made by a forward pass and
+still there when it ends. temporary: all else that a step makes. held: there before the step
+began, and none of the above (results of the step before, workspaces of libraries).
+"""
+INPUT_PHASES = ("h2d", "data_loading")
+
+
+@dataclass(slots=True)
+class Block:
+    """One allocation. `born` and `died` number the events of the step; -1 is before it.
+
+    Args:
+        part: what it is for, where that is known from its maker; "" where its life tells.
+        span: index of the phase that it was born in; -1 for none.
+        what: the operator that made it, if known.
+    """
+
+    bytes: int
+    born: int
+    part: str = ""
+    span: int = -1
+    what: str = ""
+    died: int | None = None
+
+
+@dataclass(slots=True)
+class Span:
+    """A phase: its name, and the events `first` <= event < `end`."""
+
+    name: str
+    first: int
+    end: int | None = None
+
+
+def rounded(nbytes: int) -> int:
+    """What the allocator takes for a request of so many bytes."""
+    return -(-nbytes // GRANULE) * GRANULE
+
+
+@dataclass
+class Ledger:
+    """Births and deaths of blocks in the order in which they happen.
+
+    A key names a living block; it may come back for another one after its death.
+    """
+
+    blocks: list[Block] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    events: int = 0
+    times: list[float] = field(default_factory=list)
+    """When each event was, in a unit of the owner's; empty where only the order is known."""
+    _alive: dict[Hashable, Block] = field(default_factory=dict)
+    _open: list[int] = field(default_factory=list)
+
+    def there(self, key: Hashable, nbytes: int, part: str) -> None:
+        """A block from before the step."""
+        if key not in self._alive:
+            self._keep(key, Block(rounded(nbytes), -1, part))
+
+    def born(self, key: Hashable, nbytes: int, what: str = "", part: str = "") -> None:
+        """A block is allocated."""
+        span = self._open[-1] if self._open else -1
+        self._keep(key, Block(rounded(nbytes), self.events, part, span, what))
+        self.events += 1
+
+    def died(self, key: Hashable) -> None:
+        """A block is freed; keys that nobody knows are let pass."""
+        block = self._alive.pop(key, None)
+        if block is not None:
+            block.died = self.events
+            self.events += 1
+
+    def is_for(self, key: Hashable, part: str) -> None:
+        """A living block turns out to be for something that its life does not tell."""
+        block = self._alive.get(key)
+        if block is not None and not block.part:
+            block.part = part
+
+    def next_step(self) -> None:
+        """Forget the events so far; what lives is there from before."""
+        for block in self._alive.values():
+            block.born, block.span, block.part = -1, -1, block.part or "held"
+        self.blocks = list(self._alive.values())
+        self.spans, self.events, self.times = [], 0, []
+
+    def enter(self, name: str) -> None:
+        """A phase begins; phases may be nested."""
+        self._open.append(len(self.spans))
+        self.spans.append(Span(name, self.events))
+
+    def leave(self) -> None:
+        """The phase ends that began last."""
+        self.spans[self._open.pop()].end = self.events
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Events inside belong to a phase."""
+        self.enter(name)
+        try:
+            yield
+        finally:
+            self.leave()
+
+    def _keep(self, key: Hashable, block: Block) -> None:
+        self._alive[key] = block
+        self.blocks.append(block)
+
+
+def account(ledger: Ledger) -> dict[str, Any]:
+    """What a step held, as a plain record.
+
+    Returns:
+        peak_bytes, peak_phase and peak_operator (None where unknown); parts: bytes at that moment
+        by part, which add up to the peak; most: the largest that each part gets; phases: the
+        largest total within each; timeline: at most `MOMENTS` moments, each the largest total of
+        a stretch of the step, with `position` (events, or the ledger's times) and the bytes of
+        each part.
+    """
+    totals = {part: np.zeros(ledger.events + 1, dtype=np.int64) for part in PARTS}
+    for block in ledger.blocks:
+        series = totals[_part(block, ledger.spans)]
+        series[block.born + 1] += block.bytes
+        if block.died is not None:
+            series[block.died + 1] -= block.bytes
+    totals = {part: series.cumsum() for part, series in totals.items()}
+    total = np.sum(list(totals.values()), axis=0)
+    peak = int(total.argmax())
+    event = peak - 1
+    return {
+        "peak_bytes": int(total[peak]),
+        "peak_phase": next((s.name for s in ledger.spans if _within(s, event)), None),
+        "peak_operator": next((b.what for b in ledger.blocks if b.born == event), "") or None,
+        "parts": {part: int(series[peak]) for part, series in totals.items()},
+        "most": {part: int(series.max()) for part, series in totals.items()},
+        "phases": _phases(ledger, total),
+        "timeline": _timeline(ledger, totals, total),
+    }
+
+
+def _part(block: Block, spans: list[Span]) -> str:
+    if block.part:
+        return block.part
+    if block.span < 0:
+        return "temporary"
+    span = spans[block.span]
+    if span.name in INPUT_PHASES:
+        return "input"
+    outlives = block.died is None or span.end is None or block.died >= span.end
+    return "activations" if span.name == "forward" and outlives else "temporary"
+
+
+def _within(span: Span, event: int) -> bool:
+    return span.first <= event and (span.end is None or event < span.end)
+
+
+def _phases(ledger: Ledger, total: NDArray[np.int64]) -> dict[str, int]:
+    """The largest total within each phase, over all its turns."""
+    found: dict[str, int] = {}
+    for span in ledger.spans:
+        inside = total[span.first : (len(total) if span.end is None else span.end) + 1]
+        found[span.name] = max(found.get(span.name, 0), int(inside.max()))
+    return found
+
+
+def _timeline(
+    ledger: Ledger, totals: dict[str, NDArray[np.int64]], total: NDArray[np.int64]
+) -> dict[str, Any]:
+    count = min(MOMENTS, len(total))
+    edges = np.linspace(0, len(total), count + 1).astype(int)
+    chosen = [int(a + total[a:b].argmax()) for a, b in pairwise(edges)]
+    place: Callable[[int], float] = (
+        (lambda i: round(ledger.times[max(i - 1, 0)], 1)) if ledger.times else float
+    )
+    return {
+        "position": [place(i) for i in chosen],
+        "phase": [next((s.name for s in ledger.spans if _within(s, i - 1)), "") for i in chosen],
+        "parts": {part: [int(series[i]) for i in chosen] for part, series in totals.items()},
+    }

@@ -1,0 +1,64 @@
+"""`traceprobe memory`: how much memory a training step takes, before any GPU is asked for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from traceprobe.cli.console import data, document_summary, misused, note, states
+from traceprobe.cli.options import Quiet
+
+
+def command(
+    context: typer.Context,
+    workload: Annotated[
+        str | None,
+        typer.Option(
+            "--workload",
+            "-w",
+            help="Built-in training workload: bert, gpt2, pointwise, resnet50, tiny-mlp, unet, "
+            "wide-mlp. Its own settings follow as options.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Where to write it as JSON; - prints it.", show_default=False
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", "-f", help="Overwrite an existing output.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Predict the memory of a training step: two steps on tensors that have sizes but no data.
+
+    Needs no GPU. Examples: `traceprobe memory --workload bert --size full --batch-size 4`,
+    `traceprobe memory -- python train.py`
+    """
+    from traceprobe import __version__
+    from traceprobe.capture.forecast import predict
+    from traceprobe.cli import outputs
+    from traceprobe.cli.program import chosen
+    from traceprobe.report.memory import read
+    from traceprobe.report.memory_page import document
+
+    program, _ = chosen(workload, list(context.args), "memory")
+    printed = output is not None and str(output) == "-"
+    if output is not None and not printed:
+        outputs.check_file(output, [], force=force)
+    with states(quiet=quiet) as state:
+        found = read(predict(program, Path() if output is None else output.parent, state))
+    if found is None:
+        misused("the program took another one's place in the simulation; its numbers make no sense")
+    if printed:
+        data(found.to_json())
+        return
+    if output is not None:
+        outputs.replace(output, found.to_json())
+        note(f"wrote {output}", quiet=quiet)
+    if not quiet:
+        document_summary(document(found, __version__))
