@@ -60,8 +60,10 @@ OPTIONAL = {
     ("Quality", "damage"),
     ("Quality", "lost"),
     ("Rank", "replay"),
+    ("Report", "roofline"),
     ("Run", "links"),
     ("Run", "overview"),
+    ("Verdict", "limit"),
     ("Verdict", "skew"),
 }
 """Fields that are left out where they have nothing to say."""

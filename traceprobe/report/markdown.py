@@ -9,11 +9,14 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+import msgspec
+
 from traceprobe.report import ablation_text, agreement
 from traceprobe.report.bars import Segment, partition_bar, share_bar
 from traceprobe.report.palette import BOUND_WORDS, STATUS_SHAPES, STATUS_WORDS, word_for
 from traceprobe.report.ranking import ATTENTION, ranked_findings
 from traceprobe.report.result import Finding, Rank, Report
+from traceprobe.report.roofline_page import lines as roofline_lines
 from traceprobe.report.tables import collectives_lines, steps_divisor
 from traceprobe.report.text import (
     code_spans,
@@ -45,7 +48,7 @@ _BREAK = "\u200b"
 
 def render(report: Report) -> str:
     """The Markdown of `report`, ending in a newline; what does not fit is counted, not dropped."""
-    before = [*_verdict(report), *_ablation(report), *_times(report)]
+    before = [*_verdict(report), *_ablation(report), *_times(report), *_roofline(report)]
     after = _provenance(report)
     lines = [*before, *_findings(report, MAX_LINES - len(before) - len(after)), *after]
     return "\n".join(lines) + "\n"
@@ -124,6 +127,13 @@ def _times(report: Report) -> list[str]:
         )
     lines += [f"- {escape(line)}" for line in collectives_lines(report)]
     return [*lines, ""] if lines else []
+
+
+def _roofline(report: Report) -> list[str]:
+    if isinstance(report.roofline, msgspec.UnsetType):
+        return []
+    told = [*roofline_lines(report.roofline), *report.roofline.notes[:1]]
+    return [*(f"- {escape(line)}" for line in told), ""] if told else []
 
 
 def _rank_line(rank: Rank) -> str:

@@ -12,6 +12,7 @@ import msgspec
 
 from traceprobe.report.ablation import Ablation
 from traceprobe.report.replay import Replay
+from traceprobe.report.roofline import Limit, Roofline
 
 SCHEMA_VERSION = "1.0"
 
@@ -399,6 +400,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     reasons: list[str]
     missing: list[str]
     thresholds: dict[str, float]
+    limit: Limit | msgspec.UnsetType = msgspec.UNSET
+    """Of a run that is bound by compute: what its kernels' time mostly goes to. Not there for
+    others, and where it is not known."""
     skew: float | msgspec.UnsetType = msgspec.UNSET
     """Part of the shares that is waiting for other ranks; it counts in them by `skew_causes`. Not
     there where one rank cannot tell it from transfer."""
@@ -431,6 +435,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[Finding]
     ablation: Ablation | None = None
     """The same loop with parts taken out, measured without a profiler; None where nobody did."""
+    roofline: Roofline | msgspec.UnsetType = msgspec.UNSET
+    """The step beside what the hardware could do; not there where neither is known."""
 
     def to_json(self) -> str:
         """The report as indented JSON with sorted keys, ending in a newline."""
