@@ -61,8 +61,10 @@ OPTIONAL = {
     ("Quality", "lost"),
     ("Rank", "replay"),
     ("Report", "memory"),
+    ("Report", "roofline"),
     ("Run", "links"),
     ("Run", "overview"),
+    ("Verdict", "limit"),
     ("Verdict", "skew"),
 }
 """Fields that are left out where they have nothing to say."""

@@ -33,13 +33,28 @@ NAMES = {
         "sm80_xmma_wgrad_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize64x64x64",
         "sm90_xmma_gemm_f32f32_tf32f32_f32_nt_n_tilesize128x128x32_warpgroupsize1x1x1",
         "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_64x128_32x3_tn_align4>(Params)",
+        "nvjet_sss_128x128_32x4_1x1_h_bz_NNT",
+        "nvjet_sm100_sss_128x128_32x4_1x1_h_bz_NNT",
+        "cutlass3x_sm100_tensorop_s128x128x8tf32gemm_f32_f32_f32_f32_f32_2sm_epi_tma_ptr_array",
     ],
     "matmul_half": [
         "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT",
         "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN",
         "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_64x3_tn",
         "volta_h884gemm_64x64_ldg8_nn",
+        "volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_tn",
+        "volta_fp16_s884cudnn_fp16_256x128_ldg8_relu_exp_small_nhwc_tn_v1",
+        "fmha_cutlassB_f16_aligned_64x64_k64_sm70(PyTorchMemEffAttention)",
         "turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_tn",
+        "turing_h1688gemm_128x128_ldg8_tn",
+        "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_nt",
+        "nvjet_sm100_tst_32x64_64x16_4x2_2cta_h_bz_splitK_bias_TNN",
+        "cutlass3x_sm90_tensorop_s64x128x16gemm_bf16_bf16_f32_bf16_bf16_128x128x64_0_tnn_align8",
+        "cutlass3x_sm100_tensorop_s64x128x16gemm_f16_f16_f32_f16_f16_64x128x64_1x1x1_0_nnn_align8",
+        "cutlass3x_sm120_bstensorop_s16x8x32gemm_ue8m0xe4m3_ue8m0xe4m3_f32_void_e5m2_pingpong_q",
+        "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<"
+        "flash::CollectiveMainloopFwdSm90<2, 128, cutlass::bfloat16_t, float>>>>",
+        "cudnn_generated_fort_native_sdpa_sm100_flash_fprop_f16_knob_7_128x128x128_4x1x1",
         "sm90_xmma_dgrad_implicit_gemm_indexed_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize256x64",
         "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x64",
         "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, cutlass::bfloat16_t>>",
@@ -53,10 +68,13 @@ NAMES = {
     "matmul_unknown": [
         "cudnn_generated_fort_native_sm80_convFwd_knob_21_128x128x32_4_0",
         "ampere_gcgemm_64x64_nt",
+        "nvjet_sm100_ooohs_128x64_256x4_1x2_h_bz_TNT",
+        "nvjet_dsd_64x64_16x4_1x1_h_bz_NNT",
     ],
     "fused": [
         "triton_poi_fused_gelu_view_8",
         "triton__0d1d2d3d4d5d6d",
+        "triton_tem_fused_addmm_mm_3",  # a product, but no name says in which precision
         "triton_red_fused__log_softmax_nll_loss_forward_12",
     ],
     "softmax": [

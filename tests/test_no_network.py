@@ -48,6 +48,7 @@ COMMANDS = {
     "gpus": [["gpus", "report.json", "run.json", "-o", "h.html"]],
     "scaling": [["scaling", "run.json", "ranks", "--mode", "weak", "-o", "i.html"]],
     "whatif": [["whatif", "report.json", "--remove", "host", "-o", "j.html"]],
+    "roofline": [["roofline", "run.json", "--flops-per-step", "1e9", "-o", "k.html"]],
     "slice": [["slice", "run.json", "--steps", "1:4", "-o", "part.json.gz"]],
 }
 RUNS_PROGRAMS = {"profile", "bench", "sweep", "memory"}

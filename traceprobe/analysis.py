@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 
 import msgspec
@@ -24,12 +24,14 @@ from traceprobe.part import Lost, Part, part_of
 from traceprobe.report import agreement, result
 from traceprobe.report.ablation import Ablation
 from traceprobe.report.memory import Memory, read
+from traceprobe.report.roofline import Roofline
 from traceprobe.timeline import collectives, ranks
 from traceprobe.verdict import judge
 from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.findings import Evidence, run_all
 from traceprobe.verdict.findings.profiler_distortion import REMEASURE
 from traceprobe.verdict.links import links
+from traceprobe.verdict.roofline import FILLED, roofline, with_limit
 
 _RANK = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _NUMBER = re.compile(r"(?:^|[-_.])r?(\d{1,6})(?=\.)", re.IGNORECASE)
@@ -86,6 +88,8 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
     quality = _with_warnings(quality, verdict, profiled, options.ablation)
     workload = _workload(kept)
     held = _memory(kept)
+    hardware = _roofline(kept, records, quality, workload, options)
+    verdict = with_limit(verdict, hardware)
     evidence = Evidence(
         records,
         together,
@@ -114,6 +118,7 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
         findings=findings,
         ablation=options.ablation,
         memory=held or msgspec.UNSET,
+        roofline=msgspec.UNSET if hardware is None else hardware,
     )
     return verify(report, whole)
 
@@ -215,6 +220,34 @@ def _recorded_wait_ns(parts: Sequence[Part]) -> float | None:
     recorded = [p.metadata.get("traceprobe", {}).get("unprofiled_data_wait_ms") for p in parts]
     known = [ms for ms in recorded if isinstance(ms, (int, float)) and 0 <= ms < inf]
     return 1e6 * sum(known) / len(known) if known else None
+
+
+def _roofline(
+    parts: Sequence[Part],
+    records: Sequence[result.Rank],
+    quality: result.Quality,
+    workload: Mapping[str, object] | None,
+    options: Options,
+) -> Roofline | None:
+    if options.flops_per_step is not None and not 0 < options.flops_per_step < inf:
+        raise UsageError("--flops-per-step must be a positive number of operations")
+    if options.peaks is not None:
+        names = {_device_name(rank.device) for rank in records}
+        if names != {options.peaks.device}:
+            raise UsageError(
+                f"--peaks: they were measured on {options.peaks.device}, the trace has "
+                f"{', '.join(sorted(names))}"
+            )
+    known = [part.metadata for part in parts if "occupancy" in part.metadata]
+    filled = {
+        name: sum(metadata[name] for metadata in known) / len(known) for name in FILLED if known
+    }
+    return roofline(records, quality, workload, filled, options.flops_per_step, options.peaks)
+
+
+def _device_name(device: result.DeviceInfo) -> str:
+    """As `traceprobe roofline --measure` names it."""
+    return "CPU" if device.kind == "cpu" else device.name or "a GPU without a name"
 
 
 def _workload(parts: Sequence[Part]) -> dict[str, object] | None:

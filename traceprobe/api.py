@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from traceprobe.ingest.limits import Limits
     from traceprobe.model import Trace
     from traceprobe.report.ablation import Ablation
+    from traceprobe.report.peaks import MeasuredPeaks
     from traceprobe.report.result import Report
     from traceprobe.verdict.thresholds import Thresholds
 
@@ -43,6 +44,9 @@ class Options:
         thresholds: the numbers that the verdict depends on.
         limits: what a file may hold before it is refused.
         ablation: what `traceprobe bench` measured of the same run; becomes part of the report.
+        flops_per_step: operations of the model in a step of all ranks, where the recording does not
+            say.
+        peaks: what `traceprobe roofline --measure` measured of the device.
     """
 
     step: str | None = None
@@ -53,6 +57,8 @@ class Options:
     thresholds: Thresholds = field(default_factory=_default_thresholds)
     limits: Limits = field(default_factory=_default_limits)
     ablation: Ablation | None = None
+    flops_per_step: float | None = None
+    peaks: MeasuredPeaks | None = None
 
 
 def load(

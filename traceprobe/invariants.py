@@ -14,6 +14,7 @@ from itertools import pairwise
 import msgspec
 
 from traceprobe.report import result
+from traceprobe.report.roofline import Roofline
 from traceprobe.timeline.partition import GROUPS
 
 ROUNDING = 1e-5
@@ -78,6 +79,7 @@ def violations(report: result.Report, ranks: Sequence[result.Rank] | None = None
         *_run(report),
         *_verdict(report.verdict),
         *_savings(report),
+        *_roofline(report.roofline),
     ]
 
 
@@ -291,6 +293,16 @@ def _verdict(verdict: result.Verdict) -> Problems:
     total = sum(term.value for term in verdict.confidence_terms)
     if not abs(verdict.confidence - min(max(total, 0), 1)) <= 5e-4 + ROUNDING:
         yield "the terms do not add up to the confidence"
+
+
+def _roofline(found: Roofline | msgspec.UnsetType) -> Problems:
+    if isinstance(found, msgspec.UnsetType):
+        return
+    if found.mfu is not None and found.hfu is not None and found.mfu > found.hfu + ROUNDING:
+        yield "the model has more operations than were executed"
+    parts = (found.math_ms, found.memory_ms, found.rest_ms)
+    if None not in parts and sum(p or 0.0 for p in parts) < found.step_ms - ROUNDING:
+        yield "math, memory and rest are less than the step"
 
 
 def _savings(report: result.Report) -> Problems:

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from harness import Batch, Workload, parse, start
 from text import Text
 from traceprobe.capture import recorder
-from transformer import Layer, Layers, Size, initialize
+from transformer import Layer, Layers, Size, flops_by_formula, initialize
 
 WORKLOAD = Workload(
     "bert",
@@ -89,6 +89,12 @@ class MaskedWindows(torch.utils.data.Dataset[Batch]):
         return torch.from_numpy(window), torch.from_numpy(targets)
 
 
+def loss_of(model: nn.Module, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Mean cross entropy of the tokens that were chosen."""
+    scores = model(tokens).flatten(0, 1)
+    return cross_entropy(scores, targets.flatten(), ignore_index=IGNORED)
+
+
 def main() -> None:
     """Train."""
     settings, machine = parse(WORKLOAD)
@@ -103,14 +109,15 @@ def main() -> None:
         loader = run.loader(dataset, endless=record.recording)
         record.describe(**run.facts(tokens_per_sample=size.length), vocabulary=size.vocab)
         record.memory(model, optimizer)
+        if record.recording:
+            record.describe(**run.work(loss_of, dataset[0], flops_by_formula(size, model)))
 
         for batch in record.steps(loader):
             with record.phase("h2d"):
                 batch = run.to_device(batch)
             for tokens, targets in run.parts(model, batch):
                 with record.phase("forward"), run.autocast():
-                    scores = model(tokens).flatten(0, 1)
-                    loss = cross_entropy(scores, targets.flatten(), ignore_index=IGNORED)
+                    loss = loss_of(model, tokens, targets)
                     run.watch(loss)
                 with record.phase("backward"):
                     run.backward(loss)

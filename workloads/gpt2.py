@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 from harness import Batch, Workload, parse, start
 from text import Text
 from traceprobe.capture import recorder
-from transformer import Layer, Layers, Size, initialize
+from transformer import Layer, Layers, Size, flops_by_formula, initialize
 
 WORKLOAD = Workload(
     "gpt2",
@@ -69,6 +69,11 @@ class Windows(torch.utils.data.Dataset[Batch]):
         return window[:-1], window[1:]
 
 
+def loss_of(model: nn.Module, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Mean cross entropy of the next tokens."""
+    return cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+
+
 def main() -> None:
     """Train."""
     settings, machine = parse(WORKLOAD)
@@ -87,13 +92,15 @@ def main() -> None:
         loader = run.loader(dataset, endless=record.recording)
         record.describe(**run.facts(tokens_per_sample=size.length), vocabulary=size.vocab)
         record.memory(model, optimizer)
+        if record.recording:
+            record.describe(**run.work(loss_of, dataset[0], flops_by_formula(size, model)))
 
         for batch in record.steps(loader):
             with record.phase("h2d"):
                 batch = run.to_device(batch)
             for tokens, targets in run.parts(model, batch):
                 with record.phase("forward"), run.autocast():
-                    loss = cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+                    loss = loss_of(model, tokens, targets)
                     run.watch(loss)
                 with record.phase("backward"):
                     run.backward(loss)

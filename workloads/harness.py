@@ -19,7 +19,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
@@ -32,12 +32,15 @@ from torch.nn.parallel import DistributedDataParallel
 import data
 from data import Batch
 from settings import Machine, SettingError, Settings, Workload, explain, parse
+from traceprobe.capture import work
 
 __all__ = ["Batch", "Machine", "Run", "Settings", "Workload", "parse", "start"]
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 """By the number of dimensions; others have no such layout."""
+Loss = Callable[..., torch.Tensor]
+"""Of a model and the tensors of a batch."""
 KERNELS_TRIED = 4
 """By cuDNN for each convolution; its default of 10 takes a minute for 3-D convolutions."""
 WARNING_SWITCH = "set_warn_on_accumulate_grad_stream_mismatch"
@@ -96,6 +99,8 @@ class Run:
         self._began = 0.0
         self._loss = torch.zeros(())
         self._parameters = self._tensors = 0
+        self._model: nn.Module = nn.Identity()
+        self._optimizer: torch.optim.Optimizer | None = None
 
     # Before the loop
 
@@ -146,6 +151,7 @@ class Run:
             torch.compiler.config.force_disable_caches = True
             mode = None if settings.compile == "default" else settings.compile
             model = torch.compile(model, mode=mode)
+        self._model = model
         return model
 
     def optimizer(
@@ -156,7 +162,8 @@ class Run:
             options["fused"] = True
         elif self.settings.foreach is not None:
             options["foreach"] = self.settings.foreach
-        return kind(model.parameters(), **options)
+        self._optimizer = kind(model.parameters(), **options)
+        return self._optimizer
 
     def facts(self, tokens_per_sample: int = 0) -> dict[str, Any]:
         """What a recording says of this run; rates count all ranks together."""
@@ -177,6 +184,41 @@ class Run:
             found["predicted_all_reduces_per_step"] = self._all_reduces
         if self.settings.inject:
             found.update(injected=True, injected_ms_per_sample=self.settings.inject)
+        return found
+
+    def work(
+        self, loss: Loss, sample: Sequence[torch.Tensor], formula: int | None = None
+    ) -> dict[str, Any]:
+        """What a step computes and moves, for a recording.
+
+        Args:
+            loss: of the model and a micro-batch, as in the loop.
+            sample: of the data set, of which only shapes and types count.
+            formula: operations of a sample by a formula, to hold the count against.
+        """
+        settings = self.settings
+        count = settings.batch_size // settings.accumulate
+        shapes = [torch.empty((count, *t.shape), dtype=t.dtype, device="meta") for t in sample]
+        batch = [self._in_layout(tensor) for tensor in shapes]
+
+        def autocast_loss(model: nn.Module, *batch: torch.Tensor) -> torch.Tensor:
+            with self.autocast():
+                return loss(model, *batch)
+
+        found = work(
+            self._model,
+            autocast_loss,
+            *batch,
+            optimizer=self._optimizer,
+            micro_batches=settings.accumulate,
+        )
+        if "work" in found:  # the batches of the ranks may differ
+            own = sum(
+                sum(found["work"][p]["model_flops"].values()) for p in ("forward", "backward")
+            )
+            found["flops_per_step"] = own * self._samples // settings.batch_size
+            if formula is not None:
+                found["flops_per_step_by_formula"] = formula * self._samples
         return found
 
     def _in_layout(self, tensor: torch.Tensor) -> torch.Tensor:

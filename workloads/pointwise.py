@@ -38,6 +38,11 @@ class Chain(nn.Module):
         return x
 
 
+def loss_of(model: nn.Module, rows: torch.Tensor) -> torch.Tensor:
+    """Mean square of the output."""
+    return model(rows).square().mean()
+
+
 def main() -> None:
     """Train the scales for small outputs."""
     settings, machine = parse(WORKLOAD)
@@ -48,13 +53,15 @@ def main() -> None:
         loader = run.loader(Rows.of(run, ROWS, WIDTH[settings.size]), endless=record.recording)
         record.describe(**run.facts())
         record.memory(model, optimizer)
+        if record.recording:
+            record.describe(**run.work(loss_of, [torch.empty(WIDTH[settings.size])]))
 
         for batch in record.steps(loader):
             with record.phase("h2d"):
                 batch = run.to_device(batch)
             for (rows,) in run.parts(model, batch):
                 with record.phase("forward"), run.autocast():
-                    loss = model(rows).square().mean()
+                    loss = loss_of(model, rows)
                     run.watch(loss)
                 with record.phase("backward"):
                     run.backward(loss)

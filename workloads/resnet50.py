@@ -133,6 +133,11 @@ def dataset(run: Run, size: Size) -> Images:
     return Images(path, size, run.settings.augment_passes, seed)
 
 
+def loss_of(model: nn.Module, images: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+    """Mean cross entropy of the classes."""
+    return cross_entropy(model(images), classes)
+
+
 def main() -> None:
     """Train."""
     settings, machine = parse(WORKLOAD)
@@ -141,16 +146,19 @@ def main() -> None:
         record = recorder()
         model = run.prepare(ResNet(size))
         optimizer = run.optimizer(torch.optim.SGD, model, lr=0.1, momentum=0.9, weight_decay=1e-4)
-        loader = run.loader(dataset(run, size), endless=record.recording)
+        images_of = dataset(run, size)
+        loader = run.loader(images_of, endless=record.recording)
         record.describe(**run.facts())
         record.memory(model, optimizer)
+        if record.recording:
+            record.describe(**run.work(loss_of, images_of[0]))
 
         for batch in record.steps(loader):
             with record.phase("h2d"):
                 batch = run.to_device(batch)
             for images, classes in run.parts(model, batch):
                 with record.phase("forward"), run.autocast():
-                    loss = cross_entropy(model(images), classes)
+                    loss = loss_of(model, images, classes)
                     run.watch(loss)
                 with record.phase("backward"):
                     run.backward(loss)

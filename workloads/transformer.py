@@ -76,6 +76,17 @@ class Layers(nn.Sequential):
         return x
 
 
+def flops_by_formula(size: Size, model: nn.Module) -> int:
+    """Floating point operations of a training step per sample, 6N + 12·L·d·T for each token.
+
+    The formula of PaLM (arXiv:2204.02311, appendix B): six for each parameter that is multiplied
+    with, and the two products of attention, which has no parameters, forwards and backwards. The
+    positions are only added, so that they do not count; a tied embedding counts once, as the head.
+    """
+    parameters = sum(p.numel() for p in model.parameters()) - size.length * size.width
+    return size.length * (6 * parameters + 12 * size.layers * size.width * size.length)
+
+
 def initialize(model: nn.Module) -> None:
     """Small normal weights, no biases."""
     for module in model.modules():

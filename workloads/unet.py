@@ -113,18 +113,27 @@ def dataset(run: Run, size: Size) -> Cubes:
     return Cubes(box, size, settings.augment_passes, settings.seed, raw=on_gpu)
 
 
+def loss_of(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Mean distance of the gas from what it should be."""
+    return l1_loss(model(inputs), targets)
+
+
 def main() -> None:
     """Train."""
     settings, machine = parse(WORKLOAD)
     with start(settings, machine) as run:
         size = SIZES[settings.size]
         record = recorder()
-        shape = (settings.batch_size, INPUTS, size.cube, size.cube, size.cube)
-        model = run.prepare(UNet(size), torch.empty(shape, device="meta"))
+        shapes = [(channels, size.cube, size.cube, size.cube) for channels in (INPUTS, TARGETS)]
+        sample = [torch.empty(shape, device="meta") for shape in shapes]
+        inputs = torch.empty((settings.batch_size, *shapes[0]), device="meta")
+        model = run.prepare(UNet(size), inputs)
         optimizer = run.optimizer(torch.optim.Adam, model, lr=2e-4)
         loader = run.loader(dataset(run, size), endless=record.recording)
         record.describe(**run.facts())
         record.memory(model, optimizer)
+        if record.recording:
+            record.describe(**run.work(loss_of, sample))
         turned = Rotations(size.cube, run.device) if settings.augment_on == "gpu" else None
 
         for batch in record.steps(loader):
@@ -134,7 +143,7 @@ def main() -> None:
                     batch = turned(*batch).split((INPUTS, TARGETS), dim=1)
             for inputs, targets in run.parts(model, batch):
                 with record.phase("forward"), run.autocast():
-                    loss = l1_loss(model(inputs), targets)
+                    loss = loss_of(model, inputs, targets)
                     run.watch(loss)
                 with record.phase("backward"):
                     run.backward(loss)

@@ -32,6 +32,11 @@ def build(width: int) -> nn.Module:
     return nn.Sequential(*layers)
 
 
+def loss_of(model: nn.Module, rows: torch.Tensor) -> torch.Tensor:
+    """How far the output is from the input."""
+    return mse_loss(model(rows), rows)
+
+
 def main() -> None:
     """Train the net to return its input."""
     settings, machine = parse(WORKLOAD)
@@ -43,13 +48,15 @@ def main() -> None:
         loader = run.loader(Rows.of(run, ROWS, width), endless=record.recording)
         record.describe(**run.facts())
         record.memory(model, optimizer)
+        if record.recording:
+            record.describe(**run.work(loss_of, [torch.empty(width)]))
 
         for batch in record.steps(loader):
             with record.phase("h2d"):
                 batch = run.to_device(batch)
             for (rows,) in run.parts(model, batch):
                 with record.phase("forward"), run.autocast():
-                    loss = mse_loss(model(rows), rows)
+                    loss = loss_of(model, rows)
                     run.watch(loss)
                 with record.phase("backward"):
                     run.backward(loss)

@@ -14,5 +14,6 @@ the loop without a profiler, then profiles a few steps and ends the loop.
 from __future__ import annotations
 
 from traceprobe.capture.recorder import Recorder, recorder
+from traceprobe.capture.work import work
 
-__all__ = ["Recorder", "recorder"]
+__all__ = ["Recorder", "recorder", "work"]

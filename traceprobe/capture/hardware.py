@@ -9,6 +9,8 @@ import shutil
 import subprocess
 from typing import Any
 
+from traceprobe.capture.precision import tf32
+
 
 def facts() -> dict[str, Any]:
     """Hardware, library versions and the flags that decide which kernels run."""
@@ -79,7 +81,7 @@ def _flags() -> dict[str, Any]:
 
     return {
         "matmul_precision": torch.get_float32_matmul_precision(),
-        "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
+        "cudnn_allow_tf32": tf32()["convolution"],
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }

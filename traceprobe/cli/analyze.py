@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from traceprobe.cli.console import counting, misused, note, progress, summary
-from traceprobe.cli.options import Force, GithubSummary, Limit, Quiet, Redact
+from traceprobe.cli.options import Flops, Force, GithubSummary, Limit, PeaksFile, Quiet, Redact
 
 if TYPE_CHECKING:
     from traceprobe.api import Options
@@ -79,6 +79,8 @@ def command(
             show_default=False,
         ),
     ] = None,
+    flops_per_step: Flops = None,
+    peaks: PeaksFile = None,
     jobs: Annotated[
         int | None,
         typer.Option(
@@ -123,7 +125,7 @@ def command(
     from traceprobe.api import Options
     from traceprobe.cli import outputs
     from traceprobe.cli.inputs import ablation as read_ablation
-    from traceprobe.cli.inputs import check, expand, expand_anywhere, readable
+    from traceprobe.cli.inputs import check, expand, expand_anywhere, measured_peaks, readable
     from traceprobe.ingest.limits import parse
 
     options = Options(
@@ -134,6 +136,8 @@ def command(
         unprofiled_step_ms=unprofiled_step_ms,
         limits=parse(limit or []),
         ablation=read_ablation(ablation) if ablation is not None else None,
+        flops_per_step=flops_per_step,
+        peaks=measured_peaks(peaks) if peaks is not None else None,
     )
     files = expand_anywhere(inputs, quiet=quiet) if dask else None
     paths = [Path(name) for name in files] if files else expand(inputs, quiet=quiet)
@@ -142,7 +146,7 @@ def command(
         check(paths)
     if github_summary:
         outputs.job_summary()
-    outputs.check(targets, [*paths, *([ablation] if ablation else [])], force=force)
+    outputs.check(targets, [*paths, *(p for p in (ablation, peaks) if p)], force=force)
     if open_report and not any(path.suffix == ".html" for path in targets):
         misused("--open needs an HTML output; add -o report.html")
 

@@ -17,6 +17,7 @@ from traceprobe.cli import (
     memory,
     profile,
     render,
+    roofline,
     scaling,
     slice,
     sweep,
@@ -70,6 +71,7 @@ app.command("sweep", context_settings=profile.CONTEXT)(sweep.command)
 app.command("scaling")(scaling.command)
 app.command("gpus")(gpus.command)
 app.command("whatif")(whatif.command)
+app.command("roofline")(roofline.command)
 app.command("inspect")(inspect.command)
 app.command("doctor")(doctor.command)
 app.command("render")(render.command)

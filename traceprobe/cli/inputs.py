@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from traceprobe.api import Options
     from traceprobe.part import Lost, Part
     from traceprobe.report.ablation import Ablation
+    from traceprobe.report.peaks import MeasuredPeaks
     from traceprobe.report.result import Report
 
 Saved = TypeVar("Saved")
@@ -134,6 +135,22 @@ def report(path: Path) -> Report:
 
     found = _saved(path, Report.from_json, "a traceprobe report.json")
     _check_version(path, found.schema_version, SCHEMA_VERSION, "analyse the trace again")
+    return found
+
+
+def measured_peaks(path: Path) -> MeasuredPeaks:
+    """What `traceprobe roofline --measure` wrote.
+
+    Raises:
+        UsageError: the file is something else, or of another major version.
+    """
+    import msgspec
+
+    from traceprobe.report.peaks import SCHEMA_VERSION, MeasuredPeaks
+
+    what = "what `traceprobe roofline --measure -o` writes"
+    found = _saved(path, lambda text: msgspec.json.decode(text, type=MeasuredPeaks), what)
+    _check_version(path, found.schema_version, SCHEMA_VERSION, "measure again")
     return found
 
 

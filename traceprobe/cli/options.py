@@ -40,6 +40,28 @@ Outputs = Annotated[
         show_default=False,
     ),
 ]
+PeaksFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--peaks",
+        metavar="PEAKS.JSON",
+        help="What `traceprobe roofline --measure` measured of the device, for the floors.",
+        exists=True,
+        dir_okay=False,
+        readable=True,
+        show_default=False,
+    ),
+]
+Flops = Annotated[
+    float | None,
+    typer.Option(
+        "--flops-per-step",
+        metavar="N",
+        help="Floating point operations of the model in a step of all ranks, where the recording "
+        "does not say: 1.4e13.",
+        show_default=False,
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite existing outputs.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary, no messages.")]
 Step = Annotated[

@@ -73,7 +73,7 @@ def read(argument: str, options: Options | None = None, *, quiet: bool) -> Obser
 
     label, path = _split(argument)
     try:
-        return observe(_report(path, options, quiet=quiet), label or _named(path))
+        return observe(report_of(path, options, quiet=quiet), label or _named(path))
     except NothingToCompare as error:
         raise UsageError(str(error)) from error
 
@@ -90,11 +90,26 @@ def _split(argument: str) -> tuple[str | None, str]:
     return found[1], found[2]
 
 
-def _report(path: str, options: Options | None, *, quiet: bool) -> Report:
+def is_saved(path: str) -> bool:
+    """Whether a path leads to a report.json."""
+    return _saved(path) is not None
+
+
+def _saved(path: str) -> Path | None:
     place = Path(path)
     if place.is_dir() and (place / REPORT).is_file():
         place = place / REPORT
-    if place.is_file() and _is_report(place):
+    return place if place.is_file() and _is_report(place) else None
+
+
+def report_of(path: str, options: Options | None = None, *, quiet: bool) -> Report:
+    """The report of a run: one that is saved, else of its traces.
+
+    Raises:
+        UsageError: there is no such file, or it is no report of this version.
+    """
+    place = _saved(path)
+    if place is not None:
         return report(place)
     from traceprobe.analysis import merge
     from traceprobe.api import Options

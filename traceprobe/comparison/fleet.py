@@ -5,7 +5,6 @@ Everything is per device and per sample: runs of different batch sizes and world
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from traceprobe.comparison import fleet_words as words
@@ -24,17 +23,7 @@ from traceprobe.report.fleet import (
 )
 from traceprobe.report.result import COMPUTE_PHASES
 from traceprobe.verdict import gpus
-
-MATRICES: Mapping[str, Ran] = {
-    "matmul_fp32": "fp32",
-    "matmul_3xtf32": "tf32",
-    "matmul_tf32": "tf32",
-    "matmul_half": "half",
-    "matmul_unaligned": "half",
-}
-"""Classes of kernels whose precision is known, near enough: unaligned ones are mostly 16 bits."""
-MOST = 0.5
-"""A precision that ran for more of the matrix kernels' time is that of the run."""
+from traceprobe.verdict.precision import ran
 
 
 class UnknownPrice(ValueError):
@@ -97,10 +86,11 @@ def _contender(
 ) -> Contender:
     summary = summarize(run)
     rate = _rate(run, per)
-    asked, ran = _asked(summary), _ran(run)
+    asked = _asked(summary)
+    matrices = ran(rank.summary.kernel_ns for rank in run.report.ranks)
     flops = run.per_step("flops")
     achieved = None if flops is None else flops / run.best_step_ms / run.world_size / 1e9
-    peak = _peak(hardware, ran, asked)
+    peak = _peak(hardware, matrices, asked)
     known = [v for name in COMPUTE_PHASES if (v := summary.partition_ms.get(name)) is not None]
     wait = summary.partition_ms.get("idle_data_wait")
     return Contender(
@@ -113,7 +103,7 @@ def _contender(
         compute_ms=round(sum(known) * device_scale(summary, per), 6) if sum(known) > 0 else None,
         data_wait=None if wait is None else round(wait / summary.traced_step_ms, 6),
         precision=asked,
-        ran=ran,
+        ran=matrices,
         achieved_tflops=None if achieved is None else round(achieved, 4),
         efficiency=round(achieved / peak, 4) if achieved is not None and peak else None,
         usd_per_hour=price,
@@ -155,25 +145,12 @@ def _asked(summary: RunSummary) -> str | None:
     return asked if isinstance(asked, str) else None
 
 
-def _ran(run: Observed) -> Ran | None:
-    """The precision of most of the time of matrix kernels, by their names."""
-    time: Counter[str] = Counter()
-    for rank in run.report.ranks:
-        time.update(rank.summary.kernel_ns or {})
-    matrices = sum(ns for name, ns in time.items() if name.startswith("matmul"))
-    for precision in dict.fromkeys(MATRICES.values()):
-        mine = sum(time[name] for name, ran in MATRICES.items() if ran == precision)
-        if mine > MOST * matrices:
-            return precision
-    return None
-
-
-def _peak(hardware: Hardware | None, ran: Ran | None, asked: str | None) -> float | None:
+def _peak(hardware: Hardware | None, matrices: Ran | None, asked: str | None) -> float | None:
     """The peak of the precision that ran."""
-    if hardware is None or ran is None:
+    if hardware is None or matrices is None:
         return None
     half = "bf16" if asked == "bf16" else "fp16"
-    return hardware.peaks_tflops.get(half if ran == "half" else ran)
+    return hardware.peaks_tflops.get(half if matrices == "half" else matrices)
 
 
 def _leads(first: Observed, second: Observed, per: Per) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -77,7 +78,7 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None], limits:
     for table in tables.values():
         if "thread" in table:
             limits.check("threads", pl.Series(table["thread"]).n_unique(), path.name)
-    return build(
+    trace = build(
         tables,
         [str(name)[:NAME_LENGTH] for name in columns.names],
         metadata,
@@ -87,6 +88,7 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None], limits:
         columns.categories,
         columns.ranks,
     )
+    return replace(trace, metadata={**trace.metadata, **columns.occupancy.facts()})
 
 
 def _counted(split: Split, blocks: Iterator[bytes], quality: Quality) -> Iterator[bytes]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from traceprobe.ingest.collective import group_id, message_bytes, operation
 from traceprobe.ingest.kineto_event import Args, Event, Number
+from traceprobe.ingest.kineto_occupancy import Occupancy
 from traceprobe.ingest.lookup import Table, compact, concatenate
 from traceprobe.ingest.values import rank_number
 from traceprobe.model import UNKNOWN, Bools, Int64s, Quality
@@ -41,6 +42,7 @@ _EXTERNAL, _EXTERNAL_LOWER = map(attrgetter, ("external_id", "external_id_lower"
 _SEQUENCE, _FORWARD_THREAD = map(attrgetter, ("sequence", "forward_thread"))
 _GRAPH, _GRAPH_NODE = map(attrgetter, ("graph", "graph_node"))
 _COPY_KIND, _COLLECTIVE = map(attrgetter, ("copy_kind", "collective"))
+_BLOCKS, _OCCUPANCY = map(attrgetter, ("blocks", "occupancy"))
 _NONE = Args()
 NOTES_OF_COLLECTIVES = "record_param_comms"
 _LISTED = 30
@@ -72,6 +74,7 @@ class Columns:
     categories: set[str] = field(default_factory=set)
     flows: dict[str, list[Table]] = field(default_factory=dict)
     ranks: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    occupancy: Occupancy = field(default_factory=Occupancy)
     copy_kinds: bool = False
     fractional: bool = False
     events: int = 0
@@ -148,8 +151,11 @@ class Columns:
         if (stream == UNKNOWN).any():
             stream = np.where(stream == UNKNOWN, self._ids(events), stream)
         category = map(_WORK_OF.__getitem__, map(_CATEGORY, events))
+        times = self._times(events)
+        duration = np.where(times["t0"] == _MISSING, 0, times["t1"] - times["t0"])
+        self.occupancy.add(duration, floats(args, _BLOCKS), floats(args, _OCCUPANCY))
         return {
-            **self._times(events),
+            **times,
             "name": self._names(map(_copy_name if named else _NAME, events), len(events)),
             "device": device,
             "stream": stream,

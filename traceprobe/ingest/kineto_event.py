@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import nan
 from typing import Any
 
 import msgspec
@@ -32,6 +33,8 @@ class Args(
         "group": "Process Group Name",
         "members": "Process Group Ranks",
         "rank": "Rank",
+        "blocks": "blocks per SM",
+        "occupancy": "est. achieved occupancy %",
     },
 ):
     """Numbers may be strings (ROCm writes `"bytes": "616"`), so every one is a `Number`.
@@ -63,6 +66,8 @@ class Args(
     group: Any = None
     members: Any = None
     rank: Any = None
+    blocks: Number = nan
+    occupancy: Number = nan
 
 
 class Event(msgspec.Struct, gc=False):

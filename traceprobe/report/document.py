@@ -24,6 +24,8 @@ KINDS: Mapping[str, str] = {
     "scaling": "Scaling",
     "fleet": "Fleet",
     "whatif": "WhatIf",
+    "roofline": "RooflineRecord",
+    "peaks": "MeasuredPeaks",
 }
 """Kinds of records and their classes.
 

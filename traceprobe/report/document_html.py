@@ -46,7 +46,7 @@ class Part:
 
 def render(document: Document) -> str:
     """The page of `document`. Equal documents give equal pages, byte for byte."""
-    parts = [Part(s, [_view(block) for block in s.blocks]) for s in document.sections]
+    parts = parts_of(document.sections)
     return fill(
         "document.html.j2",
         version=document.version,
@@ -59,6 +59,11 @@ def render(document: Document) -> str:
         document=document,
         parts=parts,
     )
+
+
+def parts_of(sections: Sequence[Section]) -> list[Part]:
+    """The sections as `blocks.html.j2` shows them."""
+    return [Part(s, [_view(block) for block in s.blocks]) for s in sections]
 
 
 def _view(block: Block) -> View:

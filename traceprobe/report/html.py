@@ -18,6 +18,7 @@ from traceprobe.report.charts import (
     ranks_chart,
     steps_chart,
 )
+from traceprobe.report.document_html import parts_of
 from traceprobe.report.iterations import iteration_bars, iterations_summary, iterations_table
 from traceprobe.report.lanes import label_word, timeline_picture, timeline_summary, timeline_table
 from traceprobe.report.next_step import slice_command
@@ -36,6 +37,7 @@ from traceprobe.report.result import (
     Verdict,
     encode,
 )
+from traceprobe.report.roofline_page import sections
 from traceprobe.report.steps import histogram, histogram_summary, histogram_table
 from traceprobe.report.survey import (
     groups_table,
@@ -191,6 +193,9 @@ def render(report: Report) -> str:
         together=together,
         overview=overview,
         links=links_line(report.run),
+        roofline=[]
+        if isinstance(roof := report.roofline, msgspec.UnsetType)
+        else parts_of(sections(roof)),
         groups=None if overview is None else groups_table(report, overview),
         listed=len(listed),
         left_out=ranges(sorted(r.rank for r in report.ranks if r not in detailed)),

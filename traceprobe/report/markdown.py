@@ -9,11 +9,14 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+import msgspec
+
 from traceprobe.report import ablation_text, agreement, memory_text
 from traceprobe.report.bars import Segment, partition_bar, share_bar
 from traceprobe.report.palette import BOUND_WORDS, STATUS_SHAPES, STATUS_WORDS, word_for
 from traceprobe.report.ranking import ATTENTION, ranked_findings
 from traceprobe.report.result import Finding, Rank, Report
+from traceprobe.report.roofline_page import lines as roofline_lines
 from traceprobe.report.tables import collectives_lines, steps_divisor
 from traceprobe.report.text import (
     code_spans,
@@ -45,7 +48,13 @@ _BREAK = "\u200b"
 
 def render(report: Report) -> str:
     """The Markdown of `report`, ending in a newline; what does not fit is counted, not dropped."""
-    before = [*_verdict(report), *_ablation(report), *_times(report), *_memory(report)]
+    before = [
+        *_verdict(report),
+        *_ablation(report),
+        *_times(report),
+        *_roofline(report),
+        *_memory(report),
+    ]
     after = _provenance(report)
     lines = [*before, *_findings(report, MAX_LINES - len(before) - len(after)), *after]
     return "\n".join(lines) + "\n"
@@ -129,6 +138,13 @@ def _times(report: Report) -> list[str]:
 def _memory(report: Report) -> list[str]:
     said = memory_text.line(report.memory)
     return [] if said is None else [f"- {escape(said)}", ""]
+
+
+def _roofline(report: Report) -> list[str]:
+    if isinstance(report.roofline, msgspec.UnsetType):
+        return []
+    told = [*roofline_lines(report.roofline), *report.roofline.notes[:1]]
+    return [*(f"- {escape(line)}" for line in told), ""] if told else []
 
 
 def _rank_line(rank: Rank) -> str:

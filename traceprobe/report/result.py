@@ -13,6 +13,7 @@ import msgspec
 from traceprobe.report.ablation import Ablation
 from traceprobe.report.memory import Memory
 from traceprobe.report.replay import Replay
+from traceprobe.report.roofline import Limit, Roofline
 
 SCHEMA_VERSION = "1.0"
 
@@ -400,6 +401,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     reasons: list[str]
     missing: list[str]
     thresholds: dict[str, float]
+    limit: Limit | msgspec.UnsetType = msgspec.UNSET
+    """Of a run that is bound by compute: what its kernels' time mostly goes to. Not there for
+    others, and where it is not known."""
     skew: float | msgspec.UnsetType = msgspec.UNSET
     """Part of the shares that is waiting for other ranks; it counts in them by `skew_causes`. Not
     there where one rank cannot tell it from transfer."""
@@ -434,6 +438,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The same loop with parts taken out, measured without a profiler; None where nobody did."""
     memory: Memory | msgspec.UnsetType = msgspec.UNSET
     """What the device held in a step, and what for; not there where the capture does not say."""
+    roofline: Roofline | msgspec.UnsetType = msgspec.UNSET
+    """The step beside what the hardware could do; not there where neither is known."""
 
     def to_json(self) -> str:
         """The report as indented JSON with sorted keys, ending in a newline."""

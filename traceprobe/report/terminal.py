@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 from rich.text import Text
 
 from traceprobe.report import agreement, memory_text
@@ -17,6 +18,7 @@ from traceprobe.report.next_step import next_command
 from traceprobe.report.palette import BOUND_WORDS, STATUS_SHAPES, STATUS_WORDS, word_for
 from traceprobe.report.ranking import ATTENTION, ranked_findings
 from traceprobe.report.result import Finding, Rank, Report
+from traceprobe.report.roofline_page import lines as roofline_lines
 from traceprobe.report.tables import collectives_lines, steps_divisor
 from traceprobe.report.text import duration, encodable, shorten, significant
 
@@ -58,6 +60,7 @@ def render(
         *_verdict(report, printed.width),
         *_ablation(report),
         *_ranks(report),
+        *_roofline(report),
         *_memory(report),
         *_findings(report),
         *_warnings(report),
@@ -140,6 +143,13 @@ def _ranks(report: Report) -> list[Line]:
 def _memory(report: Report) -> list[Line]:
     said = memory_text.line(report.memory)
     return [] if said is None else [[("memory: ", "bold"), (shorten(said, MAX_PROSE), "")], []]
+
+
+def _roofline(report: Report) -> list[Line]:
+    if isinstance(report.roofline, msgspec.UnsetType):
+        return []
+    told = [*roofline_lines(report.roofline), *report.roofline.notes[:1]]
+    return [*([(shorten(line, MAX_PROSE), "")] for line in told), []] if told else []
 
 
 def _step(rank: Rank) -> str:

@@ -37,7 +37,7 @@ is a logarithm, and is `other`); `layout` turns images from NCHW to NHWC or back
 element-wise, reductions and copies; `unknown` is a whole CUDA graph in one row."""
 
 _MATMUL = re.compile(
-    r"gemm|gemv|bmm_|xmma|cutlass|nvjet|cublas|cudnn_\w*(scudnn|h\d+cudnn)"
+    r"gemm|gemv|bmm_|xmma|cutlass|nvjet|cublas|[sh]\d*cudnn"
     r"|convolve|conv\dd|conv(fwd|bwd|_)|wgrad|dgrad|fprop|winograd|fmha|flash|sdpa|^cijk_|igemm|mma_",
     re.IGNORECASE,
 )
@@ -63,7 +63,7 @@ _HALF = re.compile(
     r"|wgmma|hmma_fp(16|32)|^cijk_.*_(bbs|hhs|bss|hss)_",
     re.IGNORECASE,
 )
-_TF32 = re.compile(r"tf32|tensor16x8x8|s1688gemm|nvjet_(sm\d+_)?s", re.IGNORECASE)
+_TF32 = re.compile(r"tf32|tensor16x8x8|s1688gemm|nvjet_(sm\d+_)?s(?!m\d)", re.IGNORECASE)
 _FP32 = re.compile(
     r"simt|ffma|sgemm|scudnn|f32f32_f32f32|float_engine|_f32_|<float|sgemv", re.IGNORECASE
 )

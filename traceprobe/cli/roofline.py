@@ -1,0 +1,122 @@
+"""`traceprobe roofline`: a run beside what the hardware could do, and what that is, measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from traceprobe.cli.console import misused, note
+from traceprobe.cli.options import Flops, Force, GithubSummary, Outputs, PeaksFile, Quiet, Step
+
+if TYPE_CHECKING:
+    from traceprobe.report.peaks import MeasuredPeaks
+    from traceprobe.report.roofline import RooflineRecord
+
+
+def command(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN]",
+            help="A report.json, a trace, or a folder with the traces of the ranks.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Outputs = None,
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Measure the peaks of this machine's device instead."),
+    ] = False,
+    peaks: PeaksFile = None,
+    flops_per_step: Flops = None,
+    step: Step = None,
+    github_summary: GithubSummary = False,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show how far a run is from the peaks of its device, or measure them.
+
+    Examples: `traceprobe roofline traceprobe-gpt2/`, `traceprobe roofline --measure -o peaks.json`,
+    `traceprobe roofline trace.json.gz --peaks peaks.json --flops-per-step 1.4e13`
+    """
+    from traceprobe.cli import outputs
+
+    if measure == (run is not None):
+        misused("name a run, or use --measure, not both" if run else "name a run, or use --measure")
+    given = [Path(run)] if run is not None else []
+    targets = output or []
+    if github_summary:
+        outputs.job_summary()
+    outputs.check(targets, [*given, *([peaks] if peaks else [])], force=force)
+    if run is None:
+        if peaks is not None or flops_per_step is not None or step is not None:
+            misused("--measure does not go with --peaks, --flops-per-step or --step")
+        record: MeasuredPeaks | RooflineRecord = _measure(quiet=quiet)
+    else:
+        record = _of_run(run, peaks, flops_per_step, step, quiet=quiet)
+    outputs.deliver(record, targets, github_summary=github_summary, quiet=quiet)
+
+
+def _measure(*, quiet: bool) -> MeasuredPeaks:
+    from traceprobe import __version__
+    from traceprobe.capture.measure import measure
+    from traceprobe.capture.program import interpreter
+    from traceprobe.report.peaks import SCHEMA_VERSION, MeasuredPeaks
+
+    interpreter()  # raises where there is no PyTorch
+    note("measuring; importing PyTorch takes some seconds", quiet=quiet)
+    found = measure()
+    if found.kind == "cpu":
+        note("no GPU is visible to PyTorch: these are the peaks of the CPU", quiet=quiet)
+    return MeasuredPeaks(
+        schema_version=SCHEMA_VERSION,
+        traceprobe_version=__version__,
+        device=found.device,
+        device_kind="gpu" if found.kind == "gpu" else "cpu",
+        torch=found.torch,
+        matrix_side=found.side,
+        repetitions=found.repetitions,
+        tflops=found.tflops,
+        copy_gbps=found.copy_gbps,
+        h2d_gbps=found.h2d_gbps,
+    )
+
+
+def _of_run(
+    run: str, peaks: Path | None, flops: float | None, step: str | None, *, quiet: bool
+) -> RooflineRecord:
+    """The roofline of a run.
+
+    Raises:
+        UsageError: there is none, or an option is of no use.
+    """
+    import msgspec
+
+    from traceprobe import __version__
+    from traceprobe.api import Options
+    from traceprobe.cli.inputs import measured_peaks
+    from traceprobe.cli.runs import is_saved, report_of
+    from traceprobe.report.roofline import SCHEMA_VERSION, RooflineRecord
+
+    if is_saved(run) and (peaks or flops or step):
+        misused(f"{run}: is analysed already; --peaks, --flops-per-step and --step need its traces")
+    options = Options(
+        step=step,
+        flops_per_step=flops,
+        peaks=None if peaks is None else measured_peaks(peaks),
+    )
+    report = report_of(run, options, quiet=quiet)
+    if isinstance(report.roofline, msgspec.UnsetType):
+        misused(
+            f"{run}: has no roofline: it has no steps, or ran on a CPU and does not say what it "
+            "computes; record it with traceprobe profile"
+        )
+    return RooflineRecord(
+        schema_version=SCHEMA_VERSION,
+        traceprobe_version=__version__,
+        headline=report.verdict.headline,
+        inputs=[each.name for each in report.inputs],
+        roofline=report.roofline,
+    )
