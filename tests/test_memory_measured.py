@@ -87,7 +87,7 @@ def books(monkeypatch):
     monkeypatch.setattr(
         memory, "_places", lambda tensors: [t.place for t in tensors if t is not None]
     )
-    monkeypatch.setattr(memory, "_processes", lambda: 1)
+    monkeypatch.setattr(memory, "_processes", lambda device: 1)
     return books
 
 
@@ -187,7 +187,7 @@ def test_the_context_is_what_the_device_lost_beyond_the_allocator(books):
 
 
 def test_with_others_on_the_device_the_context_is_unknown(books, monkeypatch):
-    monkeypatch.setattr(memory, "_processes", lambda: 2)
+    monkeypatch.setattr(memory, "_processes", lambda device: 2)
     assert measured(books).facts["outside_bytes"] is None
 
 

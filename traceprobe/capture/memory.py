@@ -221,24 +221,29 @@ def _device() -> dict[str, Any]:
 
     free, total = torch.cuda.mem_get_info()
     outside = total - free - torch.cuda.memory_reserved()
-    alone = _processes() <= torch.cuda.device_count()
+    here = torch.cuda.get_device_properties(torch.cuda.current_device())
+    alone = _processes(str(getattr(here, "uuid", ""))) <= 1
     return {"device_bytes": total, "outside_bytes": outside if alone else None}
 
 
-def _processes() -> int:
-    """Processes that compute on the GPUs of this machine; 0 where nobody says.
+def _processes(device: str) -> int:
+    """Processes that compute on a GPU; 0 where nobody says.
 
     Within a container the tool may see none of them, not even this one.
+
+    Args:
+        device: the UUID of the GPU; of all GPUs where it is empty.
     """
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return 0
-    asked = [tool, "--query-compute-apps=pid", "--format=csv,noheader"]
+    asked = [tool, "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader"]
     try:
         shown = subprocess.run(asked, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    return sum(line.strip().isdigit() for line in shown.stdout.splitlines())
+    rows = (line.split(",") for line in shown.stdout.splitlines() if "," in line)
+    return sum(device in gpu and pid.strip().isdigit() for gpu, pid in rows)
 
 
 def described(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
