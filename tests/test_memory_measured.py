@@ -73,6 +73,7 @@ def books(monkeypatch):
         "reset_peak_memory_stats": lambda: None,
         "max_memory_allocated": lambda: 30 * MB,
         "memory_reserved": lambda: 40 * MB,
+        "get_device_properties": lambda device: SimpleNamespace(uuid="0"),
         "mem_get_info": lambda: (DEVICE - 540 * MB, DEVICE),
         "memory_snapshot": lambda: list(books.segments()),
         "memory_stats": lambda: {
