@@ -195,7 +195,19 @@ def _of_class(change: Change, per: Per) -> str:
 TELLING = ("communication hidden", "host-to-device hidden", "collectives", "launches")
 
 
-DERIVED = ("predicted_all_reduces_per_step", "samples_per_step", "tokens_per_step", "parameters")
+DERIVED = (
+    "compiled",
+    "flops_per_step",
+    "flops_per_step_by_formula",
+    "loader_workers",
+    "parameter_tensors",
+    "parameters",
+    "predicted_all_reduces_per_step",
+    "samples_per_step",
+    "tokens_per_step",
+    "vocabulary",
+    "work_missing",
+)
 """Recorded facts that follow from settings."""
 
 
