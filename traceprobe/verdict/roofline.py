@@ -12,7 +12,6 @@ phase is max(math, traffic of matrices) + other traffic. `math_ms` is the first 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
 
 from msgspec.structs import replace
 
@@ -26,9 +25,18 @@ from traceprobe.report.roofline import (
     Utilisation,
 )
 from traceprobe.verdict import gpus
+from traceprobe.verdict.counted import (
+    PASSES,
+    Work,
+    added,
+    executed,
+    of_model,
+    ranks_of,
+    total_of,
+    work_of,
+)
 from traceprobe.verdict.precision import ran
 
-PASSES = ("forward", "backward", "recompute")
 EXPLAINED = 0.5
 """Part of the kernels' time that math or traffic has to explain to be its limit."""
 _SAME = {"bf16": "half", "fp16": "half"}
@@ -46,7 +54,6 @@ _LIMIT_WORDS: Mapping[Limit, str] = {
     "memory": "it is the traffic to memory that bounds them",
     "neither": "they are slower than either: small, badly shaped or waiting kernels",
 }
-Work = Mapping[str, Any]
 
 
 def roofline(
@@ -70,8 +77,8 @@ def roofline(
         return None
     device = timed[0].device
     same = all(_alike(rank.device, device) for rank in timed)
-    work = _work(workload) if flops_per_step is None else None
-    total = _total(workload) if flops_per_step is None else flops_per_step
+    work = work_of(workload) if flops_per_step is None else None
+    total = total_of(workload) if flops_per_step is None else flops_per_step
     if total is None and device.kind == "cpu":
         return None
     gpu = gpus.find(*_facts(device)) if same and device.kind == "gpu" else None
@@ -81,15 +88,15 @@ def roofline(
     step = effect.unprofiled_step_ms if effect is not None else _mean_step(timed)
     times = _times(timed)
     kernels = sum(times[name] or 0.0 for name in COMPUTE_PHASES)
-    of_one = None if total is None else total / max(_ranks(workload), len(timed))
+    of_one = None if total is None else total / max(ranks_of(workload), len(timed))
     names = ran(rank.summary.kernel_ns for rank in timed)
-    model = _model(work, of_one, names)
+    model = of_model(work, of_one, names)
     phases = _phases(work, times, published, found)
     math = _sum([phase.math_ms for phase in phases]) if work else None
     memory = _memory(phases) if work else None
     rest = None if math is None or memory is None else max(step - math - memory, 0.0)
     mfu = _share(_least_ms(model, published, None), step)
-    hfu = _share(_least_ms(_executed(work), published, None), step) if work else None
+    hfu = _share(_least_ms(executed(work), published, None), step) if work else None
     return Roofline(
         device=device.name if same else None,
         step_ms=round(step, 6),
@@ -176,55 +183,6 @@ def _times(ranks: Sequence[Rank]) -> dict[str, float | None]:
     return found
 
 
-def _work(workload: Mapping[str, object] | None) -> Work | None:
-    """What the recording counted, if it has the form that it should have."""
-    found = (workload or {}).get("work")
-    if not isinstance(found, dict):
-        return None
-    for name in PASSES:
-        phase = found.get(name)
-        if not isinstance(phase, dict):
-            return None
-        tables = [phase.get("flops"), phase.get("model_flops")]
-        amounts = [phase.get("bytes"), phase.get("matrix_bytes")]
-        for table in tables:
-            if not isinstance(table, dict):
-                return None
-            amounts += table.values()
-        if not all(isinstance(n, int) and n >= 0 for n in amounts):
-            return None
-    return found
-
-
-def _total(workload: Mapping[str, object] | None) -> float | None:
-    found = (workload or {}).get("flops_per_step")
-    usable = isinstance(found, (int, float)) and not isinstance(found, bool) and found >= 0
-    return float(cast("float", found)) if usable else None
-
-
-def _ranks(workload: Mapping[str, object] | None) -> int:
-    found = (workload or {}).get("ranks")
-    return found if isinstance(found, int) and found > 0 else 1
-
-
-def _model(work: Work | None, of_one: float | None, names: str | None) -> dict[str, float] | None:
-    """Operations of the model by precision; without details, all in that of the kernels."""
-    if work is not None:
-        return _added([work[name]["model_flops"] for name in PASSES])
-    if of_one is None or names is None:
-        return None
-    return {names: of_one}
-
-
-def _executed(work: Work) -> dict[str, float]:
-    return _added([work[name]["flops"] for name in PASSES])
-
-
-def _added(tables: Sequence[Mapping[str, int]]) -> dict[str, float]:
-    names = sorted({name for table in tables for name in table})
-    return {name: sum(table.get(name, 0) for table in tables) for name in names}
-
-
 def _least_ms(
     flops: Mapping[str, float] | None, published: Peaks | None, measured: Peaks | None
 ) -> float | None:
@@ -283,7 +241,7 @@ def _joined(counted: Counted, name: str, members: tuple[str, ...]) -> Counted:
     parts = [counted[member] for member in members]
     known = [ms for _, ms in parts if ms is not None]
     whole = {
-        "flops": _added([phase["flops"] for phase, _ in parts]),
+        "flops": added([phase["flops"] for phase, _ in parts]),
         "bytes": sum(phase["bytes"] for phase, _ in parts),
         "matrix_bytes": sum(phase["matrix_bytes"] for phase, _ in parts),
     }
@@ -390,7 +348,7 @@ def _notes(
             "`traceprobe roofline --measure`"
         )
     if work is not None and names is not None:
-        asked = _executed(work)
+        asked = executed(work)
         most = max(asked, key=lambda name: asked[name], default=None)
         if most is not None and _SAME.get(most, most) != names:
             notes.append(
