@@ -63,6 +63,10 @@ def predict(report: Report, asked: Changes) -> Prediction:
         ImpossibleChange: the report cannot be played, or has not what is to be changed.
     """
     ranks = [rank for rank in report.ranks if not isinstance(rank.replay, UnsetType)]
+    if not ranks and all(rank.device.kind == "cpu" for rank in report.ranks):
+        raise ImpossibleChange(
+            "a CPU run has no iterations to play: there, launching work is doing it"
+        )
     if not ranks:
         raise ImpossibleChange(
             "the report holds no iterations to play: it takes at least two used ones in a row, GPU "
