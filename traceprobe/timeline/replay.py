@@ -20,7 +20,7 @@ import polars as pl
 
 from traceprobe.model import UNKNOWN, Bools, Int64s, Kind
 from traceprobe.timeline.device import Account
-from traceprobe.timeline.intervals import measure_until, merge, subtract, union
+from traceprobe.timeline.intervals import Intervals, measure_until, merge, subtract, union
 from traceprobe.timeline.partition import PHASES, TRANSFERS
 
 MAX_ITERATIONS = 4
@@ -162,48 +162,59 @@ def _host(account: Account, ops: pl.DataFrame) -> tuple[Int64s, Int64s, Int64s, 
 
     A blocking copy is launched when its call begins; the rest of the call is waiting.
     """
-    t0, t1 = ops["t0"].to_numpy(), ops["t1"].to_numpy()
-    began, ended = ops["launch_t0"].to_numpy(), ops["launch_t1"].to_numpy()
+    own = _blocking_copies(ops)
+    launched = np.where(own, ops["launch_t0"].to_numpy(), ops["launch_t1"].to_numpy())
+    reached = np.maximum.accumulate(launched)
+    previous = np.concatenate([[ops["launch_t0"][0]], reached[:-1]])
+    awaits, waits = _waiting(account, ops, own, reached)
+    host = account.process.host
+    data = subtract(merge(host.data_annotated, host.data_inferred), host.profiler)
+    left_out = merge(waits, data, host.profiler)
+    at = np.maximum(launched, previous)
+    unspent = measure_until(left_out, at) - measure_until(left_out, previous)
+    fetching = measure_until(data, at) - measure_until(data, previous)
+    return launched, np.maximum(at - previous - unspent, 0), awaits, fetching
+
+
+def _blocking_copies(ops: pl.DataFrame) -> Bools:
+    """Copies whose calls last as long as they do, whether the API says that it blocks or not."""
     copies = np.isin(ops["kind"].to_numpy(), [int(Kind.H2D), int(Kind.D2H), int(Kind.D2D)])
-    own = copies & (ended - t0 > MOST * (t1 - t0))
-    launched = np.where(own, began, ended)
+    t0, t1, ended = (ops[column].to_numpy() for column in ("t0", "t1", "launch_t1"))
+    waited: Bools = copies & (ended - t0 > MOST * (t1 - t0))
+    return waited
+
+
+def _waiting(
+    account: Account, ops: pl.DataFrame, own: Bools, reached: Int64s
+) -> tuple[Int64s, Intervals]:
+    """Before each launch the operation that the host waits for, and when it waits.
+
+    It waits in blocking calls, in blocking copies (`own`) for the copy itself, and in launches
+    beside a full queue. What a call waited for is what had ended last when it returned.
+
+    Args:
+        reached: the last end of a launch so far, for each operation.
+    """
+    t1, count = ops["t1"].to_numpy(), len(ops)
+    began, ended = ops["launch_t0"].to_numpy(), ops["launch_t1"].to_numpy()
     full = ~own & (ended - began > LONG_CALL_NS) & (_outstanding(account, began, ended) >= QUEUE)
     blocking = _blocking(account, ops, began[own])
     calls_t0 = np.concatenate([blocking["t0"].to_numpy(), began[full], began[own]])
     calls_t1 = np.concatenate([blocking["t1"].to_numpy(), ended[full], ended[own]])
-    reached = np.maximum.accumulate(launched)
-    # What a call waited for is what had ended last when it returned.
     order = np.argsort(t1, kind="stable")
     last = np.searchsorted(t1[order], calls_t1, "right") - 1
-    target = np.where(last >= 0, order[np.maximum(last, 0)], len(ops))
+    target = np.where(last >= 0, order[np.maximum(last, 0)], count)
     target[len(target) - int(own.sum()) :] = np.flatnonzero(own)
-    before = np.concatenate(
-        [
-            np.searchsorted(reached, blocking["t1"].to_numpy(), "left"),
-            np.flatnonzero(full),
-            np.flatnonzero(own) + 1,
-        ]
-    )
-    valid = (before < len(ops)) & (target < before)
-    awaits = np.full(len(ops), UNKNOWN, dtype=np.int64)
-    for row, of in zip(before[valid].tolist(), target[valid].tolist(), strict=True):
-        if awaits[row] == UNKNOWN or t1[of] > t1[awaits[row]]:
-            awaits[row] = of
-    until = np.clip(t1[np.minimum(target, len(ops) - 1)], calls_t0, calls_t1)
-    waits = merge(union(calls_t0[valid], until[valid]), union(began[full], ended[full]))
-    previous = np.concatenate([[began[0]], reached[:-1]])
-    host = account.process.host
-    data = subtract(merge(host.data_annotated, host.data_inferred), host.profiler)
-    left_out = merge(waits, data, host.profiler)
-    spent = np.maximum(launched - previous, 0)
-    at = np.maximum(launched, previous)
-    unspent = measure_until(left_out, at) - measure_until(left_out, previous)
-    return (
-        launched,
-        np.maximum(spent - unspent, 0),
-        awaits,
-        measure_until(data, at) - measure_until(data, previous),
-    )
+    after_calls = np.searchsorted(reached, blocking["t1"].to_numpy(), "left")
+    row = np.concatenate([after_calls, np.flatnonzero(full), np.flatnonzero(own) + 1])
+    known = (row < count) & (target < row)
+    awaits = np.full(count, UNKNOWN, dtype=np.int64)
+    for mine, of in zip(row[known].tolist(), target[known].tolist(), strict=True):
+        if awaits[mine] == UNKNOWN or t1[of] > t1[awaits[mine]]:
+            awaits[mine] = of
+    until = np.clip(t1[np.minimum(target, count - 1)], calls_t0, calls_t1)
+    # Beside a full queue all of the call is waiting, also where what it waited for is not known.
+    return awaits, merge(union(calls_t0[known], until[known]), union(began[full], ended[full]))
 
 
 def _outstanding(account: Account, began: Int64s, ended: Int64s) -> Int64s:
