@@ -2,7 +2,8 @@
 """Write traceprobe/anonymous/words.txt: the words that public names are made of.
 
 They come from the operators of the installed PyTorch, from the names in the sample traces, which
-are public, from the report's own fields, and from the expressions by which traceprobe knows names.
+are public, from the report's own fields, from the names of GPUs, and from the expressions by which
+traceprobe knows names.
 Needs PyTorch.
 """
 
@@ -21,6 +22,7 @@ from traceprobe.ingest.chunks import TOP_LEVEL
 from traceprobe.ingest.kineto_columns import CALLS, GPU, OPERATORS
 from traceprobe.slicing.kineto import PUBLIC_ARGUMENTS
 from traceprobe.slicing.record import RECORDED
+from traceprobe.verdict.gpus import table
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "traceprobe" / "anonymous" / "words.txt"
@@ -58,6 +60,8 @@ def names() -> Iterator[str]:
     schema = ROOT / "traceprobe" / "report" / "report.schema.json"
     yield from keys(json.loads(schema.read_text(encoding="utf-8")))
     yield from (expression.pattern for expression in EXPRESSIONS)
+    # A GPU whose name is not kept is unknown, and findings with it.
+    yield from (name for gpu in table().gpus for name in (gpu.name, *gpu.aliases))
     for path in sorted((ROOT / "sample_traces").glob("*.gz")):
         trace = traceprobe.load(path)
         yield from trace.names
