@@ -27,6 +27,7 @@ from tests.report_factory import (
 )
 from traceprobe.report import html, iterations, lanes, markdown, specs, terminal
 from traceprobe.report.bars import partition_bar, share_bar
+from traceprobe.report.page import DOCUMENTATION
 from traceprobe.report.ranking import ranked_findings, ranks_in_detail
 from traceprobe.report.resources import templates_dir
 from traceprobe.report.result import Iteration, Lane, Report, Timeline, encode
@@ -106,10 +107,12 @@ def test_page_is_well_formed_and_holds_its_sections(case):
 
 
 def test_page_asks_the_network_for_nothing(case):
-    _, text = case
+    report, text = case
     page = Page(text)
     links = re.findall(r'<a [^>]*href="(https?:[^"]*)"', text)
-    assert set(links) <= {"https://ui.perfetto.dev"}
+    pages = {link for link in links if link.startswith(f"{DOCUMENTATION}findings.md#")}
+    assert len(pages) == len(report.findings)
+    assert set(links) - pages <= {"https://ui.perfetto.dev"}
     rest = [a for a in page.addresses if a not in links]
     assert all(a.startswith("#") or a == "data:," for a in rest), rest
     assert page.tags["img"] == page.tags["iframe"] == page.tags["object"] == 0

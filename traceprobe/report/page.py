@@ -20,6 +20,8 @@ from traceprobe.report.compiled import Compiled
 from traceprobe.report.resources import templates_dir
 from traceprobe.report.text import code_spans, duration, percent, shorten, signed, significant, size
 
+DOCUMENTATION = "https://github.com/traceprobe/traceprobe/blob/main/docs/"
+"""What a page links to for more; nothing of it is loaded."""
 MAX_PROSE = 600
 """Characters of one headline, reason or piece of evidence."""
 MAX_NAME = 160
@@ -82,7 +84,7 @@ def _environment() -> Environment:
         signed=signed,
         pretty=_pretty,
     )
-    environment.globals.update(palette=palette)
+    environment.globals.update(palette=palette, documentation=DOCUMENTATION)
     return environment
 
 
