@@ -32,7 +32,7 @@ import traceprobe  # noqa: E402
 from traceprobe.report.result import Report  # noqa: E402
 from traceprobe.whatif.changes import Changes  # noqa: E402
 from traceprobe.whatif.play import ImpossibleChange  # noqa: E402
-from traceprobe.whatif.predict import predict  # noqa: E402
+from traceprobe.whatif.predict import Playable, predict, prepare  # noqa: E402
 
 FOLDER = ROOT / "docs" / "validation"
 NEAR = 0.10
@@ -144,6 +144,7 @@ class Recordings:
     def __init__(self, folder: Path, results: dict[str, Any]) -> None:
         self._folder, self._results = folder, results
         self.report = cache(self._report)
+        self.playable = cache(self._playable)
 
     def _report(self, name: str, backend: str) -> Report | None:
         pattern = "rank*.json.gz" if backend == "torch" else "*.sqlite.gz"
@@ -156,23 +157,28 @@ class Recordings:
         options = traceprobe.Options(unprofiled_step_ms=step)
         return traceprobe.analyze([traceprobe.load(file) for file in files], options)
 
+    def _playable(self, name: str, backend: str) -> Playable:
+        report = self.report(name, backend)
+        assert report is not None
+        return prepare(report)
 
-def row(kind: str, names: tuple[str, str], backend: str, report: Report, changes: Changes,
+
+def row(kind: str, names: tuple[str, str], backend: str, run: Playable, changes: Changes,
         step_ms: float) -> dict[str, Any]:  # fmt: skip
     """A prediction beside its measurement."""
-    found = predict(report, changes)
+    found = predict(run, changes)
     return {
         "kind": kind,
         "case": names[0],
         "control": names[1],
         "recording": backend,
         "change": ", ".join(changes.words()),
-        "now_ms": round(found.now, 4),
+        "now_ms": round(run.now, 4),
         "predicted_ms": round(found.predicted, 4),
         "low_ms": round(found.low, 4),
         "high_ms": round(found.high, 4),
         "measured_ms": round(step_ms, 4),
-        "host": round(found.base.host, 3) if found.base.host_known else None,
+        "host": round(run.base.host, 3) if run.base.host_known else None,
     }
 
 
@@ -189,7 +195,8 @@ def ablations(recordings: Recordings, results: dict[str, Any]) -> Iterator[dict[
                     continue
                 copied = frozenset({"h2d"} if busy(report, "h2d") else ())
                 wanted = Changes(removed=changes.removed - {"h2d"} | (changes.removed & copied))
-                yield row("ablation", (name, variant), backend, report, wanted, step)
+                run = recordings.playable(name, backend)
+                yield row("ablation", (name, variant), backend, run, wanted, step)
 
 
 def controls(recordings: Recordings, results: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -208,7 +215,8 @@ def controls(recordings: Recordings, results: dict[str, Any]) -> Iterator[dict[s
             assert step is not None
             step *= changes.accumulate * samples[0] / samples[1]
             try:
-                yield row("change", (before, after), backend, report, changes, step)
+                run = recordings.playable(before, backend)
+                yield row("change", (before, after), backend, run, changes, step)
             except ImpossibleChange as error:
                 print(f"{before} -> {after}, {backend}: {error}", file=sys.stderr)
 
@@ -226,8 +234,9 @@ def other_buckets(folder: Path) -> Iterator[dict[str, Any]]:
             continue
         step = after.quality.observer_effect.unprofiled_step_ms
         changes = Changes(bucket_mb=float(size))
-        found = row("buckets", (base, name), "torch", before, changes, step)
-        then = predict(before, changes)
+        run = recordings.playable(base, "torch")
+        found = row("buckets", (base, name), "torch", run, changes, step)
+        then = predict(run, changes)
         seen = [g for g in after.ranks[0].summary.collectives if g.operation == "all_reduce"]
         yield {
             **found,

@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli_runner import Cli
 from tests.conftest import ROOT
+from traceprobe.report.result import COMPUTE_PHASES
 from traceprobe.whatif import changes
 
 PAGE = (ROOT / "docs" / "whatif.md").read_text(encoding="utf-8")
@@ -98,7 +99,7 @@ def test_a_cpu_run_cannot_be_played(cli):
 
 
 def test_everything_that_can_be_named_is_documented():
-    for name in {*changes.REMOVABLE, *changes.SPEEDABLE} - set(changes.PHASES):
+    for name in {*changes.REMOVABLE, *changes.SPEEDABLE} - set(COMPUTE_PHASES):
         assert f"`{name}`" in PAGE or f"--remove {name}" in PAGE, name
     source = (ROOT / "traceprobe" / "whatif" / "tell.py").read_text(encoding="utf-8")
     codes = re.findall(r'_caution\(\s*"([a-z-]+)"', source)

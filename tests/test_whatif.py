@@ -16,7 +16,7 @@ from traceprobe.whatif.buckets import rebucketed
 from traceprobe.whatif.calibrate import calibrate
 from traceprobe.whatif.changes import Changes, apply
 from traceprobe.whatif.play import ImpossibleChange, Part, Row, part_of, play
-from traceprobe.whatif.predict import predict
+from traceprobe.whatif.predict import predict, prepare
 from traceprobe.whatif.tell import what_if
 
 US = 1_000
@@ -283,12 +283,13 @@ def waiting(tmp_path):
 
 
 def test_removing_the_wait_leaves_the_rest(waiting):
-    found = predict(waiting, Changes(removed=frozenset({"data-wait"})))
+    run = prepare(waiting)
+    found = predict(run, Changes(removed=frozenset({"data-wait"})))
     partition, used = waiting.ranks[0].summary.partition_ns, waiting.ranks[0].summary
     waited = partition["idle_data_wait"] / used.iterations_used / 1e6
-    assert found.predicted == pytest.approx(found.now - waited, rel=0.02)
+    assert found.predicted == pytest.approx(run.now - waited, rel=0.02)
     assert found.low <= found.predicted <= found.high
-    assert found.late_loader
+    assert run.late_loader
 
 
 def test_without_changes_there_is_a_menu(waiting):
@@ -303,7 +304,7 @@ def test_without_changes_there_is_a_menu(waiting):
 
 def test_what_a_run_has_not_cannot_be_changed(waiting):
     with pytest.raises(ImpossibleChange, match="recompute: the run has none"):
-        predict(waiting, Changes(removed=frozenset({"recompute"})))
+        predict(prepare(waiting), Changes(removed=frozenset({"recompute"})))
 
 
 def test_a_report_without_replay_says_what_it_takes(waiting):
@@ -312,7 +313,7 @@ def test_a_report_without_replay_says_what_it_takes(waiting):
         waiting, ranks=[msgspec.structs.replace(rank, replay=msgspec.UNSET)]
     )
     with pytest.raises(ImpossibleChange, match="no iterations to play"):
-        predict(bare, Changes())
+        predict(prepare(bare), Changes())
 
 
 @pytest.mark.parametrize(
@@ -325,4 +326,4 @@ def test_a_tampered_replay_is_refused(waiting, broken):
     replay = msgspec.structs.replace(rank.replay, **broken)
     report = msgspec.structs.replace(waiting, ranks=[msgspec.structs.replace(rank, replay=replay)])
     with pytest.raises(ImpossibleChange, match="damaged"):
-        predict(report, Changes())
+        predict(prepare(report), Changes())

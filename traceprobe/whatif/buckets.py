@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from traceprobe.verdict.allreduce import Links, Message, fit
+from traceprobe.whatif.changes import MOVES
 from traceprobe.whatif.play import ImpossibleChange, Part, Row
 
 MB = 1 << 20
@@ -138,7 +139,7 @@ def _with_messages(
 def _kernel_before(rows: Sequence[Row]) -> tuple[int, ...]:
     """Distance from the next row to the last kernel."""
     for distance, row in enumerate(reversed(rows), 1):
-        if row.kind not in ("communication", "h2d", "d2h"):
+        if row.kind not in MOVES:
             return (distance,)
     return ()
 

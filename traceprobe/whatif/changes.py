@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from traceprobe.report.result import COMPUTE_PHASES, TRANSFERS
 from traceprobe.whatif.play import ImpossibleChange, Part, Row
 
-PHASES = ("forward", "backward", "recompute", "optimizer", "graph", "input", "unattributed")
-MOVES = ("communication", "h2d", "d2h")
+MOVES = tuple(name for name in TRANSFERS if name != "memory")
+"""What is not launched for a phase; copies inside the device belong to theirs."""
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    **{name: (name,) for name in (*PHASES, *MOVES)},
-    "compute": PHASES,
+    **{name: (name,) for name in (*COMPUTE_PHASES, *MOVES)},
+    "compute": COMPUTE_PHASES,
 }
 """What of the GPU's work can be named, and which kinds of rows that is."""
 REMOVABLE = (*GROUPS, "data-wait", "host", "sync", "skew")

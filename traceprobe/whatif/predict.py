@@ -33,36 +33,51 @@ CLASSES = {
 
 
 @dataclass(frozen=True)
+class Playable:
+    """A run that is ready to be played with changes.
+
+    Args:
+        now: step as it is, ms; without a profiler where that is known.
+        base: what is played. step_ns: what it takes without changes.
+        ranks: of the run, of which not all may be played.
+    """
+
+    report: Report
+    now: float
+    base: Calibrated
+    step_ns: float
+    ranks: int
+
+    @property
+    def late_loader(self) -> bool:
+        """Whether the loader limits the run as it is."""
+        return any(part.period is not None for part in self.base.parts)
+
+
+@dataclass(frozen=True)
 class Prediction:
     """A step with changes, ms per step; of `accumulate` batches where they are accumulated.
 
     Args:
-        now: as it is, without a profiler where that is known. low, high: around `predicted`.
+        low, high: around `predicted`.
         sizes, sizes_before: buckets of a step, bytes; empty where they were not changed.
-        late_loader: whether the loader limits the run as it is.
-        played, ranks: ranks that are played, and all of the run.
     """
 
-    now: float
     predicted: float
     low: float
     high: float
-    base: Calibrated
     sizes: list[int]
     sizes_before: list[int]
     links: Links | None
-    late_loader: bool
-    played: int
-    ranks: int
 
 
-def predict(report: Report, asked: Changes) -> Prediction:
-    """What a step takes with changes.
+def prepare(report: Report) -> Playable:
+    """The run of a report, calibrated.
 
     Raises:
-        ImpossibleChange: the report cannot be played, or has not what is to be changed.
+        ImpossibleChange: the report cannot be played.
     """
-    ranks = [rank for rank in report.ranks if not isinstance(rank.replay, UnsetType)]
+    ranks = [(rank, rank.replay) for rank in report.ranks if not isinstance(rank.replay, UnsetType)]
     if not ranks and all(rank.device.kind == "cpu" for rank in report.ranks):
         raise ImpossibleChange(
             "a CPU run has no iterations to play: there, launching work is doing it"
@@ -73,43 +88,41 @@ def predict(report: Report, asked: Changes) -> Prediction:
             "work with its launches, and an analysis by this version (analyze the trace again)"
         )
     now = now_ms(report)
-    found = [_with_loader(part_of(r.replay), report, r, now) for r in ranks]  # type: ignore[arg-type]
-    for part in found:
+    parts = [_with_loader(part_of(replay), report, rank, now) for rank, replay in ranks]
+    base = calibrate(_transfers(parts), now * 1e6, _profiled_host(report))
+    world = max(len(parts), report.run.world_size if report.run is not None else 1)
+    return Playable(report, now, base, play(base.parts), world)
+
+
+def predict(run: Playable, asked: Changes) -> Prediction:
+    """What a step takes with changes.
+
+    Raises:
+        ImpossibleChange: the run has not what is to be changed.
+    """
+    base = run.base
+    for part in base.parts:
         changes.check(part, asked)
-    base = calibrate(_transfers(found), now * 1e6, _profiled_host(report))
-    before = play(base.parts)
 
     def step(parts: Sequence[Part]) -> float:
         changed = [changes.apply(part, asked) for part in parts]
-        return now * play(changed, balanced="skew" in asked.removed) / before
+        return run.now * play(changed, balanced="skew" in asked.removed) / run.step_ns
 
-    world = max(len(found), report.run.world_size if report.run is not None else 1)
     parts, sizes, sizes_before, links = base.parts, list[int](), list[int](), None
     if asked.bucket_mb is not None:
         sizes_before = buckets.sizes_of(parts[0])
-        parts, sizes, links = buckets.rebucketed(parts, asked.bucket_mb, world)
+        parts, sizes, links = buckets.rebucketed(parts, asked.bucket_mb, run.ranks)
     predicted = step(parts)
     margin = KNOWN_HOST_MARGIN if base.host_known else HOST_MARGIN
     around = [
         step([replace(p, rows=changes.hosted(p.rows, factor)) for p in parts])
         for factor in (1 - margin, 1 + margin)
     ]
-    noise = hypot(_noise_ms(report, asked), predicted * (base.factor - 1))
+    noise = hypot(_noise_ms(run.report, asked), predicted * (base.factor - 1))
     if asked != Changes():
         noise += RULES_MARGIN * predicted
-    return Prediction(
-        now,
-        predicted,
-        max(min(predicted, *around) - noise, 0.0),
-        max(predicted, *around) + noise,
-        base,
-        sizes,
-        sizes_before,
-        links,
-        any(part.period is not None for part in found),
-        len(found),
-        world,
-    )
+    low, high = min(predicted, *around) - noise, max(predicted, *around) + noise
+    return Prediction(predicted, max(low, 0.0), high, sizes, sizes_before, links)
 
 
 def now_ms(report: Report) -> float:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from traceprobe import __version__
 from traceprobe.comparison.run import Observed, rounded, summarize
-from traceprobe.report.result import Message, Report
+from traceprobe.report.result import Message
 from traceprobe.report.text import significant
 from traceprobe.report.whatif import SCHEMA_VERSION, Buckets, Calibration, Predicted, WhatIf
 from traceprobe.whatif.changes import Changes
 from traceprobe.whatif.play import ImpossibleChange
-from traceprobe.whatif.predict import Prediction, predict
+from traceprobe.whatif.predict import Playable, Prediction, predict, prepare
 
 TWICE = ("forward", "backward", "recompute", "optimizer", "host", "loader", "communication", "h2d")
 MENU = (
@@ -28,31 +28,31 @@ def what_if(run: Observed, asked: Changes | None) -> WhatIf:
     Raises:
         ImpossibleChange: the report cannot be played, or has not what is to be changed.
     """
-    told = predict(run.report, asked or Changes())
-    alone = [
-        (changes, found)
+    played = prepare(run.report)
+    told = predict(played, asked or Changes())
+    rows = [
+        _row(played, changes, found)
         for changes in (MENU if asked is None else _single(asked))
-        if (found := _possible(run.report, changes)) is not None
+        if (found := _possible(played, changes)) is not None
     ]
-    rows = [_row(changes, found) for changes, found in alone]
     rows.sort(key=lambda row: -row.speedup)
     return WhatIf(
         schema_version=SCHEMA_VERSION,
         traceprobe_version=__version__,
-        headline=_headline(told, asked, rows),
+        headline=_headline(played, told, asked, rows),
         run=summarize(run),
-        now_ms=rounded(told.now),
-        asked=None if asked is None else _row(asked, told),
+        now_ms=rounded(played.now),
+        asked=None if asked is None else _row(played, asked, told),
         alone=rows,
         buckets=None if asked is None else _buckets(told, asked),
         calibration=Calibration(
-            played_ms=rounded(told.base.played_ns / 1e6),
-            host=round(told.base.host, 4),
-            host_known=told.base.host_known,
-            collectives=round(told.base.collectives, 4),
-            rest=round(told.base.factor, 4),
+            played_ms=rounded(played.base.played_ns / 1e6),
+            host=round(played.base.host, 4),
+            host_known=played.base.host_known,
+            collectives=round(played.base.collectives, 4),
+            rest=round(played.base.factor, 4),
         ),
-        cautions=list(_cautions(run.report, told, asked)),
+        cautions=list(_cautions(played, told, asked)),
     )
 
 
@@ -70,20 +70,20 @@ def _single(asked: Changes) -> Iterator[Changes]:
         yield Changes(accumulate=asked.accumulate)
 
 
-def _possible(report: Report, changes: Changes) -> Prediction | None:
+def _possible(run: Playable, changes: Changes) -> Prediction | None:
     try:
-        return predict(report, changes)
+        return predict(run, changes)
     except ImpossibleChange:
         return None
 
 
-def _row(changes: Changes, found: Prediction) -> Predicted:
+def _row(run: Playable, changes: Changes, found: Prediction) -> Predicted:
     return Predicted(
         changes=changes.words(),
         step_ms=rounded(found.predicted),
         low_ms=rounded(found.low),
         high_ms=rounded(found.high),
-        speedup=round(changes.accumulate * found.now / found.predicted, 4),
+        speedup=round(changes.accumulate * run.now / found.predicted, 4),
     )
 
 
@@ -100,8 +100,10 @@ def _buckets(told: Prediction, asked: Changes) -> Buckets | None:
     )
 
 
-def _headline(told: Prediction, asked: Changes | None, alone: list[Predicted]) -> str:
-    now = f"a step takes {significant(told.now)} ms"
+def _headline(
+    run: Playable, told: Prediction, asked: Changes | None, alone: list[Predicted]
+) -> str:
+    now = f"a step takes {significant(run.now)} ms"
     if asked is not None:
         words = ", ".join(asked.words())
         step = "a step" if asked.accumulate == 1 else f"a step of {asked.accumulate} batches"
@@ -122,12 +124,12 @@ def _caution(code: str, message: str) -> Message:
     return Message(code=code, message=message)
 
 
-def _cautions(report: Report, told: Prediction, asked: Changes | None) -> Iterator[Message]:
-    if told.late_loader:
+def _cautions(run: Playable, told: Prediction, asked: Changes | None) -> Iterator[Message]:
+    if run.late_loader:
         yield _caution(
             "loader-speed",
             "The loader was late, so it is known how fast it is: at most one batch in "
-            f"{significant(told.now)} ms, whatever the GPU does.",
+            f"{significant(run.now)} ms, whatever the GPU does.",
         )
     else:
         yield _caution(
@@ -135,17 +137,17 @@ def _cautions(report: Report, told: Prediction, asked: Changes | None) -> Iterat
             "The loader was never late, so it is not known how much faster it could be "
             "than the step is now.",
         )
-    if report.quality.observer_effect is None:
+    if run.report.quality.observer_effect is None:
         yield _caution(
             "profiled-step",
             "The step without a profiler is not known: the prediction is of a profiled "
             "run, whose host is slower. Record with `traceprobe profile`, or give "
             "`--unprofiled-step-ms` to `traceprobe analyze`.",
         )
-    if told.played < told.ranks:
+    if len(run.base.parts) < run.ranks:
         yield _caution(
             "one-rank",
-            f"Only {told.played} of {told.ranks} ranks are played: collectives keep the "
+            f"Only {len(run.base.parts)} of {run.ranks} ranks are played: collectives keep the "
             "time that they waited for the others.",
         )
     if asked is not None and "communication" in asked.removed:
