@@ -113,12 +113,7 @@ def _contender(
 
 def _hardware(run: Observed) -> Hardware | None:
     """The device of a run in the table of GPUs; None where it has several kinds of them."""
-    devices = {
-        (d.name, d.capability, d.multiprocessors, d.memory_bytes, d.warp_size)
-        for rank in run.report.ranks
-        for d in [rank.device]
-    }
-    found = [gpus.find(*device) for device in devices]
+    found = [gpus.find(*facts) for facts in {rank.device.facts for rank in run.report.ranks}]
     told = found[0] if found else None
     same = all(g is not None and told is not None and _alike(g, told) for g in found)
     if told is None or not same:

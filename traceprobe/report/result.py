@@ -131,6 +131,17 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int | None = None
     warp_size: int | None = None
 
+    @property
+    def facts(self) -> tuple[str | None, str | None, int | None, int | None, int | None]:
+        """What the device says of itself: name, capability, multiprocessors, memory, warp size."""
+        return (
+            self.name,
+            self.capability,
+            self.multiprocessors,
+            self.memory_bytes,
+            self.warp_size,
+        )
+
 
 class StepMarker(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["user", "range", "optimizer", "dataloader", "kernels"]

@@ -56,9 +56,6 @@ def _messages(ranks: Sequence[Rank], world_size: int) -> list[Message]:
 
 def _nvlink(ranks: Sequence[Rank]) -> float | None:
     """One direction, GB/s; None where the devices differ, or are not known."""
-    peaks = set()
-    for rank in ranks:
-        d = rank.device
-        gpu = find(d.name, d.capability, d.multiprocessors, d.memory_bytes, d.warp_size)
-        peaks.add(None if gpu is None else gpu.nvlink_gbps)
+    found = [find(*facts) for facts in {rank.device.facts for rank in ranks}]
+    peaks = {None if gpu is None else gpu.nvlink_gbps for gpu in found}
     return peaks.pop() if len(peaks) == 1 else None

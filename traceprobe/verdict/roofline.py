@@ -76,12 +76,12 @@ def roofline(
     if not timed:
         return None
     device = timed[0].device
-    same = all(_alike(rank.device, device) for rank in timed)
+    same = all(rank.device.facts == device.facts for rank in timed)
     work = work_of(workload) if flops_per_step is None else None
     total = total_of(workload) if flops_per_step is None else flops_per_step
     if total is None and device.kind == "cpu":
         return None
-    gpu = gpus.find(*_facts(device)) if same and device.kind == "gpu" else None
+    gpu = gpus.find(*device.facts) if same and device.kind == "gpu" else None
     published = None if gpu is None else _published(gpu)
     found = None if measured is None else _measured(measured)
     effect = quality.observer_effect
@@ -132,20 +132,6 @@ def with_limit(verdict: Verdict, found: Roofline | None) -> Verdict:
     )
     reason = f"{math}, {memory}: {_LIMIT_WORDS[found.limit]}"
     return replace(verdict, limit=found.limit, reasons=[*verdict.reasons, reason])
-
-
-def _alike(one: DeviceInfo, other: DeviceInfo) -> bool:
-    return _facts(one) == _facts(other)
-
-
-def _facts(device: DeviceInfo) -> tuple[str | None, str | None, int | None, int | None, int | None]:
-    return (
-        device.name,
-        device.capability,
-        device.multiprocessors,
-        device.memory_bytes,
-        device.warp_size,
-    )
 
 
 def _published(gpu: gpus.Gpu) -> Peaks:

@@ -150,12 +150,9 @@ class Evidence:
 
     def devices(self) -> list[Gpu] | None:
         """The GPUs of the ranks as the table knows them; None where it does not know one."""
-        facts = [
-            (d.name, d.capability, d.multiprocessors, d.memory_bytes, d.warp_size)
-            for d in dict.fromkeys(rank.device for rank in self.ranks)
-        ]
-        known = [gpu for gpu in (gpus.find(*each) for each in facts) if gpu is not None]
-        return known if len(known) == len(facts) else None
+        devices = dict.fromkeys(rank.device for rank in self.ranks)
+        known = [gpu for d in devices if (gpu := gpus.find(*d.facts)) is not None]
+        return known if len(known) == len(devices) else None
 
     def host_ms(self) -> float:
         """Idle time because of late launches and latency, without the profiler's part."""
