@@ -20,7 +20,11 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "validation" / "hardware.json"
@@ -109,21 +113,33 @@ def loops() -> dict[str, float]:
             model, loss_of = unet.UNet(unet.SIZES["full"]).cuda(), unet.loss_of
             batch = [torch.randn(64, c, 64, 64, 64, device="cuda") for c in (4, 5)]
             optimizer = torch.optim.Adam(model.parameters(), 2e-4)
-        scaler = torch.amp.GradScaler("cuda", enabled=dtype is torch.float16)
-
-        def step(model=model, batch=batch, optimizer=optimizer, scaler=scaler, dtype=dtype,  # noqa: ANN001, ANN202
-                 loss_of=loss_of):  # fmt: skip  # noqa: ANN001
-            with torch.autocast("cuda", dtype) if dtype else nullcontext():
-                loss = loss_of(model, *batch)
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            optimizer.zero_grad()
-
-        found[case] = 1e3 * timed(step, 25)
-        del model, batch, optimizer, step
+        found[case] = 1e3 * timed(stepping(model, loss_of, batch, optimizer, dtype), 25)
+        del model, batch, optimizer
         torch.cuda.empty_cache()
     return found
+
+
+def stepping(
+    model: nn.Module,
+    loss_of: Callable[..., torch.Tensor],
+    batch: list[torch.Tensor],
+    optimizer: torch.optim.Optimizer,
+    dtype: torch.dtype | None,
+) -> Callable[[], None]:
+    """A step of a plain training loop."""
+    import torch
+
+    scaler = torch.amp.GradScaler("cuda", enabled=dtype is torch.float16)
+
+    def step() -> None:
+        with torch.autocast("cuda", dtype) if dtype else nullcontext():
+            loss = loss_of(model, *batch)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+    return step
 
 
 def direct(side: int = 8192) -> dict[str, float]:

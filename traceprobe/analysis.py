@@ -117,8 +117,8 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
         verdict=verdict,
         findings=findings,
         ablation=options.ablation,
-        memory=held or msgspec.UNSET,
-        roofline=msgspec.UNSET if hardware is None else hardware,
+        memory=held or UNSET,
+        roofline=UNSET if hardware is None else hardware,
     )
     return verify(report, whole)
 
@@ -313,9 +313,8 @@ def _quality(
         events_lost=sum(p.quality.events_lost for p in parts),
         observer_effect=effect,
         warnings=[result.Message(code=c, message=m) for c, m in sorted(warnings.items())],
-        damage=dict(sorted(damage.items())) or msgspec.UNSET,
-        lost=[result.LostInput(name=part.name, reason=part.reason) for part in lost]
-        or msgspec.UNSET,
+        damage=dict(sorted(damage.items())) or UNSET,
+        lost=[result.LostInput(name=part.name, reason=part.reason) for part in lost] or UNSET,
     )
 
 

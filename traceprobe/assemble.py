@@ -6,21 +6,18 @@ adds that.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 import polars as pl
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from traceprobe import communication
+from traceprobe import communication, host, replay
 from traceprobe.model import UNKNOWN, Call, Device, Int64s, Kind, Trace
 from traceprobe.report import result
-from traceprobe.report.replay import Replay
-from traceprobe.timeline import collectives, kernels, partition, replay
+from traceprobe.timeline import collectives, kernels, partition
 from traceprobe.timeline.device import Account
 from traceprobe.timeline.footprint import chosen as summarised
 from traceprobe.timeline.phases import Phase
@@ -33,8 +30,6 @@ MAX_KERNELS = 15
 MAX_KERNELS_OF_A_PHASE = 6
 MAX_DETAIL = 160
 MAX_COLLECTIVES = 20
-MAX_CALLS = 5
-_API = re.compile(r"(cu|cuda|hip)[A-Z][A-Za-z]{3,40}")
 _SUMMARISED = ("name", "kind", "phase", "t0", "t1", "launch_t1", "thread", "bytes", "pageable")
 """Columns of the ops that the summary is made of."""
 _EVIDENCE = {
@@ -95,35 +90,8 @@ def rank_record(
         if longest is None or longest == typical
         else _timeline(account, trace.names, zero, longest),
         input=UNKNOWN,
-        replay=UNSET if device.kind == "cpu" else _replay(account),
+        replay=UNSET if device.kind == "cpu" else replay.record(account),
     )
-
-
-def _replay(account: Account) -> Replay | UnsetType:
-    rows = replay.rows(account)
-    if rows is None:
-        return UNSET
-    return Replay(
-        iterations=int(rows.iteration[-1]) + 1,
-        latency_ns=rows.latency,
-        kinds=list(replay.CLASSES),
-        iteration=_column(rows.iteration),
-        kind=_column(rows.kind),
-        stream=_column(rows.stream),
-        first_host_ns=_column(rows.first),
-        host_ns=_column(rows.host),
-        duration_ns=_column(rows.busy),
-        lag_ns=_column(rows.lag),
-        tail_ns=_column(rows.tail),
-        data_wait_ns=_column(rows.data),
-        awaits=_column(rows.awaits),
-        needs=_column(rows.needs),
-        bytes=_column(rows.size),
-    )
-
-
-def _column(values: Int64s) -> str:
-    return " ".join(map(str, values.tolist()))
 
 
 def closed(
@@ -232,7 +200,7 @@ def _summary(
         h2d=_host_to_device(account, chosen, inside),
         collectives_per_step=round(float(per_step.mean()), 3) if steps else None,
         coverage=_coverage(account),
-        host=_host(account, chosen, inside, trace.names),
+        host=host.record(account, chosen, inside, trace.names),
         kernel_ns=None if on_cpu else kernels.time_by_class(inside, trace.names),
         top_kernels=_top_kernels(inside, trace.names),
         collectives_left_out=max(len(groups) - MAX_COLLECTIVES, 0),
@@ -334,56 +302,6 @@ def _coverage(account: Account) -> float | None:
         )
         asked, recorded = len(work), int(work["recorded"].sum())
     return round(recorded / asked, 4) if asked else None
-
-
-def _host(
-    account: Account, chosen: Int64s, inside: pl.DataFrame, names: Sequence[str]
-) -> result.HostActivity:
-    steps = max(int(account.used.sum()), 1)
-    is_kernel, launched = pl.col("kind") == int(Kind.KERNEL), pl.col("thread") != UNKNOWN
-    kernels, duration, delay = inside.select(
-        is_kernel.sum().alias("kernels"),
-        (pl.col("t1") - pl.col("t0")).filter(is_kernel).mean().alias("duration"),
-        (pl.col("t0") - pl.col("launch_t1")).filter(is_kernel & launched).median().alias("delay"),
-    ).row(0)
-    process = account.process
-    calls = process.calls.select("t0", "call", "name", "blocking")
-    if process.marker is not None and len(account.index):
-        at = np.searchsorted(process.marker.starts, calls["t0"].to_numpy(), "right") - 1
-        calls = calls.filter(np.isin(at, account.index[chosen]))
-    launches = int(calls["call"].is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH)]).sum())
-    return result.HostActivity(
-        launches_per_step=round(launches / steps, 3),
-        kernels_per_step=round(kernels / steps, 3),
-        mean_kernel_us=round(float(duration) / 1e3, 3) if isinstance(duration, float) else None,
-        launch_to_start_us_p50=round(float(delay) / 1e3, 3) if isinstance(delay, float) else None,
-        syncs_per_step=round(int(calls["blocking"].sum()) / steps, 3),
-        idle_after_sync_ns=int(account.host_late_after_sync[chosen].sum()),
-        data_wait_inferred_ns=int(account.inferred[chosen].sum()),
-        blocking_calls=_blocking(calls, names, steps) or msgspec.UNSET,
-        phase_kernels=_phase_kernels(inside, steps) or msgspec.UNSET,
-    )
-
-
-def _blocking(calls: pl.DataFrame, names: Sequence[str], steps: int) -> dict[str, float]:
-    """Blocking calls per step by the name of CUDA's or HIP's API, its version left out."""
-    counts: Counter[str] = Counter()
-    for name, count in calls.filter("blocking").group_by("name").len().rows():
-        api = _API.match(names[name])
-        if api is not None:  # any job may write what it likes into its trace
-            counts[api[0]] += count
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return {name: round(count / steps, 3) for name, count in ordered[:MAX_CALLS]}
-
-
-def _phase_kernels(inside: pl.DataFrame, steps: int) -> dict[str, float]:
-    kernels = inside.filter(pl.col("kind") == int(Kind.KERNEL))
-    counts = dict(kernels.group_by("phase").len().rows())
-    return {
-        phase.name.lower(): round(counts[int(phase)] / steps, 3)
-        for phase in Phase
-        if int(phase) in counts
-    }
 
 
 def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[result.KernelShare]:

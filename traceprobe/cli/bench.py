@@ -8,21 +8,12 @@ from typing import Annotated
 import typer
 
 from traceprobe.cli.console import ablation_summary, data, note, states
-from traceprobe.cli.options import Quiet, Ranks, Warmup
+from traceprobe.cli.options import Quiet, Ranks, Warmup, Workload
 
 
 def command(
     context: typer.Context,
-    workload: Annotated[
-        str | None,
-        typer.Option(
-            "--workload",
-            "-w",
-            help="Built-in training workload: bert, gpt2, pointwise, resnet50, tiny-mlp, unet, "
-            "wide-mlp. Its own settings follow as options.",
-            show_default=False,
-        ),
-    ] = None,
+    workload: Workload = None,
     nproc_per_node: Ranks = None,
     output: Annotated[
         Path | None,

@@ -7,6 +7,16 @@ from typing import Annotated
 
 import typer
 
+Workload = Annotated[
+    str | None,
+    typer.Option(
+        "--workload",
+        "-w",
+        help="Built-in training workload: bert, gpt2, pointwise, resnet50, tiny-mlp, unet, "
+        "wide-mlp. Its own settings follow as options.",
+        show_default=False,
+    ),
+]
 Ranks = Annotated[
     int | None,
     typer.Option(min=1, help="Ranks to start on this machine.", show_default=False),
