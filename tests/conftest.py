@@ -102,3 +102,9 @@ def pytest_generate_tests(metafunc):
         absent = pytest.mark.skipif(not REQUIRED, reason=ABSENT)
         rows = [pytest.param(None, id="absent", marks=absent)]
     metafunc.parametrize("corpus_row", rows)
+
+
+def trace_files(row):
+    """The files of an entry of the corpus: itself, or the ranks in its folder."""
+    path = CORPUS / row["file"]
+    return sorted(path.glob("*.gz")) if path.is_dir() else [path]

@@ -15,7 +15,7 @@ from tests.analyses import SAMPLES, report_of
 from tests.builders import kineto, nsight
 from tests.builders.loop import EVERYTHING, Loop
 from tests.cli_runner import spawn
-from tests.conftest import ROOT
+from tests.conftest import ROOT, trace_files
 from tests.test_privacy import CANARY, KINETO, NSIGHT, in_chrome_trace, in_export
 from traceprobe.anonymous import anonymise
 from traceprobe.anonymous.names import meaning, public
@@ -76,7 +76,7 @@ def test_samples_are_analysed_as_before(tmp_path, file):
 
 
 def test_the_corpus_is_analysed_as_before(tmp_path, corpus, corpus_row):
-    source = corpus / corpus_row["file"]
+    source = trace_files(corpus_row)[0]
     if source.stat().st_size > LARGE:
         pytest.skip("large; smaller files hold all that it does")
     target = tmp_path / source.name

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from tests.analyses import report_of
+from tests.conftest import trace_files
 from tests.report_factory import MS, make_report, make_run
 from traceprobe.comparison import noise
 from traceprobe.comparison.compare import ENOUGH_STEPS, compare, part
 from traceprobe.comparison.run import NothingToCompare, Observed, default_label, observe
+from traceprobe.model import EmptyTrace
 from traceprobe.report.result import PARTITION, DeviceInfo, ObserverEffect
 
 SOURCE = np.random.default_rng(5)
@@ -320,12 +323,10 @@ def test_a_part_of_a_run_is_a_run():
 
 def test_no_corpus_run_differs_from_itself(corpus, corpus_row):
     """First and last half of every real run, either way round: never a regression."""
-    import traceprobe
-
     try:
-        report = traceprobe.analyze(traceprobe.load(corpus / corpus_row["file"]))
+        report = report_of(*trace_files(corpus_row))
         seen = observe(unaided(report))  # both halves would share a calibration
-    except (traceprobe.EmptyTrace, NothingToCompare):
+    except (EmptyTrace, NothingToCompare):
         return
     half = len(seen.step_ms) // 2
     if half < 2:

@@ -12,6 +12,7 @@ from tests.analyses import SAMPLES, report_of
 from tests.builders import kineto, nsight
 from tests.builders.loop import EVERYTHING, Loop
 from tests.builders.scenario import Process
+from tests.conftest import trace_files
 from tests.report_rules import problems
 from traceprobe.report.result import Report
 from traceprobe.verdict.findings import CHECKS
@@ -47,7 +48,7 @@ def test_samples(file):
 
 def test_corpus(corpus, corpus_row):
     try:
-        report = report_of(corpus / corpus_row["file"])
+        report = report_of(*trace_files(corpus_row))
     except traceprobe.EmptyTrace:
         assert not corpus_row["expected"]
         return
