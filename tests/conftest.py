@@ -70,6 +70,14 @@ def every_report_is_checked():
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_state(tmp_path_factory):
+    """What traceprobe keeps of its user is not that of the developer."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch):
     """No variable of the developer's shell changes what a test sees."""

@@ -19,7 +19,7 @@ import traceprobe
 from tests.analyses import SAMPLES, report_of, trace_of
 from tests.cli_runner import LOOP, MODULE, Cli, environment, spawn, write_trace
 from tests.conftest import ROOT, trace_files
-from traceprobe import cache
+from traceprobe import cache, seal
 
 FORMATS = ("trace.json.gz", "trace.sqlite")
 PAIR = [ROOT / "sample_traces" / f"h200_collectives.rank{n}.json.gz" for n in (0, 1)]
@@ -161,7 +161,7 @@ def test_another_library_finds_no_entry(fresh_form, monkeypatch):
 
 
 def rebuilt(entry, **members):
-    """The bytes of an entry with other members; None leaves one out."""
+    """A zip archive as that of an entry with other members; None leaves one out."""
     target = io.BytesIO()
     with zipfile.ZipFile(entry) as source, zipfile.ZipFile(target, "w") as archive:
         for name in source.namelist():
@@ -185,15 +185,23 @@ def facts_with(entry, **changes):
 def damaged(entry):
     """Contents that are no entry, or not this one."""
     whole = entry.read_bytes()
+    archive = whole[seal.LENGTH :]
     ops = pl.read_parquet(io.BytesIO(zipfile.ZipFile(entry).read("gpu_ops.parquet")))
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 1
-    return {
+    changed = {
         "empty": b"",
         "text": b"Dear diary",
         "cut": whole[: len(whole) // 2],
         "cut at its end": whole[:-1],
         "flipped": bytes(flipped),
+        "without a checksum": archive,
+        "other columns, well made": whole[: seal.LENGTH]
+        + rebuilt(entry, gpu_ops=parquet(ops.with_columns(pl.col("t1") + 1))),
+        "another's checksum": bytes(seal.LENGTH) + archive,
+    }
+    return changed, {  # as it would be if the checksum were right
+        "no zip": b"Dear diary",
         "another zip": rebuilt(entry, trace=None),
         "without a frame": rebuilt(entry, host_calls=None),
         "no parquet": rebuilt(entry, gpu_ops=b"PAR1" + bytes(64) + b"PAR1"),
@@ -215,7 +223,8 @@ def test_what_is_no_entry_is_replaced(tmp_path):
     expected, _ = cache.load(path, folder)
     (entry,) = entries(folder)
     whole = entry.read_bytes()
-    for what, content in damaged(entry).items():
+    changed, wrong = damaged(entry)
+    for what, content in [*changed.items(), *((k, seal.sealed(v)) for k, v in wrong.items())]:
         entry.write_bytes(content)
         found, use = cache.load(path, folder)
         assert use.text.startswith("replaced a damaged entry ("), what

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FINDINGS = (ROOT / "docs/findings.md").read_text(encoding="utf-8")
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
-EXIT_CODES = (0, 1, 2, 130)
+EXIT_CODES = (0, 1, 2, 70, 130)
 SHELL_COMPLETION = {"--install-completion", "--show-completion", "--help"}
 
 
@@ -58,6 +58,10 @@ def test_every_option_is_documented(command, option):
 @pytest.mark.parametrize("code", EXIT_CODES)
 def test_every_exit_code_is_documented(code):
     assert re.search(rf"^\| *`?{code}`? *\|", TEXT, re.MULTILINE)
+
+
+def test_the_help_names_the_exit_codes():
+    assert all(re.search(rf"\b{code} [a-z]", app.info.epilog) for code in EXIT_CODES)
 
 
 def test_every_finding_is_documented():

@@ -200,14 +200,14 @@ def test_a_pytorch_that_never_answers_is_a_fact_with_what_it_said_before():
 
 def test_a_pytorch_that_breaks_at_import_is_a_fact(tmp_path, monkeypatch):
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.12: cannot open')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
     found = gather.probe()
     assert (found.state, found.error) == ("broken", "ImportError")
 
 
 def test_a_library_that_pytorch_misses_is_not_taken_for_pytorch(tmp_path, monkeypatch):
     (tmp_path / "torch.py").write_text("import there_is_no_such_module")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
     assert gather.probe().state == "broken"
 
 

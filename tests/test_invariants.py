@@ -208,7 +208,7 @@ def test_a_wrong_number_becomes_a_message_and_no_report(tmp_path, monkeypatch, c
         assemble, "shares", lambda parts, window: {**right(parts, window), "io": 0.5}
     )
     done = cli("analyze", trace, "-o", "a.html", "-o", "a.json")
-    assert done.code == 2
+    assert done.code == 70
     assert done.out == ""
     assert cli.files() == {name}
     assert "internal error: rank 0: share.io is not that of the partition" in done.err
@@ -216,4 +216,16 @@ def test_a_wrong_number_becomes_a_message_and_no_report(tmp_path, monkeypatch, c
     suffix = "sqlite" if "sqlite" in name else "json"
     quoted = "'it'\"'\"'s a run.sqlite.gz'" if "sqlite" in name else name
     assert f"traceprobe inspect --anonymise {quoted} -o bug.{suffix}.gz" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_an_error_that_nobody_foresaw_has_the_code_of_internal_errors(
+    tmp_path, monkeypatch, capfdbinary
+):
+    cli = Cli(tmp_path, monkeypatch, capfdbinary)
+    trace = write_trace(tmp_path / "run.json")
+    monkeypatch.setattr(assemble, "shares", lambda parts, window: 1 / 0)
+    done = cli("analyze", trace, "-o", "a.json")
+    assert (done.code, done.out, cli.files()) == (70, "", {"run.json"})
+    assert "internal error: ZeroDivisionError" in done.err
     assert "Traceback" not in done.err

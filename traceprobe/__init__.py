@@ -12,13 +12,13 @@ Errors derive from `TraceprobeError`:
     └── UsageError         an option or a combination of inputs makes no sense
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-from traceprobe.api import Options, analyze, load
-
+# Nothing is imported here, not even from __future__ or typing: the command line first leaves the
+# working folder out of the import path, see `traceprobe.isolated`.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    from traceprobe.api import Options, analyze, load
     from traceprobe.model import (
         DamagedInput,
         EmptyTrace,
@@ -45,24 +45,14 @@ __all__ = [
     "load",
 ]
 
-_MODEL = (
-    "DamagedInput",
-    "EmptyTrace",
-    "Trace",
-    "TraceprobeError",
-    "UnsupportedInput",
-    "UsageError",
-)
+_API = ("Options", "analyze", "load")
 
 
-def __getattr__(name: str) -> Any:
-    """Import the typed names on first use: the model needs polars, which takes its time."""
-    if name in _MODEL:
-        from traceprobe import model
+def __getattr__(name: str) -> "Any":
+    """Import the public names on first use: the model needs polars, which takes its time."""
+    if name not in __all__:
+        raise AttributeError(f"module 'traceprobe' has no attribute {name!r}")
+    from importlib import import_module
 
-        return getattr(model, name)
-    if name == "Report":
-        from traceprobe.report.result import Report
-
-        return Report
-    raise AttributeError(f"module 'traceprobe' has no attribute {name!r}")
+    room = "api" if name in _API else "report.result" if name == "Report" else "model"
+    return getattr(import_module(f"traceprobe.{room}"), name)

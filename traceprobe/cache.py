@@ -1,32 +1,32 @@
 """Columns of traces that were read before, kept in a folder that the user names.
 
 An entry is one file: a zip archive of a Parquet table for each frame of a trace and a JSON text for
-the rest. All of that is data, so an entry of a stranger can be wrong but cannot run. Its name is a
-digest of the trace's content and one of whatever turns content into columns; what changes either
-finds no entry, so nobody has to tell an old one from a new one.
+the rest. All of that is data, so it cannot run; and an entry that was changed, or that someone else
+made, is not believed: it begins with a checksum that only this user can compute, of all its columns
+and of the digest of the file that they are of. Its name is a digest of the trace's content, one of
+whatever turns content into columns, and one of the user's secret; what changes one of them finds no
+entry, so nobody has to tell an old one from a new one.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-import secrets
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import polars as pl
 
-from traceprobe import ingest, model
+from traceprobe import ingest, model, reading, seal
 from traceprobe.ingest.limits import DEFAULT, Limits, check
 from traceprobe.ingest.sniff import printable, recognise
 from traceprobe.model import GPU_OPS, HOST_CALLS, HOST_RANGES, Device, Origin, Quality, Trace
+from traceprobe.writing import whole
 
 if TYPE_CHECKING:
     from traceprobe.ingest import Progress
@@ -35,6 +35,8 @@ _FACTS = "trace.json"
 _FRAMES = {"gpu_ops": GPU_OPS, "host_calls": HOST_CALLS, "host_ranges": HOST_RANGES}
 _DECODERS = ("msgspec", "numpy", "pandas", "polars")
 _BLOCK = 4 << 20
+LEAST_ENTRY, MOST_RATIO = 256 << 20, 16
+"""Bytes that any entry may have, and how many times those of its trace: it is read into memory."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +75,15 @@ def load(
     """
     recognise(path)
     digest = _sha256(path)
-    entry = folder / f"{digest}-{form()}.zip"
+    try:
+        entry = folder / f"{digest}-{form()}-{seal.owner()}.zip"
+    except seal.NoSecret as error:
+        return ingest.load(path, progress, limits), Use(f"not kept in the cache: {error}", True)
+    most = max(LEAST_ENTRY, MOST_RATIO * path.stat().st_size)
     damage = ""
     try:
-        trace = _read(entry, digest)
+        content = reading.content(entry, most, follow=False)
+        trace = _read(seal.opened(content), digest)
     except FileNotFoundError:
         pass
     # Whatever else is wrong with an entry, the trace itself is there. Parquet readers panic.
@@ -88,15 +95,15 @@ def load(
             progress(trace.origin.bytes, trace.origin.bytes)
         check(trace, limits)
         named = replace(trace, origin=replace(trace.origin, name=printable(path.name)))
-        return named, Use(f"columns from the cache, {_megabytes(entry)}")
+        return named, Use(f"columns from the cache, {_megabytes(content)}")
     trace = ingest.load(path, progress, limits)
     try:
-        _write(trace, entry)
+        content = _write(trace, entry, most)
     except OSError as error:
         return trace, Use(f"not kept in the cache: {folder}: {error.strerror or error}", True)
     except (TypeError, ValueError) as error:
         return trace, Use(f"not kept in the cache: {error}", True)
-    return trace, Use(f"{damage}columns kept in the cache, {_megabytes(entry)}")
+    return trace, Use(f"{damage}columns kept in the cache, {_megabytes(content)}")
 
 
 @cache
@@ -104,12 +111,13 @@ def form() -> str:
     """A digest of whatever turns content into columns.
 
     The version of traceprobe would say too little, since code changes between versions, and a
-    number kept by hand could be forgotten. So this is the code itself: this file, the model and the
-    readers, which know nothing else of traceprobe; and the versions of the libraries that decode.
+    number kept by hand could be forgotten. So this is the code itself: this file, the model, the
+    readers and how files are opened, which know nothing else of traceprobe; and the versions of the
+    libraries that decode.
     """
     digest = hashlib.sha256()
     readers = Path(ingest.__file__).parent.glob("*.py*")
-    for path in [Path(__file__), Path(model.__file__), *sorted(readers)]:
+    for path in [*map(Path, (__file__, model.__file__, reading.__file__)), *sorted(readers)]:
         content = path.read_bytes()
         digest.update(f"{path.name} {len(content)}\n".encode())
         digest.update(content)
@@ -126,14 +134,13 @@ def _sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _read(entry: Path, digest: str) -> Trace:
+def _read(content: bytes, digest: str) -> Trace:
     """The trace of an entry, checked as far as columns can be.
 
     Raises:
-        FileNotFoundError: there is no such entry.
         Exception: it is something else, or damaged.
     """
-    with zipfile.ZipFile(entry) as archive:  # which checks the sums of what it reads
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:  # which checks the sums of what it reads
         facts = msgspec.json.decode(archive.read(_FACTS), type=_Facts)
         if (facts.origin.sha256, facts.form) != (digest, form()):
             raise ValueError("it is that of another file")
@@ -163,12 +170,19 @@ def _checked(content: bytes, schema: Any, names: int) -> pl.DataFrame:
     return frame
 
 
-def _write(trace: Trace, entry: Path) -> None:
+def _write(trace: Trace, entry: Path, most: int) -> bytes:
     """Write an entry, whole or not at all.
+
+    Args:
+        most: bytes that it may have.
+
+    Returns:
+        Its content.
 
     Raises:
         OSError: it cannot be written.
-        TypeError, ValueError: the trace has something that does not come back from JSON as it was.
+        TypeError, ValueError: the trace has something that does not come back from JSON as it was,
+            or is too large.
     """
     facts = _Facts(
         form=form(),
@@ -187,7 +201,8 @@ def _write(trace: Trace, entry: Path) -> None:
     if msgspec.json.decode(text, type=_Facts) != facts:
         raise ValueError("the metadata of the trace cannot be written as JSON")
     entry.parent.mkdir(parents=True, exist_ok=True)
-    with _replacing(entry) as file, zipfile.ZipFile(file, "w") as archive:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
         info = zipfile.ZipInfo(_FACTS)
         info.compress_type = zipfile.ZIP_DEFLATED
         archive.writestr(info, text)
@@ -195,20 +210,13 @@ def _write(trace: Trace, entry: Path) -> None:
             info = zipfile.ZipInfo(f"{name}.parquet")
             with archive.open(info, "w", force_zip64=True) as member:
                 getattr(trace, name).write_parquet(member, statistics=False)
+    content = seal.sealed(packed.getvalue())
+    if len(content) > most:
+        raise ValueError(f"its entry would have {_megabytes(content)}")
+    with whole(entry, replace=True) as temporary:  # others may be reading or writing it
+        temporary.write_bytes(content)
+    return content
 
 
-@contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file beside its place, renamed when complete: others may be reading or writing it."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        with temporary.open("xb") as file:
-            yield file
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _megabytes(entry: Path) -> str:
-    return f"{entry.stat().st_size / 1e6:.1f} MB"
+def _megabytes(content: bytes) -> str:
+    return f"{len(content) / 1e6:.1f} MB"

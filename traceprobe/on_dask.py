@@ -7,18 +7,22 @@ joined as a tree, so that no worker and no connection handles all ranks but the 
 from __future__ import annotations
 
 import logging
+import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from traceprobe.api import Options
+from traceprobe.child import uninterrupted
 from traceprobe.model import UsageError
 from traceprobe.part import Lost, Part, read_or_lose
-from traceprobe.workers import died, uninterrupted
+from traceprobe.workers import died
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -27,6 +31,7 @@ LOCAL = "local:"
 FAN_IN = 16
 """Lists that are joined at once."""
 RETRIES = 3
+_SAFE_PATH = "PYTHONSAFEPATH"
 Placed = tuple[int, Part | Lost]
 """A part and the position of its input."""
 
@@ -159,12 +164,39 @@ def _client(address: str) -> Iterator[Client]:
     count = address.removeprefix(LOCAL)
     if not count.isdecimal() or int(count) < 1:
         raise UsageError(f"--dask {address}: write local:N, e.g. --dask local:4")
-    with uninterrupted():
-        cluster = LocalCluster(
-            n_workers=int(count),
-            threads_per_worker=1,
-            dashboard_address=None,
-            silence_logs=logging.CRITICAL,
+    with _safe_path():
+        resource_tracker.ensure_running()  # its own start would let the signal through again
+        with uninterrupted():
+            cluster = LocalCluster(
+                n_workers=int(count),
+                threads_per_worker=1,
+                dashboard_address=None,
+                silence_logs=logging.CRITICAL,
+            )
+        with cluster, Client(cluster) as client:
+            yield client
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Python processes that are started meanwhile, by whomever, leave the working folder out.
+
+    Dask starts its workers itself, and again those that die. See `traceprobe.isolated`.
+
+    Raises:
+        UsageError: this Python cannot do that.
+    """
+    if sys.version_info < (3, 11):
+        raise UsageError(
+            f"--dask {LOCAL}N needs Python 3.11 or later, before which its workers would import "
+            "modules that lie in the current folder; use --jobs N"
         )
-    with cluster, Client(cluster) as client:
-        yield client
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_SAFE_PATH]
+        else:
+            os.environ[_SAFE_PATH] = before

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
-import multiprocessing
 import os
-import signal
-import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from multiprocessing import connection, resource_tracker
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from traceprobe.api import Options
+from traceprobe.child import Child, Done, Ended, Failed, Progress, children, heard
 from traceprobe.part import Lost, Part, read_or_lose
-
-_CONTEXT = multiprocessing.get_context("spawn")  # polars has threads, which a fork would not copy
-_ROUND_S = 0.2
-"""Time between two looks at how far the files are."""
-
-Job = tuple[int, Path, Options, Path | None]
-"""Position of a file, the file, how to analyse it, and the folder of the cache."""
-Fractions = ctypes.Array[ctypes.c_double]
-_fractions: Fractions
 
 
 def cores() -> int:
@@ -52,49 +36,93 @@ def read_all(
         UnsupportedInput: one of them is no trace.
         UsageError: an option makes no sense.
     """
-    waiting = deque(enumerate(paths))
-    fractions = _CONTEXT.RawArray("d", len(paths))
-    idle = [_process(fractions) for _ in range(min(jobs, len(paths)))]
-    busy: dict[Future[Part | Lost], tuple[ProcessPoolExecutor, int]] = {}
-    found: dict[int, Part | Lost] = {}
-    with _ended(idle, busy):
-        while len(found) < len(paths):
-            while idle and waiting:
-                position, path = waiting.popleft()
-                job = (position, path, options, folder)
-                executor, future = _submitted(idle.pop(), fractions, job)
-                busy[future] = executor, position
-            ended = wait(busy, _ROUND_S, return_when=FIRST_COMPLETED).done
-            for _, position in busy.values():
-                progress(position, fractions[position])
-            for future in ended:
-                executor, position = busy.pop(future)
-                try:
-                    found[position] = future.result()
-                except BrokenProcessPool:
-                    executor.shutdown()
-                    executor = _process(fractions)
-                    found[position] = died(paths[position].name)
-                idle.append(executor)
-                progress(position, 1.0)
-    return [found[position] for position in range(len(paths))]
+    work = _Work(paths, options, folder, progress)
+    with children() as started:
+        for _ in range(min(jobs, len(paths))):
+            work.start(started)
+        while work.readers:
+            for reader in heard(work.readers):
+                if work.hear(reader):
+                    work.start(started)
+    return work.parts()
 
 
-def _submitted(
-    executor: ProcessPoolExecutor, fractions: Fractions, job: Job
-) -> tuple[ProcessPoolExecutor, Future[Part | Lost]]:
-    """A file given to a process, or to a new one if that has died since it read the last."""
-    with uninterrupted():
+class _Work:
+    """Files that are to be read, and who reads which. A file is given to who is known to run."""
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        options: Options,
+        folder: Path | None,
+        progress: Callable[[int, float], None],
+    ) -> None:
+        self._paths, self._options, self._folder = paths, options, folder
+        self._progress = progress
+        self._waiting = deque(range(len(paths)))
+        self._reads: dict[Child, int] = {}
+        self._found: dict[int, Part | Lost] = {}
+        self._why = ""
+        self.readers: list[Child] = []
+
+    def start(self, started: list[Child]) -> None:
+        """Start a reader."""
         try:
-            return executor, executor.submit(_read, *job)
-        except BrokenProcessPool:
-            executor = _process(fractions)
-            return executor, executor.submit(_read, *job)
+            reader = Child()
+        except Ended as ended:
+            self._why = str(ended)
+            return
+        started.append(reader)
+        self.readers.append(reader)
+
+    def hear(self, reader: Child) -> bool:
+        """Take what a reader has to say, and give it the next file if it is without one.
+
+        Returns:
+            Whether it is gone and another should take its place. One that never began has none: the
+            other would not begin either.
+        """
+        try:
+            said = reader.answer()
+            if isinstance(said, Progress):
+                self._progress(self._reads[reader], said.fraction)
+                return False
+            if isinstance(said, Failed):
+                raise said.error
+            if isinstance(said, Done):
+                self._settle(reader, said.result)
+            if self._waiting:
+                self._reads[reader] = position = self._waiting.popleft()
+                reader.give(_read, self._paths[position], self._options, self._folder)
+            else:
+                self.readers.remove(reader)
+        except Ended as ended:
+            self.readers.remove(reader)
+            if reader not in self._reads:
+                self._why = str(ended)
+                return False
+            self._settle(reader, died(self._paths[self._reads[reader]].name))
+            return bool(self._waiting)
+        return False
+
+    def parts(self) -> list[Part | Lost]:
+        """What became of each file."""
+        return [
+            self._found.get(position) or unread(path.name, self._why)
+            for position, path in enumerate(self._paths)
+        ]
+
+    def _settle(self, reader: Child, part: Part | Lost) -> None:
+        position = self._reads.pop(reader)
+        self._found[position] = part
+        self._progress(position, 1.0)
 
 
-def _read(position: int, path: Path, options: Options, folder: Path | None) -> Part | Lost:
+def _read(
+    path: Path, options: Options, folder: Path | None, tell: Callable[[float], None]
+) -> Part | Lost:
     def progress(done: int, total: int) -> None:
-        _fractions[position] = min(done / max(total, 1), 1.0)
+        tell(min(done / max(total, 1), 1.0))
 
     return read_or_lose(path, options, folder, progress)
 
@@ -108,54 +136,10 @@ def died(name: str) -> Lost:
     )
 
 
-def _process(fractions: Fractions) -> ProcessPoolExecutor:
-    """One process to read files in. A pool of several would not say which of them died."""
-    return ProcessPoolExecutor(1, _CONTEXT, initializer=_begin, initargs=(fractions,))
-
-
-def _begin(fractions: Fractions) -> None:
-    """Prepare this process to read files, and to say how far it is in memory that all share."""
-    global _fractions
-    _fractions = fractions
-    _end_with_parent()
-
-
-def _end_with_parent() -> None:
-    """End this process when the one that started it is gone, however that ended."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """What is started here is not interrupted by Ctrl-C: its parent is, and ends it."""
-    resource_tracker.ensure_running()  # its own start would let the signal through again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextmanager
-def _ended(
-    idle: list[ProcessPoolExecutor],
-    busy: dict[Future[Part | Lost], tuple[ProcessPoolExecutor, int]],
-) -> Iterator[None]:
-    """End all processes afterwards, at once where something failed."""
-    others = set(multiprocessing.active_children())
-    try:
-        yield
-    except BaseException:
-        for child in set(multiprocessing.active_children()) - others:
-            child.terminate()
-        raise
-    finally:
-        for executor in [*idle, *(executor for executor, _ in busy.values())]:
-            executor.shutdown(cancel_futures=True)
+def unread(name: str, why: str) -> Lost:
+    """A file that nobody was there to read."""
+    return Lost(
+        name,
+        f"{name}: no process could be started to read it ({why}); read one file after the other "
+        "with --jobs 1, and see whether `traceprobe doctor` finds what is wrong",
+    )

@@ -16,8 +16,11 @@ from traceprobe.slicing import compress
 from traceprobe.writing import beside
 
 
-def anonymise(source: Path, target: Path) -> None:
+def anonymise(source: Path, target: Path, *, replace: bool = False) -> None:
     """Write the copy, gzipped if its name ends in .gz.
+
+    Args:
+        replace: whether a file of that name is overwritten.
 
     Raises:
         UnsupportedInput, DamagedInput: the source is no trace, or too little of it survives.
@@ -25,7 +28,7 @@ def anonymise(source: Path, target: Path) -> None:
     """
     found = recognise(source)
     try:
-        with beside(target) as temporary:
+        with beside(target, replace=replace) as temporary:
             if found.format == "nsys":
                 from traceprobe.anonymous.nsight import write
             else:

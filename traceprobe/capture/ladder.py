@@ -15,6 +15,7 @@ import msgspec
 
 from traceprobe.capture.program import WORKLOADS, built_in
 from traceprobe.model import UsageError
+from traceprobe.reading import content
 
 Value = bool | int | float | str
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=60)]
@@ -100,7 +101,7 @@ def find(argument: str) -> Path:
     """
     if argument.endswith(".toml"):
         path = Path(argument)
-        if not path.is_file():
+        if not path.exists():
             raise UsageError(f"{path}: there is no such file")
         return path
     folder = built_in() / "ladders"
@@ -123,7 +124,7 @@ def read(path: Path, ranks: int | None = None) -> Ladder:
         UsageError: the file is none, or contradicts itself; the message names file, rung and key.
     """
     try:
-        file = msgspec.toml.decode(path.read_bytes(), type=_File)
+        file = msgspec.toml.decode(content(path), type=_File)
         return _ladder(file, ranks)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: is no ladder: {error}") from error

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from traceprobe import isolated
 from traceprobe.model import UsageError
 
 HOOK = Path(__file__).with_name("hook")
@@ -87,7 +88,8 @@ def built_in() -> Path:
 def visible_gpus() -> int:
     """GPUs that PyTorch sees, asked in a process of its own; CUDA_VISIBLE_DEVICES counts."""
     code = "import torch; print(torch.cuda.device_count())"
-    done = subprocess.run([interpreter(), "-c", code], capture_output=True, text=True, check=False)
+    interpreter()  # raises where there is no PyTorch
+    done = subprocess.run(isolated.command(code), capture_output=True, text=True, check=False)
     return int(done.stdout) if done.returncode == 0 else 0
 
 

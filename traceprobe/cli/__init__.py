@@ -1,8 +1,8 @@
 """The command line: arguments to library calls to exit codes; no logic of its own.
 
 Exit codes: 0 done, 1 a gate that was asked for or a check of `doctor` failed, 2 usage error or
-unreadable input, 130 interrupted, 129 and 143 ended by SIGHUP and SIGTERM. An error of traceprobe
-itself is a 2 too.
+unreadable input, 70 an error of traceprobe itself (EX_SOFTWARE of sysexits.h), 130 interrupted, 129
+and 143 ended by SIGHUP and SIGTERM.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from traceprobe.cli.signals import ended_in_order
 
 __all__ = ["app", "main", "program"]
 
+INTERNAL = 70
 ISSUES = "https://github.com/traceprobe/traceprobe/issues"
 
 
@@ -63,10 +64,11 @@ def main() -> None:
         from traceprobe.invariants import InternalError
 
         if isinstance(error, InternalError):
-            fail(f"{error}\nat {ISSUES}")
+            fail(f"{error}\nat {ISSUES}", INTERNAL)
         fail(
             f"internal error: {type(error).__name__}: {error}\nplease report it at {ISSUES}; "
-            "`traceprobe inspect --anonymise` makes a copy of the trace that can be attached"
+            "`traceprobe inspect --anonymise` makes a copy of the trace that can be attached",
+            INTERNAL,
         )
 
 

@@ -128,6 +128,17 @@ def command(
     from traceprobe.cli.inputs import check, expand, expand_anywhere, measured_peaks, readable
     from traceprobe.ingest.limits import parse
 
+    files = expand_anywhere(inputs, quiet=quiet) if dask else None
+    paths = [Path(name) for name in files] if files else expand(inputs, quiet=quiet)
+    targets = output or [outputs.default_output(paths[0])]
+    if files is None:
+        check(paths)
+    outputs.check(
+        targets,
+        [*paths, *(p for p in (ablation, peaks) if p)],
+        force=force,
+        github_summary=github_summary,
+    )
     options = Options(
         step=step,
         phases=dict(_pair(p) for p in phase or []),
@@ -139,14 +150,6 @@ def command(
         flops_per_step=flops_per_step,
         peaks=measured_peaks(peaks) if peaks is not None else None,
     )
-    files = expand_anywhere(inputs, quiet=quiet) if dask else None
-    paths = [Path(name) for name in files] if files else expand(inputs, quiet=quiet)
-    targets = output or [outputs.default_output(paths[0])]
-    if files is None:
-        check(paths)
-    if github_summary:
-        outputs.job_summary()
-    outputs.check(targets, [*paths, *(p for p in (ablation, peaks) if p)], force=force)
     if open_report and not any(path.suffix == ".html" for path in targets):
         misused("--open needs an HTML output; add -o report.html")
 
@@ -171,7 +174,7 @@ def command(
         from traceprobe.report.redact import redact as redacted
 
         report = redacted(report)
-    written = outputs.write(report, targets)
+    written = outputs.write(report, targets, force=force)
     if github_summary:
         outputs.append_summary(report)
     if not quiet and Path("-") not in targets:

@@ -37,7 +37,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 done, 1 a requested gate or a check of doctor failed, 2 usage error or "
-    "unreadable input, 130 interrupted.",
+    "unreadable input, 70 an error of traceprobe itself, 130 interrupted.",
 )
 
 

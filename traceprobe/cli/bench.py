@@ -42,12 +42,12 @@ def command(
     from traceprobe.capture.bench import Request, measure
     from traceprobe.capture.trials import Trials
     from traceprobe.cli import outputs
-    from traceprobe.cli.program import chosen
+    from traceprobe.cli.program import chosen, named
 
     program, name = chosen(workload, list(context.args), "bench")
     target = output or Path(f"traceprobe-{name}-bench.json")
     if str(target) != "-":
-        outputs.check_file(target, [], force=force)
+        outputs.check_file(target, named(program), force=force)
     plan = Trials(
         folder="",
         warmup=warmup,
@@ -61,7 +61,7 @@ def command(
     if str(target) == "-":
         data(ablation.to_json())
         return
-    outputs.replace(target, ablation.to_json())
+    outputs.save(target, ablation.to_json(), force=force)
     if not quiet:
         ablation_summary(ablation)
     note(f"wrote {target}", quiet=quiet)

@@ -58,7 +58,7 @@ def command(
         [base, new], targets, step, github_summary=github_summary, force=force, quiet=quiet
     )
     comparison = compare(before, after, allowed)
-    outputs.deliver(comparison, targets, github_summary=github_summary, quiet=quiet)
+    outputs.deliver(comparison, targets, force=force, github_summary=github_summary, quiet=quiet)
     decided = comparison.gate
     if decided is None or decided.decision == "pass":
         return

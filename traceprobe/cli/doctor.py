@@ -59,7 +59,7 @@ def command(
     if output is not None and str(output) == "-":
         data(diagnosis.to_json())
     elif output is not None:
-        outputs.replace(output, diagnosis.to_json())
+        outputs.save(output, diagnosis.to_json(), force=force)
     if not quiet and str(output) != "-":
         diagnosis_summary(diagnosis)
     if output is not None and str(output) != "-":

@@ -54,7 +54,7 @@ def command(
         )
     except UnknownPrice as error:
         misused(f"--price {error}")
-    outputs.deliver(found, targets, github_summary=github_summary, quiet=quiet)
+    outputs.deliver(found, targets, force=force, github_summary=github_summary, quiet=quiet)
 
 
 def parse(prices: Sequence[str]) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from traceprobe.cli.console import note
 from traceprobe.ingest.folder import natural
 from traceprobe.model import UsageError
+from traceprobe.reading import content
 
 if TYPE_CHECKING:
     from traceprobe.api import Options
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 Saved = TypeVar("Saved")
 
+JOURNALS = ("-wal", "-shm", "-journal")
 MAX_NAMED = 8
 """Names in a message."""
 
@@ -111,6 +114,18 @@ def check(paths: list[Path]) -> None:
         seen.add(path.resolve())
 
 
+def companions(path: Path) -> list[Path]:
+    """What belongs to an input, there or not, and must not be overwritten any more than that.
+
+    SQLite finds its journals by the name of the file. The calibrations that `traceprobe profile`
+    left are read with a report of Nsight Systems.
+    """
+    real = Path(os.path.realpath(path))
+    journals = [Path(f"{name}{suffix}") for name in {path, real} for suffix in JOURNALS]
+    recorded = real.parent.glob("rank*.traceprobe.json") if real.suffix == ".nsys-rep" else ()
+    return [*journals, *recorded]
+
+
 def ablation(path: Path) -> Ablation:
     """What `traceprobe bench` wrote.
 
@@ -158,7 +173,7 @@ def _saved(path: Path, decode: Callable[[bytes], Saved], what: str) -> Saved:
     import msgspec
 
     try:
-        return decode(path.read_bytes())
+        return decode(content(path))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path.name}: is not {what} ({error})") from error
 

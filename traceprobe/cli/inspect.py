@@ -71,5 +71,5 @@ def _copy(trace: Path, output: Path, *, force: bool, quiet: bool) -> None:
     from traceprobe.cli import outputs
 
     outputs.check_file(output, [trace], force=force)
-    anonymise(trace, output)
+    anonymise(trace, output, replace=force)
     note(f"wrote {output} ({outputs.size(output)}); look at it before you pass it on", quiet=quiet)

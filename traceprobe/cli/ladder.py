@@ -39,4 +39,4 @@ def command(
         read_all(runs, targets, step, github_summary=github_summary, force=force, quiet=quiet),
         name=name,
     )
-    outputs.deliver(found, targets, github_summary=github_summary, quiet=quiet)
+    outputs.deliver(found, targets, force=force, github_summary=github_summary, quiet=quiet)

@@ -33,14 +33,14 @@ def command(
     from traceprobe import __version__
     from traceprobe.capture.forecast import predict
     from traceprobe.cli import outputs
-    from traceprobe.cli.program import chosen
+    from traceprobe.cli.program import chosen, named
     from traceprobe.report.memory import read
     from traceprobe.report.memory_page import document
 
     program, _ = chosen(workload, list(context.args), "memory")
     printed = output is not None and str(output) == "-"
     if output is not None and not printed:
-        outputs.check_file(output, [], force=force)
+        outputs.check_file(output, named(program), force=force)
     with states(quiet=quiet) as state:
         found = read(predict(program, Path() if output is None else output.parent, state))
     if found is None:
@@ -49,7 +49,7 @@ def command(
         data(found.to_json())
         return
     if output is not None:
-        outputs.replace(output, found.to_json())
+        outputs.save(output, found.to_json(), force=force)
         note(f"wrote {output}", quiet=quiet)
     if not quiet:
         document_summary(document(found, __version__))

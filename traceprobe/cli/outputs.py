@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from traceprobe.cli.console import data, document_summary, note
+from traceprobe.cli.inputs import companions
 from traceprobe.model import UsageError
-from traceprobe.writing import beside
+from traceprobe.writing import append, beside
 
 if TYPE_CHECKING:
     from traceprobe.report.document import Record
@@ -41,13 +42,25 @@ def default_output(first: Path) -> Path:
     return Path(f"traceprobe-{os.fsdecode(os.fsencode(stem)[:_LONGEST])}.html")
 
 
-def check(outputs: list[Path], inputs: list[Path], *, force: bool) -> None:
+def check(
+    outputs: Sequence[Path], inputs: Iterable[Path], *, force: bool, github_summary: bool = False
+) -> None:
     """Refuse, before any work is done, what could not or must not be written.
 
+    Args:
+        inputs: every file that is read, folders and patterns as the files in them.
+        github_summary: whether the summary of the job is written too.
+
     Raises:
-        UsageError: unknown suffix, missing folder, existing file without `force`, an input.
+        UsageError: unknown suffix, missing folder, existing file without `force`, an input; no
+            summary where one is wanted.
     """
+    inputs = list(inputs)
     seen: set[Path] = set()
+    if github_summary:
+        summary = job_summary()
+        check_file(summary, inputs, force=True)
+        seen.add(summary.resolve())
     for path in outputs:
         if str(path) == "-":
             continue
@@ -63,8 +76,11 @@ def check(outputs: list[Path], inputs: list[Path], *, force: bool) -> None:
         raise UsageError("-o -: is given twice")
 
 
-def check_file(path: Path, inputs: list[Path], *, force: bool) -> None:
+def check_file(path: Path, inputs: Iterable[Path], *, force: bool) -> None:
     """Refuse one output file, whatever its suffix.
+
+    Args:
+        inputs: every file that is read. What belongs to one of them is refused as well.
 
     Raises:
         UsageError: missing folder, existing file without `force`, a link or no regular file, an
@@ -72,7 +88,7 @@ def check_file(path: Path, inputs: list[Path], *, force: bool) -> None:
     """
     if not path.parent.is_dir():
         raise UsageError(f"{path}: there is no folder {path.parent}; make it first")
-    if path.resolve() in {p.resolve() for p in inputs}:
+    if _is_one_of(path, inputs):
         raise UsageError(f"{path}: is an input; choose another output")
     if path.is_symlink():
         raise UsageError(f"{path}: is a symbolic link; name the file that it leads to")
@@ -82,10 +98,31 @@ def check_file(path: Path, inputs: list[Path], *, force: bool) -> None:
         raise UsageError(f"{path}: exists; overwrite it with --force, or choose another with -o")
 
 
-def write(result: Result, outputs: list[Path]) -> list[Path]:
+def _is_one_of(path: Path, inputs: Iterable[Path]) -> bool:
+    """Whether an output is one of the inputs, under any name, or belongs to one."""
+    read = [file for given in inputs for file in (given, *companions(given))]
+    if os.path.realpath(path) in {os.path.realpath(file) for file in read}:
+        return True
+    here = _identity(path)
+    return here is not None and here in {_identity(file) for file in read}
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What hard links of a file have in common; None where there is none."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):  # a loop of links, a zero byte
+        return None
+    return found.st_dev, found.st_ino
+
+
+def write(result: Result, outputs: Sequence[Path], *, force: bool) -> list[Path]:
     """Render and write every output; "-" is JSON on standard output.
 
     Each file is written beside its place and renamed, so that a failure leaves none or the old one.
+
+    Args:
+        force: whether a file that is there by now is overwritten.
 
     Returns:
         The files written.
@@ -98,7 +135,7 @@ def write(result: Result, outputs: list[Path]) -> list[Path]:
         if str(path) == "-":
             data(text)
         else:
-            replace(path, text)
+            save(path, text, force=force)
     return [path for path, _ in texts if str(path) != "-"]
 
 
@@ -123,23 +160,23 @@ def append_summary(result: Result) -> None:
     Raises:
         UsageError: there is no such job, or its file cannot be written.
     """
-    path = job_summary()
-    try:
-        with path.open("a", encoding="utf-8", newline="\n") as file:
-            file.write(result.to_markdown())
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
+    append(job_summary(), result.to_markdown())
 
 
 def deliver(
-    record: Record, targets: list[Path], *, github_summary: bool = False, quiet: bool = False
+    record: Record,
+    targets: Sequence[Path],
+    *,
+    force: bool,
+    github_summary: bool = False,
+    quiet: bool = False,
 ) -> None:
     """Write a record everywhere, and tell it on the terminal unless that gets its JSON.
 
     Raises:
         UsageError: a file cannot be written.
     """
-    written = write(record, targets)
+    written = write(record, targets, force=force)
     if github_summary:
         append_summary(record)
     if not quiet and Path("-") not in targets:
@@ -148,13 +185,16 @@ def deliver(
         note(f"wrote {path} ({size(path)})", quiet=quiet)
 
 
-def replace(path: Path, text: str) -> None:
+def save(path: Path, text: str, *, force: bool) -> None:
     """Write a file beside its place and rename it.
+
+    Args:
+        force: whether a file that is there by now is overwritten.
 
     Raises:
         UsageError: it cannot be written.
     """
-    with beside(path) as temporary:
+    with beside(path, replace=force) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
 

@@ -85,7 +85,8 @@ def command(
     """
     from traceprobe.capture.plan import Plan
     from traceprobe.capture.profile import Request, check, record
-    from traceprobe.cli.program import chosen
+    from traceprobe.cli import outputs
+    from traceprobe.cli.program import chosen, named
 
     extra = list(context.args)
     program, name = chosen(workload, extra, "profile")
@@ -93,6 +94,8 @@ def command(
         _list_settings(program)
     folder = output or Path(f"traceprobe-{name}")
     prepare(folder, force=force)
+    for result in (BENCH, *REPORT):
+        outputs.check_file(folder / result, named(program), force=force)
     plan = Plan(
         folder="",
         backend=backend.value,
@@ -112,7 +115,7 @@ def command(
         traces = record(request, folder, state)
         state("analysing")
         with _kept(traces):
-            report = analyze(traces, folder, ablation)
+            report = analyze(traces, folder, ablation, force=force)
     if not quiet:
         summary(report)
     written = [BENCH, *REPORT] if ablate else REPORT
@@ -166,8 +169,14 @@ def _ablate(request: Request, folder: Path, state: Callable[[str], None]) -> Abl
     return summarize(bench.measure(wanted, folder, state))
 
 
-def analyze(traces: list[Path], folder: Path, ablation: Ablation | None) -> Report:
-    """Analyse a recording and leave its report in the folder."""
+def analyze(
+    traces: list[Path], folder: Path, ablation: Ablation | None, *, force: bool = False
+) -> Report:
+    """Analyse a recording and leave its report in the folder.
+
+    Args:
+        force: whether a report that is there by now is overwritten.
+    """
     from traceprobe.analysis import merge
     from traceprobe.api import Options
     from traceprobe.cli import outputs
@@ -176,6 +185,6 @@ def analyze(traces: list[Path], folder: Path, ablation: Ablation | None) -> Repo
     options = Options(ablation=ablation)
     report = merge(parts(traces, options), options)
     if ablation is not None:
-        outputs.replace(folder / BENCH, ablation.to_json())
-    outputs.write(report, [folder / name for name in REPORT])
+        outputs.save(folder / BENCH, ablation.to_json(), force=force)
+    outputs.write(report, [folder / name for name in REPORT], force=force)
     return report

@@ -28,3 +28,8 @@ def chosen(workload: str | None, extra: list[str], command: str) -> tuple[list[s
         f"nothing to run: name a --workload, or write the program after --, as in "
         f"`traceprobe {command} -- python train.py`"
     )
+
+
+def named(program: list[str]) -> list[Path]:
+    """Files that a command line names; outputs must not overwrite them."""
+    return [path for path in map(Path, program) if path.is_file()]

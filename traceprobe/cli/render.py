@@ -37,7 +37,7 @@ def command(
     from traceprobe.report.result import Report
 
     targets = output or []
-    outputs.check(targets, [report_json], force=force)
+    outputs.check(targets, [report_json], force=force, github_summary=github_summary)
     result = _read(report_json)
     if redact:
         from traceprobe.report.redact import redact as redacted
@@ -50,7 +50,7 @@ def command(
         result = redacted(result)
     if github_summary:
         outputs.append_summary(result)
-    for path in outputs.write(result, targets):
+    for path in outputs.write(result, targets, force=force):
         note(f"wrote {path} ({outputs.size(path)})", quiet=quiet)
     if targets:
         return
@@ -66,9 +66,10 @@ def _read(path: Path) -> Report | Record:
 
     from traceprobe.cli.inputs import report
     from traceprobe.model import UsageError
+    from traceprobe.reading import content
     from traceprobe.report import document
 
-    text = path.read_bytes()
+    text = content(path)
     try:
         if document.kind_of(text) is None:
             return report(path)

@@ -11,6 +11,7 @@ from traceprobe.cli.console import misused, note
 from traceprobe.cli.options import Flops, Force, GithubSummary, Outputs, PeaksFile, Quiet, Step
 
 if TYPE_CHECKING:
+    from traceprobe.cli.runs import Source
     from traceprobe.report.peaks import MeasuredPeaks
     from traceprobe.report.roofline import RooflineRecord
 
@@ -42,21 +43,21 @@ def command(
     `traceprobe roofline trace.json.gz --peaks peaks.json --flops-per-step 1.4e13`
     """
     from traceprobe.cli import outputs
+    from traceprobe.cli.runs import find
 
     if measure == (run is not None):
         misused("name a run, or use --measure, not both" if run else "name a run, or use --measure")
-    given = [Path(run)] if run is not None else []
     targets = output or []
-    if github_summary:
-        outputs.job_summary()
-    outputs.check(targets, [*given, *([peaks] if peaks else [])], force=force)
-    if run is None:
+    source = find(run, quiet=quiet) if run is not None else None
+    read = [*(source.files if source else ()), *([peaks] if peaks else ())]
+    outputs.check(targets, read, force=force, github_summary=github_summary)
+    if source is None:
         if peaks is not None or flops_per_step is not None or step is not None:
             misused("--measure does not go with --peaks, --flops-per-step or --step")
         record: MeasuredPeaks | RooflineRecord = _measure(quiet=quiet)
     else:
-        record = _of_run(run, peaks, flops_per_step, step, quiet=quiet)
-    outputs.deliver(record, targets, github_summary=github_summary, quiet=quiet)
+        record = _of_run(source, peaks, flops_per_step, step)
+    outputs.deliver(record, targets, force=force, github_summary=github_summary, quiet=quiet)
 
 
 def _measure(*, quiet: bool) -> MeasuredPeaks:
@@ -85,7 +86,7 @@ def _measure(*, quiet: bool) -> MeasuredPeaks:
 
 
 def _of_run(
-    run: str, peaks: Path | None, flops: float | None, step: str | None, *, quiet: bool
+    source: Source, peaks: Path | None, flops: float | None, step: str | None
 ) -> RooflineRecord:
     """The roofline of a run.
 
@@ -97,21 +98,24 @@ def _of_run(
     from traceprobe import __version__
     from traceprobe.api import Options
     from traceprobe.cli.inputs import measured_peaks
-    from traceprobe.cli.runs import is_saved, report_of
+    from traceprobe.cli.runs import report_of
     from traceprobe.report.roofline import SCHEMA_VERSION, RooflineRecord
 
-    if is_saved(run) and (peaks or flops or step):
-        misused(f"{run}: is analysed already; --peaks, --flops-per-step and --step need its traces")
+    if source.saved is not None and (peaks or flops or step):
+        misused(
+            f"{source.path}: is analysed already; --peaks, --flops-per-step and --step need its "
+            "traces"
+        )
     options = Options(
         step=step,
         flops_per_step=flops,
         peaks=None if peaks is None else measured_peaks(peaks),
     )
-    report = report_of(run, options, quiet=quiet)
+    report = report_of(source, options)
     if isinstance(report.roofline, msgspec.UnsetType):
         misused(
-            f"{run}: has no roofline: it has no steps, or ran on a CPU and does not say what it "
-            "computes; record it with traceprobe profile"
+            f"{source.path}: has no roofline: it has no steps, or ran on a CPU and does not say "
+            "what it computes; record it with traceprobe profile"
         )
     return RooflineRecord(
         schema_version=SCHEMA_VERSION,

@@ -92,7 +92,7 @@ def measure(
     for number, rung in enumerate(due, 1):
         say = partial(_say, on_state, f"rung {rung.name} ({number} of {len(due)})")
         results[rung.name] = _outcome(climb, rung, gpus, say)
-        outputs.replace(climb.folder / RESULT, record(climb, results).to_json())
+        outputs.save(climb.folder / RESULT, record(climb, results).to_json(), force=True)
     return record(climb, results)
 
 
@@ -122,13 +122,14 @@ def kept(climb: Climb) -> dict[str, RungResult]:
     """
     import msgspec
 
+    from traceprobe.reading import content
     from traceprobe.report.sweep import Sweep
 
     path = climb.folder / RESULT
-    if not path.is_file():
+    if not path.exists():
         return {}
     try:
-        earlier = msgspec.json.decode(path.read_bytes(), type=Sweep)
+        earlier = msgspec.json.decode(content(path), type=Sweep)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UsageError(
             f"{path}: is none that traceprobe sweep wrote ({error}); overwrite with --force"
@@ -179,7 +180,7 @@ def chain(climb: Climb, sweep: Sweep) -> Chain | None:
         ],
         climb.ladder.name,
     )
-    outputs.write(found, [climb.folder / name for name in LADDER])
+    outputs.write(found, [climb.folder / name for name in LADDER], force=True)
     return found
 
 
@@ -201,7 +202,7 @@ def aside(climb: Climb, sweep: Sweep) -> dict[str, Comparison]:
             base, new = read_all([f"{name}={climb.folder / name}" for name in names], quiet=True)
             found[result.name] = compare(base, new)
             targets = [climb.folder / result.name / name for name in COMPARISON]
-            outputs.write(found[result.name], targets)
+            outputs.write(found[result.name], targets, force=True)
     return found
 
 

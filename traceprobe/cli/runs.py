@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,27 @@ REPORT = "report.json"
 _LABEL = re.compile(r"([^=/\\]+)=(.+)", re.DOTALL)
 
 
+@dataclass(frozen=True)
+class Source:
+    """Where a run is read from.
+
+    Args:
+        label: as the user gave it, or None.
+        path: as the user gave it.
+        saved: its report.json, if it has one; else it has `traces`.
+    """
+
+    label: str | None
+    path: str
+    saved: Path | None
+    traces: Sequence[Path] = ()
+
+    @property
+    def files(self) -> list[Path]:
+        """Every file that is read."""
+        return [self.saved] if self.saved is not None else list(self.traces)
+
+
 def read_all(
     arguments: Sequence[str],
     targets: Sequence[Path] = (),
@@ -31,24 +53,23 @@ def read_all(
 ) -> list[Observed]:
     """Several runs, told apart by their labels; equal ones get a number.
 
-    What is to be written of them is checked before anything is read.
+    What is to be written of them is checked before any is analysed.
 
     Args:
+        arguments: as those of `find`.
         targets: outputs. step: pattern of the ranges that are steps, in traces.
 
     Raises:
-        UsageError: as `read`; an output could not be written.
+        UsageError: as `find`; an output could not be written; a run has too few steps to compare.
     """
-    from dataclasses import replace
-
     from traceprobe.api import Options
     from traceprobe.cli import outputs
 
-    if github_summary:
-        outputs.job_summary()
-    outputs.check(list(targets), files(arguments), force=force)
+    sources = [find(argument, quiet=quiet) for argument in arguments]
+    files = [file for source in sources for file in source.files]
+    outputs.check(targets, files, force=force, github_summary=github_summary)
     options = Options(step=step)
-    runs = [read(argument, options, quiet=quiet) for argument in arguments]
+    runs = [_read(source, options) for source in sources]
     labels = [run.label for run in runs]
     return [
         replace(run, label=f"{run.label} ({labels[: n + 1].count(run.label)})")
@@ -58,29 +79,49 @@ def read_all(
     ]
 
 
-def read(argument: str, options: Options | None = None, *, quiet: bool) -> Observed:
-    """A run.
+def find(argument: str, *, quiet: bool) -> Source:
+    """The files of a run.
 
     Args:
         argument: `[LABEL=]PATH`; the path of a report.json, of a trace, or of a folder with the
             traces of the ranks or with a report.json, or a pattern.
+
+    Raises:
+        UsageError: there is no such file.
+    """
+    label, path = _split(argument)
+    saved = _saved(Path(path))
+    if saved is not None:
+        return Source(label, path, saved)
+    traces = expand([path], quiet=quiet)
+    check(traces)
+    return Source(label, path, None, traces)
+
+
+def report_of(source: Source, options: Options) -> Report:
+    """The report of a run: one that is saved, else of its traces.
+
+    Args:
         options: how to analyse traces; a report.json has been analysed.
 
     Raises:
-        UsageError: there is no such file, or it has too few steps to compare.
+        UsageError: it is no report of this version.
     """
+    if source.saved is not None:
+        return report(source.saved)
+    from traceprobe.analysis import merge
+
+    with readable(list(source.traces)) as found:
+        return merge(parts(found, options), options)
+
+
+def _read(source: Source, options: Options) -> Observed:
     from traceprobe.comparison.run import NothingToCompare, observe
 
-    label, path = _split(argument)
     try:
-        return observe(report_of(path, options, quiet=quiet), label or _named(path))
+        return observe(report_of(source, options), source.label or _named(source))
     except NothingToCompare as error:
         raise UsageError(str(error)) from error
-
-
-def files(arguments: Sequence[str]) -> list[Path]:
-    """The files and folders that runs are read from; outputs must not overwrite them."""
-    return [Path(_split(argument)[1]) for argument in arguments]
 
 
 def _split(argument: str) -> tuple[str | None, str]:
@@ -90,55 +131,32 @@ def _split(argument: str) -> tuple[str | None, str]:
     return found[1], found[2]
 
 
-def is_saved(path: str) -> bool:
-    """Whether a path leads to a report.json."""
-    return _saved(path) is not None
-
-
-def _saved(path: str) -> Path | None:
-    place = Path(path)
+def _saved(place: Path) -> Path | None:
+    """The report.json that a path leads to."""
     if place.is_dir() and (place / REPORT).is_file():
         place = place / REPORT
     return place if place.is_file() and _is_report(place) else None
 
 
-def report_of(path: str, options: Options | None = None, *, quiet: bool) -> Report:
-    """The report of a run: one that is saved, else of its traces.
-
-    Raises:
-        UsageError: there is no such file, or it is no report of this version.
-    """
-    place = _saved(path)
-    if place is not None:
-        return report(place)
-    from traceprobe.analysis import merge
-    from traceprobe.api import Options
-
-    options = options or Options()
-    paths = expand([path], quiet=quiet)
-    check(paths)
-    with readable(paths) as found:
-        return merge(parts(found, options), options)
-
-
 def _is_report(path: Path) -> bool:
     """Whether a file begins as a report.json does; traces may be large."""
+    from traceprobe.reading import opened
     from traceprobe.report.result import Report
 
-    with path.open("rb") as file:
+    with opened(path) as file:
         start = file.read(4096).lstrip()
     first = sorted(Report.__struct_fields__)[0]
     return start.startswith(b"{") and start[1:].lstrip().startswith(f'"{first}"'.encode())
 
 
-def _named(path: str) -> str | None:
+def _named(source: Source) -> str | None:
     """A folder, or the report.json in it, is called after the folder; other reports by themselves.
 
     A trace is named after its first rank; that is left to whoever reads it.
     """
-    place = Path(path)
+    place = Path(source.path)
     if place.is_dir():
         return place.resolve().name
     if place.name == REPORT:
         return place.resolve().parent.name
-    return place.stem if place.is_file() and _is_report(place) else None
+    return place.stem if source.saved is not None else None

@@ -90,7 +90,7 @@ def command(
         found = scale(observed, mode.value if mode is not None else None, to or [], nodes)
     except NothingToCompare as error:
         raise UsageError(str(error)) from error
-    outputs.deliver(found, targets, github_summary=github_summary, quiet=quiet)
+    outputs.deliver(found, targets, force=force, github_summary=github_summary, quiet=quiet)
 
 
 def _nodes(gpus: int | None, gbps: float | None) -> Nodes:

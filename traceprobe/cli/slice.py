@@ -37,5 +37,5 @@ def command(
     from traceprobe.slicing import cut
 
     outputs.check_file(output, [trace], force=force)
-    cut(trace, output, span(steps), step)
+    cut(trace, output, span(steps), step, replace=force)
     note(f"wrote {output} ({outputs.size(output)})", quiet=quiet)

@@ -82,7 +82,7 @@ def command(
         found = what_if(observed, asked)
     except ImpossibleChange as error:
         raise UsageError(f"{observed.label}: {error}") from error
-    outputs.deliver(found, targets, github_summary=github_summary, quiet=quiet)
+    outputs.deliver(found, targets, force=force, github_summary=github_summary, quiet=quiet)
 
 
 def _changes(

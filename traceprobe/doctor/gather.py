@@ -9,13 +9,13 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from traceprobe import isolated
 from traceprobe.capture.nsys_backend import installed
 from traceprobe.doctor.facts import Facts, Torch, Version
 from traceprobe.workers import cores
@@ -69,7 +69,7 @@ def probe(command: tuple[str, ...] = (), seconds: float = PROBE_SECONDS) -> Torc
     Args:
         command: what to run instead of `torch_probe.py`.
     """
-    asked = command or (sys.executable, str(PROBE))
+    asked = command or isolated.script(str(PROBE))
     ended: int | None
     try:
         done = subprocess.run(asked, capture_output=True, timeout=seconds, stdin=subprocess.DEVNULL)

@@ -74,5 +74,4 @@ def _tell(**known: Any) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.pop(0)  # the folder of this file: its modules are not for PyTorch to import
     main()

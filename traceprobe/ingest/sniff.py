@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from traceprobe.model import DamagedInput, UnsupportedInput
+from traceprobe.reading import NotRegular, opened
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 GZIP_MAGIC = b"\x1f\x8b"
@@ -34,8 +35,11 @@ def recognise(path: Path) -> Found:
     """
     if path.is_dir():
         raise UnsupportedInput(f"{path.name}: is a directory; name the trace files inside it")
-    with path.open("rb") as file:
-        head = file.read(HEAD)
+    try:
+        with opened(path) as file:
+            head = file.read(HEAD)
+    except NotRegular as error:
+        raise UnsupportedInput(str(error)) from error
     gzipped = head.startswith(GZIP_MAGIC)
     if gzipped:
         head = _gunzip_head(path)
@@ -72,7 +76,7 @@ def printable(name: str) -> str:
 
 def is_nsight_report(path: Path) -> bool:
     """Whether the file is an Nsight Systems report, which `nsys export` can turn into an input."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         return _is_report(path, file.read(HEAD))
 
 

@@ -42,18 +42,29 @@ class Cut:
     note: dict[str, object]
 
 
-def cut(source: Path, target: Path, steps: tuple[int, int], step: str | None = None) -> None:
+def cut(
+    source: Path,
+    target: Path,
+    steps: tuple[int, int],
+    step: str | None = None,
+    *,
+    replace: bool = False,
+) -> None:
     """Write some iterations of a trace to a file, gzipped if its name ends in .gz.
 
     Kept are those with first <= index < last. The last of them has no end in the slice; ask for
     one more than you need.
+
+    Args:
+        step: regular expression of the ranges that are steps; None looks for them.
+        replace: whether a file of the target's name is overwritten.
 
     Raises:
         UsageError: there is no step marker, too few steps, or the target cannot be written.
     """
     trace = load(source)
     plan = Cut(trace, _windows(trace, steps, step), _note(trace, steps))
-    with beside(target) as temporary:
+    with beside(target, replace=replace) as temporary:
         if trace.origin.format == "nsys":
             from traceprobe.slicing.nsight import write
         else:
@@ -103,7 +114,7 @@ def _note(trace: Trace, steps: tuple[int, int]) -> dict[str, object]:
 def compress(path: Path) -> None:
     """Gzip in place, without name and time, so that the same slice gives the same bytes."""
     with (
-        beside(path) as packed,
+        beside(path, replace=True) as packed,
         path.open("rb") as source,
         packed.open("wb") as raw,
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=9, mtime=0) as target,
