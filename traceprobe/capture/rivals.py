@@ -83,8 +83,11 @@ class Rivals:
         self._theirs = arguments
 
     def _ends(self, *_: Any) -> None:
-        if not self._ours:
-            self._theirs = None
+        if self._ours:
+            return
+        if self._theirs is None:  # one that was refused is cleaned up: it would stop ours
+            self._check(())
+        self._theirs = None
 
     def _check(self, arguments: tuple[Any, ...]) -> None:
         if self._claim is None:
@@ -92,7 +95,6 @@ class Rivals:
         folder, backend = self._claim
         if backend == "torch" or _traces_devices(arguments):
             tool = {"torch": "torch.profiler", "nsys": "Nsight Systems"}[backend]
-            self._claim = None
             refuse(folder, OWN_PROFILER.format(tool))
 
     def _wrap(self, module: Any, place: str, told: Callable[..., None]) -> None:
@@ -113,9 +115,9 @@ def _traces_devices(arguments: tuple[Any, ...]) -> bool:
 
     Ranges for other tools (`emit_nvtx`) and profilers of the CPU do not.
     """
-    if len(arguments) < 2:
-        return True
-    return any(getattr(activity, "name", "") != "CPU" for activity in arguments[1])
+    return len(arguments) < 2 or any(
+        getattr(activity, "name", "") != "CPU" for activity in arguments[1]
+    )
 
 
 rivals = Rivals()
