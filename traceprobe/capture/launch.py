@@ -130,7 +130,7 @@ def run(
         raise RecordingFailed(reason)
     if "errno" in answer:
         raise OSError(answer["errno"], os.strerror(answer["errno"]), answer["file"])
-    if "code" not in answer:
+    if answer.get("code") is None:
         raise RecordingFailed("the process that watches over the program was killed")
     return _ended(int(answer["code"]), folder)
 

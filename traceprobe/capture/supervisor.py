@@ -52,11 +52,12 @@ def main() -> None:
     lost = False
     try:
         family.start(folder)
+    except OSError as error:
+        answer.update(errno=error.errno, file=error.filename)
+    else:
         lost = family.wait(line)
         answer["left"] = family.end(0.0 if family.ordered else LINGER_S)
         answer["code"] = family.code
-    except OSError as error:
-        answer.update(errno=error.errno, file=error.filename)
     try:
         if not lost:
             line.sendall(json.dumps(answer).encode())
@@ -79,6 +80,9 @@ class Family:
         self.ordered = False
         """Whether the end was ordered."""
         self._complete = _adopts() and (_PROC / "self" / "stat").exists()
+        """Whether all descendants can be found, and are reaped by this process in the end."""
+        self._alone = False
+        """Whether there is no child any more. Then there are no descendants either."""
 
     def start(self, folder: Path) -> None:
         """Start the main process in a session of its own, with its output in the folder.
@@ -111,7 +115,10 @@ class Family:
                 os.read(self._awake, 4096)
             if line.fileno() in ready:
                 self.ordered = True
-                return not line.recv(len(END))
+                try:
+                    return not line.recv(len(END))
+                except OSError:
+                    return True
         return False
 
     def end(self, linger: float) -> list[str]:
@@ -128,7 +135,7 @@ class Family:
         while True:
             self._reap()
             alive = self._alive()
-            if not alive:
+            if self._alone if self._complete else not alive:
                 return True
             for process in alive:
                 if number and (process not in sent or number == signal.SIGKILL):
@@ -146,6 +153,7 @@ class Family:
             try:
                 process, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
+                self._alone = True
                 break
             if not process:
                 break
@@ -191,11 +199,12 @@ def _descendants() -> list[int]:
             continue
         try:
             fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
-            threads = len(list((folder / "task").iterdir()))
+            # Other threads may outlive the main one.
+            lives = fields[0] not in _ENDED or len(list((folder / "task").iterdir())) > 1
         except OSError:  # ended meanwhile
             continue
         children.setdefault(int(fields[1]), []).append(int(folder.name))
-        if fields[0] not in _ENDED or threads > 1:  # others may outlive the main thread
+        if lives:
             living.add(int(folder.name))
     found, due = [], [os.getpid()]
     while due:
