@@ -52,8 +52,10 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 def interruptible() -> None:
-    """What a shell does for a command in the foreground, whatever started the tests."""
+    """What a shell does for a command in the foreground, whatever started the tests (`nohup`)."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def spawn(*arguments: object, cwd: Path, command=MODULE, env=None, **options) -> Done:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import textwrap
 
 import pytest
 
+from tests.cli_runner import interruptible
 from tests.test_profile import survivors, until
 from traceprobe.capture.unaware import NO_RECORDER
 from traceprobe.report.ablation import Ablation
@@ -191,8 +191,7 @@ def test_an_interrupt_ends_every_process_and_leaves_no_file(bench, script):
         command(*FAST, "--", *program),
         cwd=bench.folder,
         stderr=subprocess.PIPE,
-        env={**os.environ},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=interruptible,
     )
     until(lambda: survivors(program[1]))
     child.send_signal(signal.SIGINT)

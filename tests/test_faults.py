@@ -20,7 +20,15 @@ import time
 import pytest
 
 from tests.builders import kineto
-from tests.cli_runner import LOOP, MODULE, Done, environment, spawn, write_trace
+from tests.cli_runner import (
+    LOOP,
+    MODULE,
+    Done,
+    environment,
+    interruptible,
+    spawn,
+    write_trace,
+)
 from tests.conftest import ROOT
 from tests.test_cli_process import on_a_terminal, wait_until_it_reads, write_repeated
 
@@ -246,7 +254,7 @@ def started(*command, cwd, **options):
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        **options,
+        **{"preexec_fn": interruptible, **options},
     )
 
 
@@ -356,7 +364,6 @@ def test_an_end_while_a_program_runs_leaves_neither_it_nor_files(tmp_path, comma
     process = started(
         *(command, "-o", target, "--", *program),
         cwd=tmp_path,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     deadline = time.monotonic() + 100
     while not (tmp_path / "running").exists():

@@ -13,6 +13,7 @@ import time
 import pytest
 
 import traceprobe
+from tests.cli_runner import interruptible
 
 pytest.importorskip("torch", reason="PyTorch is not installed; pip install traceprobe[torch]")
 
@@ -172,7 +173,11 @@ def test_a_killed_rank_ends_the_run_with_a_message_and_no_orphans(tmp_path, scri
 def test_an_interrupt_ends_every_process_and_leaves_no_file(tmp_path, script):
     out = tmp_path / "out"
     program = script(RECORDED.replace("AFTER", "import time; time.sleep(0.5)"))
-    child = subprocess.Popen(command("-o", out, *FAST, "--", *program), stderr=subprocess.PIPE)
+    child = subprocess.Popen(
+        command("-o", out, *FAST, "--", *program),
+        stderr=subprocess.PIPE,
+        preexec_fn=interruptible,
+    )
     until(lambda: survivors(program[1]))
     child.send_signal(signal.SIGINT)
     _, said = child.communicate(timeout=60)

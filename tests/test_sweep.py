@@ -12,6 +12,7 @@ from tests.cli_runner import LOOP, MS, Cli, spawn, write_trace
 from traceprobe.capture import profile, program
 from traceprobe.capture.launch import RecordingFailed
 from traceprobe.cli import rungs
+from traceprobe.model import UsageError
 
 LADDER = """
 name = "short"
@@ -66,11 +67,12 @@ class Recordings:
         self.requests = []
         self.fails = {}
 
-    def __call__(self, request, folder, on_state):
+    def __call__(self, request, folder, on_state, on_note):
         self.requests.append(request)
         on_state("starting")
         if folder.name in self.fails:
             raise self.fails[folder.name]
+        (folder / "rank0.traceprobe.json").write_text("{}")
         return [write_trace(folder / "rank0.json.gz")]
 
     @property
@@ -123,7 +125,8 @@ def test_every_rung_is_recorded_in_a_folder_of_its_own(cli, ladder, recorded, tm
     for name in RUNGS:
         kept = {path.name for path in (out / name).iterdir()}
         beside = {"compare.html", "compare.json"} if name == "graphs" else set()
-        assert kept == {"rank0.json.gz", "report.html", "report.json", *beside}
+        traces = {"rank0.json.gz", "rank0.traceprobe.json"}
+        assert kept == {*traces, "report.html", "report.json", *beside}
     assert recorded.names == [
         ("", None),
         ("--cuda-graphs", None),
@@ -186,7 +189,6 @@ def test_the_result_holds_what_was_run_and_what_it_took(cli, ladder, recorded, t
     assert (made["kind"], made["ladder"], made["workload"]) == ("sweep", "short", "tiny-mlp")
     graphs = made["rungs"][1]
     assert graphs["arguments"] == ["--size=tiny", "--batch-size=8", "--cuda-graphs"]
-    assert graphs["environment"] == {"MADE_UP": "1"}
     assert (graphs["side"], graphs["base"], graphs["ranks"]) == (True, "plain", 1)
     assert graphs["reason"] is None
     assert graphs["run"]["label"] == "graphs"
@@ -196,17 +198,41 @@ def test_the_result_holds_what_was_run_and_what_it_took(cli, ladder, recorded, t
 
 @pytest.mark.usefixtures("analysed")
 def test_a_rung_that_fails_does_not_end_the_others(cli, ladder, recorded, tmp_path):
-    recorded.fails["graphs"] = RecordingFailed("the program ended with status 2; no GPU\n    here")
+    kind = "the program ended with status 2"
+    recorded.fails["graphs"] = RecordingFailed(f"{kind}; no GPU\n    here", kind)
     done = cli("sweep", ladder, "-o", "out").expect(1)
     assert states(tmp_path / "out") == dict.fromkeys(RUNGS, "measured") | {"graphs": "failed"}
-    assert result(tmp_path / "out")["rungs"][1]["reason"] == str(recorded.fails["graphs"])
-    assert "traceprobe: rung graphs failed: the program ended with status 2; no GPU" in done.err
+    assert f"traceprobe: rung graphs failed: {kind}; no GPU" in done.err
+    assert done.err.splitlines()[-1] == "failed: graphs; the messages above say why"
+
+
+@pytest.mark.usefixtures("analysed")
+def test_what_failed_programs_say_and_the_variables_of_rungs_are_in_no_record(
+    cli, ladder, recorded, tmp_path
+):
+    ladder.write_text(LADDER.replace('MADE_UP = "1"', 'TOKEN = "canary-token"'))
+    recorded.fails["graphs"] = RecordingFailed("ended badly; canary-said", "ended badly")
+    recorded.fails["fused"] = OSError(28, "No space left on device", "/home/canary-user/rank0")
+    recorded.fails["ranks"] = UsageError("canary-tool: nsys export failed")
+    folder = ("--data-folder", tmp_path / "canary-data")
+    done = cli("sweep", ladder, "-o", "out", *folder, f"--data-folder={folder[1]}").expect(1)
+    assert "canary-said" in done.err
+    assert [rung["reason"] for rung in result(tmp_path / "out")["rungs"]] == [
+        None,
+        "ended badly",
+        "No space left on device",
+        "it was not recorded",
+    ]
+    written = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert {"sweep.json", "ladder.json", "ladder.html"} <= {path.name for path in written}
+    assert [path for path in written if b"canary" in path.read_bytes()] == []
+    assert all(str(folder[1]) in request.program for request in recorded.requests)
 
 
 def test_a_rung_with_too_few_steps_to_compare_has_failed(cli, ladder, recorded, monkeypatch):
     short = LOOP.__class__(**{**LOOP.__dict__, "steps": 3})
     monkeypatch.setattr(
-        profile, "record", lambda request, folder, _: [write_trace(folder / "a.json.gz", short)]
+        profile, "record", lambda request, folder, *_: [write_trace(folder / "a.json.gz", short)]
     )
     done = cli("sweep", ladder, "--rungs", "plain", "-o", "out").expect(1)
     assert "rung plain failed: plain: has 2 complete steps" in done.err
@@ -274,6 +300,8 @@ def test_resuming_runs_again_what_is_run_in_another_way_or_gone(cli, ladder, rec
     cli("sweep", ladder, "-o", "out", "--resume").expect(0)
     assert recorded.names == [("", None), ("--cuda-graphs", None)]
     recorded.requests.clear()
+    cli("sweep", ladder, "-o", "out", "--resume").expect(0)
+    assert recorded.requests == []
     ladder.write_text(LADDER.replace("active = 3", "active = 4"))
     cli("sweep", ladder, "-o", "out", "--resume").expect(0)
     assert len(recorded.requests) == 4
@@ -282,10 +310,20 @@ def test_resuming_runs_again_what_is_run_in_another_way_or_gone(cli, ladder, rec
 @pytest.mark.usefixtures("analysed")
 def test_a_rung_that_fails_anew_leaves_no_old_report(cli, ladder, recorded, tmp_path):
     cli("sweep", ladder, "-o", "out").expect(0)
-    (tmp_path / "out" / "plain" / "mine.txt").write_text("mine")
+    for mine in ("mine.txt", "mine.json.gz", "rank7.json.gz"):
+        (tmp_path / "out" / "plain" / mine).write_text("mine")
     recorded.fails["plain"] = RecordingFailed("out of luck")
     cli("sweep", ladder, "-o", "out", "--force").expect(1)
-    assert [path.name for path in (tmp_path / "out" / "plain").iterdir()] == ["mine.txt"]
+    left = {path.name for path in (tmp_path / "out" / "plain").iterdir()}
+    assert left == {"mine.txt", "mine.json.gz", "rank7.json.gz"}
+
+
+@pytest.mark.usefixtures("analysed")
+def test_an_interrupted_rung_keeps_its_old_result(cli, ladder, recorded, tmp_path):
+    cli("sweep", ladder, "-o", "out", "--rungs", "plain").expect(0)
+    recorded.fails["plain"] = KeyboardInterrupt()
+    cli("sweep", ladder, "-o", "out", "--rungs", "plain", "--force").expect(130)
+    assert (tmp_path / "out" / "plain" / "report.json").exists()
 
 
 @pytest.mark.usefixtures("analysed")
@@ -330,7 +368,7 @@ def test_a_sweep_on_the_cpu(ladder, tmp_path):
     done = spawn(*arguments, cwd=tmp_path, env={"CUDA_VISIBLE_DEVICES": ""}).expect(1)
     made = {rung["name"]: rung for rung in result(tmp_path / "out")["rungs"]}
     assert made["graphs"]["state"] == "failed"
-    assert "--cuda-graphs needs a CUDA GPU; none is visible" in made["graphs"]["reason"]
+    assert made["graphs"]["reason"] == "the program ended with status 2"
     assert "--cuda-graphs needs a CUDA GPU" in done.err
     run = made["fused"]["run"]
     assert run["basis"] == "unprofiled"

@@ -20,7 +20,8 @@ from typing import Any
 
 from traceprobe.capture.feed import Feed, NoBatchesError
 from traceprobe.capture.hardware import facts
-from traceprobe.capture.plan import tell
+from traceprobe.capture.plan import DONE, tell
+from traceprobe.capture.rivals import rivals
 from traceprobe.capture.trials import RankTrials, Trials
 
 LEAD_IN = 2
@@ -162,8 +163,16 @@ class Ablation:
         known = {variant.name: variant for variant in variants}
         variant = next(known[name] for name in _BARE if name in known)
         yield from self._trial(variant, feed, LEAD_IN)
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        rivals.claim(self._trials.folder, "torch")
+        profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+        with rivals.ours():
+            profile.start()
+        try:
             yield from self._trial(variant, feed, BUSY_STEPS, lead_in=0)
+        finally:
+            with rivals.ours():
+                profile.stop()
+            rivals.release()
         with tempfile.TemporaryDirectory(dir=self._trials.folder) as folder:
             path = Path(folder) / "busy.json"
             profile.export_chrome_trace(str(path))
@@ -189,7 +198,7 @@ class Ablation:
             **facts(),
         )
         results.save(Path(self._trials.folder))
-        self._report("done")
+        self._report(DONE)
 
     def _report(self, state: str) -> None:
         tell(self._trials.folder, state)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from traceprobe.capture import launch
-from traceprobe.capture.program import environment, script, workspace
+from traceprobe.capture.plan import complete
+from traceprobe.capture.program import environment, python_of, workspace
 from traceprobe.capture.trials import VARIABLE, RankTrials, Trials, results
 from traceprobe.model import UsageError
 
@@ -28,12 +29,17 @@ class Request:
 
 
 def measure(
-    request: Request, folder: Path, on_state: Callable[[str], None]
+    request: Request,
+    folder: Path,
+    on_state: Callable[[str], None],
+    on_note: Callable[[str], None],
 ) -> dict[int, RankTrials]:
     """Run the program through its trials.
 
     Args:
         folder: where temporary files may be.
+        on_state: told what the program is doing.
+        on_note: told how a program failed whose trials were complete before, which are kept.
 
     Returns:
         What each rank measured.
@@ -46,9 +52,12 @@ def measure(
         trials = replace(request.trials, folder=str(work))
         command = request.program
         if request.processes is not None:
-            command = launch.distributed(script(command), request.processes, work)
+            command = launch.distributed(python_of(command), command, request.processes, work)
         on_state("starting")
-        launch.run(command, environment(VARIABLE, trials.save()), work, on_state)
+        variables = environment(VARIABLE, trials.save())
+        ended = launch.run(command, variables, work, on_state, on_note)
+        if not complete(work, request.processes):
+            ended.expect_success()
         found = results(work)
     if not found:
         raise UsageError(
@@ -56,4 +65,6 @@ def measure(
             "`record = traceprobe.capture.recorder()` must be its training loop and run to its "
             "end, and the loader must give batches as often as it is asked (docs/cli.md)"
         )
+    if ended.how is not None:
+        on_note(f"the trials were complete when {ended.message}")
     return found

@@ -1,4 +1,4 @@
-"""What `traceprobe memory` asks of the process it starts: two steps without data, then the end."""
+"""Inside a program that `traceprobe memory` started: two steps without data, then the end."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from traceprobe.capture import launch
 from traceprobe.capture.feed import Feed, NoBatchesError
 from traceprobe.capture.memory import described, why_not
 from traceprobe.capture.plan import leave, tell
-from traceprobe.capture.program import environment, workspace
-from traceprobe.model import UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -70,27 +67,3 @@ def current() -> Forecast | None:
     """The forecast that this process was started for, or None."""
     folder = os.environ.get(VARIABLE)
     return Forecast(folder) if folder else None
-
-
-def predict(program: list[str], folder: Path, on_state: Callable[[str], None]) -> dict[str, Any]:
-    """Run a program through its simulated steps.
-
-    Args:
-        folder: where temporary files may be.
-
-    Raises:
-        UsageError: the program does not hand over model and optimizer, or has no batches.
-        RecordingFailed: the program failed.
-    """
-    with workspace(folder) as work:
-        on_state("starting")
-        launch.run(program, environment(VARIABLE, work), work, on_state)
-        answer = work / ANSWER
-        if not answer.exists():
-            raise UsageError(
-                "the program ended before its loop began; `for batch in record.steps(loader)` must "
-                "be its training loop, with `record.memory(model, optimizer)` before it "
-                "(docs/memory.md)"
-            )
-        found: dict[str, Any] = json.loads(answer.read_text())
-    return found

@@ -2,34 +2,88 @@
 
 from __future__ import annotations
 
-import ctypes
+import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from traceprobe.capture.plan import refusal, told
+from traceprobe.capture.program import uninterrupted
+from traceprobe.capture.supervisor import END, ERR, GRACE_S, LIMIT_S, LINGER_S
 from traceprobe.model import TraceprobeError
 
-GRACE_S = 5.0
 LAST_LINES = 12
-_ROOT_CAUSE = re.compile(r"Root Cause.*?rank\s*:\s*(\d+)", re.DOTALL)
-_SET_PARENT_DEATH_SIGNAL = 1
+_SUPERVISOR = Path(__file__).with_name("supervisor.py")
+_PATIENCE_S = 2 * (LINGER_S + GRACE_S + LIMIT_S)
+"""Longer than a supervisor takes that works."""
+_RUN = (
+    "import sys, runpy; sys.path[:] = [folder for folder in sys.path if folder]; "
+    "runpy.run_module('torch.distributed.run', run_name='__main__', alter_sys=True)"
+)
+"""As `python -m` does it, but nothing is imported from the current folder."""
+_ROOT_CAUSE = re.compile(r"Root Cause.*?rank\s*:\s*(\d+)(?:.*?exitcode\s*:\s*(-?\d+))?", re.DOTALL)
+_BY_SIGNAL = 128
+"""What shells, and nsys, add to the number of the signal that killed their child."""
 
 
 class RecordingFailed(TraceprobeError):
-    """The program ended without a trace; the message holds its last lines."""
+    """The program ended without a recording.
+
+    Args:
+        message: for the person at the terminal; may hold the last lines of the program.
+        kind: what records may hold of it: nothing that the program said. The message without it.
+    """
+
+    def __init__(self, message: str, kind: str | None = None) -> None:
+        super().__init__(message)
+        self.kind = message if kind is None else kind
 
 
-def distributed(program: list[str], processes: int, folder: Path) -> list[str]:
-    """The program under `torch.distributed.run`, one process a rank, each with its own log."""
+@dataclass(frozen=True)
+class Ended:
+    """How a program ended.
+
+    Args:
+        how: in words, with the exit status or the signal; None where it succeeded.
+        said: the last lines of the process that failed.
+    """
+
+    how: str | None
+    said: str = ""
+
+    @property
+    def message(self) -> str:
+        """How it failed, with its last lines."""
+        return f"{self.how}; its last lines:\n{self.said}" if self.said else str(self.how)
+
+    def expect_success(self) -> None:
+        """Pass a failure on.
+
+        Raises:
+            RecordingFailed: the program failed, with its last lines.
+        """
+        if self.how is not None:
+            raise RecordingFailed(self.message, self.how)
+
+
+def distributed(python: str, program: list[str], processes: int, folder: Path) -> list[str]:
+    """The program under `torch.distributed.run`, one process a rank, each with its own log.
+
+    Args:
+        python: the program's own interpreter, whose PyTorch starts the ranks.
+    """
     return [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-        *(f"--nproc-per-node={processes}", f"--log-dir={folder / 'logs'}", "--redirects=3"),
-        *program,
+        *(python, "-c", _RUN, "--standalone", f"--nproc-per-node={processes}"),
+        *(f"--log-dir={folder / 'logs'}", "--redirects=3", "--no-python", *program),
     ]
 
 
@@ -38,82 +92,103 @@ def run(
     environment: Mapping[str, str],
     folder: Path,
     on_state: Callable[[str], None],
-) -> None:
-    """Run a command to its end, telling `on_state` what rank 0 is doing.
+    on_note: Callable[[str], None],
+) -> Ended:
+    """Run a command to its end. Whatever happens, nothing that it started stays.
+
+    Args:
+        on_state: told what rank 0 is doing.
+        on_note: told of processes that cannot be ended.
 
     Raises:
-        RecordingFailed: it ended with an error, with the last lines of the rank that failed.
+        OSError: it cannot be started.
+        RecordingFailed: it refuses to be recorded, and says why.
         KeyboardInterrupt: passed on, after every process of the program is gone.
     """
-    out, err = folder / "stdout.log", folder / "stderr.log"
-    with out.open("wb") as stdout, err.open("wb") as stderr:
-        child = subprocess.Popen(
-            command,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=True,
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
-        )
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            supervisor = subprocess.Popen(
+                [
+                    *(sys.executable, "-I", "-S", str(_SUPERVISOR), str(theirs.fileno())),
+                    *(str(folder), *command),
+                ],
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
         try:
-            _watch(child, folder / "rank0.progress", on_state)
+            _watch(supervisor, folder, on_state)
         finally:
-            _end(child)
-    if child.returncode:
-        raise RecordingFailed(_explain(child.returncode, folder, err))
+            with uninterrupted():
+                answer = _end(supervisor, ours)
+            for name in answer.get("left", []):
+                on_note(f"traceprobe: cannot end {name}")
+    if (reason := refusal(folder)) is not None:
+        raise RecordingFailed(reason)
+    if "errno" in answer:
+        raise OSError(answer["errno"], os.strerror(answer["errno"]), answer["file"])
+    if answer.get("code") is None:
+        raise RecordingFailed("the process that watches over the program was killed")
+    return _ended(int(answer["code"]), folder)
 
 
-def _watch(child: subprocess.Popen[bytes], progress: Path, on_state: Callable[[str], None]) -> None:
+def _watch(
+    supervisor: subprocess.Popen[bytes], folder: Path, on_state: Callable[[str], None]
+) -> None:
     seen = 0
-    while child.poll() is None:
+    while supervisor.poll() is None:
         time.sleep(0.1)
-        states = progress.read_text().splitlines() if progress.exists() else []
+        states = told(folder, 0)
         for state in states[seen:]:
             on_state(state)
         seen = len(states)
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Leave no process of the group behind: ask, wait, then insist."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(child.pid, number)
-        except ProcessLookupError:
-            break
-        except PermissionError:  # only zombies are left
-            break
-        deadline = time.monotonic() + GRACE_S
-        while time.monotonic() < deadline and _alive(child):
-            time.sleep(0.05)
-    child.wait()
-
-
-def _alive(child: subprocess.Popen[bytes]) -> bool:
-    child.poll()
+def _end(supervisor: subprocess.Popen[bytes], line: socket.socket) -> dict[str, Any]:
+    """Ask the supervisor to end, where it has not; its answer, empty where it gave none."""
+    answer = b""
+    line.settimeout(_PATIENCE_S)
+    with suppress(OSError):  # it has gone, or takes longer than it may
+        line.sendall(END)
+    with suppress(OSError):
+        while block := line.recv(65536):
+            answer += block
     try:
-        os.killpg(child.pid, 0)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
+        supervisor.wait(_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        supervisor.kill()
+        supervisor.wait()
+    found: dict[str, Any] = json.loads(answer) if answer else {}
+    return found
 
 
-def _die_with_parent() -> None:
-    """If traceprobe itself is killed, the program it started must not train on."""
-    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
-
-
-def _explain(code: int, folder: Path, stderr: Path) -> str:
-    text = stderr.read_text(errors="replace")
-    found = _ROOT_CAUSE.search(text)
+def _ended(code: int, folder: Path) -> Ended:
+    if not code:
+        return Ended(None)
+    text = (folder / ERR).read_text(errors="replace")
     who = "the program"
+    found = _ROOT_CAUSE.search(text)
     if found:
         logs = sorted(folder.glob(f"logs/**/{found[1]}/stderr.log"))
         text = logs[-1].read_text(errors="replace") if logs else text
-        who = f"rank {found[1]}"
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
-    if found and not text.strip():
-        how = "was killed" if "Signal" in stderr.read_text(errors="replace") else how
+        who, code = f"rank {found[1]}", int(found[2] or code)
     lines = [line for line in text.splitlines() if line.strip()][-LAST_LINES:]
-    said = "\n".join(f"    {line}" for line in lines)
-    return f"{who} {how}" + (f"; its last lines:\n{said}" if said else "")
+    return Ended(f"{who} {_how(code)}", "\n".join(f"    {line}" for line in lines))
+
+
+def _how(code: int) -> str:
+    if code < 0:
+        return f"was killed by {_signal(-code)}"
+    if code - _BY_SIGNAL in signal.valid_signals():
+        return f"ended with status {code}, as after {_signal(code - _BY_SIGNAL)}"
+    return f"ended with status {code}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"

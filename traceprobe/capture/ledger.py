@@ -9,13 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from itertools import accumulate, pairwise
+from typing import Any
 
 GRANULE = 512
 """Bytes: the caching allocator rounds every request up to a multiple of this."""
@@ -151,22 +146,22 @@ def account(ledger: Ledger) -> dict[str, Any]:
         a stretch of the step, with `position` (events, or the ledger's times) and the bytes of
         each part.
     """
-    totals = {part: np.zeros(ledger.events + 1, dtype=np.int64) for part in PARTS}
+    changes = {part: [0] * (ledger.events + 1) for part in PARTS}
     for block in ledger.blocks:
-        series = totals[_part(block, ledger.spans)]
+        series = changes[_part(block, ledger.spans)]
         series[block.born + 1] += block.bytes
         if block.died is not None:
             series[block.died + 1] -= block.bytes
-    totals = {part: series.cumsum() for part, series in totals.items()}
-    total = np.sum(list(totals.values()), axis=0)
-    peak = int(total.argmax())
+    totals = {part: list(accumulate(series)) for part, series in changes.items()}
+    total = [sum(parts) for parts in zip(*totals.values(), strict=True)]
+    peak = _highest(total, 0, len(total))
     event = peak - 1
     return {
-        "peak_bytes": int(total[peak]),
+        "peak_bytes": total[peak],
         "peak_phase": next((s.name for s in ledger.spans if _within(s, event)), None),
         "peak_operator": next((b.what for b in ledger.blocks if b.born == event), "") or None,
-        "parts": {part: int(series[peak]) for part, series in totals.items()},
-        "most": {part: int(series.max()) for part, series in totals.items()},
+        "parts": {part: series[peak] for part, series in totals.items()},
+        "most": {part: max(series) for part, series in totals.items()},
         "phases": _phases(ledger, total),
         "timeline": _timeline(ledger, totals, total),
     }
@@ -188,26 +183,29 @@ def _within(span: Span, event: int) -> bool:
     return span.first <= event and (span.end is None or event < span.end)
 
 
-def _phases(ledger: Ledger, total: NDArray[np.int64]) -> dict[str, int]:
+def _highest(series: list[int], begin: int, end: int) -> int:
+    """Where the largest value is, of a stretch; the first of equals."""
+    return max(range(begin, end), key=series.__getitem__)
+
+
+def _phases(ledger: Ledger, total: list[int]) -> dict[str, int]:
     """The largest total within each phase, over all its turns."""
     found: dict[str, int] = {}
     for span in ledger.spans:
         inside = total[span.first : (len(total) if span.end is None else span.end) + 1]
-        found[span.name] = max(found.get(span.name, 0), int(inside.max()))
+        found[span.name] = max([found.get(span.name, 0), *inside])
     return found
 
 
-def _timeline(
-    ledger: Ledger, totals: dict[str, NDArray[np.int64]], total: NDArray[np.int64]
-) -> dict[str, Any]:
+def _timeline(ledger: Ledger, totals: dict[str, list[int]], total: list[int]) -> dict[str, Any]:
     count = min(MOMENTS, len(total))
-    edges = np.linspace(0, len(total), count + 1).astype(int)
-    chosen = [int(a + total[a:b].argmax()) for a, b in pairwise(edges)]
+    edges = [len(total) * number // count for number in range(count + 1)]
+    chosen = [_highest(total, begin, end) for begin, end in pairwise(edges)]
     place: Callable[[int], float] = (
         (lambda i: round(ledger.times[max(i - 1, 0)], 1)) if ledger.times else float
     )
     return {
         "position": [place(i) for i in chosen],
         "phase": [next((s.name for s in ledger.spans if _within(s, i - 1)), "") for i in chosen],
-        "parts": {part: [int(series[i]) for i in chosen] for part, series in totals.items()},
+        "parts": {part: [series[i] for i in chosen] for part, series in totals.items()},
     }

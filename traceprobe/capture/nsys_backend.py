@@ -1,4 +1,4 @@
-"""Recording with Nsight Systems: the capture range inside the process, the tool around it."""
+"""Recording with Nsight Systems: the tool around the program, and its export."""
 
 from __future__ import annotations
 
@@ -18,29 +18,6 @@ TABLES = (
     "ENUM_.*,PROFILER.*,PROCESSES,CUDA_GRAPH.*,DIAGNOSTIC_EVENT"
 )
 _VARIABLE = "TRACEPROBE_NSYS"
-
-
-class CudaRange:
-    """The profiled process's part: cudaProfilerStart and Stop around the active steps."""
-
-    def start(self) -> None:
-        """Open the capture range that nsys waits for."""
-        import torch
-
-        torch.cuda.profiler.start()
-
-    def step(self) -> None:
-        """Nothing: the step ranges mark the steps."""
-
-    def abandon(self) -> None:
-        """Close the capture range."""
-        self.stop({})
-
-    def stop(self, metadata: dict[str, Any]) -> None:
-        """Close the capture range; the sidecar goes into the export later."""
-        import torch
-
-        torch.cuda.profiler.stop()
 
 
 def installed() -> str | None:

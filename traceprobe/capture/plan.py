@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 VARIABLE = "TRACEPROBE_PLAN"
 """Environment variable with the path of the plan."""
+DONE = "done"
+"""The last that a rank tells: everything that it had to leave is there."""
+_PROGRESS, _REFUSED = ".progress", ".refused"
+_RANK = re.compile(rf"rank(\d+){re.escape(_PROGRESS)}")
 
 
 @dataclass(frozen=True)
@@ -90,5 +95,37 @@ def leave(path: Path, text: str) -> None:
 
 def tell(folder: str, state: str) -> None:
     """Say what this rank is doing to the process that started it."""
-    with (Path(folder) / f"rank{rank()}.progress").open("a") as file:
+    with (Path(folder) / f"rank{rank()}{_PROGRESS}").open("a") as file:
         file.write(state + "\n")
+
+
+def told(folder: Path, number: int) -> list[str]:
+    """What a rank has told so far."""
+    path = folder / f"rank{number}{_PROGRESS}"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def complete(folder: Path, processes: int | None) -> bool:
+    """Whether every rank that began has done all that it had to do.
+
+    Args:
+        processes: how many ranks there are, where that is known.
+    """
+    began = [int(found[1]) for path in folder.iterdir() if (found := _RANK.fullmatch(path.name))]
+    return len(began) >= (processes or 1) and all(told(folder, n)[-1:] == [DONE] for n in began)
+
+
+def refuse(folder: str, why: str) -> NoReturn:
+    """End a program that cannot be recorded, with the reason for the process that started it.
+
+    Raises:
+        SystemExit: always.
+    """
+    leave(Path(folder) / f"rank{rank()}{_REFUSED}", why)
+    raise SystemExit(why)
+
+
+def refusal(folder: Path) -> str | None:
+    """Why a rank refused; None where none did."""
+    found = sorted(folder.glob(f"rank*{_REFUSED}"))
+    return found[0].read_text() if found else None

@@ -6,13 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from traceprobe.capture import launch, nsys_backend
-from traceprobe.capture.plan import VARIABLE, Plan, trace_name
-from traceprobe.capture.program import environment, script, workspace
+from traceprobe.capture import launch, nsys_backend, recording
+from traceprobe.capture.plan import VARIABLE, Plan, complete, trace_name
+from traceprobe.capture.program import environment, python_of, workspace
+from traceprobe.capture.recording import NSYS_STEM
 from traceprobe.model import UsageError
-
-NSYS_STEM = "run"
-KEPT = (".json.gz", ".traceprobe.json", ".sqlite", ".nsys-rep")
 
 
 @dataclass(frozen=True)
@@ -20,7 +18,7 @@ class Request:
     """What to record.
 
     Args:
-        program: command line; with `processes` a Python script and its arguments.
+        program: command line; with `processes` a Python interpreter, script and arguments.
         plan: the steps; its folder is filled in here.
         processes: ranks to start on this machine; None runs the program as it is.
         environment: variables for the program alone.
@@ -41,11 +39,20 @@ def check(request: Request) -> None:
     if request.plan.backend == "nsys":
         nsys_backend.find()
     if request.processes is not None:
-        script(request.program)
+        python_of(request.program)
 
 
-def record(request: Request, folder: Path, on_state: Callable[[str], None]) -> list[Path]:
-    """Run the program and leave its traces in `folder`.
+def record(
+    request: Request,
+    folder: Path,
+    on_state: Callable[[str], None],
+    on_note: Callable[[str], None],
+) -> list[Path]:
+    """Run the program and leave its traces in `folder`, in place of those of an older recording.
+
+    Args:
+        on_state: told what the program is doing.
+        on_note: told how a program failed whose recording was complete before, which is kept.
 
     Returns:
         The trace files, rank by rank (torch), or the one export (nsys).
@@ -59,16 +66,28 @@ def record(request: Request, folder: Path, on_state: Callable[[str], None]) -> l
         plan = replace(request.plan, folder=str(work))
         command = request.program
         if request.processes is not None:
-            command = launch.distributed(script(command), request.processes, work)
+            command = launch.distributed(python_of(command), command, request.processes, work)
         if tool is not None:
             command = nsys_backend.command(tool, work / NSYS_STEM, command)
         on_state("starting")
-        launch.run(command, environment(VARIABLE, plan.save(), request.environment), work, on_state)
+        variables = environment(VARIABLE, plan.save(), request.environment)
+        ended = launch.run(command, variables, work, on_state, on_note)
+        if not _is_complete(plan, work, request.processes):
+            ended.expect_success()
         names = _collect(plan, work, tool, on_state)
-        for path in sorted(work.iterdir()):
-            if path.name.endswith(KEPT):
-                path.replace(folder / path.name)
+        recording.replace(folder, work)
+    if ended.how is not None:
+        on_note(f"the recording was complete when {ended.message}")
     return [folder / name for name in names]
+
+
+def _is_complete(plan: Plan, work: Path, processes: int | None) -> bool:
+    """Whether all ranks have left all that they had to leave."""
+    if not complete(work, processes):
+        return False
+    if plan.backend == "nsys":
+        return (work / f"{NSYS_STEM}.nsys-rep").exists()
+    return all((work / trace_name(rank)).exists() for rank in nsys_backend.sidecars(work))
 
 
 def _collect(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,18 +22,39 @@ WORKLOADS = ("bert", "gpt2", "pointwise", "resnet50", "tiny-mlp", "unet", "wide-
 
 @contextmanager
 def workspace(folder: Path) -> Iterator[Path]:
-    """A hidden folder inside another, gone afterwards in any case."""
-    work = Path(tempfile.mkdtemp(prefix=".recording-", dir=folder))
+    """A hidden folder inside another, gone afterwards in any case.
+
+    Its path is absolute: a program may change its folder.
+    """
+    work = Path(tempfile.mkdtemp(prefix=".recording-", dir=folder)).absolute()
     try:
         yield work
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        with uninterrupted():
+            shutil.rmtree(work, ignore_errors=True)
 
 
-def script(program: list[str]) -> list[str]:
-    """The script of `python script …`: torch.distributed.run wants it without interpreter."""
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """A second Ctrl-C does not interrupt what cleans up after the first."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def python_of(program: list[str]) -> str:
+    """The interpreter of `python script …`, which is to start the ranks.
+
+    Raises:
+        UsageError: the program is none that Python runs.
+    """
     if Path(program[0]).name.startswith("python"):
-        return program[1:]
+        return program[0]
     raise UsageError(
         f"--nproc-per-node starts Python scripts; {program[0]} is none. Write `-- python "
         "train.py …`, or leave the option out and start the ranks yourself"
@@ -41,20 +64,22 @@ def script(program: list[str]) -> list[str]:
 def environment(
     variable: str, path: Path, more: Mapping[str, str] | None = None
 ) -> Mapping[str, str]:
-    """The environment of the program: where its orders are, and how it finds this package.
+    """The environment of the program: its own, where its orders are, and the hook on its path.
+
+    The hook's folder holds `sitecustomize` alone, which lets the program find this package and
+    nothing that is installed beside it.
 
     Args:
         variable, path: name of the variable with the path of the orders, and that path.
         more: variables for the program alone.
     """
-    folders = [str(HOOK), os.environ.get("PYTHONPATH"), str(Path(__file__).resolve().parents[2])]
+    own = {**os.environ, **(more or {})}
     return {
-        **os.environ,
-        **(more or {}),
-        variable: str(path),
-        "PYTHONPATH": os.pathsep.join(filter(None, folders)),
         "PYTHONUNBUFFERED": "1",
-        "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+        **own,
+        variable: str(path),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(HOOK), own.get("PYTHONPATH")])),
     }
 
 

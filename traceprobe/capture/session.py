@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from traceprobe.capture.hardware import facts
 from traceprobe.capture.memory import Memory
-from traceprobe.capture.plan import Plan, leave, rank, sidecar_name, tell
+from traceprobe.capture.plan import DONE, Plan, leave, rank, sidecar_name, tell
+from traceprobe.capture.rivals import rivals
 
 if TYPE_CHECKING:
     import torch
@@ -48,6 +49,7 @@ class Session:
         self.plan = plan
         self.rank = rank()
         self._profiler = profiler or _backend(plan, self.rank)
+        rivals.watch()
         self._waits: list[int] = []
         self._marks: list[int] = []
         self._calibration: dict[str, Any] = {}
@@ -100,11 +102,14 @@ class Session:
         if number == calibrated:
             self._calibrate()
             self._report("profiling")
-            self._profiler.start()
+            rivals.claim(plan.folder, plan.backend)
+            with rivals.ours():
+                self._profiler.start()
             # A program that ends with its profiler running may crash on its way out.
-            atexit.register(self._profiler.abandon)
+            atexit.register(self._abandon)
         elif calibrated < number < plan.steps:
-            self._profiler.step()
+            with rivals.ours():
+                self._profiler.step()
         elif number >= plan.steps:
             _synchronize()
             self._finish()
@@ -148,11 +153,17 @@ class Session:
             **facts(),
             **({} if memory is None else {"memory": memory}),
         }
-        self._profiler.stop(sidecar)
-        atexit.unregister(self._profiler.abandon)
+        with rivals.ours():
+            self._profiler.stop(sidecar)
+        rivals.release()
+        atexit.unregister(self._abandon)
         target = Path(self.plan.folder) / sidecar_name(self.rank)
         leave(target, json.dumps(sidecar, indent=1, sort_keys=True) + "\n")
-        self._report("done")
+        self._report(DONE)
+
+    def _abandon(self) -> None:
+        with rivals.ours():
+            self._profiler.abandon()
 
     def _report(self, state: str) -> None:
         tell(self.plan.folder, state)
@@ -160,7 +171,7 @@ class Session:
 
 def _backend(plan: Plan, number: int) -> Profiler:
     if plan.backend == "nsys":
-        from traceprobe.capture.nsys_backend import CudaRange
+        from traceprobe.capture.cuda_range import CudaRange
 
         return CudaRange()
     from traceprobe.capture.torch_backend import TorchProfiler

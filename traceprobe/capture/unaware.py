@@ -7,6 +7,7 @@ from typing import Any
 from traceprobe.capture.forecast import NO_MODEL
 from traceprobe.capture.forecast import current as current_forecast
 from traceprobe.capture.plan import Plan, current
+from traceprobe.capture.rivals import rivals
 from traceprobe.capture.session import Session
 from traceprobe.capture.trials import current as current_trials
 
@@ -32,6 +33,7 @@ def install(module: Any) -> None:
     """
     if not hasattr(module, "register_optimizer_step_post_hook"):
         return
+    rivals.watch()
     plan = current()
     if current_trials() is not None:
         module.register_optimizer_step_post_hook(lambda *_: _refuse(NO_RECORDER))
@@ -53,6 +55,7 @@ class _Steps:
         self._session: Session | None = None
         self._owner: int | None = None
         self._number = 0
+        self._ended = False
         self._range: Any = None
 
     def __call__(self, optimizer: Any, *_: Any) -> None:
@@ -64,8 +67,9 @@ class _Steps:
         if self._session is None:
             self._session = Session(self._plan)
         self._mark()
-        if not self._session.before_step(self._number):
-            # The recording is complete; the program is not asked to train on.
+        self._ended = self._ended or not self._session.before_step(self._number)
+        if self._ended:
+            # The recording is complete; the program is not asked to train on, nor asked once.
             raise SystemExit(0)
         self._number += 1
 

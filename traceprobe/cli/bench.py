@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from traceprobe.cli.console import ablation_summary, data, note, states
+from traceprobe.cli.console import ablation_summary, data, note, states, told
 from traceprobe.cli.options import Quiet, Ranks, Warmup, Workload
 
 
@@ -53,11 +53,11 @@ def command(
         warmup=warmup,
         count=trials,
         seconds=seconds,
-        workload={"name": name, "settings": list(context.args)} if workload else {"name": name},
+        workload={"name": name},
     )
     folder = target.parent if str(target) != "-" else Path()
     with states(quiet=quiet) as state:
-        ablation = summarize(measure(Request(program, plan, nproc_per_node), folder, state))
+        ablation = summarize(measure(Request(program, plan, nproc_per_node), folder, state, told))
     if str(target) == "-":
         data(ablation.to_json())
         return

@@ -42,6 +42,11 @@ def note(message: str, *, quiet: bool) -> None:
             print("".join(c for c in message if c.isprintable() or c in "\n\t"), file=sys.stderr)
 
 
+def told(message: str) -> None:
+    """A line that matters also to those who want no messages."""
+    note(message, quiet=False)
+
+
 def data(text: str, encoding: str = "utf-8") -> None:
     """Text on standard output; the program ends where the reader has gone away (`| head`).
 

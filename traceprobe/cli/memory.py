@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from traceprobe.cli.console import data, document_summary, misused, note, states
+from traceprobe.cli.console import data, document_summary, misused, note, states, told
 from traceprobe.cli.options import Quiet, Workload
 
 
@@ -31,7 +31,7 @@ def command(
     `traceprobe memory -- python train.py`
     """
     from traceprobe import __version__
-    from traceprobe.capture.forecast import predict
+    from traceprobe.capture.prediction import predict
     from traceprobe.cli import outputs
     from traceprobe.cli.program import chosen, named
     from traceprobe.report.memory import read
@@ -42,7 +42,8 @@ def command(
     if output is not None and not printed:
         outputs.check_file(output, named(program), force=force)
     with states(quiet=quiet) as state:
-        found = read(predict(program, Path() if output is None else output.parent, state))
+        folder = Path() if output is None else output.parent
+        found = read(predict(program, folder, state, told))
     if found is None:
         misused("the program took another one's place in the simulation; its numbers make no sense")
     if printed:

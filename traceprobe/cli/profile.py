@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traceprobe.cli.console import note, states, summary
+from traceprobe.capture.recording import BENCH, REPORT
+from traceprobe.cli.console import note, states, summary, told
 from traceprobe.cli.options import Force, Quiet, Ranks, Warmup
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ class Backend(str, Enum):
 
 
 CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
-BENCH = "bench.json"
-REPORT = ("report.html", "report.json")
 
 
 def command(
@@ -106,13 +105,13 @@ def command(
         stacks=stacks,
         memory=memory,
         simulate=workload is not None,
-        workload={"name": name, "settings": extra} if workload else {"name": name},
+        workload={"name": name},
     )
     request = Request(program, plan, nproc_per_node)
     check(request)
     with states(quiet=quiet) as state:
         ablation = _ablate(request, folder, state) if ablate else None
-        traces = record(request, folder, state)
+        traces = record(request, folder, state, told)
         state("analysing")
         with _kept(traces):
             report = analyze(traces, folder, ablation, force=force)
@@ -166,7 +165,7 @@ def _ablate(request: Request, folder: Path, state: Callable[[str], None]) -> Abl
 
     plan = request.plan
     wanted = bench.Request(request.program, short(plan.warmup, plan.workload), request.processes)
-    return summarize(bench.measure(wanted, folder, state))
+    return summarize(bench.measure(wanted, folder, state, told))
 
 
 def analyze(

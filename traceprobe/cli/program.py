@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from traceprobe.model import UsageError
 
 
@@ -17,13 +15,14 @@ def chosen(workload: str | None, extra: list[str], command: str) -> tuple[list[s
     Raises:
         UsageError: neither is given, or PyTorch is missing.
     """
+    from traceprobe.capture.naming import name_of
     from traceprobe.capture.program import interpreter
     from traceprobe.capture.program import workload as script_of
 
     if workload is not None:
         return [interpreter(), str(script_of(workload)), *extra], workload
     if extra and not extra[0].startswith("-"):
-        return extra, Path(extra[-1] if len(extra) == 1 else extra[1]).stem
+        return extra, name_of(extra)
     raise UsageError(
         f"nothing to run: name a --workload, or write the program after --, as in "
         f"`traceprobe {command} -- python train.py`"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from traceprobe.capture.profile import KEPT
-from traceprobe.cli.profile import REPORT, analyze
+from traceprobe.capture.recording import REPORT
+from traceprobe.cli.console import told
+from traceprobe.cli.profile import analyze
 from traceprobe.model import TraceprobeError, UsageError
 
 if TYPE_CHECKING:
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 
 RESULT = "sweep.json"
 LADDER = ("ladder.html", "ladder.json")
+_FOLDER = "--data-folder"
 COMPARISON = ("compare.html", "compare.json")
 """Of a side rung with the rung that it builds on, in its folder."""
 
@@ -58,7 +63,7 @@ class Climb:
             warmup=ladder.warmup,
             calibrate=ladder.calibrate,
             active=ladder.active,
-            workload={"name": name, "settings": settings},
+            workload={"name": name},
         )
         return Request(program, plan, rung.ranks if rung.ranks > 1 else None, rung.environment)
 
@@ -212,7 +217,8 @@ def _measured(sweep: Sweep) -> set[str]:
 
 def _holds(climb: Climb, rung: Rung, result: RungResult) -> bool:
     """Whether a result is of the rung as it is now, and its report still there."""
-    same = _result(climb, rung, result.state, result.reason, result.run) == result
+    digest = _digest(rung, salt=result.environment_digest.partition(":")[0])
+    same = _result(climb, rung, digest, result.state, result.reason, result.run) == result
     reports = [climb.folder / rung.name / name for name in REPORT]
     return same and (result.run is None or all(path.is_file() for path in reports))
 
@@ -242,33 +248,83 @@ def _outcome(climb: Climb, rung: Rung, gpus: int, on_state: Callable[[str], None
     if 0 < gpus < rung.ranks:
         reason = f"needs {rung.ranks} GPUs; {gpus} visible"
         on_state(f"skipped: {reason}")
-        return _result(climb, rung, "skipped", reason)
+        return _result(climb, rung, _digest(rung), "skipped", reason)
     try:
         run = _run(climb, rung, on_state)
     except (TraceprobeError, NothingToCompare, InternalError, OSError) as error:
-        on_state(f"failed: {error}")
-        return _result(climb, rung, "failed", str(error))
-    return _result(climb, rung, "measured", run=run)
+        told(f"traceprobe: rung {rung.name} failed: {error}")
+        return _result(climb, rung, _digest(rung), "failed", _kind(error))
+    return _result(climb, rung, _digest(rung), "measured", run=run)
+
+
+def _kind(error: Exception) -> str:
+    """What a record may say of a failure: not what the program said, and no folder."""
+    from traceprobe.capture.launch import RecordingFailed
+    from traceprobe.comparison.run import NothingToCompare
+
+    if isinstance(error, RecordingFailed):
+        return error.kind
+    if isinstance(error, NothingToCompare):
+        return "too few steps to compare"
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return "it was not recorded" if isinstance(error, UsageError) else "it could not be analysed"
+
+
+def _digest(rung: Rung, salt: str = "") -> str:
+    """The variables of a rung, known again but not read: they may hold secrets.
+
+    Args:
+        salt: of an earlier digest, to compare with.
+    """
+    if not rung.environment:
+        return ""
+    salt = salt or secrets.token_hex(8)
+    text = json.dumps(dict(rung.environment), sort_keys=True).encode()
+    return f"{salt}:{hashlib.scrypt(text, salt=salt.encode(), n=2**14, r=8, p=1).hex()}"
+
+
+def _remove(paths: Sequence[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 def _run(climb: Climb, rung: Rung, on_state: Callable[[str], None]) -> RunSummary:
     """Record a rung in its folder, analyse it, and take from it what can be compared."""
     from traceprobe.capture.profile import record as recorded
+    from traceprobe.capture.recording import files
     from traceprobe.comparison.run import observe, summarize
 
     folder = climb.folder / rung.name
     folder.mkdir(exist_ok=True)
-    for old in sorted(folder.iterdir()):
-        if old.name in (*REPORT, *COMPARISON) or old.name.endswith(KEPT):
-            old.unlink()
-    traces = recorded(climb.request(rung), folder, on_state)
+    compared = [folder / name for name in COMPARISON]
+    try:
+        traces = recorded(climb.request(rung), folder, on_state, told)
+    except (TraceprobeError, OSError):
+        # What an earlier sweep made of this rung would be taken for its result.
+        _remove([*files(folder), *compared])
+        raise
+    _remove(compared)
     on_state("analysing")
     return summarize(observe(analyze(traces, folder, None), rung.name))
+
+
+def _recorded(settings: Sequence[str]) -> list[str]:
+    """The settings of a run without those that only say where something lies on this machine."""
+    found: list[str] = []
+    words = iter(settings)
+    for word in words:
+        if word == _FOLDER:
+            next(words, None)
+        elif not word.startswith(f"{_FOLDER}="):
+            found.append(word)
+    return found
 
 
 def _result(
     climb: Climb,
     rung: Rung,
+    digest: str,
     state: State,
     reason: str | None = None,
     run: RunSummary | None = None,
@@ -281,8 +337,8 @@ def _result(
         side=rung.side,
         base=rung.base,
         ranks=rung.ranks,
-        arguments=climb.settings(rung),
-        environment=dict(rung.environment),
+        arguments=_recorded(climb.settings(rung)),
+        environment_digest=digest,
         state=state,
         reason=reason,
         run=run,

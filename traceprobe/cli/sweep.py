@@ -84,10 +84,9 @@ def command(
     with _resumable(folder), states(quiet=quiet) as state:
         sweep = measure(climb, chosen, before, state)
     _conclude(climb, sweep, quiet=quiet)
-    failed = [rung for rung in sweep.rungs if rung.state == "failed"]
-    for rung in failed:
-        note(f"traceprobe: rung {rung.name} failed: {rung.reason}", quiet=False)
+    failed = [rung.name for rung in sweep.rungs if rung.state == "failed"]
     if failed:
+        note(f"failed: {', '.join(failed)}; the messages above say why", quiet=quiet)
         raise typer.Exit(1)
 
 

@@ -29,11 +29,12 @@ class RungResult(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the rung that it builds on; empty for the first."""
     ranks: int
     arguments: list[str]
-    """Settings of the workload."""
-    environment: dict[str, str]
+    """Settings of the workload, without folders."""
+    environment_digest: str = ""
+    """By which the same variables are known again; empty where it has none."""
     state: State
     reason: str | None = None
-    """Why it was not measured."""
+    """Why it was not measured; nothing that the program said."""
     run: RunSummary | None = None
 
 

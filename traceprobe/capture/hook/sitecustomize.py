@@ -1,7 +1,8 @@
 """Lets a recording begin in a program that knows nothing of it.
 
-Python imports this module at start-up when its folder is on PYTHONPATH. It waits until torch's
-optimizers are imported; processes that never train are left alone.
+Python imports this module at start-up when its folder is on PYTHONPATH. The folder holds nothing
+else and is taken off the program's path again, so that the program finds what it would find alone;
+only the package `traceprobe` is found where this file lies. A sitecustomize that was hidden runs.
 """
 
 from __future__ import annotations
@@ -15,18 +16,29 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
+_ORDERS = {"TRACEPROBE_PLAN", "TRACEPROBE_TRIALS", "TRACEPROBE_FORECAST"}
+_PACKAGE = "traceprobe"
 _TRIGGER = "torch.optim.optimizer"
+_OLDEST = (3, 10)
+_HERE = Path(__file__).resolve().parent
 
 
-class _AfterImport(importlib.abc.MetaPathFinder):
-    """Finds torch's optimizer module as others would, and adds a last line to its execution."""
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds this package, and waits for torch's optimizers: who never trains is left alone."""
+
+    _waiting = True
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != _TRIGGER:
+        if name == _PACKAGE:
+            folder = _HERE.parents[1]
+            return importlib.util.spec_from_file_location(
+                name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+            )
+        if name != _TRIGGER or not self._waiting:
             return None
-        sys.meta_path.remove(self)
+        self._waiting = False
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
             spec.loader = _ThenInstall(spec.loader)
@@ -34,6 +46,8 @@ class _AfterImport(importlib.abc.MetaPathFinder):
 
 
 class _ThenInstall(importlib.abc.Loader):
+    """Adds a last line to the execution of a module."""
+
     def __init__(self, loader: importlib.abc.Loader) -> None:
         self._loader = loader
 
@@ -42,23 +56,34 @@ class _ThenInstall(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
+        if sys.version_info < _OLDEST:
+            wanted = ".".join(map(str, _OLDEST))
+            raise SystemExit(f"traceprobe records programs that run on Python {wanted} or later")
         from traceprobe.capture.unaware import install
 
         install(module)
 
 
-def _run_hidden() -> None:
-    """This folder hides another sitecustomize of the environment: run that one too."""
-    own = Path(__file__).resolve().parent
-    for folder in sys.path:
-        other = Path(folder or ".") / "sitecustomize.py"
-        if other.is_file() and other.resolve().parent != own:
-            spec = importlib.util.spec_from_file_location("_hidden_sitecustomize", other)
-            if spec is not None and spec.loader is not None:
-                spec.loader.exec_module(importlib.util.module_from_spec(spec))
-            return
+def _step_aside() -> None:
+    """Take this folder off the path, and run the sitecustomize that would have run without it."""
+    sys.path[:] = [folder for folder in sys.path if not _is_here(folder)]
+    ours = sys.modules.pop(__name__, None)
+    try:
+        __import__(__name__)
+    except ModuleNotFoundError as error:
+        if error.name != __name__:
+            raise
+        if ours is not None:
+            sys.modules[__name__] = ours
 
 
-if {"TRACEPROBE_PLAN", "TRACEPROBE_TRIALS", "TRACEPROBE_FORECAST"} & os.environ.keys():
-    sys.meta_path.insert(0, _AfterImport())
-_run_hidden()
+def _is_here(folder: str) -> bool:
+    try:
+        return Path(folder or ".").resolve() == _HERE
+    except OSError:
+        return False
+
+
+if _ORDERS & os.environ.keys():
+    sys.meta_path.insert(0, _Finder())
+_step_aside()

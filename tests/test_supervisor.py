@@ -1,0 +1,241 @@
+"""Nothing that a program starts outlives the command that started the program."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli_runner import MODULE, environment, interruptible
+from tests.conftest import ROOT
+from traceprobe.capture import launch
+from traceprobe.capture.launch import RecordingFailed
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux adopts orphans")
+
+STAYS = """
+import os, pathlib, signal, sys, time
+def stay():
+    pathlib.Path(sys.argv[1], str(os.getpid())).touch()
+    time.sleep(300)
+"""
+PROGRAMS = {
+    "shell-wrapped": "stay()",
+    "ignoring SIGTERM": "signal.signal(signal.SIGTERM, signal.SIG_IGN); stay()",
+    "forked": "os.fork(); os.fork(); stay()",
+    "daemonised": """
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        stay()
+    os._exit(0)
+os.wait()
+stay()
+""",
+}
+PROCESSES = {"shell-wrapped": 1, "ignoring SIGTERM": 1, "forked": 4, "daemonised": 2}
+
+
+def command(kind, folder):
+    """A program whose processes leave their ids in a folder of their own."""
+    folder.mkdir()
+    (folder / "ids").mkdir()
+    script = folder / "program.py"
+    script.write_text(STAYS + PROGRAMS[kind])
+    words = [sys.executable, str(script), str(folder / "ids")]
+    return ["sh", "-c", f"{shlex.join(words)}; true"] if kind == "shell-wrapped" else words
+
+
+def ids(folder):
+    return [int(path.name) for path in (folder / "ids").iterdir()]
+
+
+def alive(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def until(condition, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.05)
+
+
+def profile(kind, folder):
+    """Begin to record a program."""
+    program = command(kind, folder)
+    return subprocess.Popen(
+        [*MODULE, "profile", "-o", str(folder / "out"), "--", *program],
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        preexec_fn=interruptible,
+    )
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """Every program, recorded at the same time, after traceprobe was killed with -9."""
+    folders = {kind: tmp_path_factory.mktemp("killed") / "run" for kind in PROGRAMS}
+    started = {kind: profile(kind, folder) for kind, folder in folders.items()}
+    for kind, folder in folders.items():
+        until(lambda kind=kind, folder=folder: len(ids(folder)) == PROCESSES[kind])
+    for process in started.values():
+        process.kill()
+    for process in started.values():
+        process.communicate(timeout=60)  # the supervisor holds the other end until all is done
+    return folders
+
+
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_no_process_outlives_a_traceprobe_that_was_killed(killed, kind):
+    folder = killed[kind]
+    until(lambda: not any(map(alive, ids(folder))), seconds=30)
+    assert list((folder / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+    ids=["INT", "TERM", "HUP"],
+)
+def test_an_order_to_end_reaches_every_process(tmp_path, number, code):
+    folder = tmp_path / "run"
+    process = profile("daemonised", folder)
+    until(lambda: len(ids(folder)) == 2)
+    process.send_signal(number)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)  # an impatient one does not leave the work half done
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == code, said
+    assert b"Traceback" not in said
+    assert not any(map(alive, ids(folder)))
+    assert list((folder / "out").iterdir()) == []
+
+
+def test_what_nohup_ignores_is_ignored_by_the_program_too(tmp_path):
+    """So that a closed terminal ends neither the command nor what it records."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, signal; os.kill(os.getpid(), signal.SIGHUP); os.kill(os.getppid(), "
+        "signal.SIGHUP); raise SystemExit('lived on')"
+    )
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with pytest.raises(RecordingFailed, match="lived on"):
+            ran(tmp_path, [sys.executable, str(program)])
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def ran(folder, program, notes=None):
+    """Run a program under a supervisor; fails as it does."""
+    told = [] if notes is None else notes
+    launch.run(program, os.environ, folder, lambda _: None, told.append).expect_success()
+
+
+def test_children_that_stay_when_a_program_ends_are_ended(tmp_path):
+    folder = tmp_path / "run"
+    program = command("daemonised", folder)
+    script = Path(program[1])
+    script.write_text(script.read_text().replace("os.wait()\nstay()", "os.wait()"))
+    ran(tmp_path, program)
+    assert len(ids(folder)) == 1
+    assert not any(map(alive, ids(folder)))
+
+
+def test_children_that_end_by_themselves_soon_are_let_be(tmp_path):
+    """As nsys has: they write the last of a report."""
+    last = tmp_path / "last"
+    ran(tmp_path, ["sh", "-c", f"(sleep 0.5; echo written >{shlex.quote(str(last))}) & exit 0"])
+    assert last.read_text() == "written\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "how"),
+    [
+        ("exit 3", "the program ended with status 3"),
+        ("kill -SEGV $$", "the program was killed by SIGSEGV"),
+        ("kill -KILL $$", "the program was killed by SIGKILL"),
+        ("kill -40 $$", "the program was killed by signal 40"),
+        ("sh -c 'kill -SEGV $$'; exit $?", "the program ended with status 139, as after SIGSEGV"),
+    ],
+)
+def test_how_a_program_ended_is_passed_on(tmp_path, program, how):
+    with pytest.raises(RecordingFailed) as failed:
+        ran(tmp_path, ["sh", "-c", f"echo secret words >&2; {program}"])
+    assert str(failed.value).startswith(f"{how}; its last lines:\n    secret words")
+    assert failed.value.kind == how
+
+
+def test_the_signal_that_killed_a_rank_is_named(tmp_path):
+    said = "Root Cause (first observed failure):\n  rank : 1 (local_rank: 1)\n  exitcode : -11\n"
+    (tmp_path / "said").write_text(said)
+    with pytest.raises(RecordingFailed, match="rank 1 was killed by SIGSEGV"):
+        ran(tmp_path, ["sh", "-c", f"cat {shlex.quote(str(tmp_path / 'said'))} >&2; exit 1"])
+
+
+def test_a_program_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no-such-program"):
+        ran(tmp_path, ["no-such-program"])
+
+
+def test_a_supervisor_that_is_killed_takes_the_program_with_it(tmp_path):
+    folder = tmp_path / "run"
+    program = command("ignoring SIGTERM", folder)
+    Path(program[1]).write_text(STAYS + "os.kill(os.getppid(), signal.SIGKILL); stay()")
+    with pytest.raises(RecordingFailed, match="watches over the program was killed"):
+        ran(tmp_path, program)
+    until(lambda: not any(map(alive, ids(folder))))
+
+
+@pytest.fixture
+def supervised_by(tmp_path, monkeypatch):
+    """Puts a supervisor into another kind of system, by lines that change it."""
+
+    def change(lines):
+        stand_in = tmp_path / "stand_in.py"
+        stand_in.write_text(
+            f"import os, sys; sys.path.insert(0, {str(ROOT)!r})\n"
+            "from traceprobe.capture import supervisor\n"
+            "supervisor.LINGER_S = supervisor.GRACE_S = supervisor.LIMIT_S = 0.3\n"
+            f"{lines}\nsupervisor.main()\n"
+        )
+        monkeypatch.setattr(launch, "_SUPERVISOR", stand_in)
+
+    return change
+
+
+def test_what_cannot_be_ended_is_named(tmp_path, supervised_by):
+    supervised_by("def kill(*_): raise PermissionError\nos.kill = kill")
+    notes = []
+    ran(tmp_path, ["sh", "-c", "sleep 4 & exit 0"], notes)
+    assert len(notes) == 1
+    assert notes[0].startswith("traceprobe: cannot end sleep (process ")
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["supervisor._adopts = lambda: False", "supervisor._PROC = supervisor.Path('/nonexistent')"],
+    ids=["adoption", "proc"],
+)
+def test_systems_that_lack_what_it_takes_end_the_group(tmp_path, supervised_by, change):
+    supervised_by(change)
+    folder = tmp_path / "run"
+    program = command("forked", folder)
+    waits = f"while [ $(ls {folder}/ids | wc -l) -lt 4 ]; do sleep 0.05; done"
+    ran(tmp_path, ["sh", "-c", f"{shlex.join(program)} & {waits}; exit 0"])
+    assert len(ids(folder)) == 4
+    assert not any(map(alive, ids(folder)))
