@@ -131,10 +131,11 @@ def ranges(numbers: Sequence[int]) -> str:
 def code_spans(text: str) -> list[tuple[str, bool]]:
     """`text` cut at its backticks, each piece with whether it is code.
 
-    Backticks that do not pair up are literal: the text is then one piece.
+    Backticks that do not pair up are literal, and so are those of which two stand side by side: the
+    text is then one piece.
     """
     pieces = text.split("`")
-    if len(pieces) % 2 == 0 or any(not code.strip() for code in pieces[1::2]):
+    if len(pieces) % 2 == 0 or not all(piece.strip() for piece in pieces[1:-1]):
         return [(text, False)]
     return [(piece, i % 2 == 1) for i, piece in enumerate(pieces) if piece]
 
