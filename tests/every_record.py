@@ -151,7 +151,7 @@ def _whatif(run: Any) -> WhatIf:
 def refilled(record: Any, text: Callable[[int, str], str]) -> Any:
     """The same record with every string replaced that its type leaves open, also keys of mappings.
 
-    Names of classes, shares and losses stay: with others a record contradicts itself.
+    Names of classes, shares and losses stay, and numbers: with others a record contradicts itself.
 
     Args:
         text: gets the string's number and its value.
@@ -159,7 +159,7 @@ def refilled(record: Any, text: Callable[[int, str], str]) -> Any:
     counter = iter(range(10**6))
 
     def word(value: str) -> str:
-        return value if value in WORDS else text(next(counter), value)
+        return value if value in WORDS or value.isdigit() else text(next(counter), value)
 
     def fill(value: Any, kind: msgspec.inspect.Type) -> Any:
         if isinstance(kind, msgspec.inspect.UnionType):

@@ -199,7 +199,9 @@ def test_a_rung_that_fails_does_not_end_the_others(cli, ladder, recorded, tmp_pa
     recorded.fails["graphs"] = RecordingFailed("the program ended with status 2; no GPU\n    here")
     done = cli("sweep", ladder, "-o", "out").expect(1)
     assert states(tmp_path / "out") == dict.fromkeys(RUNGS, "measured") | {"graphs": "failed"}
-    assert result(tmp_path / "out")["rungs"][1]["reason"] == str(recorded.fails["graphs"])
+    assert result(tmp_path / "out")["rungs"][1]["reason"] == (
+        "the program ended with status 2; no GPU here"
+    )
     assert "traceprobe: rung graphs failed: the program ended with status 2; no GPU" in done.err
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from traceprobe import shell
 from traceprobe.cli.console import note, states, summary
 from traceprobe.cli.options import Force, Quiet, Ranks, Warmup
 
@@ -118,8 +119,8 @@ def command(
     written = [BENCH, *REPORT] if ablate else REPORT
     for path in (*traces, *(folder / name for name in written)):
         note(f"wrote {path}", quiet=quiet)
-    again = " ".join(str(path) for path in traces)
-    note(f"next: open {folder / REPORT[0]}, or traceprobe inspect {again}", quiet=quiet)
+    page = shell.file(str(folder / REPORT[0]))
+    note(f"next: open {page}, or traceprobe inspect {_words(traces)}", quiet=quiet)
 
 
 @contextmanager
@@ -128,9 +129,13 @@ def _kept(traces: list[Path]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        again = " ".join(str(path) for path in traces)
-        note(f"the recording is complete; analyse it with: traceprobe analyze {again}", quiet=False)
+        command = f"traceprobe analyze {_words(traces)}"
+        note(f"the recording is complete; analyse it with: {command}", quiet=False)
         raise
+
+
+def _words(files: list[Path]) -> str:
+    return " ".join(shell.file(str(path)) for path in files)
 
 
 def prepare(folder: Path, *, force: bool) -> None:
