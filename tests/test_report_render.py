@@ -25,7 +25,7 @@ from tests.report_factory import (
     make_report,
     make_run,
 )
-from traceprobe.report import html, iterations, lanes, markdown, specs, terminal
+from traceprobe.report import gfm, html, iterations, lanes, markdown, specs, terminal
 from traceprobe.report.bars import partition_bar, share_bar
 from traceprobe.report.page import DOCUMENTATION
 from traceprobe.report.ranking import ranked_findings, ranks_in_detail
@@ -285,7 +285,7 @@ def test_hostile_names_are_inert_in_markdown():
     ],
 )
 def test_markdown_escape(text, literal):
-    assert markdown.escape(text) == literal
+    assert gfm.prose(text) == literal
 
 
 def test_bars_add_up():

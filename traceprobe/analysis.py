@@ -23,6 +23,7 @@ from traceprobe.overview import FEWEST, survey
 from traceprobe.part import Lost, Part, part_of
 from traceprobe.report import agreement, result
 from traceprobe.report.ablation import Ablation
+from traceprobe.report.cleaning import cleaned
 from traceprobe.report.memory import Memory, read
 from traceprobe.report.roofline import Roofline
 from traceprobe.timeline import collectives, ranks
@@ -247,7 +248,7 @@ def _roofline(
 
 def _device_name(device: result.DeviceInfo) -> str:
     """As `traceprobe roofline --measure` names it."""
-    return "CPU" if device.kind == "cpu" else device.name or "a GPU without a name"
+    return "CPU" if device.kind == "cpu" else cleaned(device.name) or "a GPU without a name"
 
 
 def _workload(parts: Sequence[Part]) -> dict[str, object] | None:

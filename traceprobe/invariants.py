@@ -7,12 +7,12 @@ look at the records only, so they cost next to nothing beside the analysis that 
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import msgspec
 
+from traceprobe import shell
 from traceprobe.report import result
 from traceprobe.report.roofline import Roofline
 from traceprobe.timeline.partition import GROUPS
@@ -43,7 +43,7 @@ class InternalError(Exception):
 
 def _anonymise(each: result.Input) -> str:
     suffix = "sqlite" if each.format == "nsys" else "json"
-    return f"traceprobe inspect --anonymise {shlex.quote(each.name)} -o bug.{suffix}.gz"
+    return f"traceprobe inspect --anonymise {shell.file(each.name)} -o bug.{suffix}.gz"
 
 
 def verify(report: result.Report, ranks: Sequence[result.Rank]) -> result.Report:

@@ -55,7 +55,7 @@ def main() -> None:
         from traceprobe.model import TraceprobeError
 
         if isinstance(error, TraceprobeError):
-            fail(str(error))
+            fail(*_lines(error))
         if isinstance(error, OSError):
             if not error.filename and _without_folder():
                 fail("the current folder is gone; change to one that exists")
@@ -64,12 +64,20 @@ def main() -> None:
         from traceprobe.invariants import InternalError
 
         if isinstance(error, InternalError):
-            fail(f"{error}\nat {ISSUES}", INTERNAL)
+            fail(*str(error).split("\n"), f"at {ISSUES}", code=INTERNAL)
         fail(
-            f"internal error: {type(error).__name__}: {error}\nplease report it at {ISSUES}; "
-            "`traceprobe inspect --anonymise` makes a copy of the trace that can be attached",
-            INTERNAL,
+            f"internal error: {type(error).__name__}: {error}",
+            f"please report it at {ISSUES}; `traceprobe inspect --anonymise` makes a copy of the "
+            "trace that can be attached",
+            code=INTERNAL,
         )
+
+
+def _lines(error: Exception) -> list[str]:
+    """One line, since a name may hold line feeds; only what a program said last has its own."""
+    from traceprobe.capture.launch import RecordingFailed
+
+    return str(error).split("\n") if isinstance(error, RecordingFailed) else [str(error)]
 
 
 def _without_folder() -> bool:

@@ -18,9 +18,15 @@ if TYPE_CHECKING:
     from traceprobe.report.result import Report
 
 
-def fail(message: str, code: int = 2) -> NoReturn:
-    """Print one error and exit."""
-    note(f"traceprobe: {message}", quiet=False)
+MAX_MESSAGE = 4_000
+"""Characters of a line on standard error."""
+MAX_NAME = 60
+"""Characters of a file's name beside its bar."""
+
+
+def fail(message: str, *more: str, code: int = 2) -> NoReturn:
+    """Print one error, with `more` lines below it, and exit."""
+    note(f"traceprobe: {message}", *more, quiet=False)
     sys.exit(code)
 
 
@@ -35,16 +41,24 @@ def misused(message: str) -> NoReturn:
     raise UsageError(message)
 
 
-def note(message: str, *, quiet: bool) -> None:
-    """A line for the person at the terminal; names from files cannot steer it."""
-    if not quiet and sys.stderr is not None:
-        with suppress(BrokenPipeError):
-            print("".join(c for c in message if c.isprintable() or c in "\n\t"), file=sys.stderr)
+def note(*lines: str, quiet: bool) -> None:
+    """Lines for the person at the terminal; names in them can neither steer it nor add a line.
+
+    Lines keep the spaces that they begin with.
+    """
+    from traceprobe.report.text import shorten
+
+    if quiet or sys.stderr is None:
+        return
+    with suppress(BrokenPipeError):
+        for line in lines:
+            text = line.lstrip(" ")
+            print(" " * (len(line) - len(text)) + shorten(text, MAX_MESSAGE), file=sys.stderr)
 
 
-def told(message: str) -> None:
-    """A line that matters also to those who want no messages."""
-    note(message, quiet=False)
+def warn(message: str) -> None:
+    """Lines that matter also to those who want no messages."""
+    note(*message.split("\n"), quiet=False)
 
 
 def data(text: str, encoding: str = "utf-8") -> None:
@@ -124,16 +138,18 @@ def progress(
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
-    from traceprobe.report.text import clean
+    from traceprobe.report.text import shorten
 
     with Progress(
         TextColumn("reading {task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
-        console=Console(stderr=True),
+        console=Console(stderr=True, markup=False, emoji=False, highlight=False),
         transient=True,
     ) as bar:
-        tasks = [bar.add_task(clean(path.name), total=None, start=False) for path in paths]
+        tasks = [
+            bar.add_task(shorten(path.name, MAX_NAME), total=None, start=False) for path in paths
+        ]
 
         def of(position: int) -> Callable[[int, int], None]:
             bar.start_task(tasks[position])
@@ -156,10 +172,10 @@ def counting(files: int, *, quiet: bool) -> Iterator[Callable[[int, float], None
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     with Progress(
-        TextColumn("reading ranks"),
+        TextColumn("reading ranks", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        console=Console(stderr=True),
+        console=Console(stderr=True, markup=False, emoji=False, highlight=False),
         transient=True,
     ) as bar:
         task = bar.add_task("", total=files)
@@ -179,9 +195,13 @@ def states(*, quiet: bool) -> Iterator[Callable[[str], None]]:
         yield lambda text: note(text, quiet=quiet)
         return
     from rich.console import Console
+    from rich.text import Text
 
-    with Console(stderr=True).status("starting") as status:
-        yield lambda text: status.update(text)
+    from traceprobe.report.text import shorten
+
+    console = Console(stderr=True, markup=False, emoji=False, highlight=False)
+    with console.status(Text("starting")) as status:
+        yield lambda text: status.update(Text(shorten(text, console.width)))
 
 
 def _on_terminal() -> bool:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from traceprobe import shell
 from traceprobe.capture.recording import BENCH, REPORT
-from traceprobe.cli.console import note, states, summary, told
+from traceprobe.cli.console import note, states, summary, warn
 from traceprobe.cli.options import Force, Quiet, Ranks, Warmup
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def command(
     check(request)
     with states(quiet=quiet) as state:
         ablation = _ablate(request, folder, state) if ablate else None
-        traces = record(request, folder, state, told)
+        traces = record(request, folder, state, warn)
         state("analysing")
         with _kept(traces):
             report = analyze(traces, folder, ablation, force=force)
@@ -120,8 +121,8 @@ def command(
     written = [BENCH, *REPORT] if ablate else REPORT
     for path in (*traces, *(folder / name for name in written)):
         note(f"wrote {path}", quiet=quiet)
-    again = " ".join(str(path) for path in traces)
-    note(f"next: open {folder / REPORT[0]}, or traceprobe inspect {again}", quiet=quiet)
+    page = shell.file(str(folder / REPORT[0]))
+    note(f"next: open {page}, or traceprobe inspect {_words(traces)}", quiet=quiet)
 
 
 @contextmanager
@@ -130,9 +131,13 @@ def _kept(traces: list[Path]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        again = " ".join(str(path) for path in traces)
-        note(f"the recording is complete; analyse it with: traceprobe analyze {again}", quiet=False)
+        command = f"traceprobe analyze {_words(traces)}"
+        note(f"the recording is complete; analyse it with: {command}", quiet=False)
         raise
+
+
+def _words(files: list[Path]) -> str:
+    return " ".join(shell.file(str(path)) for path in files)
 
 
 def prepare(folder: Path, *, force: bool) -> None:
@@ -165,7 +170,7 @@ def _ablate(request: Request, folder: Path, state: Callable[[str], None]) -> Abl
 
     plan = request.plan
     wanted = bench.Request(request.program, short(plan.warmup, plan.workload), request.processes)
-    return summarize(bench.measure(wanted, folder, state, told))
+    return summarize(bench.measure(wanted, folder, state, warn))
 
 
 def analyze(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from traceprobe.capture.recording import REPORT
-from traceprobe.cli.console import told
+from traceprobe.cli.console import warn
 from traceprobe.cli.profile import analyze
 from traceprobe.model import TraceprobeError, UsageError
 
@@ -252,7 +252,7 @@ def _outcome(climb: Climb, rung: Rung, gpus: int, on_state: Callable[[str], None
     try:
         run = _run(climb, rung, on_state)
     except (TraceprobeError, NothingToCompare, InternalError, OSError) as error:
-        told(f"traceprobe: rung {rung.name} failed: {error}")
+        warn(f"traceprobe: rung {rung.name} failed: {error}")
         return _result(climb, rung, _digest(rung), "failed", _kind(error))
     return _result(climb, rung, _digest(rung), "measured", run=run)
 
@@ -299,7 +299,7 @@ def _run(climb: Climb, rung: Rung, on_state: Callable[[str], None]) -> RunSummar
     folder.mkdir(exist_ok=True)
     compared = [folder / name for name in COMPARISON]
     try:
-        traces = recorded(climb.request(rung), folder, on_state, told)
+        traces = recorded(climb.request(rung), folder, on_state, warn)
     except (TraceprobeError, OSError):
         # What an earlier sweep made of this rung would be taken for its result.
         _remove([*files(folder), *compared])

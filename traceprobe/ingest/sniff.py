@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from traceprobe import shell
 from traceprobe.model import DamagedInput, UnsupportedInput
 from traceprobe.reading import NotRegular, opened
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 GZIP_MAGIC = b"\x1f\x8b"
 HEAD = 64 * 1024
-
-EXPORT = "nsys export --type sqlite -o {stem}.sqlite {name}"
 
 
 @dataclass(frozen=True)
@@ -86,36 +85,48 @@ def _is_report(path: Path, head: bytes) -> bool:
     return not text and (named or b"QuadD" in head or b"NVIDIA Nsight" in head)
 
 
+def _export(stem: str, name: str) -> str:
+    """The command that makes an export of a report."""
+    return f"nsys export --type sqlite -o {shell.file(f'{stem}.sqlite')} {shell.file(name)}"
+
+
+def _fetch(name: str) -> str:
+    """The command that fetches a file from Git LFS, which takes names as patterns."""
+    if set(name) & set(",*?[]\\!"):
+        return "git lfs pull"
+    return f"git lfs pull {shell.word(f'--include={name}')}"
+
+
 def _diagnose(head: bytes, path: Path) -> str:
-    export = EXPORT.format(stem=path.name.split(".")[0], name=path.name)
+    stem = path.name.split(".")[0]
     if head.startswith(b"version https://git-lfs.github.com"):
-        return (
-            "is a Git LFS pointer, not the trace itself; fetch it with "
-            f"`git lfs pull --include={path.name}`"
-        )
+        return f"is a Git LFS pointer, not the trace itself; fetch it with `{_fetch(path.name)}`"
     if head.startswith(b"\x89HDF\r\n\x1a\n"):
         return (
             "is an HDF5 export of Nsight Systems; export the report again as SQLite: "
-            f"`{EXPORT.format(stem=path.name.split('.')[0], name='REPORT.nsys-rep')}`"
+            f"`{_export(stem, 'REPORT.nsys-rep')}`"
         )
     if head.startswith(b"PAR1"):
         return (
             "is a Parquet file; export the Nsight report as SQLite: "
-            f"`{EXPORT.format(stem=path.name.split('.')[0], name='REPORT.nsys-rep')}`"
+            f"`{_export(stem, 'REPORT.nsys-rep')}`"
         )
     if _is_report(path, head):
-        return f"is an Nsight Systems report, not an export of one; convert it with `{export}`"
+        return (
+            "is an Nsight Systems report, not an export of one; convert it with "
+            f"`{_export(stem, path.name)}`"
+        )
     if head[:1] == b"\x0a" or path.suffix == ".pftrace":
         return (
             "is a Perfetto protobuf trace (.pftrace), which traceprobe does not read; "
             'export Chrome JSON instead: `prof.export_chrome_trace("trace.json.gz")`'
         )
     if head.startswith(b"PK\x03\x04"):
-        return f"is a zip archive; unpack it first: `unzip {path.name}`"
+        return f"is a zip archive; unpack it first: `unzip {shell.file(path.name)}`"
     if head.startswith(b"\x28\xb5\x2f\xfd"):
-        return f"is zstd-compressed; unpack it first: `zstd -d {path.name}`"
+        return f"is zstd-compressed; unpack it first: `zstd -d {shell.file(path.name)}`"
     return (
         "is neither a Chrome trace (JSON) nor an Nsight Systems SQLite export; make one with "
         '`prof.export_chrome_trace("trace.json.gz")` or '
-        f"`{EXPORT.format(stem='run', name='run.nsys-rep')}`"
+        f"`{_export('run', 'run.nsys-rep')}`"
     )

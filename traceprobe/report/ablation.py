@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from traceprobe.report.cleaning import Clean
+
 SCHEMA_VERSION = "1.0"
 
 OracleBound = Literal["io", "compute", "communication", "overhead", "mixed"]
@@ -90,7 +92,7 @@ class Oracle(msgspec.Struct, frozen=True, kw_only=True):
     thresholds: dict[str, float]
 
 
-class Ablation(msgspec.Struct, frozen=True, kw_only=True):
+class Ablation(Clean, frozen=True, kw_only=True):
     """A whole ablation. See `docs/report-json.md` for the meaning of every field."""
 
     schema_version: str

@@ -10,6 +10,8 @@ from typing import Literal
 
 import msgspec
 
+from traceprobe.report.cleaning import Clean
+
 SCHEMA_VERSION = "1.0"
 
 CheckStatus = Literal["fail", "warn", "unknown", "ok", "not-applicable"]
@@ -35,7 +37,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     checks: list[Outcome]
 
 
-class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+class Diagnosis(Clean, frozen=True, kw_only=True):
     """Everything that was checked. See `docs/doctor.md` for the checks."""
 
     schema_version: str

@@ -18,6 +18,8 @@ from typing import Literal
 
 import msgspec
 
+from traceprobe.report.cleaning import Clean
+
 KINDS: Mapping[str, str] = {
     "comparison": "Comparison",
     "ladder": "Ladder",
@@ -151,7 +153,7 @@ class Document:
     json: str = field(repr=False)
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class Record(Clean, frozen=True, kw_only=True):
     """A result that is told as a document; what derives from it says what it is in `kind`."""
 
     kind: str

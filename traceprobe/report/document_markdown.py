@@ -1,6 +1,6 @@
 """A document as Markdown for an issue comment: at most 60 lines and 65,535 characters.
 
-What does not fit is counted or named, not dropped. Names are made literal as in `markdown`.
+What does not fit is counted or named, not dropped. Names are made literal by `gfm`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from traceprobe.report.blocks import cells, glyphs, stacked, table_of
 from traceprobe.report.document import Bars, Block, Document, Section, Table
-from traceprobe.report.markdown import MAX_LINES, escape, escape_html
+from traceprobe.report.gfm import in_html, literal, prose
+from traceprobe.report.markdown import MAX_LINES
 
 MAX_CHARACTERS = 65_535
 MAX_SENTENCE = 400
@@ -63,7 +64,7 @@ def _rooms(sections: int) -> Iterator[_Room]:
 
 
 def _lines(document: Document, sections: Sequence[Section], room: _Room) -> list[str]:
-    lines = [f"### {escape(document.title)}", "", escape(document.headline, MAX_SENTENCE), ""]
+    lines = [f"### {literal(document.title)}", "", prose(document.headline, MAX_SENTENCE), ""]
     lines += [f"- {line}" for line in _most(document.points, MAX_POINTS)]
     lines += [f"- ⚠ {line}" for line in _most(document.cautions, MAX_CAUTIONS)]
     if document.points or document.cautions:
@@ -72,34 +73,34 @@ def _lines(document: Document, sections: Sequence[Section], room: _Room) -> list
         if lines[-1] == "" and lines[-2] == "</details>":
             lines.pop()  # one fold after another is one block of HTML
         lines += _section(section, room, is_open=n < OPEN and not section.folded)
-    left_out = ", ".join(escape(section.title, 80) for section in sections[room.sections :])
+    left_out = ", ".join(literal(section.title, 80) for section in sections[room.sections :])
     if left_out:
         lines += [f"Not shown here: {left_out}", ""]
     return [*lines, _provenance(document)]
 
 
 def _most(items: Sequence[str], most: int) -> Iterator[str]:
-    yield from (escape(item, MAX_SENTENCE) for item in items[:most])
+    yield from (prose(item, MAX_SENTENCE) for item in items[:most])
     if len(items) > most:
         yield f"… and {len(items) - most} more"
 
 
 def _provenance(document: Document) -> str:
-    names = ", ".join(escape(name, 80) for name in document.inputs[:MAX_INPUTS])
+    names = ", ".join(literal(name, 80) for name in document.inputs[:MAX_INPUTS])
     more = len(document.inputs) - MAX_INPUTS
     rest = f" and {more} more" if more > 0 else ""
-    return f"traceprobe {escape(document.version, 40)}; {names or 'no inputs'}{rest}"
+    return f"traceprobe {literal(document.version, 40)}; {names or 'no inputs'}{rest}"
 
 
 def _section(section: Section, room: _Room, *, is_open: bool) -> list[str]:
     if is_open:
-        lines = [f"#### {escape(section.title)}", ""]
+        lines = [f"#### {literal(section.title)}", ""]
     else:
-        lines = [f"<details><summary>{escape_html(section.title)}</summary>", ""]
+        lines = [f"<details><summary>{in_html(section.title)}</summary>", ""]
     if section.text:
         lines += [" ".join(_most(section.text, MAX_TEXTS)), ""]
     for n, block in enumerate(section.blocks):
-        caption = escape(block.caption) if n else ""  # that of the first is the title
+        caption = literal(block.caption) if n else ""  # that of the first is the title
         rows = room.first if is_open else room.rest
         lines += [*_block(block, caption, rows, room.cell), ""]
     return lines if is_open else [*lines, "</details>", ""]
@@ -111,21 +112,21 @@ def _block(block: Block, caption: str, rows: int, cell: int) -> list[str]:
     table = table_of(block)
     if table.head[0] or not caption:
         above = [caption, ""] if caption else []
-        return [*above, *_table(table, escape(table.head[0], cell), rows, cell)]
+        return [*above, *_table(table, literal(table.head[0], cell), rows, cell)]
     return _table(table, caption, rows, cell)
 
 
 def _bars(bars: Bars, caption: str, rows: int, cell: int) -> list[str]:
     """A row for each bar, and what the glyphs in it mean."""
     signs = glyphs(bars)
-    lines = [_row([caption, "", escape(bars.unit, cell)]), "|:--|--:|:--|"]
+    lines = [_row([caption, "", literal(bars.unit, cell)]), "|:--|--:|:--|"]
     for bar, segments in stacked(bars)[:rows]:
         drawn = "".join(glyph for glyph, _ in cells(segments, signs, BAR_WIDTH))
         picture = f"`{drawn}`" if drawn else ""
-        lines.append(f"| {escape(bar.label, cell)} | {escape(bar.text, cell)} | {picture} |")
+        lines.append(f"| {literal(bar.label, cell)} | {literal(bar.text, cell)} | {picture} |")
     if len(bars.bars) > rows:
         lines.append(f"| … and {len(bars.bars) - rows} more | | |")
-    words = ", ".join(f"{glyph} {escape(word, cell)}" for word, glyph in signs.items())
+    words = ", ".join(f"{glyph} {literal(word, cell)}" for word, glyph in signs.items())
     return [*lines, "", words] if words else lines
 
 
@@ -133,18 +134,18 @@ def _table(table: Table, corner: str, rows: int, cell: int) -> list[str]:
     """At most so many rows; `corner` is the title of the first column."""
     columns = range(min(len(table.head), MAX_COLUMNS))
     lines = [
-        _row([corner, *(escape(table.head[n], cell) for n in columns[1:])]),
+        _row([corner, *(literal(table.head[n], cell) for n in columns[1:])]),
         "|" + "".join("--:|" if n in table.numeric else ":--|" for n in columns),
     ]
     most = min(table.most, rows)
     for k, row in enumerate(table.rows[:most]):
-        texts = [escape(row[n], cell) for n in columns]
+        texts = [literal(row[n], cell) for n in columns]
         if table.tones and table.tones[k] != "plain" and texts[0]:
             texts[0] = f"**{texts[0]}**"
         lines.append(_row(texts))
     if len(table.rows) > most:
         lines.append(_row([f"… and {len(table.rows) - most} more", *("" for _ in columns[1:])]))
-    left_out = ", ".join(escape(name, cell) for name in table.head[MAX_COLUMNS:])
+    left_out = ", ".join(literal(name, cell) for name in table.head[MAX_COLUMNS:])
     return [*lines, "", f"Columns left out: {left_out}"] if left_out else lines
 
 

@@ -1,31 +1,21 @@
 """The report as Markdown for an issue comment: at most 60 lines, far below 65,536 characters.
 
-Names from a trace cannot become markup, mentions, links or issue references: punctuation with a
-meaning is escaped, and a zero-width space breaks what the host would link by itself.
+Names from a trace cannot become markup, mentions, links or issue references: see `gfm`.
 """
 
 from __future__ import annotations
-
-import re
-from functools import lru_cache
 
 import msgspec
 
 from traceprobe.report import ablation_text, agreement, memory_text
 from traceprobe.report.bars import Segment, partition_bar, share_bar
+from traceprobe.report.gfm import in_html, literal, prose
 from traceprobe.report.palette import BOUND_WORDS, STATUS_SHAPES, STATUS_WORDS, word_for
 from traceprobe.report.ranking import ATTENTION, ranked_findings
 from traceprobe.report.result import Finding, Rank, Report
 from traceprobe.report.roofline_page import lines as roofline_lines
 from traceprobe.report.tables import collectives_lines, steps_divisor
-from traceprobe.report.text import (
-    code_spans,
-    duration,
-    percent,
-    shorten,
-    signed,
-    significant,
-)
+from traceprobe.report.text import duration, percent, signed, significant
 
 MAX_LINES = 60
 MAX_EVIDENCE = 3
@@ -33,17 +23,7 @@ MAX_RANKS = 4
 MAX_TERMS = 8
 MAX_CHECKED = 400
 """Characters of a line about the ablation, of which there are few."""
-MAX_PROSE = 240
-"""Characters before escaping, which makes at most five of one: sixty such lines would still fit."""
 BAR_WIDTH = 24
-
-_MARKUP = re.compile(
-    r"[\\`*\[\]#|~$]"
-    r"|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])"  # inside a word an underscore is literal anyway
-    r"|^[-+=]|(?<=^\d)[.)](?=\s)|(?<=^\d\d)[.)](?=\s)"  # lists and underlined headings
-)
-_LINKED = re.compile(r"@|#|://|(?i:www\.)|(?i:gh-)")
-_BREAK = "\u200b"
 
 
 def render(report: Report) -> str:
@@ -60,39 +40,20 @@ def render(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-@lru_cache(maxsize=8192)  # a document is laid out more than once until it fits
-def escape(text: str, limit: int = MAX_PROSE) -> str:
-    """`text` on one line, literal wherever Markdown allows text; pairs of backticks stay code."""
-    return "".join(
-        f"`{part}`" if is_code else _MARKUP.sub(r"\\\g<0>", _inert(part))
-        for part, is_code in code_spans(shorten(text, limit))
-    )
-
-
-def escape_html(text: str, limit: int = MAX_PROSE) -> str:
-    """`text` on one line, literal inside HTML, where Markdown's backslashes would be visible."""
-    return _inert(shorten(text, limit))
-
-
-def _inert(text: str) -> str:
-    literal = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return _LINKED.sub(lambda m: m[0][0] + _BREAK + m[0][1:], literal)
-
-
 def _verdict(report: Report) -> list[str]:
     verdict = report.verdict
     title = f"### {BOUND_WORDS[verdict.bound]}"
     if verdict.secondary:
-        title += f", then {escape(word_for(verdict.secondary))}"
-    lines = [title, "", escape(verdict.headline), ""]
+        title += f", then {literal(word_for(verdict.secondary))}"
+    lines = [title, "", prose(verdict.headline), ""]
     shares = share_bar(verdict.shares)
     if shares:
         lines += ["| share of the step | | |", "|---|--:|:--|", *map(_share_row, shares)]
         lines += ["| sum | 100.0 % | |", ""]
-    lines += [f"- missing: {escape(item)}" for item in verdict.missing[:MAX_EVIDENCE]]
-    lines += [f"- {escape(item)}" for item in verdict.reasons[:MAX_EVIDENCE]]
+    lines += [f"- missing: {prose(item)}" for item in verdict.missing[:MAX_EVIDENCE]]
+    lines += [f"- {prose(item)}" for item in verdict.reasons[:MAX_EVIDENCE]]
     terms = ", ".join(
-        f"{escape(t.name, 40)} {signed(t.value)}" for t in verdict.confidence_terms[:MAX_TERMS]
+        f"{literal(t.name, 40)} {signed(t.value)}" for t in verdict.confidence_terms[:MAX_TERMS]
     )
     lines += [f"- confidence {verdict.confidence:.0%}" + (f": {terms}" if terms else ""), ""]
     return lines
@@ -100,7 +61,7 @@ def _verdict(report: Report) -> list[str]:
 
 def _share_row(segment: Segment) -> str:
     blocks = "█" * round(segment.width / 100 * BAR_WIDTH) or ("▏" if segment.width >= 0.05 else "")
-    return f"| {segment.word} | {segment.percent} | {blocks} |"
+    return f"| {literal(segment.word)} | {segment.percent} | {blocks} |"
 
 
 def _ablation(report: Report) -> list[str]:
@@ -117,7 +78,7 @@ def _ablation(report: Report) -> list[str]:
         *([told] if told else []),
         *([f"not measured: {'; '.join(missing)}"] if missing else []),
     ]
-    return [*(f"- {escape(line, MAX_CHECKED)}" for line in said), ""]
+    return [*(f"- {prose(line, MAX_CHECKED)}" for line in said), ""]
 
 
 def _times(report: Report) -> list[str]:
@@ -126,25 +87,25 @@ def _times(report: Report) -> list[str]:
         lines.append(f"- … and {len(report.ranks) - MAX_RANKS} more ranks")
     run = report.run
     if run is not None and run.straggler_rank is not None:
-        cause = f" ({escape(word_for(run.straggler_cause))})" if run.straggler_cause else ""
+        cause = f" ({literal(word_for(run.straggler_cause))})" if run.straggler_cause else ""
         lines.append(
             f"- the others wait for rank {run.straggler_rank}{cause}:"
             f" {duration(run.skew_ns)} a step, beside {duration(run.transfer_ns)} of transfer"
         )
-    lines += [f"- {escape(line)}" for line in collectives_lines(report)]
+    lines += [f"- {prose(line)}" for line in collectives_lines(report)]
     return [*lines, ""] if lines else []
 
 
 def _memory(report: Report) -> list[str]:
     said = memory_text.line(report.memory)
-    return [] if said is None else [f"- {escape(said)}", ""]
+    return [] if said is None else [f"- {prose(said)}", ""]
 
 
 def _roofline(report: Report) -> list[str]:
     if isinstance(report.roofline, msgspec.UnsetType):
         return []
     told = [*roofline_lines(report.roofline), *report.roofline.notes[:1]]
-    return [*(f"- {escape(line)}" for line in told), ""] if told else []
+    return [*(f"- {prose(line)}" for line in told), ""] if told else []
 
 
 def _rank_line(rank: Rank) -> str:
@@ -160,7 +121,9 @@ def _rank_line(rank: Rank) -> str:
         time = f"{duration(summary.window_ns)} captured, no steps"
     largest = sorted(partition_bar(summary.partition_ns), key=lambda s: -s.value)[:4]
     divisor = steps_divisor(rank)
-    classes = ", ".join(f"{s.word} {s.percent} ({duration(s.value / divisor)})" for s in largest)
+    classes = ", ".join(
+        f"{literal(s.word)} {s.percent} ({duration(s.value / divisor)})" for s in largest
+    )
     if summary.communication is not None:
         classes += f"; {percent(summary.communication.overlap_pct / 100)} of communication hidden"
     return f"- rank {rank.rank}: {time}; {classes or 'nothing measured'}"
@@ -187,24 +150,26 @@ def _finding(finding: Finding) -> list[str]:
     saving = finding.saving_ms_per_step
     up_to = f", up to {significant(saving)} ms per step" if saving is not None else ""
     status = f"{STATUS_SHAPES[finding.status]} {STATUS_WORDS[finding.status]}"
-    title = escape_html(finding.title)
+    title = in_html(finding.title)
     lines = [f"<details><summary>{status}: {title}{up_to}</summary>", ""]
-    lines += [f"- {escape(item)}" for item in finding.evidence[:MAX_EVIDENCE]]
+    lines += [f"- {prose(item)}" for item in finding.evidence[:MAX_EVIDENCE]]
     if len(finding.evidence) > MAX_EVIDENCE:
         lines.append(f"- … {len(finding.evidence) - MAX_EVIDENCE} more")
     if finding.advice:
-        lines.append(f"- what to try: {escape(finding.advice)}")
+        lines.append(f"- what to try: {prose(finding.advice)}")
     return [*lines, "", "</details>", ""]
 
 
 def _provenance(report: Report) -> list[str]:
-    inputs = ", ".join(f"{escape(i.name, 80)} ({i.sha256[:12]})" for i in report.inputs[:3])
+    inputs = ", ".join(
+        f"{literal(i.name, 80)} ({literal(i.sha256[:12])})" for i in report.inputs[:3]
+    )
     more = f" and {len(report.inputs) - 3} more" if len(report.inputs) > 3 else ""
     warnings = report.quality.warnings
-    lines = [f"- ⚠ {escape(w.message)}" for w in warnings[:MAX_EVIDENCE]]
+    lines = [f"- ⚠ {prose(w.message)}" for w in warnings[:MAX_EVIDENCE]]
     if len(warnings) > MAX_EVIDENCE:
         lines.append(f"- … {len(warnings) - MAX_EVIDENCE} more warnings")
-    version = escape(report.traceprobe_version, 40)
+    version = literal(report.traceprobe_version, 40)
     if lines:
         lines.append("")
     return [*lines, f"traceprobe {version}; {inputs or 'no inputs'}{more}"]

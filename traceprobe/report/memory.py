@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from traceprobe.report.cleaning import Clean
+
 MOST_MOMENTS, MOST_PHASES, MOST_BYTES = 400, 40, 1 << 53
 """What a recording may hold; one with more was not written by traceprobe."""
 MOST_TEXT = 200
@@ -62,7 +64,7 @@ class MemoryStep(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.reserved_bytes - self.peak_bytes, 0)
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
+class Memory(Clean, frozen=True, kw_only=True):
     """The memory of a step of one rank. See `docs/report-json.md` for every field."""
 
     optimizer: str | None = None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
+from traceprobe import shell
 from traceprobe.report.result import Report
-from traceprobe.report.text import clean
 
 
 def next_command(report: Report, paths: Sequence[str] = ()) -> tuple[str, str] | None:
@@ -18,7 +17,7 @@ def next_command(report: Report, paths: Sequence[str] = ()) -> tuple[str, str] |
     if not report.inputs:
         return None
     names = _names(report, paths)
-    first = _quoted(names[0])
+    first = shell.file(names[0])
     if not any(rank.summary.iterations_used for rank in report.ranks):
         return f"traceprobe inspect {first}", "what the trace holds, and what is missing for steps"
     if any(term.name == "observer-effect" for term in report.verdict.confidence_terms):
@@ -42,7 +41,7 @@ def slice_command(report: Report, paths: Sequence[str] = ()) -> str | None:
             k = rank.timeline.iteration
             ending = "sqlite.gz" if report.inputs[rank.input].format == "nsys" else "json.gz"
             # One more than is wanted: the last iteration of a slice has no end.
-            name = _quoted(names[rank.input])
+            name = shell.file(names[rank.input])
             return f"traceprobe slice {name} --steps {k}:{k + 2} -o step{k}.{ending}"
     return None
 
@@ -52,7 +51,3 @@ def _names(report: Report, paths: Sequence[str]) -> Sequence[str]:
     if len(paths) == len(report.inputs):
         return paths
     return [source.name for source in report.inputs]
-
-
-def _quoted(name: str) -> str:
-    return shlex.quote(clean(name))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
+from traceprobe.report.cleaning import Columns
 
 
-class Replay(msgspec.Struct, frozen=True, kw_only=True):
+class Replay(Columns, frozen=True, kw_only=True):
     """Operations in launch order, neighbours of a kind joined: parallel columns, a row each.
 
     A column is a text of integers between spaces. There are thousands, which as a list would be

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from traceprobe.report.ablation import Ablation
+from traceprobe.report.cleaning import Clean
 from traceprobe.report.memory import Memory
 from traceprobe.report.replay import Replay
 from traceprobe.report.roofline import Limit, Roofline
@@ -433,7 +434,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """How to check it without traceprobe."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class Report(Clean, frozen=True, kw_only=True):
     """A whole analysis. See `docs/report-json.md` for the meaning of every field."""
 
     schema_version: str

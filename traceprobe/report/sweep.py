@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-import msgspec
-
+from traceprobe.report.cleaning import Clean
 from traceprobe.report.comparison import RunSummary
 from traceprobe.report.document import json_of
 
@@ -17,7 +16,7 @@ SCHEMA_VERSION = "1.0"
 State = Literal["measured", "failed", "skipped"]
 
 
-class RungResult(msgspec.Struct, frozen=True, kw_only=True):
+class RungResult(Clean, frozen=True, kw_only=True):
     """A rung: what was run, and what became of it."""
 
     name: str
@@ -38,7 +37,7 @@ class RungResult(msgspec.Struct, frozen=True, kw_only=True):
     run: RunSummary | None = None
 
 
-class Sweep(msgspec.Struct, frozen=True, kw_only=True):
+class Sweep(Clean, frozen=True, kw_only=True):
     """A ladder that was run, rung by rung in the ladder's order."""
 
     kind: Literal["sweep"] = "sweep"

@@ -8,7 +8,6 @@ is taken out before it is shown.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -24,17 +23,25 @@ _ESCAPE_SEQUENCE = re.compile(
     re.DOTALL,
 )
 _SPACES = re.compile(r"\s+")
-_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Cn"})
-"""Unicode categories without a glyph: controls, bidi and zero-width marks, lone surrogates."""
+_REMEMBERED = 1_000
+"""Characters of the longest name that is cleaned once only."""
+
+
+def clean(name: str) -> str:
+    """`name` on one line, without what has no glyph.
+
+    That is control characters, terminal escapes, bidi controls, zero-width marks, lone surrogates.
+    What is clean stays as it is.
+    """
+    if name.isascii() and name.isprintable() and "  " not in name:
+        return name.strip()
+    return _clean(name) if len(name) <= _REMEMBERED else _clean.__wrapped__(name)
 
 
 @lru_cache(maxsize=8192)
-def clean(name: str) -> str:
-    """`name` on one line, without control characters, terminal escapes and bidi controls."""
-    if name.isascii() and name.isprintable() and "  " not in name:
-        return name.strip()
+def _clean(name: str) -> str:
     text = _SPACES.sub(" ", _ESCAPE_SEQUENCE.sub("", name))
-    return "".join(c for c in text if unicodedata.category(c) not in _INVISIBLE).strip()
+    return " ".join("".join(c for c in text if c.isprintable()).split())
 
 
 def shorten(name: str, limit: int) -> str:
@@ -131,10 +138,11 @@ def ranges(numbers: Sequence[int]) -> str:
 def code_spans(text: str) -> list[tuple[str, bool]]:
     """`text` cut at its backticks, each piece with whether it is code.
 
-    Backticks that do not pair up are literal: the text is then one piece.
+    Backticks that do not pair up are literal, and so are those of which two stand side by side: the
+    text is then one piece.
     """
     pieces = text.split("`")
-    if len(pieces) % 2 == 0 or any(not code.strip() for code in pieces[1::2]):
+    if len(pieces) % 2 == 0 or not all(piece.strip() for piece in pieces[1:-1]):
         return [(text, False)]
     return [(piece, i % 2 == 1) for i, piece in enumerate(pieces) if piece]
 

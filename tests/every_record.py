@@ -1,0 +1,203 @@
+"""One result of every kind, each with as many of its strings as it can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from tests.memory_records import make_memory
+from tests.report_factory import make_ablation, make_report, make_run
+from tests.scaling_runs import run_of
+from traceprobe.comparison.compare import compare
+from traceprobe.comparison.fleet import fleet
+from traceprobe.comparison.ladder import ladder
+from traceprobe.comparison.run import observe
+from traceprobe.comparison.scaling import scale
+from traceprobe.report.ladder import Missing
+from traceprobe.report.memory import PARTS
+from traceprobe.report.peaks import SCHEMA_VERSION, MeasuredPeaks
+from traceprobe.report.result import PARTITION, SHARES, LostInput, Report
+from traceprobe.report.roofline import (
+    Peaks,
+    PhaseWork,
+    Roofline,
+    RooflineRecord,
+    Utilisation,
+)
+from traceprobe.report.scaling import LOSSES
+from traceprobe.report.whatif import Buckets, Calibration, Predicted, WhatIf
+
+WORDS = {*PARTITION, *SHARES, *LOSSES, *PARTS}
+
+
+def every_record() -> dict[str, Any]:
+    """By the name of the kind; `report` has a memory, a roofline and an ablation."""
+    labels = ("a", "b", "c")
+    several = [
+        observe(_set(make_report(bound), settings={"batch": n, "precision": bound}), label)
+        for n, (bound, label) in enumerate(zip(("io", "compute", "overhead"), labels, strict=True))
+    ]
+    report = _full_report()
+    return {
+        "report": report,
+        "run": make_run(4),
+        "comparison": compare(*several[:2], 0.05),
+        "ladder": ladder(several, [], [Missing(label="d", change="x", reason="no GPU")], "mine"),
+        "scaling": scale([run_of(n, transfer=5 * n - 5, skew=n - 1) for n in (1, 2, 4)]),
+        "fleet": fleet(several, {"c": 2.0}),
+        "whatif": _whatif(several[0]),
+        "roofline": RooflineRecord(
+            schema_version="1.0",
+            traceprobe_version="0.1.0",
+            headline="Compute decides.",
+            inputs=["run.json"],
+            roofline=report.roofline,
+        ),
+        "peaks": MeasuredPeaks(
+            schema_version=SCHEMA_VERSION,
+            traceprobe_version="0.1.0",
+            device="NVIDIA H200",
+            device_kind="gpu",
+            torch="2.11.0",
+            matrix_side=8192,
+            repetitions=20,
+            tflops={"bf16": 800.0},
+            copy_gbps=4000.0,
+            h2d_gbps=50.0,
+        ),
+    }
+
+
+def _set(report: Report, **changes: Any) -> Report:
+    return replace(report, workload={**(report.workload or {}), **changes})
+
+
+def _full_report() -> Report:
+    report = make_report("io")
+    return replace(
+        report,
+        quality=replace(report.quality, lost=[LostInput(name="rank1.json", reason="empty")]),
+        ablation=make_ablation(),
+        memory=make_memory(),
+        roofline=_roofline(),
+    )
+
+
+def _roofline() -> Roofline:
+    return Roofline(
+        device="NVIDIA H200",
+        step_ms=765.0,
+        unprofiled=True,
+        published=Peaks(source="data sheet", tflops={"bf16": 989.5}, bandwidth_gbps=4800.0),
+        measured=Peaks(source="here", tflops={"bf16": 800.0}, bandwidth_gbps=4000.0),
+        flops_per_step=12e12,
+        achieved_tflops=15.7,
+        mfu=0.016,
+        hfu=0.016,
+        phases=[
+            PhaseWork(
+                phase="forward",
+                ms=42.0,
+                flops={"bf16": 4 * 10**12},
+                bytes=10**10,
+                math_ms=5.0,
+                memory_ms=2.5,
+                floor_ms=6.0,
+                tflops=95.2,
+                gbps=238.0,
+                intensity=400.0,
+            )
+        ],
+        kernel_ms=107.0,
+        math_ms=15.0,
+        memory_ms=4.0,
+        rest_ms=746.0,
+        limit="math",
+        utilisation=Utilisation(busy=0.17, covered=0.1, occupancy=0.08, mfu=0.016),
+        notes=["Operations are those of the model."],
+    )
+
+
+def _whatif(run: Any) -> WhatIf:
+    predicted = Predicted(
+        changes=["data-wait removed"], step_ms=130.0, low_ms=120.0, high_ms=140.0, speedup=5.9
+    )
+    return WhatIf(
+        schema_version="1.0",
+        traceprobe_version="0.1.0",
+        headline="Without waiting for data a step takes 130 ms.",
+        run=compare(run, run).base,
+        now_ms=765.0,
+        asked=predicted,
+        alone=[predicted],
+        buckets=Buckets(
+            limit_mb=25.0,
+            bytes=[10**6],
+            before_bytes=[10**6],
+            gbps=100.0,
+            latency_us=5.0,
+            fit_error=0.1,
+        ),
+        calibration=Calibration(
+            played_ms=760.0, host=1.0, host_known=True, collectives=1.0, rest=1.0
+        ),
+        cautions=[],
+    )
+
+
+def refilled(record: Any, text: Callable[[int, str], str]) -> Any:
+    """The same record with every string replaced that its type leaves open, also keys of mappings.
+
+    Names of classes, shares and losses stay, and numbers: with others a record contradicts itself.
+
+    Args:
+        text: gets the string's number and its value.
+    """
+    counter = iter(range(10**6))
+
+    def word(value: str) -> str:
+        return value if value in WORDS or value.isdigit() else text(next(counter), value)
+
+    def fill(value: Any, kind: msgspec.inspect.Type) -> Any:
+        if isinstance(kind, msgspec.inspect.UnionType):
+            for one in kind.types:
+                if _fits(value, one):
+                    return fill(value, one)
+            return value
+        if isinstance(kind, msgspec.inspect.StrType) or (
+            isinstance(kind, msgspec.inspect.AnyType) and isinstance(value, str)
+        ):
+            return word(value)
+        if value is msgspec.UNSET:
+            return value
+        if isinstance(kind, msgspec.inspect.ListType):
+            return [fill(item, kind.item_type) for item in value]
+        if isinstance(kind, msgspec.inspect.DictType):
+            return {fill(k, kind.key_type): fill(v, kind.value_type) for k, v in value.items()}
+        if isinstance(kind, msgspec.inspect.AnyType) and isinstance(value, Mapping):
+            return {word(k): fill(v, kind) for k, v in value.items()}
+        if isinstance(kind, msgspec.inspect.StructType):
+            return type(value)(
+                **{
+                    field.name: fill(getattr(value, field.name), field.type)
+                    for field in kind.fields
+                }
+            )
+        return value
+
+    return fill(record, msgspec.inspect.type_info(type(record)))
+
+
+def _fits(value: Any, kind: msgspec.inspect.Type) -> bool:
+    """Whether a value is of that member of a union."""
+    wanted = {
+        msgspec.inspect.StrType: str,
+        msgspec.inspect.ListType: list,
+        msgspec.inspect.DictType: dict,
+    }.get(type(kind))
+    if isinstance(kind, msgspec.inspect.StructType):
+        return isinstance(value, kind.cls)
+    return wanted is not None and isinstance(value, wanted)

@@ -1,0 +1,210 @@
+"""What is said on standard error: names cannot steer it, and commands can be copied."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tests.cli_runner import Cli, write_trace
+from tests.report_factory import make_input, make_report
+from traceprobe import shell
+from traceprobe.capture.launch import RecordingFailed
+from traceprobe.cli import console
+from traceprobe.cli.profile import _kept
+from traceprobe.ingest.sniff import recognise
+from traceprobe.invariants import InternalError
+from traceprobe.model import UnsupportedInput, UsageError
+from traceprobe.report.next_step import next_command, slice_command
+
+NAMES = [
+    "plain.json",
+    "two words.json",
+    "a;touch PWNED;.json",
+    "$(touch PWNED).json",
+    "`touch PWNED`.json",
+    "a'b\"c.json",
+    "'; touch PWNED; '.json",
+    "-rf.json",
+    "--output=x.json",
+    "a  b.json",
+    " a.json ",
+    "a\nb.json",
+    "a\x1b[31mb\x07.json",
+    "a\u202egpj.json",
+    "a\udcffb.json",
+    "a*?[b]!,.json",
+    "~.json",
+    "#a&b|c>d<e.json",
+    "\\n.json",
+    "'a\n'b.json",
+    "ü.json",
+]
+HEADS = {
+    "zip": b"PK\x03\x04zz",
+    "zstd": b"\x28\xb5\x2f\xfdzz",
+    "lfs": b"version https://git-lfs.github.com/spec/v1\n",
+    "hdf5": b"\x89HDF\r\n\x1a\n",
+    "parquet": b"PAR1",
+    "report": b"QuadD NVIDIA Nsight",
+}
+
+
+@pytest.fixture
+def cli(tmp_path, monkeypatch, capfdbinary):
+    return Cli(tmp_path, monkeypatch, capfdbinary)
+
+
+def on_a_terminal(monkeypatch):
+    """Standard error as a terminal whose output is kept."""
+    stream = io.StringIO()
+    stream.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    return stream
+
+
+def words(command):
+    """The words that a shell makes of a command, file names as they are on disk."""
+    if "$'" not in command:
+        return shlex.split(command)
+    done = subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True, check=True
+    )
+    return [os.fsdecode(word) for word in done.stdout.split(b"\0")[:-1]]
+
+
+def named(name):
+    return f"./{name}" if name.startswith("-") else name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_word_is_what_it_stands_for(name):
+    assert words(f"a {shell.word(name)} b") == ["a", name, "b"]
+    assert words(shell.file(name)) == [named(name)]
+    assert shell.word(name).isprintable()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", HEADS)
+def test_commands_that_convert_a_file_name_it_exactly(tmp_path, kind, name):
+    (tmp_path / name).write_bytes(HEADS[kind])
+    with pytest.raises(UnsupportedInput) as refused:
+        recognise(tmp_path / name)
+    said = console_line(str(refused.value))
+    command = words(re.search(r": `(.*)`$|with `(.*)`$", said)[0].partition("`")[2][:-1])
+    export = ["nsys", "export", "--type", "sqlite", "-o"]
+    target = named(f"{name.split('.')[0]}.sqlite")
+    assert (
+        command
+        in {
+            "zip": [["unzip", named(name)]],
+            "zstd": [["zstd", "-d", named(name)]],
+            "lfs": [["git", "lfs", "pull", f"--include={name}"], ["git", "lfs", "pull"]],
+            "hdf5": [[*export, target, "REPORT.nsys-rep"]],
+            "parquet": [[*export, target, "REPORT.nsys-rep"]],
+            "report": [[*export, target, named(name)]],
+        }[kind]
+    )
+
+
+def console_line(message):
+    """A message as it reaches the reader."""
+    stream, before = io.StringIO(), sys.stderr
+    sys.stderr = stream
+    try:
+        console.note(message, quiet=False)
+    finally:
+        sys.stderr = before
+    (line,) = stream.getvalue().splitlines()
+    return line
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_commands_to_go_on_with_name_the_file_exactly(name):
+    report = make_report("io")
+    cut = slice_command(report, [name])
+    assert words(cut) == [
+        *("traceprobe", "slice", named(name), "--steps", "3:5", "-o", "step3.json.gz")
+    ]
+    assert words(next_command(report, [name])[0]) == words(cut)
+    stepless = [
+        replace(rank, summary=replace(rank.summary, iterations_used=0)) for rank in report.ranks
+    ]
+    inspect, _ = next_command(replace(report, ranks=stepless), [name])
+    assert words(inspect) == ["traceprobe", "inspect", named(name)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_command_on_the_page_is_whole(name):
+    """Also that of a long name, which the page shortens elsewhere."""
+    page = replace(make_report("io"), inputs=[make_input(name + "x" * 200)]).to_html()
+    shown = re.search(r"<code>(traceprobe slice .*?)</code>", page)[1]
+    for entity, character in (("lt", "<"), ("gt", ">"), ("#39", "'"), ("#34", '"'), ("amp", "&")):
+        shown = shown.replace(f"&{entity};", character)
+    assert words(shown)[-4:] == ["--steps", "3:5", "-o", "step3.json.gz"]
+    assert len(words(shown)) == 7
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_internal_error_names_the_input_exactly(name):
+    lines = str(InternalError(["wrong"], [make_input(name)])).splitlines()
+    assert words(lines[-1].strip())[:4] == ["traceprobe", "inspect", "--anonymise", named(name)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recording_that_is_kept_is_named_exactly(tmp_path, capsys, name):
+    with pytest.raises(UsageError), _kept([tmp_path / name, tmp_path / "b"]):
+        raise UsageError("x")
+    (line,) = capsys.readouterr().err.splitlines()
+    command = words(line.partition("with: ")[2])
+    assert command == ["traceprobe", "analyze", str(tmp_path / name), str(tmp_path / "b")]
+
+
+def test_a_name_adds_no_line(cli):
+    write_trace(cli.folder / "run.json")
+    done = cli("analyze", "run.json\ntraceprobe: all is well\x1b[31m.json")
+    lines = done.expect(2).err.splitlines()
+    assert not any(line.startswith("traceprobe: all") for line in lines)
+    (cli.folder / "a\nb.json").write_text("no trace")
+    (line,) = cli("inspect", "a\nb.json").expect(2).err.splitlines()
+    assert line.startswith("traceprobe: a b.json: ")
+
+
+def test_what_a_program_said_last_keeps_its_lines(monkeypatch, cli):
+    def fails(*_):
+        raise RecordingFailed(
+            "the program ended with status 1; its last lines:\n    a\x1b[1m\n    b"
+        )
+
+    monkeypatch.setattr("traceprobe.ingest.load", fails)
+    write_trace(cli.folder / "run.json")
+    done = cli("inspect", "run.json").expect(2)
+    assert done.err.splitlines()[-2:] == ["    a", "    b"]
+
+
+def test_a_state_is_no_markup(monkeypatch):
+    """Of a rung that fails, say, with what its program said."""
+    terminal = on_a_terminal(monkeypatch)
+    with console.states(quiet=False) as say:
+        say("failed: no such tag [/red] [bold]\x1b]0;owned\x07\nx")
+    shown = terminal.getvalue()
+    assert "failed: no such tag [/red] [bold] x" in shown
+    assert "owned" not in shown
+
+
+def test_nothing_that_shows_progress_reads_markup(monkeypatch):
+    terminal = on_a_terminal(monkeypatch)
+    with console.progress([Path("[bold]a[red]\x1b[31m.json")], quiet=False) as of:
+        of(0)(1, 2)
+    with console.counting(2, quiet=False) as at:
+        at(0, 0.5)
+    assert "[bold]a[red].json" in terminal.getvalue()
