@@ -77,7 +77,7 @@ def build(db: Database, origin: Origin, quality: Quality) -> Trace:
     gpu["bytes"] = possible_sizes(gpu["bytes"])
     say(gpu, quality)
     gpu = without_overruns(gpu, quality)
-    known = facts.facts(db)
+    known = facts.facts(db, quality)
     gpu |= nsight_nccl.describe(db, gpu, names, known.get("world_size"))
     last = max(int(c["t1"].max()) for c in (gpu, host) if len(c["t1"]))
     ranges = nsight_ranges.read(db, names, last, quality)

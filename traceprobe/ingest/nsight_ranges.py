@@ -10,7 +10,6 @@ import numpy as np
 from traceprobe.ingest.classify import is_profiler
 from traceprobe.ingest.lookup import Table, concatenate
 from traceprobe.ingest.nsight_tables import (
-    FARTHEST_NS,
     MISSING,
     Database,
     Names,
@@ -18,6 +17,7 @@ from traceprobe.ingest.nsight_tables import (
     strings,
     tid,
 )
+from traceprobe.ingest.values import FARTHEST_NS
 from traceprobe.model import HOST_RANGES, UNKNOWN, Bools, Quality, Source
 
 # Event types: ranges pushed and popped on one thread, ranges that start and end anywhere, marks;
