@@ -7,6 +7,7 @@ joined as a tree, so that no worker and no connection handles all ranks but the 
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -157,8 +158,8 @@ def _client(address: str) -> Iterator[Client]:
             yield client
         return
     count = address.removeprefix(LOCAL)
-    if not count.isdecimal() or int(count) < 1:
-        raise UsageError(f"--dask {address}: write local:N, e.g. --dask local:4")
+    if not re.fullmatch(r"0*[1-9][0-9]{0,3}", count):
+        raise UsageError(f"--dask {address[:60]}: write local:N, e.g. --dask local:4")
     with uninterrupted():
         cluster = LocalCluster(
             n_workers=int(count),

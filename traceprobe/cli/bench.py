@@ -25,8 +25,8 @@ def command(
             show_default=False,
         ),
     ] = None,
-    trials: Annotated[int, typer.Option(min=1, help="Trials of each variant.")] = 5,
-    seconds: Annotated[float, typer.Option(min=0.01, help="Length of a trial.")] = 1.0,
+    trials: Annotated[int, typer.Option(min=1, max=1_000, help="Trials of each variant.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.01, max=3_600, help="Length of a trial.")] = 1.0,
     warmup: Warmup = 5,
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Overwrite an existing output.")

@@ -134,7 +134,7 @@ def top_level(head: bytes, tail: bytes, quality: Quality) -> dict[str, Any]:
 
 
 def _is_known(key: str) -> bool:
-    """Whether a property is read; tools that rewrite traces spell `distributedInfo` as they like."""
+    """Whether a property is read; tools that rewrite traces spell some of them as they like."""
     return key in TOP_LEVEL or key.replace("_", "").lower() == "distributedinfo"
 
 

@@ -20,6 +20,7 @@ from traceprobe.ingest.classify import (
     kernel_kind,
 )
 from traceprobe.ingest.lookup import Table, concatenate, find, take
+from traceprobe.ingest.nsight_ids import Names, process, strings, tid
 from traceprobe.ingest.nsight_tables import (
     GRAPH,
     KERNEL,
@@ -28,10 +29,6 @@ from traceprobe.ingest.nsight_tables import (
     MISSING,
     RUNTIME,
     Database,
-    Names,
-    process,
-    strings,
-    tid,
 )
 from traceprobe.ingest.plausible import possible_sizes, say, without_overruns
 from traceprobe.model import (

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from traceprobe.ingest.envelope import parse_object
-from traceprobe.ingest.nsight_tables import KERNEL, Database, pid
+from traceprobe.ingest.nsight_ids import pid
+from traceprobe.ingest.nsight_tables import KERNEL, Database
 from traceprobe.ingest.sidecar import checked
 from traceprobe.ingest.values import MAX_RANKS, amount, capability, rank_number, text
 from traceprobe.model import Call, Device, Quality

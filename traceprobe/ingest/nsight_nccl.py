@@ -14,8 +14,9 @@ import numpy as np
 import polars as pl
 
 from traceprobe.ingest.collective import operation, operations
+from traceprobe.ingest.nsight_ids import Names
 from traceprobe.ingest.nsight_payloads import payloads
-from traceprobe.ingest.nsight_tables import MISSING, Database, Names
+from traceprobe.ingest.nsight_tables import MISSING, Database
 from traceprobe.ingest.plausible import possible_sizes
 from traceprobe.ingest.values import MAX_RANKS, MOST_BYTES
 from traceprobe.model import UNKNOWN, Bools, Int64s, Kind, Operation

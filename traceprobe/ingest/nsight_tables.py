@@ -16,7 +16,7 @@ import pandas as pd
 from traceprobe.ingest.lookup import Table, compact, concatenate
 from traceprobe.ingest.nsight_pages import DAMAGE, copied, interrupted
 from traceprobe.ingest.values import FARTHEST_NS, NAME_LENGTH, text
-from traceprobe.model import UNKNOWN, Bools, Int64s, Ints
+from traceprobe.model import Bools, Ints
 
 MISSING = int(np.iinfo(np.int64).min)
 """A time that is not there; unlike UNKNOWN no clock ever shows it."""
@@ -376,41 +376,3 @@ class Database:
 
 def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def process(global_id: Ints) -> Int64s:
-    """Host, VM and process bits of a serialised id: the same for a process and its threads."""
-    return np.where(global_id == UNKNOWN, 0, global_id.astype(np.int64) >> 24)
-
-
-def pid(process_key: int) -> int:
-    """The operating system's process id."""
-    return int(process_key) & 0xFFFFFF
-
-
-def tid(global_id: Ints) -> Int64s:
-    """The operating system's thread id."""
-    return np.where(global_id == UNKNOWN, UNKNOWN, global_id.astype(np.int64) & 0xFFFFFF)
-
-
-class Names:
-    """A name table that grows; called once per distinct text."""
-
-    def __init__(self) -> None:
-        self.index: dict[str, int] = {}
-
-    def __call__(self, name: str) -> int:
-        """Number of the name."""
-        return self.index.setdefault(name[:NAME_LENGTH], len(self.index))
-
-
-def strings(
-    db: Database, names: Names, ids: Ints, value: Callable[[str], int]
-) -> tuple[Ints, Ints]:
-    """String ids to (name number, value of the name), computed once per distinct id."""
-    distinct, inverse = np.unique(ids, return_inverse=True)
-    texts = [db.strings.get(int(i), "unknown") for i in distinct]
-    return (
-        np.array([names(t) for t in texts], dtype=np.int32)[inverse],
-        np.array([int(value(t)) for t in texts], dtype=np.int8)[inverse],
-    )
