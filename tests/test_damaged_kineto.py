@@ -14,7 +14,7 @@ from tests.builders.loop import EVERYTHING, Loop
 from tests.builders.scenario import Message, Process, Script, merge
 from tests.test_ingest_kineto import assert_same, read, read_bytes
 from traceprobe.ingest import load
-from traceprobe.ingest.lookup import NAME_LENGTH
+from traceprobe.ingest.values import NAME_LENGTH
 from traceprobe.ingest.plausible import LEAST_OVERRUN_NS
 from traceprobe.model import UNKNOWN, Source, UsageError
 

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from traceprobe import __version__
 from traceprobe.api import Options
 from traceprobe.assemble import closed, run_record
+from traceprobe.ingest.values import MOST_FLOPS, STEP_MS
 from traceprobe.invariants import verify
 from traceprobe.model import DamagedInput, Trace, UsageError
 from traceprobe.overview import FEWEST, survey
@@ -56,11 +57,14 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
     Raises:
         UsageError: an option is invalid, or two inputs claim the same rank.
         DamagedInput: no input could be read.
+        RuntimeError: none could, for reasons that are traceprobe's own.
         InternalError: the report contradicts itself.
     """
     lost = [part for part in parts if isinstance(part, Lost)]
     kept = [part for part in parts if isinstance(part, Part)]
     if not kept:
+        if all(part.internal for part in lost):
+            raise RuntimeError(lost[0].reason)
         more = f" (and {len(lost) - 1} more inputs that cannot be read)" if len(lost) > 1 else ""
         raise DamagedInput(f"{lost[0].reason}{more}")
     records, matched = _records(kept)
@@ -208,8 +212,11 @@ def _named(parts: Sequence[Part], unknown: Sequence[tuple[int, int]]) -> dict[tu
 def _unprofiled_ms(parts: Sequence[Part], options: Options) -> float | None:
     """The user's number, else what the capture recorded."""
     if options.unprofiled_step_ms is not None:
-        if not 0 < options.unprofiled_step_ms < inf:
-            raise UsageError("--unprofiled-step-ms must be a positive number of milliseconds")
+        if not STEP_MS[0] <= options.unprofiled_step_ms <= STEP_MS[1]:
+            raise UsageError(
+                f"--unprofiled-step-ms {str(options.unprofiled_step_ms)[:60]}: must be a number of "
+                "milliseconds from 0.001 to 86,400,000, a day"
+            )
         return options.unprofiled_step_ms
     recorded = [p.metadata.get("traceprobe", {}).get("unprofiled_step_ms") for p in parts]
     known = [float(ms) for ms in recorded if isinstance(ms, (int, float)) and 0 < ms < inf]
@@ -230,8 +237,11 @@ def _roofline(
     workload: Mapping[str, object] | None,
     options: Options,
 ) -> Roofline | None:
-    if options.flops_per_step is not None and not 0 < options.flops_per_step < inf:
-        raise UsageError("--flops-per-step must be a positive number of operations")
+    if options.flops_per_step is not None and not 1 <= options.flops_per_step <= MOST_FLOPS:
+        raise UsageError(
+            f"--flops-per-step {str(options.flops_per_step)[:60]}: must be a number of operations "
+            "from 1 to 1e30"
+        )
     if options.peaks is not None:
         names = {_device_name(rank.device) for rank in records}
         if names != {options.peaks.device}:

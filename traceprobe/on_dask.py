@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -162,8 +163,8 @@ def _client(address: str) -> Iterator[Client]:
             yield client
         return
     count = address.removeprefix(LOCAL)
-    if not count.isdecimal() or int(count) < 1:
-        raise UsageError(f"--dask {address}: write local:N, e.g. --dask local:4")
+    if not re.fullmatch(r"0*[1-9][0-9]{0,3}", count):
+        raise UsageError(f"--dask {address[:60]}: write local:N, e.g. --dask local:4")
     with _safe_path():
         resource_tracker.ensure_running()  # its own start would let the signal through again
         with uninterrupted():

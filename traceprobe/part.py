@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 
 from traceprobe.api import Options
 from traceprobe.assemble import origin, rank_record
@@ -23,6 +24,7 @@ from traceprobe.model import (
     EmptyTrace,
     Quality,
     Trace,
+    TraceprobeError,
     UsageError,
 )
 from traceprobe.report import result
@@ -76,10 +78,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Lost:
-    """An input that could not be read. `name` is its base name, `reason` a sentence."""
+    """An input that could not be read. `name` is its base name, `reason` a sentence.
+
+    Args:
+        internal: the fault is traceprobe's, which did not expect what it found there.
+    """
 
     name: str
     reason: str
+    internal: bool = False
 
 
 def read(
@@ -103,6 +110,9 @@ def read_or_lose(
 ) -> Part | Lost:
     """The part of one file of several: damage costs this file, not the run.
 
+    So does what nobody thought of: of a thousand ranks one may hold a value that breaks the reader,
+    and the report of the others is worth having. With one file alone, the error is raised.
+
     Raises:
         UnsupportedInput: the file is no trace at all, so it was given by mistake.
         UsageError: an option makes no sense.
@@ -111,8 +121,17 @@ def read_or_lose(
         return read(path, options, folder, progress)
     except (DamagedInput, EmptyTrace) as error:
         return Lost(path.name, str(error))
+    except TraceprobeError:
+        raise
     except OSError as error:
         return Lost(path.name, f"{path.name}: {error.strerror or error}")
+    except (Exception, pl.exceptions.PanicException) as error:
+        return Lost(
+            path.name,
+            f"{path.name}: internal error while it was read ({type(error).__name__}); analyse it "
+            "alone to see where, and please report it",
+            internal=True,
+        )
 
 
 def part_of(trace: Trace, options: Options) -> Part:

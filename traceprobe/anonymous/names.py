@@ -51,6 +51,7 @@ def _expressions(value: Any) -> Iterator[re.Pattern[str]]:
             yield from _expressions(item)
 
 
+_PHASES = {name: re.compile(text, re.IGNORECASE) for name, text in phases.RANGE_NAMES.items()}
 EXPRESSIONS: tuple[re.Pattern[str], ...] = tuple(
     {
         expression: None
@@ -58,7 +59,7 @@ EXPRESSIONS: tuple[re.Pattern[str], ...] = tuple(
             *(classify, collective, kineto_other, kineto_ranges, nsight_nccl, nsight_ranges),
             *(kernels, markers, phases),
         )
-        for value in (*vars(module).values(), phases.compile_names({}))
+        for value in (*vars(module).values(), _PHASES)
         for expression in _expressions(value)
     }
 )

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from traceprobe.cli.console import counting, misused, note, progress, summary
-from traceprobe.cli.options import Flops, Force, GithubSummary, Limit, PeaksFile, Quiet, Redact
+from traceprobe.cli.options import (
+    MOST_PROCESSES,
+    MOST_RANKS,
+    Flops,
+    Force,
+    GithubSummary,
+    Limit,
+    PeaksFile,
+    Quiet,
+    Redact,
+)
 
 if TYPE_CHECKING:
     from traceprobe.api import Options
@@ -59,7 +69,8 @@ def command(
         ),
     ] = None,
     rank: Annotated[
-        int | None, typer.Option(help="Use only this rank.", show_default=False)
+        int | None,
+        typer.Option(min=0, max=MOST_RANKS, help="Use only this rank.", show_default=False),
     ] = None,
     unprofiled_step_ms: Annotated[
         float | None,
@@ -84,7 +95,10 @@ def command(
     jobs: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Files to read at once. [default: one for each core]", show_default=False
+            min=1,
+            max=MOST_PROCESSES,
+            help="Files to read at once. [default: one for each core]",
+            show_default=False,
         ),
     ] = None,
     dask: Annotated[
@@ -229,9 +243,9 @@ def _pair(text: str) -> tuple[str, str]:
 
 def span(text: str) -> tuple[int, int]:
     """`A:B` as two numbers; either may be left out."""
-    match = re.fullmatch(r"(\d*):(\d*)", text)
+    match = re.fullmatch(r"([0-9]{0,9}):([0-9]{0,9})", text)
     if match is None:
-        misused(f"--steps {text}: write A:B, e.g. --steps 5:50")
+        misused(f"--steps {text[:60]}: write A:B with numbers below a billion, e.g. --steps 5:50")
     first = int(match[1] or 0)
     last = int(match[2]) if match[2] else 2**31
     if first >= last:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from traceprobe.cli.console import ablation_summary, data, note, states, told
+from traceprobe.cli.console import ablation_summary, data, note, states, warn
 from traceprobe.cli.options import Quiet, Ranks, Warmup, Workload
 
 
@@ -25,8 +25,8 @@ def command(
             show_default=False,
         ),
     ] = None,
-    trials: Annotated[int, typer.Option(min=1, help="Trials of each variant.")] = 5,
-    seconds: Annotated[float, typer.Option(min=0.01, help="Length of a trial.")] = 1.0,
+    trials: Annotated[int, typer.Option(min=1, max=1_000, help="Trials of each variant.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.01, max=3_600, help="Length of a trial.")] = 1.0,
     warmup: Warmup = 5,
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Overwrite an existing output.")
@@ -57,7 +57,7 @@ def command(
     )
     folder = target.parent if str(target) != "-" else Path()
     with states(quiet=quiet) as state:
-        ablation = summarize(measure(Request(program, plan, nproc_per_node), folder, state, told))
+        ablation = summarize(measure(Request(program, plan, nproc_per_node), folder, state, warn))
     if str(target) == "-":
         data(ablation.to_json())
         return

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 from typing import Annotated
 
 import typer
 
 from traceprobe.cli.console import misused
 from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Step
+
+MOST_PRICE = 1e9
+"""USD per hour; a number beyond is a slip."""
 
 
 def command(
@@ -70,7 +72,7 @@ def parse(prices: Sequence[str]) -> dict[str, float]:
             value = float(number)
         except ValueError:
             value = 0.0
-        if not name.strip() or not 0 < value < inf:
+        if not name.strip() or not 0 < value <= MOST_PRICE:
             misused(f"--price {text}: write NAME=USD_PER_HOUR, e.g. --price A100=1.29")
         if name in found:
             misused(f"--price {name}: is given twice")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from traceprobe.cli.console import data, document_summary, misused, note, states, told
+from traceprobe.cli.console import data, document_summary, misused, note, states, warn
 from traceprobe.cli.options import Quiet, Workload
 
 
@@ -43,7 +43,7 @@ def command(
         outputs.check_file(output, named(program), force=force)
     with states(quiet=quiet) as state:
         folder = Path() if output is None else output.parent
-        found = read(predict(program, folder, state, told))
+        found = read(predict(program, folder, state, warn))
     if found is None:
         misused("the program took another one's place in the simulation; its numbers make no sense")
     if printed:

@@ -7,6 +7,12 @@ from typing import Annotated
 
 import typer
 
+MOST_PROCESSES = 1_024
+"""Ranks, readers or machines' GPUs that an option may ask for; one with more is a slip."""
+MOST_STEPS = 1_000_000
+MOST_RANKS = 1 << 24
+"""As in traces (`traceprobe.ingest.values.MAX_RANKS`)."""
+
 Workload = Annotated[
     str | None,
     typer.Option(
@@ -19,9 +25,13 @@ Workload = Annotated[
 ]
 Ranks = Annotated[
     int | None,
-    typer.Option(min=1, help="Ranks to start on this machine.", show_default=False),
+    typer.Option(
+        min=1, max=MOST_PROCESSES, help="Ranks to start on this machine.", show_default=False
+    ),
 ]
-Warmup = Annotated[int, typer.Option(min=1, help="Steps before anything is measured.")]
+Warmup = Annotated[
+    int, typer.Option(min=1, max=MOST_STEPS, help="Steps before anything is measured.")
+]
 Redact = Annotated[
     bool,
     typer.Option("--redact", help="Replace names of kernels, ranges and files by digests."),

@@ -13,7 +13,7 @@ import typer
 from traceprobe import shell
 from traceprobe.capture.recording import BENCH, REPORT
 from traceprobe.cli.console import note, states, summary, warn
-from traceprobe.cli.options import Force, Quiet, Ranks, Warmup
+from traceprobe.cli.options import MOST_STEPS, Force, Quiet, Ranks, Warmup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,8 +59,10 @@ def command(
         ),
     ] = None,
     warmup: Warmup = 5,
-    calibrate: Annotated[int, typer.Option(min=1, help="Steps timed without a profiler.")] = 20,
-    active: Annotated[int, typer.Option(min=3, help="Steps to profile.")] = 8,
+    calibrate: Annotated[
+        int, typer.Option(min=1, max=MOST_STEPS, help="Steps timed without a profiler.")
+    ] = 20,
+    active: Annotated[int, typer.Option(min=3, max=10_000, help="Steps to profile.")] = 8,
     shapes: Annotated[bool, typer.Option("--shapes", help="Record operator shapes.")] = False,
     stacks: Annotated[
         bool, typer.Option("--stacks", help="Record Python stacks; slows the host a lot.")

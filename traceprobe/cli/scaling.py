@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Step
+from traceprobe.cli.options import (
+    MOST_PROCESSES,
+    MOST_RANKS,
+    Force,
+    GithubSummary,
+    Outputs,
+    Quiet,
+    Step,
+)
 
 if TYPE_CHECKING:
     from traceprobe.comparison.extrapolate import Nodes
@@ -42,6 +50,7 @@ def command(
         list[int] | None,
         typer.Option(
             min=1,
+            max=MOST_RANKS,
             metavar="N",
             help="World size to predict, repeatable. [default: 2, 4 and 8 times the largest]",
             show_default=False,
@@ -51,6 +60,7 @@ def command(
         int | None,
         typer.Option(
             min=1,
+            max=MOST_PROCESSES,
             help="GPUs of a machine; what needs several is predicted only where their connection "
             "is known.",
             show_default=False,
@@ -94,15 +104,15 @@ def command(
 
 
 def _nodes(gpus: int | None, gbps: float | None) -> Nodes:
-    from math import isfinite
-
     from traceprobe.comparison.extrapolate import Nodes
     from traceprobe.model import UsageError
 
     if gbps is None:
         return Nodes(gpus)
-    if not isfinite(gbps) or gbps <= 0:
-        raise UsageError(f"--inter-node-gbps {gbps:g}: must be a number of GB/s above 0")
+    if not 1e-3 <= gbps <= 1e6:
+        raise UsageError(
+            f"--inter-node-gbps {gbps:g}: must be a number of GB/s from 0.001 to 1,000,000"
+        )
     if gpus is None:
         raise UsageError("--inter-node-gbps needs --gpus-per-node, which says where a node ends")
     return Nodes(gpus, gbps)

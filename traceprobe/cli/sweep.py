@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from traceprobe.cli.console import document_summary, misused, note, states
-from traceprobe.cli.options import Force, Quiet
+from traceprobe.cli.options import MOST_PROCESSES, Force, Quiet
 from traceprobe.cli.profile import Backend, prepare
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from traceprobe.cli.rungs import Climb
     from traceprobe.report.sweep import Sweep
 
-_SLICE = re.compile(r"(\d*):(\d*)")
+_SLICE = re.compile(r"([0-9]{0,9}):([0-9]{0,9})")
 
 
 def command(
@@ -51,7 +51,12 @@ def command(
     ] = None,
     nproc_per_node: Annotated[
         int | None,
-        typer.Option(min=2, help="Ranks of the rungs that have several.", show_default=False),
+        typer.Option(
+            min=2,
+            max=MOST_PROCESSES,
+            help="Ranks of the rungs that have several.",
+            show_default=False,
+        ),
     ] = None,
     backend: Annotated[
         Backend | None,

@@ -8,6 +8,9 @@ import typer
 
 from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Step
 
+MOST_BATCHES = 256
+"""Each is played again, launch by launch."""
+
 if TYPE_CHECKING:
     from traceprobe.whatif.changes import Changes
 
@@ -53,7 +56,12 @@ def command(
         typer.Option(metavar="MB", help="Size of DDP's buckets.", show_default=False),
     ] = None,
     accumulate: Annotated[
-        int, typer.Option(min=1, help="Batches that share one synchronisation and update.")
+        int,
+        typer.Option(
+            min=1,
+            max=MOST_BATCHES,
+            help="Batches that share one synchronisation and update.",
+        ),
     ] = 1,
     step: Step = None,
     github_summary: GithubSummary = False,
@@ -89,8 +97,6 @@ def _changes(
     remove: list[str], overlap: list[str], speedup: list[str], mb: float | None, accumulate: int
 ) -> Changes | None:
     """The changes that were asked for; None without any."""
-    from math import isfinite
-
     from traceprobe.cli.console import misused
     from traceprobe.whatif import changes
 
@@ -99,7 +105,10 @@ def _changes(
         name, _, number = text.partition("=")
         factors[name] = _factor(number)
         if factors[name] is None:
-            misused(f"--speedup {text}: write PART=FACTOR with a number above 0, e.g. backward=1.3")
+            misused(
+                f"--speedup {text[:60]}: write PART=FACTOR with a number from 0.001 to 1,000,000, "
+                "e.g. backward=1.3"
+            )
     for option, given, known in (
         ("--remove", remove, changes.REMOVABLE),
         ("--overlap", overlap, changes.OVERLAPPABLE),
@@ -108,8 +117,8 @@ def _changes(
         for name in given:
             if name not in known:
                 misused(f"{option} {name}: not one of {', '.join(known)}")
-    if mb is not None and not (isfinite(mb) and mb > 0):
-        misused(f"--bucket-mb {mb:g}: must be a number of MB above 0")
+    if mb is not None and not 1e-3 <= mb <= 1e6:
+        misused(f"--bucket-mb {mb:g}: must be a number of MB from 0.001 to 1,000,000")
     if not remove and not overlap and not factors and mb is None and accumulate == 1:
         return None
     return changes.Changes(
@@ -122,10 +131,8 @@ def _changes(
 
 
 def _factor(text: str) -> float | None:
-    from math import isfinite
-
     try:
         value = float(text)
     except ValueError:
         return None
-    return value if isfinite(value) and value > 0 else None
+    return value if 1e-3 <= value <= 1e6 else None

@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from traceprobe.ingest.lookup import per_name
+from traceprobe.ingest.values import MOST_BYTES, NAME_LENGTH, text
 from traceprobe.model import UNKNOWN, Int64s, Ints, Kind, Operation
 
 # Longer names first: "reduce" is in "all_reduce" and "reduce_scatter", "gather" in "all_gather".
@@ -30,6 +31,8 @@ _OPERATIONS = (
     (re.compile(r"scatter", re.I), Operation.SCATTER),
     (re.compile(r"reduce", re.I), Operation.REDUCE),
 )
+_LONGEST_MEMBERS = 1 << 20
+"""Characters of a list of the ranks of a group."""
 _OUTPUT = (Operation.ALL_GATHER, Operation.GATHER)
 _ITEM_BYTES = {
     **dict.fromkeys(("double", "long", "int64", "uint64", "complexfloat"), 8),
@@ -60,15 +63,16 @@ def operations(kind: Ints, name: Ints, names: Sequence[str]) -> Int64s:
 
 def item_bytes(dtype: object) -> int:
     """Bytes of one element of a PyTorch type; UNKNOWN for a type that is not known."""
-    text = str(dtype).lower()
-    return 1 if text.startswith("float8") else _ITEM_BYTES.get(text, UNKNOWN)
+    name = text(dtype).lower()
+    return 1 if name.startswith("float8") else _ITEM_BYTES.get(name, UNKNOWN)
 
 
 def message_bytes(kind: Operation, elements_in: int, elements_out: int, dtype: object) -> int:
     """Bytes of the message; UNKNOWN where the number or the type of its elements is."""
     elements = elements_out if kind in _OUTPUT else elements_in
     size = item_bytes(dtype)
-    return elements * size if elements >= 0 and size > 0 else UNKNOWN
+    whole = elements * size if elements >= 0 and size > 0 else UNKNOWN
+    return whole if whole <= MOST_BYTES else UNKNOWN
 
 
 def group_id(name: object, members: object) -> int:
@@ -78,9 +82,12 @@ def group_id(name: object, members: object) -> int:
     """
     if name is None:
         return UNKNOWN
-    return _number(f"{name}\n{members}")
+    identity = f"{text(name, NAME_LENGTH)}\n{text(members, _LONGEST_MEMBERS)}"
+    return (_kept if len(identity) <= NAME_LENGTH else _number)(identity)
 
 
-@lru_cache(maxsize=1024)
-def _number(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big")
+def _number(identity: str) -> int:
+    return int.from_bytes(hashlib.blake2b(identity.encode(), digest_size=7).digest(), "big")
+
+
+_kept = lru_cache(maxsize=1024)(_number)

@@ -28,13 +28,15 @@ def has_repeated(text: bytes) -> bool:
     """Whether an object in a JSON text names a key twice; text that does not parse has none."""
     found = False
 
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    def pairs(items: list[tuple[str, Any]]) -> None:
         nonlocal found
         found = found or len({key for key, _ in items}) < len(items)
-        return {}
 
     try:
-        decoder = json.JSONDecoder(object_pairs_hook=pairs, strict=False)
+        # Of numbers the length will do: to make one of many digits takes long.
+        decoder = json.JSONDecoder(
+            object_pairs_hook=pairs, strict=False, parse_int=len, parse_float=len
+        )
         decoder.raw_decode(text.decode("utf-8", "replace").lstrip())
     except (ValueError, RecursionError):
         return False

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import zlib
 from pathlib import Path
 
-from traceprobe.ingest.sniff import HEAD, Found, recognise
+from traceprobe.ingest.sniff import HEAD, Found, gunzip_head, recognise
 from traceprobe.model import DamagedInput, UnsupportedInput
 
 _MARKS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"ph"')
@@ -43,11 +42,7 @@ def _is_trace(path: Path) -> bool:
 
 def _head(path: Path, found: Found) -> bytes:
     """The first text of a JSON file, as far as it can be read."""
+    if found.gzipped:
+        return gunzip_head(path)
     with path.open("rb") as file:
-        head = file.read(HEAD)
-    if not found.gzipped:
-        return head
-    try:
-        return zlib.decompressobj(wbits=31).decompress(head, HEAD)
-    except zlib.error:  # damaged already here: no telling what it was
-        return b""
+        return file.read(HEAD)

@@ -16,15 +16,17 @@ from typing import Any, TypeVar
 import msgspec
 import polars as pl
 
-from traceprobe.ingest.chunks import LONGEST, Reader, Split, ahead, parse_object, salvage_keys
-from traceprobe.ingest.duplicates import has_repeated, repeated
+from traceprobe.ingest.chunks import LONGEST, Reader, Split, ahead
+from traceprobe.ingest.duplicates import repeated
+from traceprobe.ingest.envelope import top_level
+from traceprobe.ingest.gunzip import warn_of_sums
 from traceprobe.ingest.kineto_columns import Columns, base_ns, gather
 from traceprobe.ingest.kineto_event import Event
 from traceprobe.ingest.kineto_link import build
 from traceprobe.ingest.limits import Limits
-from traceprobe.ingest.lookup import NAME_LENGTH
 from traceprobe.ingest.repair import salvage
 from traceprobe.ingest.sniff import Found, printable
+from traceprobe.ingest.values import NAME_LENGTH, text
 from traceprobe.model import DamagedInput, Origin, Quality, Trace
 
 Row = TypeVar("Row")
@@ -58,6 +60,7 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None], limits:
             "truncated-file",
             "The file ends in the middle of the events; the part before that was read.",
         )
+    warn_of_sums(quality, reader.wrong_sums)
     if split.oversized:
         quality.damaged(
             "oversized-events",
@@ -80,7 +83,7 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None], limits:
             limits.check("threads", pl.Series(table["thread"]).n_unique(), path.name)
     trace = build(
         tables,
-        [str(name)[:NAME_LENGTH] for name in columns.names],
+        [text(name, NAME_LENGTH) for name in columns.names],
         metadata,
         origin,
         quality,
@@ -127,22 +130,6 @@ def no_cycles() -> Iterator[None]:
             gc.enable()
 
 
-def top_level(head: bytes, tail: bytes, quality: Quality) -> dict[str, Any]:
-    """Top-level keys from before and after the events; a damaged tail costs only itself."""
-    before = head.strip().removeprefix(b"\xef\xbb\xbf").rstrip(b", \t\r\n")
-    after = tail.strip().removeprefix(b",")
-    found: dict[str, Any] = {}
-    for text in (before + b"}", b"{" + after):
-        parsed = parse_object(text)
-        if has_repeated(text) or (parsed is not None and found.keys() & parsed.keys()):
-            quality.warn(
-                "duplicate-metadata",
-                "The file names one of its properties twice; the last value counts.",
-            )
-        found.update(salvage_keys(text) if parsed is None else parsed)
-    return found
-
-
 def _dialect(columns: Columns, metadata: dict[str, Any], split: Split) -> str:
     """One of A to G, told by shape: the file carries no version of PyTorch."""
     if split.bare_list and columns.categories <= {"cpu_to_cuda"}:
@@ -166,5 +153,5 @@ def _producer(metadata: dict[str, Any]) -> str:
         "CUDA runtime": metadata.get("cuda_runtime_version"),
         "HIP runtime": metadata.get("hip_runtime_version"),
     }
-    known = [f"{name} {version}" for name, version in versions.items() if version is not None]
+    known = [f"{name} {text(version)}" for name, version in versions.items() if version is not None]
     return ", ".join(["PyTorch profiler (Kineto)", *known])

@@ -13,15 +13,19 @@ import numpy as np
 
 from traceprobe.ingest.audit import MESSAGE_FIELDS, SYNC_KINDS, Audit, no_rows
 from traceprobe.ingest.chunks import Reader, Split
-from traceprobe.ingest.kineto import decode, no_cycles, top_level
-from traceprobe.ingest.kineto_columns import base_ns, floats, integers, nanoseconds
+from traceprobe.ingest.envelope import top_level
+from traceprobe.ingest.kineto import decode, no_cycles
+from traceprobe.ingest.kineto_columns import base_ns, floats, integers, nanoseconds, times_or_zero
 from traceprobe.ingest.kineto_event import Number
 from traceprobe.ingest.lookup import Table, concatenate
 from traceprobe.ingest.sniff import Found
+from traceprobe.ingest.values import NAME_LENGTH, text
 from traceprobe.model import UNKNOWN, Quality
 
 _NODE = "autograd::engine::evaluate_function: "
 _NOTED = "record_param_comms"
+_LONGEST_MESSAGE = 1_000
+"""Characters: the expression tries every place where its first part fits."""
 _COUNTS = re.compile(r"Out-of-range = (\d{1,18})\b.*CUPTI stopped early\? = (\d)")
 
 
@@ -96,9 +100,8 @@ def read(path: Path, found: Found) -> Audit:
 
 def _syncs(events: Sequence[_Event]) -> Table:
     args = list(map(_ARGS, events))
-    ts = floats(events, _TS)
     return {
-        "t0": nanoseconds(np.where(np.isfinite(ts), ts, 0.0)),
+        "t0": nanoseconds(times_or_zero(floats(events, _TS))),
         "kind": np.array([SYNC_KINDS.index(a.kind) for a in args], dtype=np.int64),
         **{name: integers(args, _FIELDS[name]) for name in ("device", "stream", "record")},
     }
@@ -106,7 +109,7 @@ def _syncs(events: Sequence[_Event]) -> Table:
 
 def _nodes(events: Sequence[_Event], names: dict[str, int]) -> Table:
     args = list(map(_ARGS, events))
-    texts = [str(event.name).partition(_NODE)[2] for event in events]
+    texts = [text(event.name, NAME_LENGTH).partition(_NODE)[2] for event in events]
     return {
         "name": np.array([names.setdefault(t, len(names)) for t in texts], dtype=np.int64),
         **{name: integers(args, _FIELDS[name]) for name in ("thread", "sequence")},
@@ -122,7 +125,7 @@ def _dropped(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Kineto's last words on records that it left out, which only some builds write."""
     messages = metadata.get("INFO")
     for message in messages if isinstance(messages, list) else []:
-        found = _COUNTS.search(str(message))
+        found = _COUNTS.search(text(message, _LONGEST_MESSAGE))
         if found:
             return {"out_of_range": int(found[1]), "stopped_early": found[2] != "0"}
     return {}

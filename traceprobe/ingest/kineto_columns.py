@@ -14,7 +14,16 @@ from traceprobe.ingest.collective import group_id, message_bytes, operation
 from traceprobe.ingest.kineto_event import Args, Event, Number
 from traceprobe.ingest.kineto_occupancy import Occupancy
 from traceprobe.ingest.lookup import Table, compact, concatenate
-from traceprobe.ingest.values import rank_number
+from traceprobe.ingest.values import (
+    FARTHEST_NS,
+    LONGEST_NS,
+    NAME_LENGTH,
+    digits,
+    integer,
+    rank_number,
+    real,
+    text,
+)
 from traceprobe.model import UNKNOWN, Bools, Int64s, Quality
 
 GPU = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
@@ -50,17 +59,22 @@ _LISTED = 30
 WORK = ("kernel", "memcpy", "memset")
 """What a category of `GPU` means; the column `category` holds indices into this."""
 _WORK_OF = {category: WORK.index(category.lower().removeprefix("gpu_")) for category in GPU}
-LONGEST_US = 3.6e15
+LONGEST_US = FARTHEST_NS / 1000
 """About 114 years: an epoch in µs, with room for a duration and a base of the clock."""
 _MISSING = np.iinfo(np.int64).min
 _UNFINISHED = _MISSING + 1
 
 
 class _Index(dict[Any, int]):
-    """Text to its number in order of first appearance; a name that is no text is kept as it is."""
+    """Text to its number in order of first appearance; a name that is no text is kept as it is.
 
-    def __missing__(self, text: Any) -> int:
-        self[text] = number = len(self)
+    Of a long one the beginning is kept: what shares it has one number.
+    """
+
+    def __missing__(self, name: Any) -> int:
+        if isinstance(name, str) and len(name) > NAME_LENGTH:
+            return self[name[:NAME_LENGTH]]
+        self[name] = number = len(self)
         return number
 
 
@@ -109,7 +123,7 @@ class Columns:
 
     def _times(self, events: list[Event]) -> Table:
         ts, dur = floats(events, _TS), floats(events, _DUR)
-        usable = _in_range(ts) & _in_range(dur)
+        usable = _in_range(ts) & (np.abs(dur) <= LONGEST_NS / 1000)
         self.fractional = self.fractional or bool(np.any(ts[usable] % 1.0))
         t0 = np.where(usable, nanoseconds(np.where(usable, ts, 0.0)), _MISSING)
         length = nanoseconds(np.where(usable, dur, 0.0))
@@ -169,8 +183,8 @@ class Columns:
     def _uncategorised(self, events: list[Event]) -> None:
         for event in events:
             if event.ph == "M" and event.name == "thread_name" and event.args is not None:
-                key = (_integer(event.pid), _integer(event.tid))
-                self.thread_names[key] = str(event.args.name)
+                key = (integer(event.pid), integer(event.tid))
+                self.thread_names[key] = text(event.args.name)
         legacy = [e for e in events if e.ph == "X"]
         on_gpu = [str(e.pid).startswith("CUDA") for e in legacy]
         gpu = [e for e, g in zip(legacy, on_gpu, strict=True) if g]
@@ -180,7 +194,7 @@ class Columns:
 
     def _arrow(self, events: list[Event]) -> Table:
         return {
-            "t0": nanoseconds(_times_or_zero(floats(events, _TS))),
+            "t0": nanoseconds(times_or_zero(floats(events, _TS))),
             "thread": self._ids(events),
             "id": integers(events, attrgetter("id")),
         }
@@ -196,28 +210,27 @@ class Columns:
             return np.array([self._id(e.tid) for e in events], dtype=np.int64)
 
     def _id(self, value: Number) -> int:
-        number = _integer(value)
+        number = integer(value)
         if number != UNKNOWN or value is None:
             return number
-        digits = "".join(c for c in str(value) if c.isdigit())
-        return (
-            int(digits[:18]) if digits else -2 - self.names.setdefault(str(value), len(self.names))
-        )
+        name = text(value, NAME_LENGTH)
+        numbered = digits(name)
+        return -2 - self.names[name] if numbered is None else numbered
 
 
 def rank_in_world(noted: Args) -> int | None:
     """The rank of the process in the group of all; of another group it would be a place in that."""
     rank, size = rank_number(noted.rank), rank_number(noted.group_size)
     everyone = str(list(range(size))) if size and size <= _LISTED else None
-    if rank is None or (str(noted.group) != "0" and noted.members != everyone):
+    if rank is None or (text(noted.group) != "0" and noted.members != everyone):
         return None
     return rank
 
 
 def base_ns(metadata: Mapping[str, Any]) -> int:
-    """What the file's time stamps count from, on the trace's clock."""
-    base = _integer(metadata.get("baseTimeNanoseconds"))
-    return 0 if base == UNKNOWN else base
+    """What the file's time stamps count from, on the trace's clock; 0 where it is no such time."""
+    base = integer(metadata.get("baseTimeNanoseconds"))
+    return 0 if base == UNKNOWN or abs(base) > FARTHEST_NS else base
 
 
 def gather(columns: Columns, metadata: Mapping[str, Any], quality: Quality) -> dict[str, Table]:
@@ -229,6 +242,11 @@ def gather(columns: Columns, metadata: Mapping[str, Any], quality: Quality) -> d
         event with a negative duration or at time 0 is lost.
     """
     base = base_ns(metadata)
+    if metadata.get("baseTimeNanoseconds") not in (None, base, str(base)):
+        quality.warn(
+            "implausible-clock",
+            "The file says that its clock began at what is no time; times count from 0 instead.",
+        )
     quality.events_lost += columns.lost
     groups = {**columns.parts, **{f"flow_{k}": v for k, v in columns.flows.items()}}
     columns.parts, columns.flows = {}, {}
@@ -295,12 +313,14 @@ def _messages(events: list[Event], args: list[Args]) -> Table:
         return table
     for row in [i for i, noted in enumerate(map(_COLLECTIVE, args)) if noted]:
         noted = args[row]
-        kind = operation(str(noted.collective)) or operation(str(events[row].name))
-        sent, received = _integer(noted.elements_in), _integer(noted.elements_out)
+        said, name = text(noted.collective, NAME_LENGTH), text(events[row].name, NAME_LENGTH)
+        kind = operation(said) or operation(name)
+        sent, received = integer(noted.elements_in), integer(noted.elements_out)
         table["bytes"][row] = message_bytes(kind, sent, received, noted.dtype)
         table["operation"][row] = int(kind)
         table["group"][row] = group_id(noted.group, noted.members)
-        table["group_size"][row] = _integer(noted.group_size)
+        size = rank_number(noted.group_size)
+        table["group_size"][row] = UNKNOWN if size is None else size
     return table
 
 
@@ -315,8 +335,8 @@ def floats(events: Sequence[Any], field: Field) -> np.typing.NDArray[np.float64]
     """A field of numbers or numeric strings as float64; anything else becomes NaN."""
     try:
         return np.fromiter(map(field, events), dtype=np.float64, count=len(events))
-    except (ValueError, TypeError):
-        return np.array([_float(field(e)) for e in events], dtype=np.float64)
+    except (OverflowError, TypeError, ValueError):
+        return np.array([real(field(e)) for e in events], dtype=np.float64)
 
 
 def _in_range(microseconds: np.typing.NDArray[np.float64]) -> Bools:
@@ -324,7 +344,8 @@ def _in_range(microseconds: np.typing.NDArray[np.float64]) -> Bools:
     return np.asarray(np.abs(microseconds) <= LONGEST_US, dtype=np.bool_)
 
 
-def _times_or_zero(microseconds: np.typing.NDArray[np.float64]) -> np.typing.NDArray[np.float64]:
+def times_or_zero(microseconds: np.typing.NDArray[np.float64]) -> np.typing.NDArray[np.float64]:
+    """Times that can be ones; 0 for the rest."""
     return np.where(_in_range(microseconds), microseconds, 0.0)
 
 
@@ -339,22 +360,4 @@ def integers(events: Sequence[Any], field: Field) -> Int64s:
     try:
         return np.fromiter(map(field, events), dtype=np.int64, count=len(events))
     except (OverflowError, TypeError, ValueError):
-        return np.array([_integer(field(e)) for e in events], dtype=np.int64)
-
-
-def _integer(value: Any) -> int:
-    if isinstance(value, str):
-        try:
-            value = int(value)
-        except ValueError:
-            return UNKNOWN
-    if isinstance(value, float):
-        value = int(value) if np.isfinite(value) else UNKNOWN
-    return value if type(value) is int and abs(value) < 2**63 else UNKNOWN
-
-
-def _float(value: Any) -> float:
-    try:
-        return float(value) if value is not None else float("nan")
-    except ValueError:
-        return float("nan")
+        return np.array([integer(field(e)) for e in events], dtype=np.int64)

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 from traceprobe.ingest.lookup import Table
-from traceprobe.ingest.values import amount, capability, rank_number
-from traceprobe.model import Device
+from traceprobe.ingest.sidecar import checked
+from traceprobe.ingest.values import amount, capability, rank_number, text
+from traceprobe.model import Device, Quality
 
 
 def ranks(
@@ -41,7 +42,7 @@ def gpu_device(metadata: Mapping[str, Any], pid: int, index: int) -> Device:
             return Device(
                 pid,
                 index,
-                str(told.get("name") or "") or None,
+                text(told.get("name") or "") or None,
                 capability=capability(told.get("computeMajor"), told.get("computeMinor")),
                 multiprocessors=amount(told.get("numSms")),
                 memory_bytes=amount(told.get("totalGlobalMem")),
@@ -61,14 +62,15 @@ def profiled(metadata: Mapping[str, Any], categories: set[str]) -> frozenset[str
     return frozenset(mark for mark, present in marks.items() if present)
 
 
-def facts(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def facts(metadata: Mapping[str, Any], quality: Quality) -> dict[str, Any]:
     """`Trace.metadata`: whitelisted, since any job may write private keys into its trace."""
     facts: dict[str, Any] = {}
     world = rank_number(_distributed(metadata).get("world_size"))
     if world is not None:
         facts["world_size"] = world
-    if isinstance(metadata.get("traceprobe"), dict):
-        facts["traceprobe"] = metadata["traceprobe"]
+    recorded = checked(metadata.get("traceprobe"), quality)
+    if recorded is not None:
+        facts["traceprobe"] = recorded
     return facts
 
 
@@ -77,7 +79,7 @@ def why_empty(metadata: Mapping[str, Any], operators: Table | None) -> str:
     for level in ("ERROR", "WARNING"):
         messages = metadata.get(level)
         if isinstance(messages, list) and messages:
-            return f"no GPU work in the trace. The profiler said: {str(messages[0])[:300]}"
+            return f"no GPU work in the trace. The profiler said: {text(messages[0], 300)}"
     if operators is None:
         return (
             "no GPU work and no operators in the trace; profile with "

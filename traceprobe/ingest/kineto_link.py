@@ -115,7 +115,7 @@ def build(
         rank_of=ranks(metadata, pids, noted_ranks),
         thread_names=thread_names,
         profiled=profiled(metadata, categories),
-        metadata=facts(metadata),
+        metadata=facts(metadata, quality),
     )
 
 

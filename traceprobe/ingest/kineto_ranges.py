@@ -20,12 +20,10 @@ _STEP_OPERATOR = re.compile(
     r"^(ProfilerStep#|Optimizer\.(step|zero_grad)|enumerate\(Data|DistributedDataParallel\.forward"
     r"|DataParallel\.forward|FullyShardedDataParallel|FSDP::)"
 )
-_PHASE_OPERATOR = re.compile(
-    # Counted repetitions: a name of 10,000 underscores would take hours.
-    r"(step|iter|batch|epoch)\w{0,40}[ _#:]{0,8}\d{1,20}$"
-    r"|^(forward|backward|optimizer|h2d|data_?load\w*)$",
-    re.I,
-)
+_PHASE_OPERATOR = re.compile(r"^(forward|backward|optimizer|h2d|data_?load\w*)$", re.I)
+_STEP_COUNTER = re.compile(r"(step|iter|batch|epoch)\w{0,40}[ _#:]{0,8}\d{1,20}$", re.I)
+_COUNTER_END = 80
+"""Characters at the end of a name that the expression can fit; elsewhere it would try in vain."""
 _COLUMNS = ("pid", "thread", "t0", "t1", "name")
 
 
@@ -39,7 +37,8 @@ def operator_sources(operators: Table, names: list[str], categories: set[str]) -
     def source(name: str) -> int:
         if _STEP_OPERATOR.search(name):
             return Source.FRAMEWORK
-        return Source.USER if anonymous and _PHASE_OPERATOR.search(name) else -1
+        told = _PHASE_OPERATOR.search(name) or _STEP_COUNTER.search(name[-_COUNTER_END:])
+        return Source.USER if anonymous and told else -1
 
     return per_name(operators["name"], names, source)
 

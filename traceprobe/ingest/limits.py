@@ -11,6 +11,8 @@ import shutil
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+import polars as pl
+
 from traceprobe.model import DamagedInput, Trace, UsageError
 
 LEAST_UNPACKED = 4 << 30
@@ -19,7 +21,9 @@ MOST_RATIO = 64
 """Traces compress by up to 30; gzip cannot do better than 1,032."""
 _DISK_KEPT = 64 << 20
 """Bytes of the temporary folder that are left to others."""
-_SIZE = re.compile(r"(\d+)([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_MOST_NS = 2.0**62
+"""Sums of durations are int64s, too."""
+_SIZE = re.compile(r"([0-9]{1,18})([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
@@ -79,7 +83,7 @@ def parse(texts: list[str]) -> Limits:
                 f"--limit {text}: write NAME=NUMBER, e.g. --limit unpacked=20G; the names are "
                 f"{', '.join(known)}"
             )
-        limits = replace(limits, **{name: int(size[1][:18]) << _UNITS[size[2].upper()]})
+        limits = replace(limits, **{name: int(size[1]) << _UNITS[size[2].upper()]})
     return limits
 
 
@@ -130,3 +134,10 @@ def check(trace: Trace, limits: Limits) -> None:
     limits.check("streams", int(streams.len()["len"].max() or 0), name)  # type: ignore[arg-type]
     for rows in (trace.host_calls, trace.host_ranges):
         limits.check("threads", rows["thread"].n_unique(), name)
+    for rows in (trace.gpu_ops, trace.host_calls, trace.host_ranges):
+        together = (rows["t1"].cast(pl.Float64) - rows["t0"].cast(pl.Float64)).sum()
+        if together > _MOST_NS:
+            raise DamagedInput(
+                f"{name}: its events take more than a century together, as those of no run do; "
+                "capture or copy the trace again"
+            )

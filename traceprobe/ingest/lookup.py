@@ -11,8 +11,6 @@ from traceprobe.model import UNKNOWN, Bools, Int64s, Ints
 
 Table = dict[str, Ints]
 """Columns of equal length; all but the times may be narrower integers than int64."""
-NAME_LENGTH = 4_096
-"""Characters of a name that count: kernels differ in fewer, and some names are whole programs."""
 _WIDTHS = (np.int8, np.int16, np.int32)
 _TIMES = ("t0", "t1", "start", "end")
 

@@ -7,22 +7,22 @@ tools add columns. Every value is an integer from the start: UTC nanoseconds do 
 from __future__ import annotations
 
 import errno
-import gzip
 import hashlib
 import re
 import sqlite3
 import sys
 import tempfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
+from traceprobe.ingest.gunzip import Gunzip, warn_of_sums
 from traceprobe.ingest.limits import DEFAULT, Limits, Unpacked
 from traceprobe.ingest.nsight_columns import build
 from traceprobe.ingest.nsight_pages import DAMAGE, interrupted
-from traceprobe.ingest.nsight_tables import EXPORT_TABLES, NUMBERING, Database
+from traceprobe.ingest.nsight_tables import EXPORT_TABLES, NUMBERING, Database, TooMuchText
 from traceprobe.ingest.sniff import Found, printable
+from traceprobe.ingest.values import text
 from traceprobe.model import (
     DamagedInput,
     EmptyTrace,
@@ -37,31 +37,25 @@ _BLOCK = 4 << 20
 STEPS_A_BYTE = 10
 """Steps of SQLite's virtual machine that a whole reading may take: exports take one at most."""
 BASE_STEPS = 5_000_000
+TEXT_A_BYTE = 4
+"""Bytes of texts that may be read for each byte of a file; what is stored is read twice at most."""
+BASE_TEXT = 64 << 20
 _STEPS_A_ROUND = 100_000
 LONGEST_VALUE = 16 << 20
 """Bytes of a text or blob; the longest of ours are columns of 100,000 numbers."""
+_AGAIN = (
+    "export the report again: "
+    "`nsys export --type sqlite --force-overwrite true -o run.sqlite run.nsys-rep`"
+)
 MAX_NAMED = 8
 """Tables that a warning names."""
 _LEAST_PAGE = 512
 _EMPTY_JOURNAL = 512
 """Bytes of a journal that holds nothing but its header."""
 _FUNCTIONS = {
-    *("ifnull", "typeof", "group_concat", "max", "min", "count", "glob", "like", "coalesce"),
-    *(
-        NUMBERING,
-        "abs",
-        "length",
-        "lower",
-        "upper",
-        "substr",
-        "trim",
-        "nullif",
-        "round",
-        "iif",
-        "sum",
-    ),
+    *("ifnull", "typeof", "group_concat", "max", "count", "glob", "substr", NUMBERING),
 }
-"""SQL functions of the queries here and of the views of other tools; none makes texts grow."""
+"""SQL functions of the queries here; none makes texts grow but those over rows."""
 _TOOL = re.compile(r"(?:NsightSystems-cli-|nsight-systems(?:-cli)?/)(\d{4}\.\d+(?:\.\d+)?)")
 
 
@@ -74,7 +68,7 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None], limits:
             name=printable(path.name),
             sha256=digest,
             format="nsys",
-            dialect=f"schema {db.metadata.get('EXPORT_SCHEMA_VERSION', 'unknown')}",
+            dialect=f"schema {text(db.metadata.get('EXPORT_SCHEMA_VERSION', 'unknown'))}",
             producer=_producer(db),
             bytes=path.stat().st_size,
         )
@@ -108,7 +102,13 @@ def database(path: Path, found: Found, limits: Limits, quality: Quality) -> Iter
                     "one with `nsys export --type sqlite -o run.sqlite run.nsys-rep`"
                 )
             yield db
+        except TooMuchText as error:
+            raise DamagedInput(
+                f"{path.name}: its rows hold many times more text than the file; {_AGAIN}"
+            ) from error
         except EmptyTrace as error:
+            if db.left_out:
+                raise DamagedInput(f"{path.name}: {_made_up(db)}") from error
             if db.mended:
                 nothing = sqlite3.DatabaseError("none of the GPU work can be read")
                 raise _damaged(path.name, nothing, quality) from error
@@ -123,16 +123,16 @@ def _damaged(name: str, error: Exception, quality: Quality) -> DamagedInput:
             f"{name}: the gzip stream is broken, and nothing of use comes before that; copy the "
             "file again"
         )
-    again = (
-        "export the report again: "
-        "`nsys export --type sqlite --force-overwrite true -o run.sqlite run.nsys-rep`"
-    )
     if interrupted(error):
         return DamagedInput(
-            f"{name}: a query ran far longer than the size of the file explains, as over a view "
-            f"without an end; {again}"
+            f"{name}: a query ran far longer than the size of the file explains; {_AGAIN}"
         )
-    return DamagedInput(f"{name}: the SQLite file is damaged ({_reason(error)}); {again}")
+    return DamagedInput(f"{name}: the SQLite file is damaged ({_reason(error)}); {_AGAIN}")
+
+
+def _made_up(db: Database) -> str:
+    named = ", ".join(db.left_out[:MAX_NAMED])
+    return f"{named}: not read, since only real tables are, without columns that are computed"
 
 
 def _reason(error: Exception) -> str:
@@ -170,17 +170,7 @@ def plain(
     with tempfile.TemporaryDirectory(prefix="traceprobe-") as folder:
         unpacked = Path(folder) / "export.sqlite"
         try:
-            _unpack(path, unpacked, limits)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            if quality is None or unpacked.stat().st_size < _LEAST_PAGE:
-                raise DamagedInput(
-                    f"{path.name}: the gzip stream is broken ({error}); copy the file again"
-                ) from error
-            quality.warn(
-                "truncated-file",
-                "The gzip stream is cut or broken; the part before that was read. Copy the file "
-                "again.",
-            )
+            stream = _unpack(path, unpacked, limits)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):
                 raise
@@ -188,15 +178,29 @@ def plain(
                 f"{path.name}: cannot be unpacked in {tempfile.gettempdir()}: {error.strerror}; "
                 "make room there, or set TMPDIR to a folder that has some"
             ) from error
+        if stream.cut and (quality is None or unpacked.stat().st_size < _LEAST_PAGE):
+            raise DamagedInput(
+                f"{path.name}: the gzip stream is broken ({stream.broken or 'it ends too early'}); "
+                "copy the file again"
+            )
+        if stream.cut and quality is not None:
+            quality.warn(
+                "truncated-file",
+                "The gzip stream is cut or broken; the part before that was read. Copy the file "
+                "again.",
+            )
+        if quality is not None:
+            warn_of_sums(quality, stream.wrong_sums)
         yield unpacked
 
 
-def _unpack(path: Path, target: Path, limits: Limits) -> None:
-    unpacked = Unpacked(path, limits, target.parent)
-    with gzip.open(path) as source, target.open("wb") as file:
-        while block := source.read1(_BLOCK):
-            unpacked.add(len(block))
-            file.write(block)
+def _unpack(path: Path, target: Path, limits: Limits) -> Gunzip:
+    stream, unpacked = Gunzip(), Unpacked(path, limits, target.parent)
+    with path.open("rb") as source, target.open("wb") as file:
+        for piece in stream.pieces(iter(lambda: source.read(_BLOCK), b"")):
+            unpacked.add(len(piece))
+            file.write(piece)
+    return stream
 
 
 def _warn_of_journals(path: Path, quality: Quality) -> None:
@@ -212,14 +216,15 @@ def _warn_of_journals(path: Path, quality: Quality) -> None:
 
 
 def _warn_of_damage(db: Database, quality: Quality) -> None:
+    if db.left_out:
+        quality.damaged("no-real-tables", len(db.left_out), f"tables are missing: {_made_up(db)}.")
     if db.mended:
         named = ", ".join(sorted(db.mended)[:MAX_NAMED])
         quality.damaged(
             "damaged-tables",
             sum(db.mended.values()),
             f"rows are missing: pages of the SQLite file are damaged, and of {named} only a part "
-            "was read. Export the report again: "
-            "`nsys export --type sqlite --force-overwrite true -o run.sqlite run.nsys-rep`",
+            f"was read. {_AGAIN[0].upper()}{_AGAIN[1:]}",
         )
 
 
@@ -231,11 +236,12 @@ def _database(file: Path, name: str, quality: Quality) -> Iterator[Database]:
         DamagedInput: not even the list of tables can be read.
     """
     with ExitStack() as opened:
+        budget = BASE_TEXT + TEXT_A_BYTE * file.stat().st_size
         try:
-            db = Database(opened.enter_context(closing(_connect(file))))
+            db = Database(opened.enter_context(closing(_connect(file))), budget)
         except DAMAGE as first:
             try:
-                db = Database(opened.enter_context(closing(_connect(file, short=True))))
+                db = Database(opened.enter_context(closing(_connect(file, short=True))), budget)
             except DAMAGE:
                 raise _damaged(name, first, quality) from first
             quality.warn(
@@ -260,6 +266,8 @@ def _connect(file: Path, *, short: bool = False) -> sqlite3.Connection:
     connection.set_progress_handler(lambda: next(rounds, None) is None, _STEPS_A_ROUND)
     connection.execute("PRAGMA query_only = ON")
     connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
+    connection.execute("PRAGMA mmap_size = 0")
     connection.execute(f"PRAGMA writable_schema = {'ON' if short else 'OFF'}")
     if sys.version_info >= (3, 11):
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
@@ -276,7 +284,7 @@ def _allowed(action: int, first: str | None, second: str | None, *_: str | None)
     if action == sqlite3.SQLITE_FUNCTION:
         allowed = (second or "").lower() in _FUNCTIONS
     elif action == sqlite3.SQLITE_PRAGMA:
-        allowed = first == "table_info"
+        allowed = first == "table_xinfo"
     else:
         allowed = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ)
     return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
@@ -290,5 +298,5 @@ def _producer(db: Database) -> str:
     if capture:
         parts.append(f"captured by {capture[1]}")
     if exporter:
-        parts.append(f"exported by {exporter}")
+        parts.append(f"exported by {text(exporter)}")
     return ", ".join([" ".join(parts[:1]), *parts[1:]])

@@ -12,7 +12,8 @@ from traceprobe.ingest.classify import api_name
 from traceprobe.ingest.limits import DEFAULT
 from traceprobe.ingest.lookup import Table, find, take
 from traceprobe.ingest.nsight import database
-from traceprobe.ingest.nsight_tables import MISSING, RUNTIME, Database, process
+from traceprobe.ingest.nsight_ids import process
+from traceprobe.ingest.nsight_tables import MISSING, RUNTIME, Database
 from traceprobe.ingest.sniff import Found
 from traceprobe.model import UNKNOWN, Quality
 

@@ -20,6 +20,7 @@ from traceprobe.ingest.classify import (
     kernel_kind,
 )
 from traceprobe.ingest.lookup import Table, concatenate, find, take
+from traceprobe.ingest.nsight_ids import Names, process, strings, tid
 from traceprobe.ingest.nsight_tables import (
     GRAPH,
     KERNEL,
@@ -28,10 +29,6 @@ from traceprobe.ingest.nsight_tables import (
     MISSING,
     RUNTIME,
     Database,
-    Names,
-    process,
-    strings,
-    tid,
 )
 from traceprobe.ingest.plausible import possible_sizes, say, without_overruns
 from traceprobe.model import (
@@ -77,7 +74,7 @@ def build(db: Database, origin: Origin, quality: Quality) -> Trace:
     gpu["bytes"] = possible_sizes(gpu["bytes"])
     say(gpu, quality)
     gpu = without_overruns(gpu, quality)
-    known = facts.facts(db)
+    known = facts.facts(db, quality)
     gpu |= nsight_nccl.describe(db, gpu, names, known.get("world_size"))
     last = max(int(c["t1"].max()) for c in (gpu, host) if len(c["t1"]))
     ranges = nsight_ranges.read(db, names, last, quality)

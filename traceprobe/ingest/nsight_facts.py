@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from traceprobe.ingest.chunks import parse_object
-from traceprobe.ingest.nsight_tables import KERNEL, Database, pid
-from traceprobe.ingest.values import MAX_RANKS, amount, capability, rank_number
+from traceprobe.ingest.envelope import parse_object
+from traceprobe.ingest.nsight_ids import pid
+from traceprobe.ingest.nsight_tables import KERNEL, Database
+from traceprobe.ingest.sidecar import checked
+from traceprobe.ingest.values import MAX_RANKS, amount, capability, rank_number, text
 from traceprobe.model import Call, Device, Quality
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ def _device(process: int, ordinal: int, told: tuple[object, ...] | None, own: in
     return Device(
         process,
         ordinal,
-        str(name),
+        text(name),
         capability=capability(major, minor),
         multiprocessors=own or amount(multiprocessors),
         memory_bytes=amount(memory),
@@ -110,7 +112,7 @@ def _or_last(rank: int | None) -> int:
     return MAX_RANKS if rank is None else rank
 
 
-def facts(db: Database) -> dict[str, Any]:
+def facts(db: Database, quality: Quality) -> dict[str, Any]:
     """`Trace.metadata` of the export."""
     environment = _environment(db)
     world = _first_number(environment, _WORLD_KEYS)
@@ -119,12 +121,11 @@ def facts(db: Database) -> dict[str, Any]:
     if sidecars:
         # The first rank speaks for the run: its ranks step together.
         first = min(sidecars, key=lambda row: _or_last(rank_number(row[0])))
-        recorded = parse_object(str(first[1]).encode())
+        recorded = checked(parse_object(str(first[1]).encode()), quality)
         if recorded is not None:
             found["traceprobe"] = recorded
-            workload = recorded.get("workload")
-            ranks = workload.get("ranks") if isinstance(workload, dict) else None
-            if isinstance(ranks, int) and ranks > 0:
+            ranks = rank_number(recorded.get("workload", {}).get("ranks"))
+            if ranks:
                 found.setdefault("world_size", ranks)
     return found
 
@@ -133,7 +134,7 @@ def thread_names(db: Database) -> dict[tuple[int, int], str]:
     r"""(pid, tid) to the thread's name."""
     rows = db.rows("ThreadNames", ("globalTid", "nameId"))
     return {
-        (pid(g >> 24), g & 0xFFFFFF): db.strings.get(n, "")
+        (pid(g >> 24), g & 0xFFFFFF): text(db.strings.get(n, ""))
         for g, n in rows
         if isinstance(g, int) and isinstance(n, int)
     }

@@ -14,13 +14,17 @@ import numpy as np
 import polars as pl
 
 from traceprobe.ingest.collective import operation, operations
+from traceprobe.ingest.nsight_ids import Names
 from traceprobe.ingest.nsight_payloads import payloads
-from traceprobe.ingest.nsight_tables import MISSING, Database, Names
+from traceprobe.ingest.nsight_tables import MISSING, Database
 from traceprobe.ingest.plausible import possible_sizes
+from traceprobe.ingest.values import MAX_RANKS, MOST_BYTES
 from traceprobe.model import UNKNOWN, Bools, Int64s, Kind, Operation
 
 _TABLE = "NVTX_EVENTS"
 _CALL = re.compile(r"nccl[A-Z]")
+_MOST_CALLS = 10_000
+"""Registered names of calls, of which NCCL has 30; a query can hold only so much text."""
 _NESTING = {"ncclGroupStart": 1, "ncclGroupEnd": -1}
 _FIELDS = {
     "message": re.compile(r"message size", re.IGNORECASE),
@@ -77,7 +81,7 @@ def _is_size(message: Int64s) -> Bools:
 def _calls(db: Database) -> pl.DataFrame | None:
     """NCCL's ranges by thread and start, with their payloads; None where there are none."""
     present = db.columns.get(_TABLE, set())
-    registered = [str(i) for i, text in db.strings.items() if _CALL.match(text)]
+    registered = [str(i) for i, text in db.strings.items() if _CALL.match(text)][:_MOST_CALLS]
     conditions = []
     if "textId" in present and registered:
         conditions.append(f"textId IN ({', '.join(registered)})")
@@ -115,7 +119,8 @@ def _sized(calls: pl.DataFrame, world_size: int | None) -> pl.DataFrame:
     """
     known = pl.col("communicator") != UNKNOWN
     users = (pl.col("thread") // (1 << 24)).n_unique().over("communicator")
-    ranks = pl.col("ranks").max().over("communicator")
+    told = pl.when(pl.col("ranks") < MAX_RANKS).then(pl.col("ranks")).otherwise(UNKNOWN)
+    ranks = told.max().over("communicator")
     size = (
         pl.when(known & (ranks > 0))
         .then(ranks)
@@ -128,7 +133,8 @@ def _sized(calls: pl.DataFrame, world_size: int | None) -> pl.DataFrame:
     return calls.with_columns(group_size=size).with_columns(
         message=pl.when(~part | (message == UNKNOWN))
         .then(message)
-        .when(pl.col("group_size") > 0)
+        # What no message can have is not multiplied: it might end among those that one can.
+        .when((pl.col("group_size") > 0) & (message <= MOST_BYTES // pl.col("group_size")))
         .then(message * pl.col("group_size"))
         .otherwise(UNKNOWN)
     )

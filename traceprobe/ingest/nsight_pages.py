@@ -7,25 +7,32 @@ step away: row numbers lead to it without the pages between.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
 """What a query of a damaged file raises: Python cannot even read some of SQLite's complaints."""
+Spend = Callable[[Iterable[object]], None]
 _FARTHEST = 1 << 40
 """Row numbers that are tried behind damage; tables number their rows from 1."""
 _MOST_GAPS = 10_000
 
 
 def copied(
-    source: sqlite3.Connection, table: str, columns: Sequence[str], *, numbered: bool
+    source: sqlite3.Connection,
+    table: str,
+    columns: Sequence[str],
+    spend: Spend,
+    *,
+    numbered: bool,
 ) -> tuple[sqlite3.Connection, int]:
-    """The readable rows of a table or view in a database of its own.
+    """The readable rows of a table in a database of its own.
 
     A value that lies on a damaged page is NULL, where the rest of its row is not.
 
     Args:
         table: quoted, as are the columns. numbered: the rows have numbers of SQLite's own.
+        spend: called with each row that is read; what it raises ends the copy.
 
     Returns:
         A connection on which the table has the same name, and the number of rows that are missing
@@ -34,18 +41,22 @@ def copied(
     target = sqlite3.connect("")  # on disk, and gone when closed
     target.execute(f"CREATE TABLE {table} ({', '.join(columns)})")
     if numbered:
-        missing = _Copy(source, target, table, columns).run()
+        missing = _Copy(source, target, table, columns, spend).run()
     else:
-        missing = _copy_until_damage(source, target, table, columns)
+        missing = _copy_until_damage(source, target, table, columns, spend)
     target.commit()
     return target, missing
 
 
 def _copy_until_damage(
-    source: sqlite3.Connection, target: sqlite3.Connection, table: str, columns: Sequence[str]
+    source: sqlite3.Connection,
+    target: sqlite3.Connection,
+    table: str,
+    columns: Sequence[str],
+    spend: Spend,
 ) -> int:
     marks = ", ".join("?" for _ in columns)
-    rows = _Rows(source, f"SELECT {', '.join(columns)} FROM {table}")
+    rows = _Rows(source, f"SELECT {', '.join(columns)} FROM {table}", spend)
     target.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
     return int(rows.damaged)
 
@@ -54,14 +65,21 @@ class _Rows:
     """Rows of a query up to the first that cannot be read; `damaged` says that there was one."""
 
     def __init__(
-        self, source: sqlite3.Connection, query: str, parameters: tuple[int, ...] = ()
+        self,
+        source: sqlite3.Connection,
+        query: str,
+        spend: Spend,
+        parameters: tuple[int, ...] = (),
     ) -> None:
         self._source, self._query, self._parameters = source, query, parameters
+        self._spend = spend
         self.damaged = False
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         try:
-            yield from self._source.execute(self._query, self._parameters)
+            for row in self._source.execute(self._query, self._parameters):
+                self._spend(row)
+                yield row
         except DAMAGE as error:
             if interrupted(error):
                 raise
@@ -77,7 +95,9 @@ class _Copy:
         target: sqlite3.Connection,
         table: str,
         columns: Sequence[str],
+        spend: Spend,
     ) -> None:
+        self._spend = spend
         self._source, self._target, self._table, self._columns = source, target, table, columns
         names, marks = ", ".join(columns), ", ".join("?" for _ in columns)
         self._select = f"SELECT rowid, {names} FROM {table} WHERE rowid > ? ORDER BY rowid"
@@ -96,7 +116,7 @@ class _Copy:
 
     def _to_next_damage(self) -> bool:
         """Copy until a row cannot be read; whether there was none such."""
-        rows = _Rows(self._source, self._select, (self._last,))
+        rows = _Rows(self._source, self._select, self._spend, (self._last,))
         for row in rows:
             if row[0] <= self._last:  # pages that lead back to themselves
                 return False
@@ -120,7 +140,7 @@ class _Copy:
         return True
 
     def _value(self, query: str, number: int) -> object:
-        row = next(iter(_Rows(self._source, query, (number,))), None)
+        row = next(iter(_Rows(self._source, query, self._spend, (number,))), None)
         return None if row is None else row[0]
 
     def _over_damage(self) -> bool:
@@ -141,7 +161,7 @@ class _Copy:
 
     def _readable(self, after: int) -> bool:
         """Whether the next row behind this number can be read, or there is none."""
-        rows = _Rows(self._source, f"{self._select} LIMIT 1", (after,))
+        rows = _Rows(self._source, f"{self._select} LIMIT 1", self._spend, (after,))
         for _ in rows:
             pass
         return not rows.damaged

@@ -113,7 +113,7 @@ def _from_texts(
 def _numbers_of(text: str, fields: Mapping[str, re.Pattern[str]]) -> dict[str, int]:
     try:
         content = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return {}
     return {
         field: value - (1 << 64) if value >= 1 << 63 else value

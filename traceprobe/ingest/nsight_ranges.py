@@ -9,15 +9,9 @@ import numpy as np
 
 from traceprobe.ingest.classify import is_profiler
 from traceprobe.ingest.lookup import Table, concatenate
-from traceprobe.ingest.nsight_tables import (
-    FARTHEST_NS,
-    MISSING,
-    Database,
-    Names,
-    process,
-    strings,
-    tid,
-)
+from traceprobe.ingest.nsight_ids import Names, process, strings, tid
+from traceprobe.ingest.nsight_tables import MISSING, Database
+from traceprobe.ingest.values import FARTHEST_NS
 from traceprobe.model import HOST_RANGES, UNKNOWN, Bools, Quality, Source
 
 # Event types: ranges pushed and popped on one thread, ranges that start and end anywhere, marks;

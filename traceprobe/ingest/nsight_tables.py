@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import count, islice
 from typing import Any, TypeVar
@@ -13,14 +13,13 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from traceprobe.ingest.lookup import NAME_LENGTH, Table, compact, concatenate
+from traceprobe.ingest.lookup import Table, compact, concatenate
 from traceprobe.ingest.nsight_pages import DAMAGE, copied, interrupted
-from traceprobe.model import UNKNOWN, Bools, Int64s, Ints
+from traceprobe.ingest.values import FARTHEST_NS, NAME_LENGTH, text
+from traceprobe.model import Bools, Ints
 
 MISSING = int(np.iinfo(np.int64).min)
 """A time that is not there; unlike UNKNOWN no clock ever shows it."""
-FARTHEST_NS = 3_600_000_000_000_000_000
-"""The farthest time that counts as one, a century: of two of them the difference is an int64."""
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
 KERNEL, MEMCPY, MEMSET, RUNTIME, GRAPH = (
     _PREFIX + table for table in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME", "GRAPH_TRACE")
@@ -29,8 +28,18 @@ EXPORT_TABLES = {"StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA", KERNEL, ME
 """Any of these makes a SQLite file an export."""
 _ROWS = 100_000
 """Rows that are read before their columns are made narrow."""
-_NO_ROW_IDS = re.compile(r"WITHOUT\s+ROWID", re.IGNORECASE)
-_VIRTUAL = re.compile(r"\s*CREATE\s+VIRTUAL", re.IGNORECASE)
+_OURS = re.compile(
+    r"(CUPTI|NVTXT?|ENUM|TARGET_INFO|META_DATA|EXPORT_META|MPI|PROFILER|DIAGNOSTIC)_"
+    r"|(StringIds|ThreadNames|traceprobe)$"
+)
+"""Tables of exports; others are left where they are."""
+_TABLE = "CREATE TABLE "
+"""How SQLite writes down a real table, however it was created."""
+_LONGEST_NAME = 4 * NAME_LENGTH
+"""Bytes: no character has more than four."""
+_MOST_TABLES = 10_000
+_ROW_BYTES = 16
+"""What a row counts beside its texts, of which it may have none."""
 _NUMBERS = (b", seq = ", b", op_id = ", b", sizes = [")
 """What autograd's NVTX says after the name of an operator; it makes each such text unique."""
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
@@ -54,35 +63,62 @@ def _every(page: Table, texts: list[str]) -> Bools:
     return np.ones(len(page["text"]), dtype=bool)
 
 
-class Database:
-    """One export. `columns` maps each table or view to its column names."""
+class TooMuchText(Exception):
+    """The rows of a file hold more than the file: its pages are used many times over."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+
+class Database:
+    """One export.
+
+    Only what is stored is read. The rows of a view, of a virtual table, and the values of a column
+    that is generated are made up on the way, and a few bytes of SQL can make up any number of them.
+
+    Args:
+        budget: bytes of texts and blobs that may be read in all.
+
+    Attributes:
+        columns: names of the columns of each table.
+        left_out: tables of an export that are there as something else.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, budget: int) -> None:
         self._connection = connection
+        self._budget = budget
         self.lost = 0
         self.mended: dict[str, int] = {}
         """Tables with damaged pages, and the rows that are missing of each."""
         self._copies: dict[str, sqlite3.Connection] = {}
         self._number: Callable[[bytes | None, Any], int] | None = None
         rows = connection.execute(
-            "SELECT name, type, ifnull(sql, '') FROM sqlite_master WHERE type IN ('table', 'view')"
+            f"SELECT name, rootpage, substr(sql, 1, {len(_TABLE)}) FROM sqlite_master "
+            f"WHERE type IN ('table', 'view') LIMIT {_MOST_TABLES}"
         ).fetchall()
-        self.columns = {name: columns for name, _, _ in rows if (columns := self._columns(name))}
-        self._tables = {
-            name
-            for name, kind, sql in rows
-            if kind == "table" and not _NO_ROW_IDS.search(sql) and not _VIRTUAL.match(sql)
-        }
+        named = [row for row in rows if isinstance(row[0], str) and _OURS.match(row[0])]
+        # What the entry calls itself is a text like any other; a real table has a page.
+        real = [name for name, page, sql in named if page and sql == _TABLE]
+        self.columns = {name: columns for name in real if (columns := self._columns(name))}
+        self.left_out = sorted({name for name, _, _ in named} - set(self.columns))
 
     def _columns(self, table: str) -> set[str]:
-        """Names of the columns; none of a view that makes no sense."""
+        """Names of the columns; none of a table that computes some of them, or makes no sense."""
         try:
-            rows = self._connection.execute(f"PRAGMA table_info({_quote(table)})")
-            return {row[1] for row in rows}
+            rows = self._connection.execute(f"PRAGMA table_xinfo({_quote(table)})").fetchall()
         except DAMAGE as error:
             if interrupted(error):
                 raise
             return set()
+        return set() if any(row[6] for row in rows) else {row[1] for row in rows}
+
+    def spend(self, values: Iterable[object]) -> None:
+        """Count a row against the budget.
+
+        Raises:
+            TooMuchText: that is used up.
+        """
+        self._budget -= _ROW_BYTES
+        self._budget -= sum(len(v) for v in values if isinstance(v, (str, bytes)))
+        if self._budget < 0:
+            raise TooMuchText
 
     def integers(self, table: str, wanted: Mapping[str, int], condition: str = "") -> Table | None:
         """Columns of integers of a table, in the file's own row order.
@@ -121,19 +157,22 @@ class Database:
         texts: list[str] = []
 
         def reduced(page: Table) -> Table:
-            for text, i in list(islice(numbers, len(texts), None)):
+            for own, i in list(islice(numbers, len(texts), None)):
                 registered = self.strings.get(i, "unnamed")
                 # Bytes are decoded here, once per distinct text.
-                texts.append(registered if text is None else text.decode("utf-8", "replace"))
+                texts.append(registered if own is None else own.decode("utf-8", "replace"))
             missing = {c: d for c, d in wanted.items() if c not in page}
             page |= {c: np.full(len(page["text"]), d, np.int64) for c, d in missing.items()}
             keep = choose(page, texts)
             return page if keep.all() else {c: v[keep] for c, v in page.items()}
 
         def number(text: bytes | None, i: Any) -> int:
-            if text is not None and not whole and b", " in text:
-                for begin in _NUMBERS:
-                    text = text[: text.find(begin)] if begin in text else text
+            if text is not None:
+                self.spend((text,))
+                text = text[:_LONGEST_NAME]
+                if not whole and b", " in text:
+                    for begin in _NUMBERS:
+                        text = text[: text.find(begin)] if begin in text else text
             return numbers[text, i]
 
         self._number = number
@@ -209,11 +248,17 @@ class Database:
         try:
             return query()
         except DAMAGE as error:
+            if self._budget < 0:  # SQLite does not pass on what a function raises
+                raise TooMuchText from error
             if interrupted(error) or table in self.mended:
                 raise
         columns = sorted(_quote(column) for column in self.columns[table])
         self._copies[table], self.mended[table] = copied(
-            self._connection, _quote(table), columns, numbered=self._has_row_ids(table)
+            self._connection,
+            _quote(table),
+            columns,
+            self.spend,
+            numbered=self._has_row_ids(table),
         )
         if self._number is not None:
             self._copies[table].create_function(NUMBERING, 2, self._number, deterministic=True)
@@ -252,7 +297,7 @@ class Database:
             first = int(page["last"]) + 1
 
     def _chunks(self, table: str, select: Mapping[str, str], condition: str) -> Iterator[Table]:
-        """The same of what has no row ids to go on from: a view."""
+        """The same of a table that has no row ids to go on from."""
         named = ", ".join(f"{value} AS {_quote(c)}" for c, value in select.items())
         query = f"SELECT {named} FROM {_quote(table)} {self._where(table, condition)}"
         for rows in pd.read_sql_query(query, self._on(table), chunksize=_ROWS):
@@ -263,10 +308,14 @@ class Database:
             yield {c: rows[c].to_numpy() for c in select}
 
     def _has_row_ids(self, table: str) -> bool:
-        """Whether rows have numbers of SQLite's own: in a table, unless a column takes the name."""
-        return table in self._tables and not any(
-            column.lower() == "rowid" for column in self.columns[table]
-        )
+        """Whether rows have numbers of SQLite's own, which no column hides by its name."""
+        if any(column.lower() == "rowid" for column in self.columns[table]):
+            return False
+        try:
+            self._connection.execute(f"SELECT rowid FROM {_quote(table)} LIMIT 0")
+        except DAMAGE as error:
+            return "no such column" not in str(error)
+        return True
 
     def _where(self, table: str, condition: str) -> str:
         chosen = f"WHERE {condition}" if condition else ""
@@ -277,7 +326,7 @@ class Database:
         name = _quote(column) if column in self.columns[table] else "NULL"
         where = self._where(table, condition)
         query = f"SELECT {name} FROM {_quote(table)} {where}"
-        return self._tolerant(table, lambda: [v for (v,) in self._on(table).execute(query)])
+        return [value for (value,) in self._fetched(table, query)]
 
     def rows(self, table: str, columns: tuple[str, ...]) -> list[tuple[object, ...]]:
         """Rows of a small table; a missing column gives NULLs, a missing table no rows."""
@@ -286,11 +335,21 @@ class Database:
             return []
         select = ", ".join(_quote(c) if c in present else "NULL" for c in columns)
         query = f"SELECT {select} FROM {_quote(table)}"
-        return self._tolerant(table, lambda: self._on(table).execute(query).fetchall())
+        return self._fetched(table, query)
+
+    def _fetched(self, table: str, query: str) -> list[tuple[object, ...]]:
+        def rows() -> list[tuple[object, ...]]:
+            found = []
+            for row in self._on(table).execute(query):
+                self.spend(row)
+                found.append(row)
+            return found
+
+        return self._tolerant(table, rows)
 
     def pairs(self, table: str, key: str = "name", value: str = "value") -> dict[str, str]:
         """A key-value table as a dict of strings."""
-        return {str(k): str(v) for k, v in self.rows(table, (key, value))}
+        return {text(k): text(v, NAME_LENGTH) for k, v in self.rows(table, (key, value))}
 
     @cached_property
     def metadata(self) -> dict[str, str]:
@@ -301,15 +360,15 @@ class Database:
     def strings(self) -> dict[int, str]:
         """StringIds: id to text."""
         return {
-            i: str(text)
-            for i, text in self.rows("StringIds", ("id", "value"))
-            if isinstance(i, int) and text is not None
+            i: text(value, NAME_LENGTH)
+            for i, value in self.rows("StringIds", ("id", "value"))
+            if isinstance(i, int) and value is not None
         }
 
     def labels(self, table: str) -> dict[int, str]:
         """An ENUM_* table: code to label, empty where the export has none."""
         return {
-            code: str(label or name)
+            code: text(label or name)
             for code, name, label in self.rows(table, ("id", "name", "label"))
             if isinstance(code, int)
         }
@@ -317,41 +376,3 @@ class Database:
 
 def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def process(global_id: Ints) -> Int64s:
-    """Host, VM and process bits of a serialised id: the same for a process and its threads."""
-    return np.where(global_id == UNKNOWN, 0, global_id.astype(np.int64) >> 24)
-
-
-def pid(process_key: int) -> int:
-    """The operating system's process id."""
-    return int(process_key) & 0xFFFFFF
-
-
-def tid(global_id: Ints) -> Int64s:
-    """The operating system's thread id."""
-    return np.where(global_id == UNKNOWN, UNKNOWN, global_id.astype(np.int64) & 0xFFFFFF)
-
-
-class Names:
-    """A name table that grows; called once per distinct text."""
-
-    def __init__(self) -> None:
-        self.index: dict[str, int] = {}
-
-    def __call__(self, text: str) -> int:
-        """Number of the text."""
-        return self.index.setdefault(text[:NAME_LENGTH], len(self.index))
-
-
-def strings(
-    db: Database, names: Names, ids: Ints, value: Callable[[str], int]
-) -> tuple[Ints, Ints]:
-    """String ids to (name number, value of the name), computed once per distinct id."""
-    distinct, inverse = np.unique(ids, return_inverse=True)
-    texts = [db.strings.get(int(i), "unknown") for i in distinct]
-    return (
-        np.array([names(t) for t in texts], dtype=np.int32)[inverse],
-        np.array([int(value(t)) for t in texts], dtype=np.int8)[inverse],
-    )

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from traceprobe.ingest.values import MOST_BYTES
 from traceprobe.model import UNKNOWN, Bools, Ints, Kind, Quality
 
 LEAST_OVERRUN_NS = 1_000_000
@@ -16,16 +17,17 @@ OVERRUN_MEDIANS = 50
 """A kernel may overrun the next one of its stream by so many median kernels."""
 LONGEST_NS = 30 * 86_400 * 1_000_000_000
 """No GPU op takes a month."""
-MOST_BYTES = 1 << 50
-"""No GPU op moves a petabyte."""
+_MOST_TOGETHER = 2.0**62
 _STREAM = ("pid", "device", "stream")
 _CLOCK_NS = 1_000
 """What rounding to whole microseconds may put a kernel before its launch."""
 
 
 def possible_sizes(sizes: Ints) -> Ints:
-    """Bytes, UNKNOWN where nothing moves so many."""
-    return np.where(sizes > MOST_BYTES, UNKNOWN, sizes)
+    """Bytes, UNKNOWN where nothing moves so many, alone or together: their sum is an int64."""
+    sizes = np.where(sizes > MOST_BYTES, UNKNOWN, sizes)
+    together = float(np.maximum(sizes, 0).sum(dtype=np.float64))
+    return sizes if together < _MOST_TOGETHER else np.full_like(sizes, UNKNOWN)
 
 
 def without_overruns(gpu: dict[str, Any], quality: Quality) -> dict[str, Any]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from traceprobe import shell
+from traceprobe.ingest.gunzip import Gunzip
 from traceprobe.model import DamagedInput, UnsupportedInput
 from traceprobe.reading import NotRegular, opened
 
@@ -41,7 +40,7 @@ def recognise(path: Path) -> Found:
         raise UnsupportedInput(str(error)) from error
     gzipped = head.startswith(GZIP_MAGIC)
     if gzipped:
-        head = _gunzip_head(path)
+        head = gunzip_head(path)
     if not head.strip():
         raise DamagedInput(f"{path.name}: the file is empty; capture or copy it again")
     if head.startswith(SQLITE_MAGIC):
@@ -52,20 +51,21 @@ def recognise(path: Path) -> Found:
     raise UnsupportedInput(f"{path.name}: {_diagnose(head, path)}")
 
 
-def _gunzip_head(path: Path) -> bytes:
-    try:
-        with gzip.open(path) as file:
-            return file.read(HEAD)
-    except EOFError:
-        pass
-    except (OSError, zlib.error) as error:
-        raise DamagedInput(f"{path.name}: the gzip stream is broken ({error})") from error
-    decoder = zlib.decompressobj(wbits=31)
+def gunzip_head(path: Path) -> bytes:
+    """The first bytes behind gzip, as far as they decode.
+
+    Raises:
+        DamagedInput: none do.
+    """
+    stream, head = Gunzip(), b""
     with path.open("rb") as file:
-        try:
-            return decoder.decompress(file.read(HEAD), HEAD)
-        except zlib.error as error:
-            raise DamagedInput(f"{path.name}: the gzip stream is broken ({error})") from error
+        for piece in stream.pieces(iter(lambda: file.read(HEAD), b""), HEAD):
+            head += piece
+            if len(head) >= HEAD:
+                break
+    if not head and stream.broken is not None:
+        raise DamagedInput(f"{path.name}: the gzip stream is broken ({stream.broken})")
+    return head[:HEAD]
 
 
 def printable(name: str) -> str:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import polars as pl
 
-from traceprobe.ingest.chunks import BOUNDARY, TOP_LEVEL, Reader, Split, parse_object
+from traceprobe.ingest.chunks import BOUNDARY, Reader, Split
+from traceprobe.ingest.envelope import TOP_LEVEL, parse_object
 from traceprobe.ingest.kineto_columns import GPU, STACKS, floats, nanoseconds
 from traceprobe.ingest.sniff import recognise
 from traceprobe.model import UNKNOWN

@@ -10,18 +10,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 import polars as pl
 
-from traceprobe.model import UNKNOWN, Bools, Int64s, Kind, Source, UsageError
+from traceprobe.model import UNKNOWN, Bools, Int64s, Ints, Kind, Source, UsageError
 from traceprobe.timeline.intervals import Intervals, union
+from traceprobe.timeline.patterns import Pattern
 
 MarkerKind = Literal["user", "range", "optimizer", "dataloader", "kernels"]
 ENOUGH = 4
 """Markers that delimit three windows."""
 
+_MOST_NUMBERS = 32
+"""Numbers of a name that may be its counter."""
 _DIGITS = re.compile(r"\d+")
 _STEP_WORD = re.compile(r"step|iter|batch", re.IGNORECASE)
 _COUNTER_NOISE = re.compile(r"(op_id|seq) ?=")
@@ -115,11 +119,8 @@ class _Ranges:
 
 
 def _by_user(ranges: _Ranges, step: str) -> Marker:
-    try:
-        pattern = re.compile(step)
-    except re.error as error:
-        raise UsageError(f"--step {step!r} is not a regular expression: {error}") from error
-    rows = ranges.rows(pattern.search)
+    fitting = Pattern(f"--step {step!r}", step).find([ranges.names[i] for i in ranges.distinct])
+    rows = np.flatnonzero(np.isin(ranges.name, ranges.distinct[fitting]))
     if len(rows) < 2:
         raise UsageError(
             f"--step {step!r} matches {len(rows)} ranges, two or more are needed; "
@@ -132,17 +133,19 @@ def _by_user(ranges: _Ranges, step: str) -> Marker:
 
 def _by_counter(ranges: _Ranges) -> Iterator[Marker]:
     """Ranges like `step 7`: one number counts up by one, all else stays. Longest in total first."""
-    templates: dict[str, list[int]] = {}
-    for i in ranges.distinct.tolist():
+    templates: dict[str, int] = {}
+    of_name = np.full(len(ranges.distinct), UNKNOWN, dtype=np.int64)
+    for place, i in enumerate(ranges.distinct.tolist()):
         name = ranges.names[i]
         if _STEP_WORD.search(name) and not _COUNTER_NOISE.search(name):
-            templates.setdefault(template(name), []).append(i)
+            of_name[place] = templates.setdefault(template(name), len(templates))
+    of_row = of_name[np.searchsorted(ranges.distinct, ranges.name)]
+    order = np.argsort(of_row, kind="stable")
+    ends = np.searchsorted(of_row[order], np.arange(len(templates) + 1))
     found: list[tuple[int, int, Marker]] = []
-    for pattern, members in templates.items():
-        if r"\d+" not in pattern:
-            continue
-        rows = np.flatnonzero(np.isin(ranges.name, members))
-        if not _counts_up([ranges.names[i] for i in ranges.name[rows]]):
+    for (pattern, _), (first, last) in zip(templates.items(), pairwise(ends), strict=True):
+        rows = order[first:last]
+        if r"\d+" not in pattern or not _counts_up(ranges.name[rows], ranges.names):
             continue
         marks = bool((ranges.source[rows] == int(Source.MARK)).all())
         confidence = 0.95 if len(rows) > 1 else 0.5
@@ -160,12 +163,17 @@ def template(name: str) -> str:
     return _DIGITS.sub(r"\\d+", name)
 
 
-def _counts_up(names: list[str]) -> bool:
-    """Whether a number in the names grows by one from range to range, with few restarts."""
-    numbers = np.array([[int(d[-18:]) for d in _DIGITS.findall(n)] for n in names])
-    if len(names) < 2:
-        return r"\d+" in template(names[0])
-    return bool(((np.diff(numbers, axis=0) == 1).mean(axis=0) >= 0.8).any())
+def _counts_up(rows: Ints, names: Sequence[str]) -> bool:
+    """Whether a number in the names grows by one from range to range, with few restarts.
+
+    Args:
+        rows: number of the name of each range, all of one template with a number in it.
+    """
+    if len(rows) < 2:
+        return True
+    distinct, place = np.unique(rows, return_inverse=True)
+    told = [[int(d[-18:]) for d in _DIGITS.findall(names[i])[:_MOST_NUMBERS]] for i in distinct]
+    return any(bool((np.diff(column[place]) == 1).mean() >= 0.8) for column in np.array(told).T)
 
 
 def _by_optimizer(ranges: _Ranges) -> Iterator[Marker]:

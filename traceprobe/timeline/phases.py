@@ -16,6 +16,7 @@ import polars as pl
 
 from traceprobe.model import UNKNOWN, Bools, Int64s, Kind, Role, Source, UsageError
 from traceprobe.timeline.intervals import EMPTY, innermost, look_up
+from traceprobe.timeline.patterns import Pattern
 
 
 class Phase(IntEnum):
@@ -52,25 +53,20 @@ _LOADER_RANGE = re.compile(r"\[DALI\]|DataLoader|DataPipe|Prefetch|data_?load", 
 _AUTOGRAD_THREAD = re.compile(r"^pt_autograd")
 
 
-def compile_names(overrides: Mapping[str, str]) -> dict[str, re.Pattern[str]]:
+def compile_names(overrides: Mapping[str, str]) -> dict[str, Pattern]:
     """The name table with the user's entries in front.
 
     Raises:
         UsageError: an unknown phase name or an invalid expression.
     """
-    table: dict[str, re.Pattern[str]] = {}
+    table: dict[str, Pattern] = {}
     for name, pattern in {
         **overrides,
         **{n: p for n, p in RANGE_NAMES.items() if n not in overrides},
     }.items():
         if name not in RANGE_NAMES:
             raise UsageError(f"--phase {name}: no such phase; one of {', '.join(RANGE_NAMES)}")
-        try:
-            table[name] = re.compile(pattern, re.IGNORECASE)
-        except re.error as error:
-            raise UsageError(
-                f"--phase {name}={pattern!r} is not a regular expression: {error}"
-            ) from error
+        table[name] = Pattern(f"--phase {name}={pattern!r}", pattern, ignore_case=True)
     return table
 
 
@@ -89,15 +85,15 @@ class PhaseRanges:
 
 
 def phase_ranges(
-    ranges: pl.DataFrame, names: Sequence[str], table: Mapping[str, re.Pattern[str]]
+    ranges: pl.DataFrame, names: Sequence[str], table: Mapping[str, Pattern]
 ) -> PhaseRanges:
     """The ranges whose names mean a phase."""
     rows = ranges.filter(pl.col("source").is_in([int(Source.USER), int(Source.FRAMEWORK)]))
-    meaning = {}
-    for i in rows["name"].unique().to_list():
-        found = next((phase for phase, pattern in table.items() if pattern.search(names[i])), None)
-        if found is not None:
-            meaning[i] = found
+    distinct = rows["name"].unique().to_list()
+    meaning: dict[int, str] = {}
+    for phase, pattern in reversed(list(table.items())):  # so that the first one is the last word
+        fitting = pattern.find([names[i] for i in distinct])
+        meaning |= {i: phase for i, fits in zip(distinct, fitting, strict=True) if fits}
     rows = rows.filter(pl.col("name").is_in(list(meaning))).sort("t0", "t1", maintain_order=True)
     return PhaseRanges(
         t0=rows["t0"].to_numpy(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ import polars as pl
 from traceprobe.model import UNKNOWN, Call, Int64s, Role, Trace, rows_of
 from traceprobe.timeline import idle, iterations, markers, phases
 from traceprobe.timeline.markers import Marker
+from traceprobe.timeline.patterns import Pattern
 from traceprobe.timeline.phases import PhaseRanges
 
 
@@ -38,9 +38,7 @@ class Process:
     launches: Int64s
 
 
-def prepare(
-    trace: Trace, pid: int, step: str | None, names: Mapping[str, re.Pattern[str]]
-) -> Process:
+def prepare(trace: Trace, pid: int, step: str | None, names: Mapping[str, Pattern]) -> Process:
     """Collect one process.
 
     Args:
