@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from traceprobe.cli.console import misused
-from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Step
+from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Redact, Step
 
 
 def command(
@@ -32,6 +32,7 @@ def command(
         ),
     ] = None,
     step: Step = None,
+    redact: Redact = False,
     github_summary: GithubSummary = False,
     force: Force = False,
     quiet: Quiet = False,
@@ -54,7 +55,7 @@ def command(
         )
     except UnknownPrice as error:
         misused(f"--price {error}")
-    outputs.deliver(found, targets, github_summary=github_summary, quiet=quiet)
+    outputs.deliver(found, targets, redact=redact, github_summary=github_summary, quiet=quiet)
 
 
 def parse(prices: Sequence[str]) -> dict[str, float]:

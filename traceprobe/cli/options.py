@@ -24,7 +24,7 @@ Ranks = Annotated[
 Warmup = Annotated[int, typer.Option(min=1, help="Steps before anything is measured.")]
 Redact = Annotated[
     bool,
-    typer.Option("--redact", help="Replace names of kernels, ranges and files by digests."),
+    typer.Option("--redact", help="Leave out names that traces recorded: kernels, ranges, files."),
 ]
 Limit = Annotated[
     list[str] | None,

@@ -132,13 +132,25 @@ def append_summary(result: Result) -> None:
 
 
 def deliver(
-    record: Record, targets: list[Path], *, github_summary: bool = False, quiet: bool = False
+    record: Record,
+    targets: list[Path],
+    *,
+    redact: bool = False,
+    github_summary: bool = False,
+    quiet: bool = False,
 ) -> None:
     """Write a record everywhere, and tell it on the terminal unless that gets its JSON.
+
+    Args:
+        redact: leave out the names that traces recorded.
 
     Raises:
         UsageError: a file cannot be written.
     """
+    if redact:
+        from traceprobe.report.redact import redact as redacted
+
+        record = redacted(record)
     written = write(record, targets)
     if github_summary:
         append_summary(record)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Step
+from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Redact, Step
 
 if TYPE_CHECKING:
     from traceprobe.comparison.extrapolate import Nodes
@@ -66,6 +66,7 @@ def command(
         ),
     ] = None,
     step: Step = None,
+    redact: Redact = False,
     github_summary: GithubSummary = False,
     force: Force = False,
     quiet: Quiet = False,
@@ -90,7 +91,7 @@ def command(
         found = scale(observed, mode.value if mode is not None else None, to or [], nodes)
     except NothingToCompare as error:
         raise UsageError(str(error)) from error
-    outputs.deliver(found, targets, github_summary=github_summary, quiet=quiet)
+    outputs.deliver(found, targets, redact=redact, github_summary=github_summary, quiet=quiet)
 
 
 def _nodes(gpus: int | None, gbps: float | None) -> Nodes:

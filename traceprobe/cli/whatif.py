@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Step
+from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Redact, Step
 
 if TYPE_CHECKING:
     from traceprobe.whatif.changes import Changes
@@ -56,6 +56,7 @@ def command(
         int, typer.Option(min=1, help="Batches that share one synchronisation and update.")
     ] = 1,
     step: Step = None,
+    redact: Redact = False,
     github_summary: GithubSummary = False,
     force: Force = False,
     quiet: Quiet = False,
@@ -82,7 +83,7 @@ def command(
         found = what_if(observed, asked)
     except ImpossibleChange as error:
         raise UsageError(f"{observed.label}: {error}") from error
-    outputs.deliver(found, targets, github_summary=github_summary, quiet=quiet)
+    outputs.deliver(found, targets, redact=redact, github_summary=github_summary, quiet=quiet)
 
 
 def _changes(
