@@ -25,6 +25,7 @@ from traceprobe.ingest.limits import Limits
 from traceprobe.ingest.lookup import NAME_LENGTH
 from traceprobe.ingest.repair import salvage
 from traceprobe.ingest.sniff import Found, printable
+from traceprobe.ingest.values import version
 from traceprobe.model import DamagedInput, Origin, Quality, Trace
 
 Row = TypeVar("Row")
@@ -162,9 +163,9 @@ def _dialect(columns: Columns, metadata: dict[str, Any], split: Split) -> str:
 
 def _producer(metadata: dict[str, Any]) -> str:
     versions = {
-        "CUPTI": metadata.get("cupti_version"),
-        "CUDA runtime": metadata.get("cuda_runtime_version"),
-        "HIP runtime": metadata.get("hip_runtime_version"),
+        "CUPTI": version(metadata.get("cupti_version")),
+        "CUDA runtime": version(metadata.get("cuda_runtime_version")),
+        "HIP runtime": version(metadata.get("hip_runtime_version")),
     }
     known = [f"{name} {version}" for name, version in versions.items() if version is not None]
     return ", ".join(["PyTorch profiler (Kineto)", *known])

@@ -23,6 +23,7 @@ from traceprobe.ingest.nsight_columns import build
 from traceprobe.ingest.nsight_pages import DAMAGE, interrupted
 from traceprobe.ingest.nsight_tables import EXPORT_TABLES, NUMBERING, Database
 from traceprobe.ingest.sniff import Found, printable
+from traceprobe.ingest.values import version
 from traceprobe.model import (
     DamagedInput,
     EmptyTrace,
@@ -32,6 +33,7 @@ from traceprobe.model import (
     UnsupportedInput,
     UsageError,
 )
+from traceprobe.vocabulary import quoted
 
 _BLOCK = 4 << 20
 STEPS_A_BYTE = 10
@@ -74,7 +76,7 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None], limits:
             name=printable(path.name),
             sha256=digest,
             format="nsys",
-            dialect=f"schema {db.metadata.get('EXPORT_SCHEMA_VERSION', 'unknown')}",
+            dialect=f"schema {version(db.metadata.get('EXPORT_SCHEMA_VERSION')) or 'unknown'}",
             producer=_producer(db),
             bytes=path.stat().st_size,
         )
@@ -138,8 +140,7 @@ def _damaged(name: str, error: Exception, quality: Quality) -> DamagedInput:
 def _reason(error: Exception) -> str:
     if not isinstance(error, sqlite3.Error):
         return "its texts make no sense"
-    # It may quote what the file holds.
-    return "".join(c if c.isprintable() else "\ufffd" for c in str(error))
+    return quoted(str(error))  # it may quote what the file holds
 
 
 def _sha256(path: Path, progress: Callable[[int, int], None]) -> str:
@@ -283,7 +284,7 @@ def _allowed(action: int, first: str | None, second: str | None, *_: str | None)
 
 
 def _producer(db: Database) -> str:
-    exporter = db.metadata.get("EXPORT_PRODUCT_VERSION")
+    exporter = version(db.metadata.get("EXPORT_PRODUCT_VERSION"))
     installed = db.pairs("TARGET_INFO_SYSTEM_ENV").get("TargetInstallDir", "")
     capture = _TOOL.search(installed)
     parts = ["Nsight Systems"]

@@ -69,14 +69,14 @@ def tokens(sentence: str) -> list[str]:
 
 def digest(name: str) -> str:
     """A name in eight hexadecimal digits, the same in every file; a digest stays itself."""
-    if _DIGEST.fullmatch(name):
+    if not name or _DIGEST.fullmatch(name):
         return name
     return "#" + hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:8]
 
 
 def known(text: str) -> bool:
     """Whether every token is one of traceprobe's own, or a number: a word of a closed list is."""
-    return all(_own(token) for token in _cores(text))
+    return all(_may_pass(core, _NUMBER, _own) for core in _cores(text))
 
 
 def told(sentence: str) -> str:
@@ -116,8 +116,7 @@ def _cores(text: str) -> list[str]:
     return [core for chunk in _CHUNK.findall(text) if (core := _core(chunk)[1])]
 
 
-@lru_cache(maxsize=1 << 15)
-def _own(token: str, number: re.Pattern[str] = _NUMBER) -> bool:
+def _own(token: str, number: re.Pattern[str]) -> bool:
     return (
         token.casefold() in own_tokens()
         or number.fullmatch(token) is not None
@@ -126,20 +125,23 @@ def _own(token: str, number: re.Pattern[str] = _NUMBER) -> bool:
     )
 
 
+def _public(token: str, number: re.Pattern[str]) -> bool:
+    return _own(token, number) or (
+        _LETTERS.fullmatch(token) is not None
+        and all(word.lower() in public_words() for word in words(token))
+    )
+
+
 @lru_cache(maxsize=1 << 15)
-def _may_pass(token: str, number: re.Pattern[str]) -> bool:
+def _may_pass(
+    token: str,
+    number: re.Pattern[str],
+    is_known: Callable[[str, re.Pattern[str]], bool] = _public,
+) -> bool:
     """Whether a token or, of a compound, each of its pieces is known."""
-    if _is_public(token, number):
+    if is_known(token, number):
         return True
     if _PLACE.search(token):
         return False
     pieces = [piece.strip(".!?_") for piece in _JOINT.split(token)]
-    return len(pieces) > 1 and all(_is_public(piece, number) for piece in pieces if piece)
-
-
-def _is_public(token: str, number: re.Pattern[str]) -> bool:
-    if _own(token, number):
-        return True
-    return _LETTERS.fullmatch(token) is not None and all(
-        word.lower() in public_words() for word in words(token)
-    )
+    return len(pieces) > 1 and all(is_known(piece, number) for piece in pieces if piece)
