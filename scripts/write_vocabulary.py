@@ -18,6 +18,7 @@ from traceprobe.vocabulary import tokens
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "traceprobe"
+PROGRAMS = ROOT / "workloads"
 TARGET = SOURCE / "vocabulary" / "ours.txt"
 PLAIN = re.compile(r"""(?=.*[^\W\d])[-.]{0,2}\w[\w./:=+%@*(),'\"-]{0,60}""")
 """Words, options and their like; pieces of expressions are none."""
@@ -46,7 +47,7 @@ def _unsaid(tree: ast.Module) -> Iterator[ast.AST]:
 def harvested() -> str:
     """The list, one word a line."""
     found: set[str] = set()
-    for path in sorted(SOURCE.rglob("*.py")):
+    for path in sorted((*SOURCE.rglob("*.py"), *PROGRAMS.glob("*.py"))):
         for text in texts(ast.parse(path.read_text(encoding="utf-8"))):
             found.update(tokens(text))
     found.update(tokens(" ".join(strings((SOURCE / "verdict" / "gpus.toml").read_text("utf-8")))))

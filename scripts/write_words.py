@@ -20,7 +20,7 @@ import traceprobe
 from traceprobe.anonymous.names import EXPRESSIONS
 from traceprobe.ingest.chunks import TOP_LEVEL
 from traceprobe.ingest.kineto_columns import CALLS, GPU, OPERATORS
-from traceprobe.slicing.kineto import PUBLIC_ARGUMENTS
+from traceprobe.slicing.kineto_fields import PUBLIC_ARGUMENTS
 from traceprobe.slicing.record import RECORDED
 from traceprobe.verdict.gpus import table
 from traceprobe.vocabulary import words

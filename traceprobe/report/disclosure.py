@@ -42,7 +42,7 @@ class Rule(Enum):
     SENTENCE = "stays but for words that are neither traceprobe's nor those of public libraries"
     CHECKSUM = "stays, if it is one; else its digest"
     COLUMN = "stays, if it consists of whole numbers; else empty"
-    FACTS = "a mapping of what a capture noted: known keys, with numbers and texts as SENTENCE"
+    FACTS = "a mapping of what a capture noted: known keys, with numbers and texts of known words"
     DROP = "left out"
 
 

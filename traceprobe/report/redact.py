@@ -17,7 +17,7 @@ from msgspec import inspect
 
 from traceprobe.report.disclosure import Rule, rule_of
 from traceprobe.report.palette import BUSY_WORDS
-from traceprobe.vocabulary import digest, known, own_tokens, told
+from traceprobe.vocabulary import digest, facts, known, own_tokens, told
 
 __all__ = ["digest", "redact"]
 
@@ -96,15 +96,15 @@ def _quoted(names: Iterable[str], sentences: str) -> re.Pattern[str] | None:
 
 def _record(record: Result, change: Change) -> Result:
     """A record with every field by its rule; what is left out gets its default."""
-    kinds, fields = _kinds(type(record)), {}
+    kinds, kept = _kinds(type(record)), {}
     for field in record.__struct_fields__:
         rule = rule_of(type(record), field)
-        fields[field] = (
+        kept[field] = (
             _nothing(kinds[field])
             if rule is Rule.DROP
             else _value(getattr(record, field), rule, change)
         )
-    return type(record)(**fields)
+    return type(record)(**kept)
 
 
 def _value(value: Any, rule: Rule, change: Change) -> Any:
@@ -114,28 +114,11 @@ def _value(value: Any, rule: Rule, change: Change) -> Any:
         return change(rule, value)
     if isinstance(value, dict):
         if rule is Rule.FACTS:
-            return _facts(value, change)
+            return facts(value)
         return {change(rule, str(k)): _value(item, rule, change) for k, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_value(item, rule, change) for item in value]
     return value if isinstance(value, (int, float, msgspec.UnsetType)) else None
-
-
-def _facts(facts: Mapping[str, Any], change: Change) -> dict[str, Any]:
-    """What a capture noted under keys of ours, however deep."""
-    return {
-        key: _facts(value, change)
-        if isinstance(value, dict)
-        else [_facts(v, change) if isinstance(v, dict) else _told(v, change) for v in value]
-        if isinstance(value, list)
-        else _told(value, change)
-        for key, value in facts.items()
-        if known(key)
-    }
-
-
-def _told(value: Any, change: Change) -> Any:
-    return None if isinstance(value, (dict, list)) else _value(value, Rule.SENTENCE, change)
 
 
 @cache

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 _CHUNK = re.compile(r"\S+")
 _CORE = re.compile(r"[^\w#+±~≈<>≤≥./\\-]*(.*?)[\W_]*", re.DOTALL)
@@ -145,3 +146,21 @@ def _may_pass(
         return False
     pieces = [piece.strip(".!?_") for piece in _JOINT.split(token)]
     return len(pieces) > 1 and all(is_known(piece, number) for piece in pieces if piece)
+
+
+def facts(value: Any) -> Any:
+    """What a recording notes under known keys: numbers, and texts of known words, however deep.
+
+    A key is known if all its parts between underscores are. Texts with other words become None.
+    """
+    if isinstance(value, dict):
+        return {key: facts(item) for key, item in value.items() if _is_key(str(key))}
+    if isinstance(value, list):
+        return [facts(item) for item in value]
+    if isinstance(value, str):
+        return value if told(value) == value else None
+    return value if isinstance(value, (int, float)) else None
+
+
+def _is_key(key: str) -> bool:
+    return key.isidentifier() and all(_public(part, _NUMBER) for part in key.split("_") if part)
