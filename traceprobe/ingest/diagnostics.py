@@ -43,8 +43,11 @@ NOTES = (
     "metrics: insufficient privilege. An error occurred while analyzing the collected data.",
     "The target application terminated before the collection was started. One or more processes "
     "exited unexpectedly. The application was terminated by a signal. The device is busy.",
+    "database disk image is malformed; malformed database schema; file is not a database; no such "
+    "table; no such column; unable to open database file; disk I/O error; string or blob too big; "
+    "out of memory; near; syntax error; incomplete input; invalid rootpage; orphan index",
 )
-"""Notes that Kineto, CUPTI and Nsight Systems make. Their words are known, those of others not."""
+"""Notes that Kineto, CUPTI, Nsight Systems and SQLite make. Their words are known, others not."""
 
 
 def said(notes: Sequence[object]) -> str:
