@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write traceprobe/anonymous/words.txt: the words that public names are made of.
+"""Write traceprobe/vocabulary/public.txt: the words that public names are made of.
 
 They come from the operators of the installed PyTorch, from the names in the sample traces, which
 are public, from the report's own fields, from the names of GPUs, and from the expressions by which
@@ -17,15 +17,16 @@ from typing import Any
 import torch
 
 import traceprobe
-from traceprobe.anonymous.names import EXPRESSIONS, words
+from traceprobe.anonymous.names import EXPRESSIONS
 from traceprobe.ingest.chunks import TOP_LEVEL
 from traceprobe.ingest.kineto_columns import CALLS, GPU, OPERATORS
-from traceprobe.slicing.kineto import PUBLIC_ARGUMENTS
+from traceprobe.slicing.kineto_fields import PUBLIC_ARGUMENTS
 from traceprobe.slicing.record import RECORDED
 from traceprobe.verdict.gpus import table
+from traceprobe.vocabulary import words
 
 ROOT = Path(__file__).resolve().parents[1]
-TARGET = ROOT / "traceprobe" / "anonymous" / "words.txt"
+TARGET = ROOT / "traceprobe" / "vocabulary" / "public.txt"
 KEYS = (
     "rank world_size pg_count pg_config pg_name pg_desc backend_config pg_size ranks id name "
     "totalGlobalMem computeMajor computeMinor maxThreadsPerBlock numSms regsPerBlock",

@@ -45,11 +45,15 @@ def in_chrome_trace(data: bytes) -> bytes:
     for event in trace["traceEvents"]:
         arguments = event.get("args") if isinstance(event.get("args"), dict) else {}
         extra = {"Call stack": CANARY, "cwd": f"/home/{CANARY}", "Module": CANARY}
-        events.append({**event, "args": {**arguments, **extra}})
+        events.append({**event, CANARY: CANARY, "args": {**arguments, **extra, CANARY: CANARY}})
     labels = {"ph": "M", "pid": 1, "tid": 1, "args": {"name": CANARY, "labels": CANARY}}
-    events += [{**labels, "name": n} for n in ("process_name", "process_labels")]
+    named = ("process_name", "process_labels", "thread_name", CANARY)
+    events += [{**labels, "name": n} for n in named]
     mine = {**trace.get("traceprobe", {}), "secret": CANARY, "cwd": f"/home/{CANARY}"}
-    whole = {**planted, "hostName": CANARY, "env": {"TOKEN": CANARY}, "traceprobe": mine}
+    notes = {level: [f"failed on {CANARY} in /home/{CANARY}"] for level in ("ERROR", "INFO")}
+    told = {"cupti_version": CANARY, "distributedInfo": {"pg_config": [{"pg_desc": CANARY}]}}
+    secret = {"hostName": CANARY, "env": {"TOKEN": CANARY}, CANARY: CANARY, "traceprobe": mine}
+    whole = {**planted, **notes, **told, **secret}
     return gzip.compress(json.dumps({**whole, "traceEvents": events}).encode())
 
 
@@ -77,11 +81,15 @@ def in_export(data: bytes) -> bytes:
             ("ProcessStreams", "globalPid INTEGER, filenameId INTEGER", (1, 987654321)),
             ("PROCESSES", "globalPid INTEGER, pid INTEGER, name TEXT", (1, 1, CANARY)),
             ("SECRETS", "value TEXT", (CANARY,)),
+            (f"ENUM_{CANARY}", "name TEXT", (CANARY,)),
+            (f"CUPTI_ACTIVITY_KIND_{CANARY}", f"start INTEGER /* {CANARY} */", (1,)),
         ):
             database.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
             marks = ", ".join("?" * len(row))
             if len(list(database.execute(f"PRAGMA table_info({table})"))) == len(row):
                 database.execute(f"INSERT INTO {table} VALUES ({marks})", row)
+        for table in ("NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL", "TARGET_INFO_GPU"):
+            database.execute(f"ALTER TABLE {table} ADD COLUMN {CANARY} TEXT DEFAULT '{CANARY}'")
         database.commit()
         return gzip.compress(database.serialize())
 

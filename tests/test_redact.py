@@ -9,6 +9,8 @@ import pytest
 
 from tests.analyses import report_of, runs
 from tests.cli_runner import environment, spawn
+from tests.test_anonymise import in_names
+from tests.test_privacy import CANARY, in_chrome_trace, in_export
 from traceprobe.report.redact import digest, redact
 from traceprobe.report.result import Report
 
@@ -56,6 +58,24 @@ def test_the_command_redacts(samples, tmp_path):
     spawn("analyze", source, "-q", "--redact", "-o", "report.json", cwd=tmp_path).expect(0)
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["inputs"][0]["name"] == digest(source.name)
+
+
+@pytest.mark.parametrize("name", ["profile_unet.json.gz", "profile_wide_mlp.sqlite.gz"])
+def test_no_canary_in_any_name_is_left(samples, tmp_path, name):
+    """A canary in every text of a trace, in every name and in that of the file."""
+    data = (samples / name).read_bytes()
+    nsys = ".sqlite" in name
+    planted = in_names(in_export(data) if nsys else in_chrome_trace(data), nsys)
+    source = tmp_path / f"{CANARY}.{name}"
+    source.write_bytes(planted)
+    outputs = [argument for kind in ("html", "json", "md") for argument in ("-o", f"a.{kind}")]
+    done = spawn("analyze", source.name, *outputs, "--redact", cwd=tmp_path).expect(0)
+    spawn("whatif", "a.json", "-o", "b.md", "-q", cwd=tmp_path).expect(0)
+    texts = {path.name: path.read_text() for path in tmp_path.glob("[ab].*")}
+    texts |= {"terminal": done.out, "messages": done.err}
+    assert len(texts) == 6
+    assert [kind for kind, text in texts.items() if CANARY in text.lower()] == []
+    assert json.loads(texts["a.json"])["verdict"]["bound"] != "inconclusive"
 
 
 def test_the_summary_of_a_job_is_appended(samples, tmp_path):

@@ -14,18 +14,11 @@ import msgspec
 from traceprobe import __version__
 from traceprobe.anonymous.names import public
 from traceprobe.ingest.kineto_columns import LONGEST_US
-from traceprobe.slicing.kineto import (
-    PUBLIC,
-    PUBLIC_ARGUMENTS,
-    head_and_tail,
-    named,
-    pieces,
-    shown,
-)
+from traceprobe.slicing.kineto import head_and_tail, pieces
+from traceprobe.slicing.kineto_fields import METADATA_EVENTS, public_event, public_metadata
 
 _BEGIN_NS = 1_000
 """The new time of the first event: GPU work at time 0 counts as lost."""
-_COPIED = ("ph", "cat", "name", "pid", "tid", "dur", "id", "bp", "s")
 _NUMERIC = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 _DECODE = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -35,8 +28,7 @@ def write(source: Path, target: Path) -> None:
     times = (_nanoseconds(event.get("ts")) for event in _events(source))
     first = min((time for time in times if time), default=0)
     facts = head_and_tail(source)
-    metadata = {k: without_names(shown(k, v)) for k, v in facts.items() if k in PUBLIC}
-    metadata.pop("traceName", None)
+    metadata = {k: without_names(v) for k, v in public_metadata(facts).items()}
     if "baseTimeNanoseconds" in metadata:
         metadata["baseTimeNanoseconds"] = 0
     metadata["traceprobe_anonymised"] = __version__
@@ -44,6 +36,8 @@ def write(source: Path, target: Path) -> None:
         file.write(json.dumps(metadata, sort_keys=True)[:-1] + ', "traceEvents": [')
         separator = "\n"
         for event in _events(source):
+            if event.get("ph") == "M" and event.get("name") not in METADATA_EVENTS:
+                continue
             file.write(separator + json.dumps(_event(event, first)))
             separator = ",\n"
         file.write("\n]}\n")
@@ -58,15 +52,13 @@ def _events(source: Path) -> Iterator[dict[str, Any]]:
 
 
 def _event(event: dict[str, Any], first: int) -> dict[str, Any]:
-    kept = {key: without_names(event[key]) for key in _COPIED if key in event}
-    if "ts" in event:
+    kept = public_event(event)
+    arguments = kept.pop("args", None)
+    kept = {key: without_names(value) for key, value in kept.items()}
+    if arguments is not None:
+        kept["args"] = {key: without_names(value) for key, value in arguments.items()}
+    if "ts" in kept:
         kept["ts"] = _shifted(event["ts"], first)
-    arguments = event.get("args")
-    if isinstance(arguments, dict):
-        found = {k: v for k, v in arguments.items() if k in PUBLIC_ARGUMENTS}
-        if event.get("ph") == "M":
-            found |= named(event.get("name"), arguments)
-        kept["args"] = {k: without_names(v) for k, v in found.items()}
     return kept
 
 

@@ -12,7 +12,6 @@ import hashlib
 import re
 from collections.abc import Iterator
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import Any
 
 from traceprobe.ingest import (
@@ -24,8 +23,8 @@ from traceprobe.ingest import (
     nsight_ranges,
 )
 from traceprobe.timeline import kernels, markers, phases
+from traceprobe.vocabulary import WORD, public_words
 
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+")
 _TOKEN = re.compile(r"[a-zA-Z0-9]+|[^\x20-\x7e]+")
 _ADDRESS = re.compile(r"\d+(?:\.\d+){3,}|[0-9a-fA-F]*(?::[0-9a-fA-F]*){4,}(?![\w:])")
 _NUMBER = re.compile(r"\d+")
@@ -77,11 +76,6 @@ def meaning(name: str) -> tuple[bool, ...]:
     )
 
 
-def words(name: str) -> list[str]:
-    """The words in a name: `cudaLaunchKernel` has three."""
-    return _WORD.findall(name)
-
-
 @lru_cache(maxsize=1 << 16)
 def public(name: str) -> str:
     """A name without its private words."""
@@ -111,11 +105,11 @@ def _replaced(name: str, salt: int, *, pieces: bool) -> str:
             return f"-{digest(text, salt)}-"
         if not text.isascii():
             return digest(text, salt)
-        return _NUMBER.sub(lambda m: m[0][-_DIGITS:], _WORD.sub(word, text))
+        return _NUMBER.sub(lambda m: m[0][-_DIGITS:], WORD.sub(word, text))
 
     def word(match: re.Match[str]) -> str:
         text = match[0]
-        if len(text) == 1 or text.lower() in _public_words():
+        if len(text) == 1 or text.lower() in public_words():
             return text
         if not pieces:
             return digest(text, salt)
@@ -126,11 +120,6 @@ def _replaced(name: str, salt: int, *, pieces: bool) -> str:
         )
 
     return _TOKEN.sub(token, _ADDRESS.sub(lambda m: f"{digest(m[0], salt)}0", name))
-
-
-@cache
-def _public_words() -> frozenset[str]:
-    return frozenset(Path(__file__).with_name("words.txt").read_text(encoding="utf-8").split())
 
 
 @cache

@@ -167,8 +167,9 @@ def command(
     if open_report and not any(path.suffix == ".html" for path in targets):
         misused("--open needs an HTML output; add -o report.html")
 
+    from msgspec import UNSET
+
     from traceprobe.analysis import merge
-    from traceprobe.part import Lost
 
     folder = cache.resolve() if cache is not None else None
     if dask and files:
@@ -181,18 +182,17 @@ def command(
             parts = _read(exported, options, folder, jobs, quiet=quiet)
     _say(parts, quiet=quiet, verbose=verbose)
     report = merge(parts, options)
-    for part in parts:
-        if isinstance(part, Lost):
-            note(f"warning: {part.reason}", quiet=quiet)
     if redact:
         from traceprobe.report.redact import redact as redacted
 
         report = redacted(report)
+    for lost in [] if report.quality.lost is UNSET else report.quality.lost:
+        note(f"warning: {lost.reason}", quiet=quiet)
     written = outputs.write(report, targets, force=force)
     if github_summary:
         outputs.append_summary(report)
     if not quiet and Path("-") not in targets:
-        summary(report, files or [str(path) for path in paths])
+        summary(report, [] if redact else files or [str(path) for path in paths])
     for path in written:
         note(f"wrote {path} ({outputs.size(path)})", quiet=quiet)
     if open_report:

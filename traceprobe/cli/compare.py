@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from traceprobe.cli.console import misused, note
-from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Step
+from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Redact, Step
 
 
 def command(
@@ -37,6 +37,7 @@ def command(
         ),
     ] = False,
     step: Step = None,
+    redact: Redact = False,
     github_summary: GithubSummary = False,
     force: Force = False,
     quiet: Quiet = False,
@@ -58,7 +59,9 @@ def command(
         [base, new], targets, step, github_summary=github_summary, force=force, quiet=quiet
     )
     comparison = compare(before, after, allowed)
-    outputs.deliver(comparison, targets, force=force, github_summary=github_summary, quiet=quiet)
+    outputs.deliver(
+        comparison, targets, force=force, redact=redact, github_summary=github_summary, quiet=quiet
+    )
     decided = comparison.gate
     if decided is None or decided.decision == "pass":
         return

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from traceprobe.cli.console import misused
-from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Step
+from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Redact, Step
 
 MOST_PRICE = 1e9
 """USD per hour; a number beyond is a slip."""
@@ -34,6 +34,7 @@ def command(
         ),
     ] = None,
     step: Step = None,
+    redact: Redact = False,
     github_summary: GithubSummary = False,
     force: Force = False,
     quiet: Quiet = False,
@@ -56,7 +57,9 @@ def command(
         )
     except UnknownPrice as error:
         misused(f"--price {error}")
-    outputs.deliver(found, targets, force=force, github_summary=github_summary, quiet=quiet)
+    outputs.deliver(
+        found, targets, force=force, redact=redact, github_summary=github_summary, quiet=quiet
+    )
 
 
 def parse(prices: Sequence[str]) -> dict[str, float]:

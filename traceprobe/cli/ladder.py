@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Step
+from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Redact, Step
 
 
 def command(
@@ -21,6 +21,7 @@ def command(
     output: Outputs = None,
     name: Annotated[str, typer.Option(help="Name of the ladder.", show_default=False)] = "",
     step: Step = None,
+    redact: Redact = False,
     github_summary: GithubSummary = False,
     force: Force = False,
     quiet: Quiet = False,
@@ -39,4 +40,6 @@ def command(
         read_all(runs, targets, step, github_summary=github_summary, force=force, quiet=quiet),
         name=name,
     )
-    outputs.deliver(found, targets, force=force, github_summary=github_summary, quiet=quiet)
+    outputs.deliver(
+        found, targets, force=force, redact=redact, github_summary=github_summary, quiet=quiet
+    )

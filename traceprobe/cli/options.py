@@ -34,7 +34,7 @@ Warmup = Annotated[
 ]
 Redact = Annotated[
     bool,
-    typer.Option("--redact", help="Replace names of kernels, ranges and files by digests."),
+    typer.Option("--redact", help="Leave out names that traces recorded: kernels, ranges, files."),
 ]
 Limit = Annotated[
     list[str] | None,

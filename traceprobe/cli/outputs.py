@@ -168,14 +168,22 @@ def deliver(
     targets: Sequence[Path],
     *,
     force: bool,
+    redact: bool = False,
     github_summary: bool = False,
     quiet: bool = False,
 ) -> None:
     """Write a record everywhere, and tell it on the terminal unless that gets its JSON.
 
+    Args:
+        redact: leave out the names that traces recorded.
+
     Raises:
         UsageError: a file cannot be written.
     """
+    if redact:
+        from traceprobe.report.redact import redact as redacted
+
+        record = redacted(record)
     written = write(record, targets, force=force)
     if github_summary:
         append_summary(record)

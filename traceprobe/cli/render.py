@@ -33,7 +33,6 @@ def command(
 ) -> None:
     """Render a saved result again: `traceprobe render report.json -o report.html`."""
     from traceprobe.cli import outputs
-    from traceprobe.model import UsageError
     from traceprobe.report.result import Report
 
     targets = output or []
@@ -42,11 +41,6 @@ def command(
     if redact:
         from traceprobe.report.redact import redact as redacted
 
-        if not isinstance(result, Report):
-            raise UsageError(
-                f"--redact: {report_json.name} is a {result.kind}; redact the reports that it is "
-                "made from, and make it again"
-            )
         result = redacted(result)
     if github_summary:
         outputs.append_summary(result)

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from traceprobe.cli.console import misused, note
-from traceprobe.cli.options import Flops, Force, GithubSummary, Outputs, PeaksFile, Quiet, Step
+from traceprobe.cli.options import (
+    Flops,
+    Force,
+    GithubSummary,
+    Outputs,
+    PeaksFile,
+    Quiet,
+    Redact,
+    Step,
+)
 
 if TYPE_CHECKING:
     from traceprobe.cli.runs import Source
@@ -33,6 +42,7 @@ def command(
     peaks: PeaksFile = None,
     flops_per_step: Flops = None,
     step: Step = None,
+    redact: Redact = False,
     github_summary: GithubSummary = False,
     force: Force = False,
     quiet: Quiet = False,
@@ -57,7 +67,9 @@ def command(
         record: MeasuredPeaks | RooflineRecord = _measure(quiet=quiet)
     else:
         record = _of_run(source, peaks, flops_per_step, step)
-    outputs.deliver(record, targets, force=force, github_summary=github_summary, quiet=quiet)
+    outputs.deliver(
+        record, targets, force=force, redact=redact, github_summary=github_summary, quiet=quiet
+    )
 
 
 def _measure(*, quiet: bool) -> MeasuredPeaks:

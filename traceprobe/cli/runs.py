@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 REPORT = "report.json"
 """What `traceprobe profile` leaves beside its traces."""
+UNNAMED = "run"
+"""Label of a run whose folder has a name that is nobody else's business."""
+_HOMES = ("/home", "/Users", "/var/home", "/export/home")
 _LABEL = re.compile(r"([^=/\\]+)=(.+)", re.DOTALL)
 
 
@@ -156,7 +160,31 @@ def _named(source: Source) -> str | None:
     """
     place = Path(source.path)
     if place.is_dir():
-        return place.resolve().name
+        return _folder(place)
     if place.name == REPORT:
-        return place.resolve().parent.name
+        return _folder(place.parent)
     return place.stem if source.saved is not None else None
+
+
+def _folder(place: Path) -> str:
+    """The name of a folder, if that was given and is nobody's; outputs show it."""
+    whole = place.resolve()
+    not_given = place.name in ("", "..")
+    if not_given or whole == Path.cwd() or _is_home(whole) or _is_user(whole.name):
+        return UNNAMED
+    return place.name
+
+
+def _is_home(folder: Path) -> bool:
+    """Whether a folder is someone's home, or leads to the home of who asks."""
+    if str(folder.parent) in _HOMES:
+        return True
+    try:
+        home = Path.home().resolve()
+    except (OSError, RuntimeError):  # nobody's
+        return False
+    return folder == home or folder in home.parents
+
+
+def _is_user(name: str) -> bool:
+    return name in {os.environ.get(key) for key in ("USER", "LOGNAME", "USERNAME")}

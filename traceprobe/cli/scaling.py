@@ -14,6 +14,7 @@ from traceprobe.cli.options import (
     GithubSummary,
     Outputs,
     Quiet,
+    Redact,
     Step,
 )
 
@@ -76,6 +77,7 @@ def command(
         ),
     ] = None,
     step: Step = None,
+    redact: Redact = False,
     github_summary: GithubSummary = False,
     force: Force = False,
     quiet: Quiet = False,
@@ -100,7 +102,9 @@ def command(
         found = scale(observed, mode.value if mode is not None else None, to or [], nodes)
     except NothingToCompare as error:
         raise UsageError(str(error)) from error
-    outputs.deliver(found, targets, force=force, github_summary=github_summary, quiet=quiet)
+    outputs.deliver(
+        found, targets, force=force, redact=redact, github_summary=github_summary, quiet=quiet
+    )
 
 
 def _nodes(gpus: int | None, gbps: float | None) -> Nodes:

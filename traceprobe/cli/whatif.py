@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Step
+from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Redact, Step
 
 MOST_BATCHES = 256
 """Each is played again, launch by launch."""
@@ -64,6 +64,7 @@ def command(
         ),
     ] = 1,
     step: Step = None,
+    redact: Redact = False,
     github_summary: GithubSummary = False,
     force: Force = False,
     quiet: Quiet = False,
@@ -90,7 +91,9 @@ def command(
         found = what_if(observed, asked)
     except ImpossibleChange as error:
         raise UsageError(f"{observed.label}: {error}") from error
-    outputs.deliver(found, targets, force=force, github_summary=github_summary, quiet=quiet)
+    outputs.deliver(
+        found, targets, force=force, redact=redact, github_summary=github_summary, quiet=quiet
+    )
 
 
 def _changes(

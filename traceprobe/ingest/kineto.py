@@ -26,7 +26,7 @@ from traceprobe.ingest.kineto_link import build
 from traceprobe.ingest.limits import Limits
 from traceprobe.ingest.repair import salvage
 from traceprobe.ingest.sniff import Found, printable
-from traceprobe.ingest.values import NAME_LENGTH, text
+from traceprobe.ingest.values import NAME_LENGTH, text, version
 from traceprobe.model import DamagedInput, Origin, Quality, Trace
 
 Row = TypeVar("Row")
@@ -149,9 +149,9 @@ def _dialect(columns: Columns, metadata: dict[str, Any], split: Split) -> str:
 
 def _producer(metadata: dict[str, Any]) -> str:
     versions = {
-        "CUPTI": metadata.get("cupti_version"),
-        "CUDA runtime": metadata.get("cuda_runtime_version"),
-        "HIP runtime": metadata.get("hip_runtime_version"),
+        "CUPTI": version(metadata.get("cupti_version")),
+        "CUDA runtime": version(metadata.get("cuda_runtime_version")),
+        "HIP runtime": version(metadata.get("hip_runtime_version")),
     }
-    known = [f"{name} {text(version)}" for name, version in versions.items() if version is not None]
+    known = [f"{name} {number}" for name, number in versions.items() if number is not None]
     return ", ".join(["PyTorch profiler (Kineto)", *known])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import Any
 
+from traceprobe.ingest.diagnostics import said
 from traceprobe.ingest.lookup import Table
 from traceprobe.ingest.sidecar import checked
 from traceprobe.ingest.values import amount, capability, rank_number, text
@@ -79,7 +80,7 @@ def why_empty(metadata: Mapping[str, Any], operators: Table | None) -> str:
     for level in ("ERROR", "WARNING"):
         messages = metadata.get(level)
         if isinstance(messages, list) and messages:
-            return f"no GPU work in the trace. The profiler said: {text(messages[0], 300)}"
+            return f"no GPU work in the trace. The profiler said: {said(messages[:1])}"
     if operators is None:
         return (
             "no GPU work and no operators in the trace; profile with "

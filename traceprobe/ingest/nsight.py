@@ -22,7 +22,7 @@ from traceprobe.ingest.nsight_columns import build
 from traceprobe.ingest.nsight_pages import DAMAGE, interrupted
 from traceprobe.ingest.nsight_tables import EXPORT_TABLES, NUMBERING, Database, TooMuchText
 from traceprobe.ingest.sniff import Found, printable
-from traceprobe.ingest.values import text
+from traceprobe.ingest.values import version
 from traceprobe.model import (
     DamagedInput,
     EmptyTrace,
@@ -32,6 +32,7 @@ from traceprobe.model import (
     UnsupportedInput,
     UsageError,
 )
+from traceprobe.vocabulary import quoted
 
 _BLOCK = 4 << 20
 STEPS_A_BYTE = 10
@@ -68,7 +69,7 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None], limits:
             name=printable(path.name),
             sha256=digest,
             format="nsys",
-            dialect=f"schema {text(db.metadata.get('EXPORT_SCHEMA_VERSION', 'unknown'))}",
+            dialect=f"schema {version(db.metadata.get('EXPORT_SCHEMA_VERSION')) or 'unknown'}",
             producer=_producer(db),
             bytes=path.stat().st_size,
         )
@@ -138,8 +139,7 @@ def _made_up(db: Database) -> str:
 def _reason(error: Exception) -> str:
     if not isinstance(error, sqlite3.Error):
         return "its texts make no sense"
-    # It may quote what the file holds.
-    return "".join(c if c.isprintable() else "\ufffd" for c in str(error))
+    return quoted(str(error))  # it may quote what the file holds
 
 
 def _sha256(path: Path, progress: Callable[[int, int], None]) -> str:
@@ -291,12 +291,12 @@ def _allowed(action: int, first: str | None, second: str | None, *_: str | None)
 
 
 def _producer(db: Database) -> str:
-    exporter = db.metadata.get("EXPORT_PRODUCT_VERSION")
+    exporter = version(db.metadata.get("EXPORT_PRODUCT_VERSION"))
     installed = db.pairs("TARGET_INFO_SYSTEM_ENV").get("TargetInstallDir", "")
     capture = _TOOL.search(installed)
     parts = ["Nsight Systems"]
     if capture:
         parts.append(f"captured by {capture[1]}")
     if exporter:
-        parts.append(f"exported by {text(exporter)}")
+        parts.append(f"exported by {exporter}")
     return ", ".join([" ".join(parts[:1]), *parts[1:]])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from traceprobe.ingest.diagnostics import said
 from traceprobe.ingest.envelope import parse_object
 from traceprobe.ingest.nsight_ids import pid
 from traceprobe.ingest.nsight_tables import KERNEL, Database
@@ -180,7 +181,7 @@ def why_empty(db: Database) -> str:
     ]
     telling = [t for t in texts if re.search(r"CUDA|CUPTI|driver", t)] or texts
     if telling:
-        return f"no GPU work in the export. Nsight Systems said: {' | '.join(telling[:3])[:600]}"
+        return f"no GPU work in the export. Nsight Systems said: {said(telling)}"
     if KERNEL not in db.columns:
         return (
             "no CUDA tables in the export: either CUDA was not traced (`nsys profile "

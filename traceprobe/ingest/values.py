@@ -30,6 +30,7 @@ LONGEST_NS = 1_000_000_000_000_000_000
 _LARGEST = 1 << 50
 """No device has a petabyte, or as many of anything else."""
 _DIGITS = range(100)
+_VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6}){0,3}(-[0-9]{1,15}(v[0-9])?)?")
 
 
 def rank_number(value: object) -> int | None:
@@ -95,3 +96,9 @@ def digits(value: str) -> int | None:
     """The number that the digits of a text make together, "stream 7" is 7; None without any."""
     found = "".join(_DIGIT.findall(value[:NAME_LENGTH]))
     return int(found[:18]) if found else None
+
+
+def version(value: object) -> str | None:
+    """A version of a tool as it stands in a file; None for anything that is none."""
+    text = str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
+    return text if _VERSION.fullmatch(text) else None

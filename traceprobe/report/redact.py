@@ -1,148 +1,156 @@
-"""A report without the names that a trace recorded: kernels, ranges, files.
+"""A result without the names that a trace recorded: kernels, ranges, files.
 
-A name becomes a digest of itself, the same in every report, so that two redacted reports can still
-be compared. Who knows a name can find it again; who does not cannot read it.
+What may be passed on is in `disclosure`, field by field. A name becomes a digest of itself, the
+same in every result, so that two redacted ones can still be compared. Who knows a name can find it
+again; who does not cannot read it.
 """
 
 from __future__ import annotations
 
-import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec.structs import replace
+from msgspec import inspect
 
-from traceprobe.report.memory import Memory, MemoryStep
+from traceprobe.report.disclosure import Rule, rule_of
 from traceprobe.report.palette import BUSY_WORDS
-from traceprobe.report.result import (
-    Finding,
-    Gap,
-    Iteration,
-    Lane,
-    LostInput,
-    Quality,
-    Rank,
-    Report,
-    Run,
-    Timeline,
+from traceprobe.vocabulary import digest, facts, known, own_tokens, told
+
+__all__ = ["digest", "redact"]
+
+Result = TypeVar("Result", bound=msgspec.Struct)
+Change = Callable[[Rule, str], str]
+
+_PHASES = {*BUSY_WORDS, "data", ""}
+"""Phases and classes, which are words of traceprobe."""
+_OPTIMIZERS = frozenset(
+    {
+        *("Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "LBFGS", "Muon"),
+        *("NAdam", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam", "ZeroRedundancyOptimizer"),
+    }
 )
-
-_PHASES = {*BUSY_WORDS, "data"}
-"""Details of the host's lane, which are words of traceprobe."""
-
-
-def redact(report: Report) -> Report:
-    """The same numbers; names replaced, and what the program said of its workload left out."""
-    return replace(
-        report,
-        inputs=[replace(i, name=digest(i.name)) for i in report.inputs],
-        quality=_quality(report.quality),
-        ranks=[_rank(rank) for rank in report.ranks],
-        run=report.run and _run(report.run),
-        workload=None,
-        ablation=report.ablation and replace(report.ablation, workload=None),
-        findings=[_finding(f, report) for f in report.findings],
-        memory=_memory(report.memory),
-    )
+_CHECKSUM = re.compile(r"[0-9a-f]{64}")
+_COLUMN = re.compile(r"-?\d{1,20}( -?\d{1,20})*")
+_LEAST = 6
+"""Shorter names, such as `step`, are words that sentences use themselves."""
 
 
-def digest(name: str) -> str:
-    """A name in eight hexadecimal digits."""
-    return "#" + hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:8]
+def redact(result: Result) -> Result:
+    """The same numbers; names replaced, and what the program said of its workload left out.
 
+    Args:
+        result: a report or any other record that traceprobe saves.
+    """
+    names: set[str] = set()
+    sentences: list[str] = []
 
-def _quality(quality: Quality) -> Quality:
-    """Reasons and the warning of lost inputs quote their names."""
-    if isinstance(quality.lost, msgspec.UnsetType):
-        return quality
-    names = {entry.name: digest(entry.name) for entry in quality.lost}
-
-    def without(text: str) -> str:
-        for name in sorted(names, key=len, reverse=True):
-            text = text.replace(name, names[name])
+    def collect(rule: Rule, text: str) -> str:
+        if rule is Rule.SENTENCE:
+            sentences.append(text)
+        elif rule is Rule.NAME or _changed(rule, text) != text:
+            names.add(text)
         return text
 
-    return replace(
-        quality,
-        lost=[LostInput(name=names[e.name], reason=without(e.reason)) for e in quality.lost],
-        warnings=[replace(w, message=without(w.message)) for w in quality.warnings],
-    )
+    _record(result, collect)
+    quoted = _quoted(names, "\n".join(sentences))
+
+    def change(rule: Rule, text: str) -> str:
+        if rule is Rule.SENTENCE:
+            return told(quoted.sub(lambda match: digest(match[0]), text) if quoted else text)
+        return _changed(rule, text)
+
+    return _record(result, change)
 
 
-def _run(run: Run) -> Run:
-    if isinstance(run.overview, msgspec.UnsetType):
-        return run
-    steps = run.overview.steps
-    steps = replace(steps, labels=[digest(label) for label in steps.labels])
-    return replace(run, overview=replace(run.overview, steps=steps))
+def _changed(rule: Rule, text: str) -> str:
+    """A text that is no sentence, by its rule."""
+    if rule is Rule.COLUMN:
+        return text if _COLUMN.fullmatch(text) else ""
+    tests: Mapping[Rule, Callable[[str], object]] = {
+        Rule.KEEP: known,
+        Rule.PHASE: _PHASES.__contains__,
+        Rule.OPTIMIZER: _OPTIMIZERS.__contains__,
+        Rule.CHECKSUM: _CHECKSUM.fullmatch,
+    }
+    stays = tests.get(rule)
+    return text if stays is not None and stays(text) else digest(text)
 
 
-def _rank(rank: Rank) -> Rank:
-    marker, summary = rank.step_marker, rank.summary
-    return replace(
-        rank,
-        step_marker=marker and replace(marker, pattern=digest(marker.pattern)),
-        iterations=[_iteration(i) for i in rank.iterations],
-        summary=replace(
-            summary, top_kernels=[replace(k, name=digest(k.name)) for k in summary.top_kernels]
-        ),
-        gaps=[_gap(gap) for gap in rank.gaps],
-        timeline=_timeline(rank.timeline),
-        worst=_timeline(rank.worst),
-    )
+def _quoted(names: Iterable[str], sentences: str) -> re.Pattern[str] | None:
+    """An expression for the names that sentences quote, the longest first; None for none."""
+    found = [
+        name
+        for name in names
+        # A number tells nothing, and a word of ours is one in sentences too.
+        if len(name) >= _LEAST and not name.isdigit() and name.casefold() not in own_tokens()
+        if name in sentences
+    ]
+    if not found:
+        return None
+    ordered = sorted(found, key=lambda name: (-len(name), name))
+    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, ordered))})(?!\w|\.\d)")
 
 
-def _iteration(iteration: Iteration) -> Iteration:
-    return replace(iteration, label=digest(iteration.label))
+def _record(record: Result, change: Change) -> Result:
+    """A record with every field by its rule; what is left out gets its default."""
+    kinds, kept = _kinds(type(record)), {}
+    for field in record.__struct_fields__:
+        rule = rule_of(type(record), field)
+        kept[field] = (
+            _nothing(kinds[field])
+            if rule is Rule.DROP
+            else _value(getattr(record, field), rule, change)
+        )
+    return type(record)(**kept)
 
 
-def _gap(gap: Gap) -> Gap:
-    return replace(
-        gap,
-        before=gap.before if gap.before is None else digest(gap.before),
-        after=gap.after if gap.after is None else digest(gap.after),
-    )
+def _value(value: Any, rule: Rule, change: Change) -> Any:
+    if isinstance(value, msgspec.Struct):
+        return _record(value, change)
+    if isinstance(value, str):
+        return change(rule, value)
+    if isinstance(value, dict):
+        if rule is Rule.FACTS:
+            return facts(value)
+        return {change(rule, str(k)): _value(item, rule, change) for k, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_value(item, rule, change) for item in value]
+    return value if isinstance(value, (int, float, msgspec.UnsetType)) else None
 
 
-def _timeline(timeline: Timeline | None) -> Timeline | None:
-    return timeline and replace(timeline, lanes=[_lane(lane) for lane in timeline.lanes])
+@cache
+def _kinds(record: type[msgspec.Struct]) -> Mapping[str, inspect.Field]:
+    kind = inspect.type_info(record)
+    assert isinstance(kind, inspect.StructType)
+    return {field.name: field for field in kind.fields}
 
 
-def _lane(lane: Lane) -> Lane:
-    return replace(lane, detail=[d if d in _PHASES else digest(d) for d in lane.detail])
+def _nothing(field: inspect.Field) -> Any:
+    """The value of a field that is left out: its default, or the least that its type allows."""
+    if not field.required:
+        if field.default_factory is not msgspec.NODEFAULT:
+            return field.default_factory()
+        return field.default
+    return _least(field.type)
 
 
-def _memory(memory: Memory | msgspec.UnsetType) -> Memory | msgspec.UnsetType:
-    """Phases have the program's names, and a reason may quote anything."""
-    if isinstance(memory, msgspec.UnsetType):
-        return memory
-    return replace(
-        memory,
-        measured=memory.measured and _memory_step(memory.measured),
-        predicted=memory.predicted and _memory_step(memory.predicted),
-        not_measured=memory.not_measured and digest(memory.not_measured),
-        not_predicted=memory.not_predicted and digest(memory.not_predicted),
-    )
-
-
-def _memory_step(step: MemoryStep) -> MemoryStep:
-    def word(name: str) -> str:
-        return name if not name or name in _PHASES else digest(name)
-
-    return replace(
-        step,
-        peak_phase=step.peak_phase and word(step.peak_phase),
-        peak_operator=step.peak_operator and digest(step.peak_operator),
-        phases={word(name): nbytes for name, nbytes in step.phases.items()},
-        timeline=replace(step.timeline, phase=[word(name) for name in step.timeline.phase]),
-    )
-
-
-def _finding(finding: Finding, report: Report) -> Finding:
-    """Evidence may quote a label of a step."""
-    labels = {i.label for rank in report.ranks for i in rank.iterations}
-    names = sorted(labels - {""}, key=len, reverse=True)
-    evidence = list(finding.evidence)
-    for name in names:
-        if not name.isdigit():  # a number tells nothing
-            evidence = [line.replace(name, digest(name)) for line in evidence]
-    return replace(finding, evidence=evidence)
+def _least(kind: inspect.Type) -> Any:
+    if isinstance(kind, inspect.UnionType):
+        return None if kind.includes_none else _least(kind.types[0])
+    if isinstance(kind, inspect.StructType):
+        return kind.cls(**{field.name: _nothing(field) for field in kind.fields})
+    if isinstance(kind, inspect.LiteralType):
+        return kind.values[0]
+    empty: Mapping[type, Any] = {
+        inspect.StrType: "",
+        inspect.DictType: {},
+        inspect.ListType: [],
+        inspect.VarTupleType: (),
+        inspect.BoolType: False,
+        inspect.IntType: 0,
+        inspect.FloatType: 0.0,
+    }
+    return empty.get(type(kind))

@@ -1,12 +1,11 @@
 """Slices of Kineto traces: what is not on a list of what may be passed on is left out.
 
-Events whose arguments are all on the list are copied as text, the others are written anew.
+Every event is written anew from what is on the list.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
@@ -16,46 +15,16 @@ import msgspec
 import polars as pl
 
 from traceprobe.ingest.chunks import BOUNDARY, Reader, Split
-from traceprobe.ingest.envelope import TOP_LEVEL, parse_object
-from traceprobe.ingest.kineto_columns import GPU, STACKS, floats, nanoseconds
+from traceprobe.ingest.envelope import parse_object
+from traceprobe.ingest.kineto_columns import GPU, floats, nanoseconds
 from traceprobe.ingest.sniff import recognise
 from traceprobe.model import UNKNOWN
-from traceprobe.slicing.record import public_record
+from traceprobe.slicing.kineto_fields import METADATA_EVENTS, public_event, public_metadata
 
 if TYPE_CHECKING:
     from traceprobe.slicing import Cut, Window
 
-PUBLIC = frozenset(TOP_LEVEL) - {"host_name", "metadata", "INFO", "WARNING", "ERROR", "trace_id"}
-PUBLIC_ARGUMENTS = frozenset(
-    {
-        *("External id", "external id", "Ev Idx", "Record function id", "correlation", "cbid"),
-        *("Python parent id", "Python id", "Python module id", "Input Dims", "Input type"),
-        *("Input Strides", "Sequence number", "Fwd thread id", "stream", "device", "context"),
-        *("grid", "block", "shared memory", "queued", "registers per thread", "blocks per SM"),
-        *("warps per SM", "est. achieved occupancy %", "graph id", "graph node id", "kind", "cid"),
-        *("Total Reserved", "Total Allocated", "Bytes", "Addr", "Device Id", "Device Type"),
-        *("bytes", "memory bandwidth (GB/s)", "fromDevice", "inDevice", "toDevice", "kernel"),
-        *("In msg nelems", "Out msg nelems", "In split size", "Out split size", "Group size"),
-        *("dtype", "Collective name", "Process Group Name", "Process Group Ranks", "Rank", "Seq"),
-        *("Global rank start", "Global rank stride", "Src Rank", "Dst Rank", "Op count"),
-        *("Comms Id", "Process Group ID", "cuda_sync_kind", "wait_on_stream", "sort_index"),
-        *("wait_on_cuda_event_id", "wait_on_cuda_event_record_corr_id", "kernel_backend"),
-        *("num_warps", "num_stages", "src", "dst", "copy kind", "src kind", "dst kind"),
-    }
-)
-"""Arguments of events that hold numbers, shapes and names of work."""
-PUBLIC_TEXTS = (
-    "backend",
-    "backend_config",
-    "displayTimeUnit",
-    "nccl_version",
-    "pg_desc",
-    "pg_name",
-)
-_WORD = re.compile(r"[\w.:,+-]*")
 _FLOW = ("s", "f", "t")
-_LABEL = re.compile(r"CPU|GPU \d+")
-_FOLDER = re.compile(r"^.*[/\\](?=[^/\\]*\(\d+\))")
 
 
 class _Row(msgspec.Struct, gc=False):
@@ -88,8 +57,9 @@ def write(source: Path, target: Path, plan: Cut) -> None:
         separator = "\n"
         for row, text in _events(source):
             keep = (row.cat, str(row.id)) in arrows if row.ph in _FLOW else chosen(row)
-            if keep:
-                file.write(separator + _public(row, text))
+            event = _whole(text) if keep else None
+            if event is not None:
+                file.write(separator + json.dumps(event))
                 separator = ",\n"
         file.write("\n]}\n")
 
@@ -102,7 +72,7 @@ class _Chooser:
 
     def __call__(self, row: _Row) -> bool:
         if row.ph == "M":
-            return True
+            return row.name in METADATA_EVENTS
         time = floats([row], attrgetter("ts"))
         if time[0] != time[0]:  # not a number
             return False
@@ -116,34 +86,18 @@ class _Chooser:
         return window.low <= at < window.high
 
 
-def _public(row: _Row, text: str) -> str:
-    """The event without private arguments, and without the folders of source files."""
-    arguments = row.args or {}
-    stack = isinstance(row.name, str) and row.cat in STACKS
-    if row.ph != "M" and not stack and arguments.keys() <= PUBLIC_ARGUMENTS:
-        return text
-    event = msgspec.json.decode(text)
-    if stack:
-        event["name"] = _FOLDER.sub("", str(row.name))
-    event["args"] = {k: v for k, v in arguments.items() if k in PUBLIC_ARGUMENTS}
-    if row.ph == "M":
-        event["args"] |= named(row.name, arguments)
-    return json.dumps(event)
+def _whole(text: bytes) -> dict[str, Any] | None:
+    """What is passed on of an event; None where the rest of it is damaged."""
+    try:
+        return public_event(msgspec.json.decode(text.decode("utf-8", "replace")))
+    except (msgspec.MsgspecError, RecursionError):
+        return None
 
 
-def named(what: Any, arguments: dict[str, Any]) -> dict[str, str]:
-    """What a metadata event names: threads keep their names, processes lose theirs."""
-    if what == "process_name":
-        return {"name": "python"}
-    if what == "process_labels" and _LABEL.fullmatch(str(arguments.get("labels"))):
-        return {"labels": str(arguments["labels"])}
-    return {"name": str(arguments["name"])} if what == "thread_name" and "name" in arguments else {}
-
-
-def _events(source: Path) -> Iterator[tuple[_Row, str]]:
+def _events(source: Path) -> Iterator[tuple[_Row, bytes]]:
     for piece in pieces(source):
         try:
-            yield _DECODE(piece), piece.decode("utf-8", "replace").replace("\n", " ")
+            yield _DECODE(piece), piece
         except (msgspec.MsgspecError, UnicodeDecodeError):
             continue
 
@@ -170,20 +124,8 @@ def head_and_tail(source: Path) -> dict[str, Any]:
     return {**(parse_object(head) or {}), **(parse_object(tail) or {})}
 
 
-def shown(key: str, value: Any) -> Any:
-    """Metadata without texts but those of known keys, and of our own what we write."""
-    if key == "traceprobe":
-        return public_record(value)
-    if isinstance(value, dict):
-        return {k: shown(k, v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [shown(key, item) for item in value]
-    known = key == "name" or (key in PUBLIC_TEXTS and _WORD.fullmatch(str(value)))
-    return value if known or not isinstance(value, str) else None
-
-
 def _head(facts: dict[str, Any], plan: Cut) -> str:
-    metadata = {k: shown(k, v) for k, v in facts.items() if k in PUBLIC}
+    metadata = public_metadata(facts)
     metadata["traceName"] = plan.trace.origin.name
     metadata["traceprobe_slice"] = plan.note
     return json.dumps(metadata, sort_keys=True)[:-1] + ', "traceEvents": ['

@@ -1,37 +1,24 @@
-"""Slices of Nsight Systems exports: tables, metadata and strings by allow-lists."""
+"""Slices of Nsight Systems exports: tables, columns, texts and strings by allow-lists."""
 
 from __future__ import annotations
 
 import json
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from traceprobe.ingest.nsight import plain
 from traceprobe.ingest.sniff import recognise
-from traceprobe.slicing.record import public_record
+from traceprobe.slicing.nsight_columns import FUNCTIONS, STRINGS, Value, rows, text
+from traceprobe.slicing.nsight_columns import columns as allowed
 
 if TYPE_CHECKING:
     from traceprobe.slicing import Cut
 
-TABLES = re.compile(
-    r"CUPTI_ACTIVITY_KIND_\w+|NVTXT?_(EVENTS|PAYLOAD_\w+)|PROFILER_OVERHEAD|CUDA_GRAPH_\w+|ENUM_\w+"
-    r"|TARGET_INFO_(GPU|CUDA_\w+|SESSION_START_TIME)|ANALYSIS_DETAILS|PROCESSES|ThreadNames"
-    r"|DIAGNOSTIC_EVENT|META_DATA_EXPORT|EXPORT_META_DATA|traceprobe"
-)
-# Not every parameter of the export: some hold the names of its files.
-_METADATA = re.compile(
-    r"EXPORT_(PRODUCT|SCHEMA|PLATFORM|ARCH)\w*|EXPORT_(PARAM|CONFIG)_(TIME|TABLES|LAZY)\w*"
-)
 _GPU = re.compile(r"CUPTI_ACTIVITY_KIND_(KERNEL|MEMCPY|MEMSET|GRAPH_TRACE)")
-_STRING_COLUMN = re.compile(r"^\s*\"?(\w+)\"?\s.*REFERENCES StringIds\(id\)", re.MULTILINE)
-_PATH = re.compile(r"(?:[A-Za-z]:)?[/\\][^\s'\"]+")
-_STRING_NAMES = {
-    *("nameId", "textId", "jsonTextId", "demangledName", "shortName", "mangledName"),
-}
 
 
 def write(source: Path, target: Path, plan: Cut) -> None:
@@ -39,28 +26,10 @@ def write(source: Path, target: Path, plan: Cut) -> None:
     target.unlink()  # SQLite makes its own file
     with plain(source, recognise(source).gzipped) as file, attached(target, file) as db:
         _declare_windows(db, plan)
-        ddl = {
-            name: sql
-            for name, sql in db.execute(
-                "SELECT name, sql FROM source.sqlite_master WHERE type = 'table' AND sql IS "
-                "NOT NULL"
-            )
-            if TABLES.fullmatch(name)
-        }
-        columns = {n: [r[1] for r in db.execute(f'PRAGMA source.table_info("{n}")')] for n in ddl}
-        for name, sql in ddl.items():
-            db.execute(sql)
-            rule = _rule(name, set(columns[name]))
-            db.execute(f'INSERT INTO main."{name}" SELECT * FROM source."{name}" t WHERE {rule}')
-        if "uuid" in columns.get("TARGET_INFO_GPU", []):  # the serial identity of the board
-            db.execute("UPDATE main.TARGET_INFO_GPU SET uuid = NULL")
-        if {"rank", "json"} <= set(columns.get("traceprobe", [])):
-            db.execute("UPDATE main.traceprobe SET json = record(json)")
-        if "text" in columns.get("DIAGNOSTIC_EVENT", []):
-            db.execute("UPDATE main.DIAGNOSTIC_EVENT SET text = without_folders(text)")
-        if "name" in columns.get("PROCESSES", []):
-            db.execute("UPDATE main.PROCESSES SET name = base(name)")
-        _strings(db, ddl, columns)
+        columns = public_columns(db)
+        for table, present in columns.items():
+            copy(db, table, present, _rule(table, set(present)))
+        _strings(db, columns)
         db.execute("CREATE TABLE main.traceprobe_slice (name TEXT, value TEXT)")
         db.executemany(
             "INSERT INTO main.traceprobe_slice VALUES (?, ?)",
@@ -74,14 +43,6 @@ def write(source: Path, target: Path, plan: Cut) -> None:
         db.execute("VACUUM")
 
 
-def record(text: object) -> str:
-    """What the capture of traceprobe left in an export, as public as it gets."""
-    try:
-        return json.dumps(public_record(json.loads(str(text))), sort_keys=True)
-    except ValueError:
-        return "{}"
-
-
 @contextmanager
 def attached(target: Path, source: Path) -> Iterator[sqlite3.Connection]:
     """A new database, inside a transaction; the other is attached as `source`, read-only."""
@@ -90,13 +51,59 @@ def attached(target: Path, source: Path) -> Iterator[sqlite3.Connection]:
     ) as db:
         db.execute("PRAGMA journal_mode = OFF")
         db.execute("PRAGMA trusted_schema = OFF")
-        db.create_function("public", 1, lambda key: bool(_METADATA.fullmatch(str(key))))
-        db.create_function("record", 1, record)
-        db.create_function("without_folders", 1, lambda text: text and _PATH.sub("…", str(text)))
-        db.create_function("base", 1, lambda name: name and str(name).rsplit("/", 1)[-1])
+        for name, function in FUNCTIONS.items():
+            db.create_function(name, 1, _of_bytes(function), deterministic=True)
         db.execute("ATTACH ? AS source", (f"{source.resolve().as_uri()}?mode=ro&immutable=1",))
         db.execute("BEGIN")
         yield db
+
+
+def public_columns(db: sqlite3.Connection) -> dict[str, list[str]]:
+    """Tables of the source that are passed on, and of each the columns that are."""
+    tables = [
+        name
+        for (name,) in db.execute("SELECT name FROM source.sqlite_master WHERE type = 'table'")
+        if isinstance(name, str) and allowed(name)
+    ]
+    found = {}
+    for table in tables:
+        present = [row[1] for row in db.execute(f'PRAGMA source.table_info("{table}")')]
+        if kept := [column for column in present if column in allowed(table)]:
+            found[table] = kept
+    return found
+
+
+def copy(
+    db: sqlite3.Connection,
+    table: str,
+    columns: list[str],
+    rule: str,
+    change: Callable[[str, str], str] = lambda column, value: value,
+) -> None:
+    """A table with the columns and texts that are passed on.
+
+    Args:
+        rule: SQL condition on a row `t`. change: an expression of a column's value to another.
+    """
+    chosen = ", ".join(
+        f'{change(column, _value(table, column, columns))} AS "{column}"' for column in columns
+    )
+    db.execute(
+        f'CREATE TABLE main."{table}" AS SELECT {chosen} FROM source."{table}" t '
+        f"WHERE ({rule}) AND ({rows(table, columns)})"
+    )
+
+
+def _value(table: str, column: str, columns: list[str]) -> str:
+    """SQL expression of a column of a row `t`: numbers, and texts where they may be."""
+    value = f't."{column}"'
+    told = text(table, column, columns)
+    other = f"WHEN typeof({value}) IN ('text', 'blob') THEN {told} " if told else ""
+    return f"CASE WHEN typeof({value}) IN ('integer', 'real') THEN {value} {other}END"
+
+
+def _of_bytes(function: Callable[[str], Value]) -> Callable[[bytes | None], Value]:
+    return lambda value: None if value is None else function(value.decode("utf-8", "replace"))
 
 
 def _declare_windows(db: sqlite3.Connection, plan: Cut) -> None:
@@ -144,9 +151,7 @@ def _rule(table: str, columns: set[str]) -> str:
         return _inside(pid)
     if table in ("PROCESSES", "ThreadNames"):
         return f"{pid} IN (SELECT pid FROM windows)"
-    if table == "DIAGNOSTIC_EVENT":
-        return "t.text NOT LIKE '%/%'"
-    return "public(t.name)" if table in ("META_DATA_EXPORT", "EXPORT_META_DATA") else "1"
+    return "1"
 
 
 def _inside(pid: str) -> str:
@@ -154,23 +159,31 @@ def _inside(pid: str) -> str:
     return f"EXISTS (SELECT 1 FROM windows w WHERE w.pid = {pid} AND {within})"
 
 
-def _strings(db: sqlite3.Connection, ddl: dict[str, str], columns: dict[str, list[str]]) -> None:
+def _strings(db: sqlite3.Connection, columns: Mapping[str, list[str]]) -> None:
     """Only the strings that a kept row refers to."""
-    found = db.execute("SELECT sql FROM source.sqlite_master WHERE name = 'StringIds'").fetchone()
-    if found is None:
+    used = used_strings(columns)
+    if not used or not has_strings(db):
         return
-    db.execute(found[0])
-    used = used_strings(ddl, columns)
-    if used:
-        db.execute(
-            f"INSERT INTO main.StringIds SELECT * FROM source.StringIds WHERE id IN ({used})"
-        )
+    db.execute("CREATE TABLE main.StringIds (id INTEGER PRIMARY KEY, value TEXT)")
+    db.execute(
+        "INSERT OR IGNORE INTO main.StringIds SELECT id, value FROM source.StringIds "
+        f"WHERE id IN ({used})"
+    )
 
 
-def used_strings(ddl: dict[str, str], columns: dict[str, list[str]]) -> str:
+def has_strings(db: sqlite3.Connection) -> bool:
+    """Whether the source has a table of strings."""
+    found = db.execute(
+        "SELECT 1 FROM source.sqlite_master WHERE type = 'table' AND name = 'StringIds'"
+    )
+    return found.fetchone() is not None
+
+
+def used_strings(columns: Mapping[str, list[str]]) -> str:
     """SQL of the ids of all strings that a row of the new tables refers to; empty for none."""
     return " UNION ".join(
-        f'SELECT "{column}" FROM main."{name}"'
-        for name, sql in ddl.items()
-        for column in sorted(({*_STRING_COLUMN.findall(sql)} | _STRING_NAMES) & {*columns[name]})
+        f'SELECT "{column}" FROM main."{table}"'
+        for table, present in columns.items()
+        for column in present
+        if column in STRINGS
     )

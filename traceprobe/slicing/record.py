@@ -4,15 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+from traceprobe.report.memory import Memory, read
+from traceprobe.vocabulary import facts, quoted
+
 RECORDED = frozenset(
     {
         *("unprofiled_step_ms", "unprofiled_data_wait_ms", "calibration_steps", "hardware"),
         *("calibration_step_ms", "peak_memory_bytes", "workload", "libraries", "flags"),
-        *("samples_per_second", "tokens_per_second", "schedule", "world_size", "rank"),
+        *("samples_per_second", "tokens_per_second", "schedule", "world_size", "rank", "memory"),
     }
 )
 
 
 def public_record(record: Any) -> dict[str, Any]:
-    """The known keys of a record; nothing of what is no record."""
-    return {k: v for k, v in record.items() if k in RECORDED} if isinstance(record, dict) else {}
+    """The known facts of a record, in known words; nothing of what is no record."""
+    if not isinstance(record, dict):
+        return {}
+    kept = facts({k: v for k, v in record.items() if k in RECORDED and k != "memory"})
+    memory = read(record.get("memory"))
+    return kept if memory is None else {**kept, "memory": _public_memory(memory)}
+
+
+def _public_memory(memory: Memory) -> dict[str, Any]:
+    """As it was recorded; reasons may quote anything."""
+    told: dict[str, Any] = msgspec.to_builtins(memory)
+    for reason in ("not_measured", "not_predicted"):
+        if told[reason] is not None:
+            told[reason] = quoted(told[reason])
+    return told

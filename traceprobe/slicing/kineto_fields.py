@@ -1,0 +1,170 @@
+"""What of a Kineto trace is passed on: its metadata, and the fields and arguments of events.
+
+Names of work stay: kernels, operators and ranges. Of other texts those do whose words are known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from traceprobe.ingest.kineto_columns import STACKS
+from traceprobe.ingest.values import version
+from traceprobe.slicing.record import public_record
+from traceprobe.slicing.threads import is_public as is_public_thread
+from traceprobe.vocabulary import digest, told
+
+EVENT_FIELDS = ("ph", "cat", "name", "ts", "dur", "pid", "tid", "id", "bp", "s")
+METADATA_EVENTS = frozenset(
+    {"process_name", "process_labels", "process_sort_index", "thread_name", "thread_sort_index"}
+)
+PUBLIC_ARGUMENTS = frozenset(
+    {
+        *("External id", "external id", "Ev Idx", "Record function id", "correlation", "cbid"),
+        *("Python parent id", "Python id", "Python module id", "Input Dims", "Input type"),
+        *("Input Strides", "Sequence number", "Fwd thread id", "stream", "device", "context"),
+        *("grid", "block", "shared memory", "queued", "registers per thread", "blocks per SM"),
+        *("warps per SM", "est. achieved occupancy %", "graph id", "graph node id", "kind", "cid"),
+        *("Total Reserved", "Total Allocated", "Bytes", "Addr", "Device Id", "Device Type"),
+        *("bytes", "memory bandwidth (GB/s)", "fromDevice", "inDevice", "toDevice"),
+        *("In msg nelems", "Out msg nelems", "In split size", "Out split size", "Group size"),
+        *("dtype", "Collective name", "Process Group Name", "Process Group Ranks", "Rank", "Seq"),
+        *("Global rank start", "Global rank stride", "Src Rank", "Dst Rank", "Op count"),
+        *("Comms Id", "Process Group ID", "cuda_sync_kind", "wait_on_stream", "sort_index"),
+        *("wait_on_cuda_event_id", "wait_on_cuda_event_record_corr_id", "kernel_backend"),
+        *("num_warps", "num_stages", "src", "dst", "copy kind", "src kind", "dst kind"),
+    }
+)
+"""Arguments of events that hold numbers, shapes and kinds."""
+_DEVICE = frozenset(
+    {
+        *("id", "name", "totalGlobalMem", "computeMajor", "computeMinor", "maxThreadsPerBlock"),
+        *("maxThreadsPerMultiprocessor", "regsPerBlock", "warpSize", "sharedMemPerBlock"),
+        *("numSms", "regsPerMultiprocessor", "sharedMemPerBlockOptin"),
+        *("sharedMemPerMultiprocessor", "maxThreadsPerMultiProcessor"),
+    }
+)
+_BACKENDS = frozenset({"nccl", "gloo", "mpi", "ucc", "cpu:gloo,cuda:nccl"})
+_CODES = frozenset(
+    {
+        *("X", "B", "E", "i", "I", "M", "s", "t", "f", "b", "e", "n", "C", "ac2g", "fwdbwd"),
+        *("async_cpu_to_gpu", "async_gpu", "cuda_sync", "cuda_event", "HtoD", "DtoH", "DtoD"),
+        *("PtoP", "HtoH", "_allgather_base", "_reduce_scatter_base", "all_to_allv", "allreduce"),
+        *(
+            "allreduce_coalesced",
+            "allgather",
+            "allgather_coalesced",
+            "reduce_scatter",
+            "all_to_all",
+        ),
+        *("reduce_scatter_tensor_coalesced", "allgather_into_tensor_coalesced", "broadcast"),
+        *("reduce", "gather", "scatter", "send", "recv", "barrier", "wait", "init", "triton"),
+    }
+)
+"""Phases and categories of events, directions of copies, operations: short texts of PyTorch's."""
+_LABEL = re.compile(r"CPU|GPU \d{1,9}")
+_FOLDER = re.compile(r"^.*[/\\](?=[^/\\]*\(\d+\))")
+# Numbers, addresses and lists of them.
+_NUMBERS = re.compile(
+    r"[\s,\[\]()]*([-+]?\d{1,20}(\.\d{1,20})?(e[-+]?\d{1,3})?(?=[\s,\[\]()]|\Z)[\s,\[\]()]*)*"
+    r"|0x[0-9a-fA-F]{1,16}"
+)
+_TYPES = re.compile(
+    r"(c10::)?(BFloat16|Half|Float8_e\dm\d(fnu?z?)?|complex<(float|double|c10::Half)>)"
+    r"|(unsigned |signed )?(char|short( int)?|int|long( int| long( int)?)?)|bfloat16"
+    r"|(u?int|float)(8|16|32|64)|float8_e\dm\d(fnu?z?)?|Scalar(List)?|TensorList|GenericList"
+)
+"""Types of elements, as PyTorch and its compilers write them."""
+
+
+def _number(value: Any) -> Any:
+    return value if isinstance(value, (int, float)) else None
+
+
+def _version(value: Any) -> Any:
+    return value if version(value) is not None else None
+
+
+def _devices(value: Any) -> Any:
+    """Devices by what a reader may know of them, their names among it."""
+    return [
+        {k: v if k == "name" else _number(v) for k, v in device.items() if k in _DEVICE}
+        for device in (value if isinstance(value, list) else [])
+        if isinstance(device, dict) and isinstance(device.get("name", ""), str)
+    ]
+
+
+def _distributed(value: Any) -> Any:
+    """Of a process group: who is in it, not what it is called."""
+    if not isinstance(value, dict):
+        return {}
+    kept = {key: _number(value[key]) for key in ("rank", "world_size", "pg_count") if key in value}
+    if value.get("backend") in _BACKENDS:
+        kept["backend"] = value["backend"]
+    if _version(value.get("nccl_version")) is not None:
+        kept["nccl_version"] = value["nccl_version"]
+    return kept
+
+
+_METADATA: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("schemaVersion", "baseTimeNanoseconds"), _number),
+    **dict.fromkeys(("record_shapes", "with_stack", "profile_memory", "with_flops"), _number),
+    "with_modules": _number,
+    **dict.fromkeys(("cupti_version", "cuda_runtime_version", "cuda_driver_version"), _version),
+    **dict.fromkeys(("hip_runtime_version", "hip_driver_version", "roctracer_version"), _version),
+    "displayTimeUnit": lambda unit: unit if unit in ("ms", "ns") else None,
+    "deviceProperties": _devices,
+    "distributedInfo": _distributed,
+    "traceprobe": public_record,
+}
+"""Keys beside the events, and what of their values is passed on."""
+
+
+def public_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of the metadata of a trace, in known words."""
+    return {key: _METADATA[key](value) for key, value in metadata.items() if key in _METADATA}
+
+
+def public_event(event: Mapping[str, Any]) -> dict[str, Any]:
+    """An event with known fields and arguments, and without the folders of source files."""
+    kept = {key: _field(key, event[key]) for key in EVENT_FIELDS if key in event}
+    named = event.get("name")
+    if isinstance(named, str) and event.get("cat") in STACKS:
+        kept["name"] = _FOLDER.sub("", named)
+    arguments = event.get("args")
+    if isinstance(arguments, dict):
+        kept["args"] = {k: _argument(v) for k, v in arguments.items() if k in PUBLIC_ARGUMENTS}
+        if event.get("ph") == "M":
+            kept["args"] |= _named(named, arguments)
+    return kept
+
+
+def _field(key: str, value: Any) -> Any:
+    """A field of an event: names as they are, other texts as they tell events apart."""
+    if not isinstance(value, str):
+        return _number(value)
+    return value if key == "name" or _is_known(value) else digest(value)
+
+
+def _argument(value: Any) -> Any:
+    """Numbers, shapes, and texts that are of a known kind."""
+    if isinstance(value, (list, tuple)):
+        return [_argument(item) for item in value]
+    if isinstance(value, str):
+        return value if _TYPES.fullmatch(value) or _is_known(value) else digest(value)
+    return _number(value)
+
+
+def _is_known(text: str) -> bool:
+    return text in _CODES or _NUMBERS.fullmatch(text) is not None or told(text) == text
+
+
+def _named(what: Any, arguments: Mapping[str, Any]) -> dict[str, str]:
+    """What a metadata event names: threads of libraries keep their names, processes lose theirs."""
+    if what == "process_name":
+        return {"name": "python"}
+    label, name = (str(arguments.get(key, "")) for key in ("labels", "name"))
+    if what == "process_labels" and _LABEL.fullmatch(label):
+        return {"labels": label}
+    return {"name": name} if what == "thread_name" and is_public_thread(name) else {}
