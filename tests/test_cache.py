@@ -8,6 +8,7 @@ import json
 import os
 import random
 import shutil
+import stat
 import subprocess
 import zipfile
 
@@ -233,6 +234,93 @@ def test_what_is_no_entry_is_replaced(tmp_path):
         assert_same(found, expected)
         assert entry.read_bytes() == whole, what
         assert entries(folder) == [entry]
+
+
+@pytest.mark.parametrize("what", ["a link", "a pipe", "a device", "an endless file"])
+def test_what_lies_in_the_place_of_an_entry_is_not_followed(tmp_path, what):
+    folder = tmp_path / "cache"
+    path = write_trace(tmp_path / "trace.json")
+    expected, _ = cache.load(path, folder)
+    (entry,) = entries(folder)
+    whole = entry.read_bytes()
+    other = entry.rename(tmp_path / "elsewhere.zip")
+    if what == "a pipe":
+        os.mkfifo(entry)
+    elif what == "an endless file":
+        with entry.open("wb") as file:
+            file.truncate(1 << 40)
+    else:
+        entry.symlink_to("/dev/zero" if what == "a device" else other)
+    found, use = cache.load(path, folder)
+    assert use.text.startswith("replaced a damaged entry (")
+    assert_same(found, expected)
+    assert not entry.is_symlink()
+    assert entry.read_bytes() == other.read_bytes() == whole
+
+
+@pytest.fixture
+def secret(tmp_path, monkeypatch):
+    """The secret of a user who has none yet."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "traceprobe" / "seal"
+
+
+def test_the_secret_is_this_users_alone(tmp_path, secret):
+    path = write_trace(tmp_path / "trace.json")
+    read_twice(path, tmp_path / "cache")
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    assert stat.S_IMODE(secret.parent.stat().st_mode) == 0o700
+    (entry,) = entries(tmp_path / "cache")
+    assert secret.read_bytes() not in entry.read_bytes()
+    assert secret.read_bytes().hex() not in entry.name
+
+
+def test_users_do_not_believe_each_other_and_keep_their_own_entries(tmp_path, monkeypatch):
+    path, folder = write_trace(tmp_path / "trace.json"), tmp_path / "cache"
+    for user in ("one", "other", "one", "other"):
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / user))
+        _, use = cache.load(path, folder)
+        assert use.text.startswith("columns ")
+    one, other = entries(folder)
+    assert "from the cache" in use.text
+    shutil.copy(one, other)
+    for user in ("one", "other"):
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / user))
+        texts = [cache.load(path, folder)[1].text for _ in range(2)]
+        assert "columns from the cache" in texts[1]
+
+
+@pytest.mark.parametrize("what", ["no folder", "readable", "short", "a link", "a pipe"])
+def test_without_a_secret_nothing_is_kept_and_that_is_said(tmp_path, secret, what):
+    secret.parent.parent.mkdir()
+    if what == "no folder":
+        secret.parent.touch()
+    else:
+        secret.parent.mkdir()
+    if what == "readable":
+        secret.write_bytes(bytes(seal.LENGTH))
+        secret.chmod(0o640)
+    elif what == "short":
+        secret.touch(mode=0o600)
+    elif what == "a link":
+        secret.symlink_to("/dev/zero")
+    elif what == "a pipe":
+        os.mkfifo(secret, 0o600)
+    path = write_trace(tmp_path / "trace.json")
+    with pytest.warns(UserWarning, match=r"trace\.json: not kept in the cache: .*traceprobe"):
+        found = traceprobe.load(path, cache=tmp_path / "cache")
+    assert_same(found, traceprobe.load(path))
+    assert not (tmp_path / "cache").exists()
+
+
+def test_processes_that_make_the_secret_at_once_have_the_same(tmp_path, secret):
+    command = [*MODULE[:1], "-c", "from traceprobe import seal; print(seal.owner())"]
+    started = [
+        subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE)
+        for _ in range(4)
+    ]
+    assert len({process.communicate(timeout=120)[0] for process in started}) == 1
+    assert entries(secret.parent) == [secret]
 
 
 def test_an_entry_of_another_file_under_this_name_is_replaced(tmp_path):

@@ -19,6 +19,9 @@ FORBIDDING = """
 import os, socket, sys
 
 def forbid(event, arguments):
+    if event == "subprocess.Popen" and "-I" in arguments[1]:  # isolated, so it is told there
+        code = arguments[1].index("-c") + 1
+        arguments[1][code] = f"exec(open({__file__!r}).read()); {arguments[1][code]}"
     if not event.startswith("socket."):
         return
     local = event == "socket.__new__" and arguments[1] == socket.AF_UNIX  # of processes here
@@ -79,6 +82,14 @@ def test_the_trap_works(folder):
         "import socket; socket.getaddrinfo('localhost', 80)",
     ):
         assert offline(folder, "-c", code, command=(MODULE[0],)).code == 99
+
+
+def test_the_trap_works_in_processes_of_ours(folder):
+    code = (
+        "import subprocess, sys; from traceprobe import isolated; "
+        "sys.exit(subprocess.run(isolated.command('import socket; socket.socket()')).returncode)"
+    )
+    assert offline(folder, "-c", code, command=(MODULE[0],)).code == 99
 
 
 def test_every_command_is_tried():

@@ -261,6 +261,10 @@ def special(folder):
         listening.bind(str(folder / "socket.json"))
 
 
+def waits(number, frame):
+    raise AssertionError("it waits for ever")
+
+
 READS = [
     *([*command, name] for command in RUNS for name in ("pipe.json", "pip*.json", "zero.json")),
     *([*command, "piped"] for command in RUNS),
@@ -283,18 +287,19 @@ READS = [
 
 @pytest.mark.parametrize("arguments", READS, ids=" ".join)
 def test_no_command_touches_what_is_no_file(cli, files, monkeypatch, arguments):
-    """A command that waits would be ended by the alarm."""
     special(files)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(files / "pipe.json"))
     read, write = os.pipe()
     stdin = os.dup(0)
     os.dup2(read, 0)
     before = {path.name for path in files.iterdir()}
-    signal.alarm(60)
+    signal.signal(signal.SIGALRM, waits)
+    signal.alarm(30)
     try:
         err = cli(*arguments).expect(2).err
     finally:
         signal.alarm(0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
         os.dup2(stdin, 0)
         for number in (read, write, stdin):
             os.close(number)
