@@ -40,6 +40,8 @@ for variable in CHANGES_OUTPUT:  # some are read when typer is imported, before 
 SLOW = (
     "validation",
     "profile",
+    "kept_recordings",
+    "program_environment",
     "anonymise",
     "report_browser",
     "document_browser",

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli_runner import environment as cli_environment
 from tests.cli_runner import spawn
 from tests.conftest import ROOT
 from traceprobe.capture import launch
@@ -202,9 +203,9 @@ def test_a_program_of_another_python_starts_with_its_own_packages(tmp_path, comm
         json.dump([list(sys.version_info[:2]), found, sys.path], open("seen.json", "w"))
     """
     (tmp_path / "train.py").write_text(textwrap.dedent(code))
-    subprocess.run([tool, "train.py"], cwd=tmp_path, check=True)
+    subprocess.run([tool, "train.py"], cwd=tmp_path, env=cli_environment(), check=True)
     alone = (tmp_path / "seen.json").read_text()
-    done = spawn(command, "--", tool, "train.py", cwd=tmp_path, env={"PYTHONPATH": ""}).expect(2)
+    done = spawn(command, "--", tool, "train.py", cwd=tmp_path).expect(2)
     assert re.search("before 36 steps were made|before its (trials did|loop began)", done.err)
     assert (tmp_path / "seen.json").read_text() == alone
 
