@@ -264,3 +264,12 @@ def test_what_is_no_word_of_ours_is_told_as_a_digest_and_quoted_not_at_all(frame
 def test_a_quotation_keeps_no_long_numbers_and_has_an_end():
     assert quoted("job 8812345678 failed") == "… failed" or "8812345678" not in quoted("8812345678")
     assert len(quoted("failed " * 1000)) == 300
+
+
+@pytest.mark.parametrize("unit", ["a!", "!", "-", "7,", "[", "x/", "#", "\\"])
+def test_a_token_of_a_megabyte_is_one_digest(unit):
+    """Work that grew with the square of its length would not end."""
+    text = f"b{unit * 500_000}{CANARY}7"
+    assert told(text) == digest(text)
+    assert CANARY not in quoted(text)
+    assert not known(text)

@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 _CHUNK = re.compile(r"\S+")
-_CORE = re.compile(r"[^\w#+±~≈<>≤≥./\\-]*(.*?)[\W_]*", re.DOTALL)
-"""What is left of a chunk without the punctuation around it."""
+_BEFORE = re.compile(r"[^\w#+±~≈<>≤≥./\\-]*")
+"""Punctuation before a token; a sign belongs to it, and so does what makes it a folder."""
+_LONGEST = 200
+"""Characters of a token; no word of ours has as many."""
 _PLACE = re.compile(r"[@\\=~]|://|^/|^\.+/")
 """What addresses, folders and settings of an environment have, and ordinary compounds do not."""
 _JOINT = re.compile(r"[-/,–—→+×·|()\[\]{}<>\"'`:;&]+|\.\.+")
@@ -77,7 +79,7 @@ def digest(name: str) -> str:
 
 def known(text: str) -> bool:
     """Whether every token is one of traceprobe's own, or a number: a word of a closed list is."""
-    return all(_may_pass(core, _NUMBER, _own) for core in _cores(text))
+    return all(len(core) <= _LONGEST and _may_pass(core, _NUMBER, _own) for core in _cores(text))
 
 
 def told(sentence: str) -> str:
@@ -99,16 +101,18 @@ def quoted(text: str, most: int = 300) -> str:
 def _replaced(text: str, instead: Callable[[str], str], number: re.Pattern[str]) -> str:
     def chunk(match: re.Match[str]) -> str:
         before, core, after = _core(match[0])
-        return before + (core if not core or _may_pass(core, number) else instead(core)) + after
+        passes = not core or (len(core) <= _LONGEST and _may_pass(core, number))
+        return before + (core if passes else instead(core)) + after
 
     return _CHUNK.sub(chunk, text)
 
 
 def _core(chunk: str) -> tuple[str, str, str]:
     """A chunk as punctuation, token, punctuation; a sign or a unit belongs to the token."""
-    found = _CORE.fullmatch(chunk)
-    assert found is not None
-    start, end = found.span(1)
+    before = _BEFORE.match(chunk)
+    start, end = before.end() if before else 0, len(chunk)
+    while end > start and not chunk[end - 1].isalnum():
+        end -= 1
     end += chunk[end : end + 1] in ("%", "×") and end > start
     return chunk[:start], chunk[start:end], chunk[end:]
 
