@@ -93,6 +93,13 @@ class Cli:
         return {path.name for path in self.folder.iterdir()}
 
 
+def needs_workers_of_dask() -> None:
+    """Skip a test where `--dask local:N` cannot be."""
+    pytest.importorskip("distributed", reason="Dask is not installed")
+    if sys.version_info < (3, 11):
+        pytest.skip("--dask local:N is refused before Python 3.11")
+
+
 def write_trace(path: Path, loop: Loop = LOOP) -> Path:
     """A small trace, in the format that the suffix says."""
     write = nsight.write if ".sqlite" in path.suffixes else kineto.write

@@ -18,7 +18,15 @@ from polars.testing import assert_frame_equal
 
 import traceprobe
 from tests.analyses import SAMPLES, report_of, trace_of
-from tests.cli_runner import LOOP, MODULE, Cli, environment, spawn, write_trace
+from tests.cli_runner import (
+    LOOP,
+    MODULE,
+    Cli,
+    environment,
+    needs_workers_of_dask,
+    spawn,
+    write_trace,
+)
 from tests.conftest import ROOT, trace_files
 from traceprobe import cache, seal
 
@@ -457,7 +465,7 @@ def test_other_options_use_the_same_entry(cli):
 @pytest.mark.parametrize("how", [["--jobs", "2"], ["--dask", "local:2"]], ids=" ".join)
 def test_workers_share_a_cache(how, tmp_path):
     if "--dask" in how:
-        pytest.importorskip("distributed", reason="Dask is not installed")
+        needs_workers_of_dask()
     expected = spawn("analyze", *PAIR, "-o", "-", "--jobs", 1, cwd=tmp_path).expect(0).out
     for state in ("kept in", "from"):
         done = spawn(

@@ -13,7 +13,7 @@ import sys
 import pytest
 import typer.main
 
-from tests.cli_runner import LOOP, MODULE, SCRIPT, Done, spawn, write_trace
+from tests.cli_runner import LOOP, MODULE, SCRIPT, Done, needs_workers_of_dask, spawn, write_trace
 from tests.conftest import ROOT
 from traceprobe.cli import app
 
@@ -63,7 +63,10 @@ COMMANDS = {
     "ladder": [["ladder", "run.json", "folder", "-f", "-o", "e.md"]],
     "scaling": [["scaling", "run.json", "folder", "--mode", "weak", "-f", "-o", "f.html"]],
     "gpus": [["gpus", "run.json", "folder", "-f", "-o", "g.html"]],
-    "whatif": [["whatif", ".", "--remove", "host", "-f", "-o", "h.html"]],
+    "whatif": [
+        ["whatif", ".", "--remove", "host", "-f", "-o", "h.html"],
+        ["whatif", "rank*.json", "-f", "-o", "h.md"],
+    ],
     "roofline": [["roofline", "run.json", "--flops-per-step", "1e9", "-f", "-o", "i.html"]],
     "slice": [["slice", "run.json", "--steps", "1:4", "-f", "-o", "part.json.gz"]],
 }
@@ -150,9 +153,8 @@ def test_no_question_to_pytorch_is_answered_by_the_folder(folder, monkeypatch):
     assert not (folder / EXECUTED).exists()
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="refused before Python 3.11")
 def test_workers_of_dask_execute_nothing_of_the_folder(folder):
-    pytest.importorskip("distributed", reason="Dask is not installed")
+    needs_workers_of_dask()
     attacked(folder, *RANKS, "-o", "j.json", "--dask", "local:1").expect(0)
 
 

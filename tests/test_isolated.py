@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +57,28 @@ def test_variables_of_python_do_not_reach_a_process_of_ours(tmp_path, monkeypatc
     code = "print(sys.dont_write_bytecode, sys.pycache_prefix, sys.argv[1:])"
     done = subprocess.run(isolated.command(code, "a b"), capture_output=True, text=True, check=True)
     assert done.stdout == "True /else ['a b']\n"
+
+
+STARTERS = {
+    "isolated.py": "knows how",
+    "capture/launch.py": "starts the user's program on several ranks",
+    "capture/program.py": "names the interpreter of the built-in workloads",
+    "on_dask.py": "prepares for Dask, which starts its workers itself",
+    "child.py": "has pipes of multiprocessing, and none of its processes",
+    "capture/feed.py": "looks at the loader of the program that it runs in",
+}
+
+
+def test_no_other_module_starts_python():
+    """They must not need to know what is safe."""
+    starts = re.compile(r"sys\.executable|multiprocessing|ProcessPool|\bos\.(fork|exec|spawn)")
+    package = ROOT / "traceprobe"
+    found = {
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
+        if starts.search(path.read_text(encoding="utf-8"))
+    }
+    assert found == set(STARTERS)
 
 
 def test_the_library_leaves_the_import_path_alone(tmp_path):

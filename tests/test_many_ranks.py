@@ -15,7 +15,16 @@ import pytest
 
 from tests.builders import kineto
 from tests.builders.scenario import Process
-from tests.cli_runner import LOOP, MODULE, Cli, environment, interruptible, spawn, write_trace
+from tests.cli_runner import (
+    LOOP,
+    MODULE,
+    Cli,
+    environment,
+    interruptible,
+    needs_workers_of_dask,
+    spawn,
+    write_trace,
+)
 from tests.conftest import ROOT
 from tests.test_cli_process import linux, write_repeated
 from traceprobe import workers
@@ -69,7 +78,7 @@ def test_the_number_of_processes_changes_no_byte(tmp_path):
 
 
 def test_dask_changes_no_byte(tmp_path):
-    pytest.importorskip("distributed", reason="Dask is not installed")
+    needs_workers_of_dask()
     here = spawn("analyze", *PAIR, "-o", "-", "--jobs", 1, cwd=tmp_path).expect(0).out
     urls = [f"file://{path}" for path in PAIR]
     for inputs in (PAIR, urls):
@@ -229,7 +238,7 @@ def large(tmp_path_factory):
 def reading(tmp_path, large, request):
     """A command that reads a small and a large file in two processes, and who reads the large."""
     if "--dask" in request.param:
-        pytest.importorskip("distributed", reason="Dask is not installed")
+        needs_workers_of_dask()
     big = tmp_path / "big.json"
     big.hardlink_to(large)
     write_trace(tmp_path / "small.json", of_rank(0))
