@@ -14,8 +14,8 @@ from tests.builders.loop import EVERYTHING, Loop
 from tests.builders.scenario import Message, Process, Script, merge
 from tests.test_ingest_kineto import assert_same, read, read_bytes
 from traceprobe.ingest import load
-from traceprobe.ingest.values import NAME_LENGTH
 from traceprobe.ingest.plausible import LEAST_OVERRUN_NS
+from traceprobe.ingest.values import NAME_LENGTH
 from traceprobe.model import UNKNOWN, Source, UsageError
 
 US = 1_000

@@ -17,7 +17,7 @@ import polars as pl
 
 from traceprobe.ingest.chunks import BOUNDARY, Reader, Split
 from traceprobe.ingest.envelope import TOP_LEVEL, parse_object
-from traceprobe.ingest.kineto_columns import GPU, STACKS, floats, nanoseconds
+from traceprobe.ingest.kineto_columns import GPU, STACKS, base_ns, floats, nanoseconds
 from traceprobe.ingest.sniff import recognise
 from traceprobe.model import UNKNOWN
 from traceprobe.slicing.record import public_record
@@ -76,7 +76,7 @@ def write(source: Path, target: Path, plan: Cut) -> None:
     """Write the slice, one event a line. Damaged events are left out."""
     window = next(iter(plan.windows.values()))
     facts = head_and_tail(source)
-    base = int(facts.get("baseTimeNanoseconds") or 0)
+    base = base_ns(facts)
     calls = plan.trace.host_calls
     kept_calls = calls.filter((pl.col("t0") >= window.low) & (pl.col("t0") < window.high))
     linked = set(kept_calls["correlation"].to_list()) - {UNKNOWN}
