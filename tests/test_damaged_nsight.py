@@ -249,38 +249,115 @@ def test_a_locked_file_is_read(tmp_path):
         db.close()
 
 
-@pytest.mark.parametrize(
-    "view",
-    [
-        "SELECT * FROM gone",
-        "WITH RECURSIVE c(start) AS (SELECT 1 UNION ALL SELECT start + 1 FROM c) "
-        "SELECT start, start AS end FROM c",
-        "SELECT length(randomblob(1000000000)) AS start, 2 AS end",
-        "SELECT load_extension('x') AS start, 2 AS end",
-        "SELECT writefile('x', 'y') AS start, 2 AS end",
-    ],
-    ids=["broken", "endless", "large", "extension", "writing"],
-)
-def test_a_view_that_may_not_be_read_is_a_missing_table(tmp_path, monkeypatch, view):
+MADE_UP = {
+    "a view": "CREATE VIEW {0} AS SELECT * FROM old",
+    "a broken view": "CREATE VIEW {0} AS SELECT * FROM gone",
+    "a view without an end": "CREATE VIEW {0} AS WITH RECURSIVE c(start) AS (SELECT 1 UNION ALL "
+    "SELECT start + 1 FROM c) SELECT start, start AS end FROM c",
+    "a view that multiplies rows": "CREATE VIEW {0} AS SELECT a.* FROM old a, old b, old c, old d",
+    "a view with functions": "CREATE VIEW {0} AS SELECT length(randomblob(1e9)) AS start, 2 AS end",
+    "a view with an extension": "CREATE VIEW {0} AS SELECT load_extension('x') AS start, 2 AS end",
+    "a view that writes": "CREATE VIEW {0} AS SELECT writefile('x', 'y') AS start, 2 AS end",
+    "a view that joins texts": "CREATE VIEW {0} AS SELECT rowid AS start, "
+    "(SELECT group_concat(a.rowid) FROM old a, old b) AS value FROM old",
+    "a virtual table": "CREATE VIRTUAL TABLE {0} USING fts5(start, end, value, id)",
+    "generated columns": "CREATE TABLE {0} (start, end, id, one TEXT, "
+    "value TEXT AS (one || one || one || one))",
+    "stored generated columns": "CREATE TABLE {0} (start, end, id, value TEXT AS (id) STORED)",
+}
+
+
+@pytest.mark.parametrize("table", [RUNTIME, "StringIds"])
+@pytest.mark.parametrize("made_up", MADE_UP.values(), ids=MADE_UP)
+def test_what_is_made_up_is_a_missing_table(tmp_path, monkeypatch, made_up, table):
     path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
-    nsight.edit(path, f"DROP TABLE {RUNTIME}", f"CREATE VIEW {RUNTIME} AS {view}")
+    nsight.edit(path, f"ALTER TABLE {table} RENAME TO old", made_up.format(table))
     monkeypatch.chdir(tmp_path)
     trace = load(path)
     assert len(trace.gpu_ops) == len(LOOP.scenario().ops)
-    assert trace.host_calls.is_empty()
+    assert trace.quality.damage["no-real-tables"] == 1
+    assert f"{table}: not read" in trace.quality.warnings["no-real-tables"]
+    assert trace.host_calls.is_empty() == (table == RUNTIME)
+    assert ("gemm" not in " ".join(trace.names)) or table == RUNTIME
     assert [p.name for p in tmp_path.iterdir()] == ["run.sqlite"]
 
 
-def test_a_view_without_an_end_is_given_up(tmp_path):
-    path = nsight.write(Loop(steps=40, forward_ns=90_000).scenario(), tmp_path / "run.sqlite")
+def test_without_real_tables_of_gpu_work_the_reason_is_said(tmp_path):
+    path = nsight.write(Script().op("kernel", 10, 20).build(), tmp_path / "run.sqlite")
     nsight.edit(
-        path,
-        f"ALTER TABLE {RUNTIME} RENAME TO old",
-        f"CREATE VIEW {RUNTIME} AS SELECT a.* FROM old a, old b, old c, old d "
-        "WHERE a.start + b.start + c.start + d.start < 0",
+        path, f"ALTER TABLE {KERNEL} RENAME TO o", f"CREATE VIEW {KERNEL} AS SELECT * FROM o"
     )
+    with pytest.raises(DamagedInput, match=f"{KERNEL}: not read, since only real tables are"):
+        load(path)
+
+
+def test_an_entry_of_the_schema_that_calls_itself_a_table_is_none(tmp_path):
+    """The schema is a table of texts, and whoever writes a file writes those, too."""
+    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    nsight.edit(path, "ALTER TABLE StringIds RENAME TO old")
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute(
+            "INSERT INTO sqlite_master VALUES ('table', 'StringIds', 'StringIds', 0, "
+            "'CREATE VIEW StringIds AS SELECT id, value FROM old')"
+        )
+    db.close()
+    trace = load(path)
+    assert "StringIds: not read" in trace.quality.warnings["no-real-tables"]
+
+
+def test_a_query_that_takes_far_too_many_steps_is_given_up(tmp_path, monkeypatch):
+    """As over pages that lead to each other: a damaged tree may have any number of rows."""
+    path = nsight.write(Loop(steps=40, forward_ns=90_000).scenario(), tmp_path / "run.sqlite")
+    monkeypatch.setattr(reader, "BASE_STEPS", 5_000)
+    monkeypatch.setattr(reader, "_STEPS_A_ROUND", 1_000)
+    monkeypatch.setattr(reader, "STEPS_A_BYTE", 0)
     with pytest.raises(DamagedInput, match="far longer than the size of the file explains"):
         load(path)
+
+
+@pytest.mark.parametrize("table", ["StringIds", "NVTX_EVENTS", "META_DATA_EXPORT"])
+def test_more_text_than_the_file_explains_is_refused(tmp_path, monkeypatch, table):
+    """Rows of a file that was made by hand may all have the same pages for their texts."""
+    script = Script().op("kernel", 10, 20, (1, 2)).range("step 0", 5, 30)
+    path = nsight.write(script.build(), tmp_path / "run.sqlite")
+    with sqlite3.connect(path) as db:
+        columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+        texts = {"value": "'x'", "text": "'x'", "eventType": "59", "name": "'x'", "id": "{0}"}
+        row = ", ".join(texts.get(column, "1") for column in columns)
+        for k in range(5):
+            db.execute(
+                f"INSERT INTO {table} VALUES ({row})".format(9_000 + k).replace(
+                    "'x'", f"'{'x' * 10_000}'"
+                )
+            )
+    db.close()
+    assert load(path).gpu_ops.height == 1
+    monkeypatch.setattr(reader, "TEXT_A_BYTE", 0)
+    monkeypatch.setattr(reader, "BASE_TEXT", 45_000)
+    with pytest.raises(DamagedInput, match="many times more text than the file"):
+        load(path)
+
+
+def test_a_value_may_be_16_megabytes_long_where_python_can_say_so(tmp_path):
+    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    db = reader._connect(path)
+    if hasattr(db, "setlimit"):  # Python 3.11
+        assert db.getlimit(sqlite3.SQLITE_LIMIT_LENGTH) == reader.LONGEST_VALUE
+    assert db.execute("SELECT count(*) FROM StringIds").fetchone()[0] > 0
+    db.close()
+
+
+def test_a_schema_of_many_tables_is_no_riddle(tmp_path):
+    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    whole = load(path)
+    with sqlite3.connect(path) as db:
+        db.execute("BEGIN")
+        for k in range(500):
+            db.execute(f"CREATE TABLE other{k} (a CHECK (length(a) > 2), b)")
+            db.execute(f"CREATE INDEX index{k} ON other{k} (a || b)")
+    db.close()
+    assert_same(load(path), whole)
 
 
 def test_triggers_do_nothing(tmp_path):

@@ -226,12 +226,11 @@ def test_how_many_rows_are_read_at_a_time_changes_nothing(tmp_path, monkeypatch,
 @pytest.mark.parametrize(
     "shape",
     [
-        "CREATE VIEW {0} AS SELECT * FROM old ORDER BY start",
         "CREATE TABLE {0} AS SELECT 1 AS rowid, * FROM old",
         "CREATE TABLE {0} ({1}, PRIMARY KEY (start, correlationId)) WITHOUT ROWID; "
         "INSERT INTO {0} SELECT * FROM old",
     ],
-    ids=["view", "column named rowid", "without row ids"],
+    ids=["column named rowid", "without row ids"],
 )
 @pytest.mark.parametrize("table", [KERNEL, RUNTIME])
 def test_tables_whose_rows_have_no_numbers(tmp_path, monkeypatch, shape, table):

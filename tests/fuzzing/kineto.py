@@ -24,6 +24,8 @@ METADATA = [
     *("distributedInfo", "deviceProperties", "baseTimeNanoseconds", "schemaVersion", "traceName"),
     *("displayTimeUnit", "with_stack", "record_shapes", "profile_memory", "traceprobe"),
 ]
+RECORDED = ["unprofiled_step_ms", "unprofiled_data_wait_ms", "workload", "hardware", "memory"]
+WORKLOAD = ["flops_per_step", "ranks", "samples_per_step", "settings", "work", "vocabulary"]
 EVENTS = 300
 """At most so many of a base's events are kept: damage is found in small files, and faster."""
 
@@ -114,6 +116,7 @@ def _argument(trace: Trace, random: Random) -> None:
             *arguments,
             *("correlation", "External id", "stream", "device", "bytes", "Sequence number"),
             *("graph id", "Collective name", "Process Group Name", "In msg nelems", "labels"),
+            *("Out msg nelems", "Group size", "dtype", "Rank", "blocks per SM", "Fwd thread id"),
         ]
     )
     arguments[key] = nasty(random)
@@ -142,6 +145,9 @@ def _event(trace: Trace, random: Random) -> None:
 
 def _metadata(trace: Trace, random: Random) -> None:
     key = random.choice(METADATA)
+    if key == "traceprobe" and random.random() < 0.8:
+        _recorded(trace, random)
+        return
     value = trace.get(key)
     if isinstance(value, dict) and value and random.random() < 0.6:
         value[random.choice(list(value))] = nasty(random)
@@ -149,6 +155,18 @@ def _metadata(trace: Trace, random: Random) -> None:
         trace.pop(key, None)
     else:
         trace[key] = nasty(random)
+
+
+def _recorded(trace: Trace, random: Random) -> None:
+    """A field of what a capture recorded, also in traces that none recorded."""
+    record = trace.get("traceprobe")
+    trace["traceprobe"] = record = record if isinstance(record, dict) else {}
+    if random.random() < 0.5:
+        record[random.choice([*record, *RECORDED])] = nasty(random)
+        return
+    workload = record.get("workload")
+    record["workload"] = workload = workload if isinstance(workload, dict) else {}
+    workload[random.choice([*workload, *WORKLOAD])] = nasty(random)
 
 
 def _token(text: str, random: Random) -> str:

@@ -122,9 +122,17 @@ def _column(database: sqlite3.Connection, random: Random) -> None:
 
 def _table(database: sqlite3.Connection, random: Random) -> None:
     table, column = _some(database, random)
-    how = random.randrange(6)
+    how = random.randrange(8)
     if how == 0:
         database.execute(f"DROP TABLE {table}")
+    elif how == 6:
+        database.execute(f"ALTER TABLE {table} RENAME TO kept")
+        database.execute(
+            f"CREATE VIEW {table} AS SELECT *, (SELECT group_concat({column}) FROM kept) AS value "
+            "FROM kept"
+        )
+    elif how == 7:
+        database.execute(f"ALTER TABLE {table} ADD COLUMN more AS ({column} || {column})")
     elif how == 1:
         database.execute(f"DELETE FROM {table}")
     elif how == 2:

@@ -79,5 +79,5 @@ def percentage(text: str) -> float:
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%?\s*", text)
     if found is None or not 0 < float(found[1]) < 1000:
-        misused(f"--gate {text}: write a percentage above 0, e.g. --gate 5%")
+        misused(f"--gate {text[:60]}: write a percentage above 0, e.g. --gate 5%")
     return float(found[1]) / 100

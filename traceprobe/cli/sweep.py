@@ -117,13 +117,13 @@ def _chosen(rungs: Sequence[Rung], wanted: str | None) -> list[Rung]:
         start, end = (int(text) if text else None for text in found.groups())
         chosen = list(rungs[start:end])
         if not chosen:
-            misused(f"--rungs {wanted}: there are {len(rungs)} rungs, counted from 0")
+            misused(f"--rungs {wanted[:60]}: there are {len(rungs)} rungs, counted from 0")
         return chosen
     names = wanted.split(",")
     for name in names:
         if name not in {rung.name for rung in rungs}:
             known = ", ".join(rung.name for rung in rungs)
-            misused(f"--rungs {wanted}: there is no rung {name!r}; there are {known}")
+            misused(f"--rungs {wanted[:60]}: there is no rung {name[:60]!r}; there are {known}")
     return [rung for rung in rungs if rung.name in names]
 
 

@@ -32,6 +32,8 @@ from traceprobe.model import DamagedInput, Origin, Quality, Trace
 Row = TypeVar("Row")
 _STREAMED = b'{"ph":"'
 """How the events of the exporter in Python begin."""
+_CHECKED = {"thread": "threads", "pid": "processes", "device": "devices"}
+"""Columns of which each value costs a pass over all rows, and what their number is limited by."""
 _TWICE = "events name a key twice; the last value counts."
 
 
@@ -79,8 +81,9 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None], limits:
     )
     tables = gather(columns, metadata, quality)
     for table in tables.values():
-        if "thread" in table:
-            limits.check("threads", pl.Series(table["thread"]).n_unique(), path.name)
+        for column, limit in _CHECKED.items():
+            if column in table:
+                limits.check(limit, pl.Series(table[column]).n_unique(), path.name)
     trace = build(
         tables,
         [text(name, NAME_LENGTH) for name in columns.names],

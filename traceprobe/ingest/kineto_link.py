@@ -221,15 +221,23 @@ def _launching_calls(gpu: Table, calls: Mapping[str, Any], order: Int64s) -> Int
     owners = [int(pid) for pid in np.unique(calls["pid"])]
     if len(owners) < 2:
         return find(wanted, calls["correlation"], order)
+
+    def fitting(pid: int) -> Int64s:
+        return find(wanted, calls["correlation"], order[calls["pid"][order] == pid])
+
+    devices, device = np.unique(gpu["device"], return_inverse=True)
+    causal = np.zeros((len(owners), len(devices)), dtype=np.int64)
+    for number, pid in enumerate(owners):
+        call = fitting(pid)
+        fits = (call != UNKNOWN) & (take(calls["t0"], call) <= gpu["t0"])
+        causal[number] = np.bincount(device[fits], minlength=len(devices))
+    place = np.argsort(np.argsort(-causal, axis=0, kind="stable"), axis=0)
     found = np.full(len(wanted), UNKNOWN, dtype=np.int64)
-    fitting = [
-        find(wanted, calls["correlation"], order[calls["pid"][order] == pid]) for pid in owners
-    ]
-    for device in np.unique(gpu["device"]):
-        mine = gpu["device"] == device
-        causal = [mine & (c != UNKNOWN) & (take(calls["t0"], c) <= gpu["t0"]) for c in fitting]
-        for i in np.argsort([-np.count_nonzero(c) for c in causal], kind="stable").tolist():
-            found = np.where(mine & (found == UNKNOWN), fitting[i], found)
+    best = np.full(len(wanted), len(owners))
+    for number, pid in enumerate(owners):  # once more, for those of all would fill memory
+        call = fitting(pid)
+        better = (call != UNKNOWN) & (place[number][device] < best)
+        found[better], best[better] = call[better], place[number][device][better]
     return found
 
 

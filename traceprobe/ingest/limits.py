@@ -36,6 +36,7 @@ class Limits:
         names: distinct names of kernels, calls and ranges.
         devices: pairs of a process and a device that do work.
         streams: streams with work on a device.
+        processes: processes with calls or ranges in one file.
         threads: host threads that make calls or have ranges.
         iterations: steps that the marker delimits.
     """
@@ -44,6 +45,7 @@ class Limits:
     names: int = 10_000_000
     devices: int = 1_024
     streams: int = 4_096
+    processes: int = 256
     threads: int = 4_096
     iterations: int = 100_000
 

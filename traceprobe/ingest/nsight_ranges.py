@@ -22,7 +22,7 @@ _LIBRARY = re.compile(
     r"^(nccl|\[DALI\]|cub::|thrust::|cudnn|cublas|aten::|autograd::)", re.IGNORECASE
 )
 
-_OPERATOR = re.compile(r"(aten|autograd)::|\w+Backward\d*$")
+_OPERATOR = re.compile(r"^(?:(?:aten|autograd)::|\w+Backward\d*$)")
 
 
 def read(db: Database, names: Names, last: int, quality: Quality) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import polars as pl
 
 from traceprobe.ingest.chunks import BOUNDARY, Reader, Split
 from traceprobe.ingest.envelope import parse_object
-from traceprobe.ingest.kineto_columns import GPU, floats, nanoseconds
+from traceprobe.ingest.kineto_columns import GPU, base_ns, floats, nanoseconds
 from traceprobe.ingest.sniff import recognise
 from traceprobe.model import UNKNOWN
 from traceprobe.slicing.kineto_fields import METADATA_EVENTS, public_event, public_metadata
@@ -45,7 +45,7 @@ def write(source: Path, target: Path, plan: Cut) -> None:
     """Write the slice, one event a line. Damaged events are left out."""
     window = next(iter(plan.windows.values()))
     facts = head_and_tail(source)
-    base = int(facts.get("baseTimeNanoseconds") or 0)
+    base = base_ns(facts)
     calls = plan.trace.host_calls
     kept_calls = calls.filter((pl.col("t0") >= window.low) & (pl.col("t0") < window.high))
     linked = set(kept_calls["correlation"].to_list()) - {UNKNOWN}

@@ -1,0 +1,37 @@
+"""Whether work grows as its input does: twice as much may take little more than twice as long."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+
+ROUNDS = 3
+MOST = 2.5
+LEAST_S = 0.05
+"""What takes less does not measure the work but the computer."""
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    gc.collect()
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def assert_linear(prepare: Callable[[int], Callable[[], object]], size: int) -> None:
+    """Work on an input of twice a size takes at most 2.5 times the processor's time.
+
+    Args:
+        prepare: makes the work on an input of a size, which itself is not timed.
+    """
+    once, twice = prepare(size), prepare(2 * size)
+    short = long = float("inf")
+    for _ in range(ROUNDS):  # another process may have had the caches
+        long = min(long, _seconds(twice))
+        if long <= MOST * LEAST_S:
+            return
+        short = min(short, _seconds(once))
+        if long <= MOST * short:
+            return
+    raise AssertionError(f"{size}: {short:.3f} s, twice as much: {long:.3f} s")
