@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from traceprobe.capture.profile import KEPT
 from traceprobe.cli.profile import REPORT, analyze
-from traceprobe.model import TraceprobeError, UsageError
+from traceprobe.model import DamagedRecord, TraceprobeError, UsageError
 
 if TYPE_CHECKING:
     from traceprobe.capture.ladder import Ladder, Rung
@@ -122,14 +122,15 @@ def kept(climb: Climb) -> dict[str, RungResult]:
     """
     import msgspec
 
+    from traceprobe.report.soundness import sound
     from traceprobe.report.sweep import Sweep
 
     path = climb.folder / RESULT
     if not path.is_file():
         return {}
     try:
-        earlier = msgspec.json.decode(path.read_bytes(), type=Sweep)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        earlier = sound(msgspec.json.decode(path.read_bytes(), type=Sweep))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, DamagedRecord) as error:
         raise UsageError(
             f"{path}: is none that traceprobe sweep wrote ({error}); overwrite with --force"
         ) from error
