@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from functools import cache, lru_cache
 
 import jsonschema
+import msgspec
 
 from tests.conftest import ROOT
 from traceprobe import analysis
-from traceprobe.invariants import violations
 from traceprobe.report.result import PARTITION, Report
+from traceprobe.report.soundness import problems_of
 
 SCHEMA = ROOT / "traceprobe" / "report" / "report.schema.json"
 ROUNDING = 1e-5
@@ -66,7 +67,7 @@ def problems(text: str, *, schema: bool = True) -> list[str]:
         return found
     return [
         *_text(text, report),
-        *violations(Report.from_json(text)),
+        *problems_of(msgspec.json.decode(text, type=Report)),
         *(f"rank {n}: {p}" for n, rank in enumerate(report["ranks"]) for p in _rank(rank)),
         *_whole(report),
         *_verdict(report["verdict"]),

@@ -11,6 +11,7 @@ from tests.report_factory import (
     MS,
     make_ablation,
     make_collectives,
+    make_findings,
     make_input,
     make_rank,
     make_report,
@@ -65,16 +66,12 @@ def run_of(
     several = ranks > 1
     found = []
     for number in range(ranks):
-        rank = make_rank(partition, number, STEPS)
+        rank = make_rank(partition, number, STEPS, hidden=hidden)
         communication = replace(
             rank.summary.communication, skew_exposed_ns=skew * MS * STEPS if several else None
         )
         groups = [group_of(message) for message in messages]
-        sent = round((transfer + skew + hidden) * MS) * STEPS
-        busy = {**rank.summary.busy_ns, "communication": sent}
-        summary = replace(
-            rank.summary, communication=communication, collectives=groups, busy_ns=busy
-        )
+        summary = replace(rank.summary, communication=communication, collectives=groups)
         found.append(replace(rank, summary=summary))
     run = None
     if several:
@@ -108,6 +105,7 @@ def run_of(
             workload=recorded,
             verdict=judge(found, run, quality, frozenset(), unprofiled_ns, Thresholds()),
             ablation=ablation,
+            findings=make_findings(sum(partition.values())),
         ),
         label or f"on {ranks}",
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from tests.cli_runner import Cli, write_trace
-from tests.report_factory import make_report
+from tests.report_factory import PARTITIONS, make_rank, make_report
 from tests.test_comparison import unaided
 from tests.test_many_ranks import of_rank
 
@@ -63,11 +64,7 @@ def test_a_regression_fails_the_gate_and_says_why(cli, reports):
 
 def test_a_gate_that_cannot_tell_fails_unless_that_is_allowed(cli, reports, tmp_path):
     few = tmp_path / "few.json"
-    report = json.loads((reports[0] / "report.json").read_text())
-    used = [i for i in report["ranks"][0]["iterations"] if i["used"]]
-    for iteration in used[3:]:
-        iteration["used"] = False
-    few.write_text(json.dumps(report, sort_keys=True))
+    few.write_text(unaided(make_report(ranks=[make_rank(PARTITIONS["io"], steps=3)])).to_json())
     done = cli("compare", few, few, "--gate", "5%").expect(1)
     assert "gate: inconclusive: 3 steps" in done.err
     cli("compare", few, few, "--gate", "5%", "--allow-inconclusive").expect(0)
@@ -106,11 +103,11 @@ def test_an_absent_run_is_named(cli, reports, name):
 
 
 def test_a_run_without_steps_is_refused(cli, reports, tmp_path):
-    report = json.loads((reports[0] / "report.json").read_text())
-    for iteration in report["ranks"][0]["iterations"]:
-        iteration["used"] = False
+    rank = make_rank(PARTITIONS["io"])
+    summary = replace(rank.summary, iterations_used=0, step_ms=None)
+    rank = replace(rank, iterations=[], step_marker=None, summary=summary, gaps=[])
     other = tmp_path / "other.json"
-    other.write_text(json.dumps(report, sort_keys=True))
+    other.write_text(make_report(ranks=[rank]).to_json())
     done = cli("compare", reports[0], other).expect(2)
     assert "other: has 0 complete steps" in done.err
 

@@ -95,7 +95,10 @@ def test_a_trace_of_a_loader_alone_is_empty(cli):
 
 
 def test_messages_from_files_cannot_steer_the_terminal(cli):
-    body = {"traceEvents": [{"ph": "i", "name": "x", "ts": 1}], "ERROR": ["\x1b[31m CUPTI failed \x07"]}
+    body = {
+        "traceEvents": [{"ph": "i", "name": "x", "ts": 1}],
+        "ERROR": ["\x1b[31m CUPTI failed \x07"],
+    }
     (cli.folder / "empty.json").write_text(json.dumps(body))
     message = refused(cli, "analyze", "empty.json")
     assert "CUPTI failed" in message

@@ -11,7 +11,8 @@ from tests.builders.loop import Loop
 from tests.builders.scenario import Process
 from tests.cli_runner import Cli, write_trace
 from traceprobe import assemble
-from traceprobe.invariants import InternalError, verify, violations
+from traceprobe.invariants import InternalError, verify
+from traceprobe.report.soundness import problems_of
 
 MS = 1_000_000
 LOOP = {
@@ -182,14 +183,14 @@ BROKEN = {
 
 
 def test_a_good_report_contradicts_nothing(report):
-    assert violations(report) == []
+    assert problems_of(report) == []
     assert verify(report, report.ranks) is report
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_every_contradiction_is_seen(report, name):
     change, complaint = BROKEN[name]
-    found = violations(change(report))
+    found = problems_of(change(report))
     assert any(complaint in problem for problem in found), found
 
 

@@ -20,7 +20,7 @@ from traceprobe.timeline.phases import RANGE_NAMES
 from traceprobe.verdict import Thresholds
 
 PAGE = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
-ERRORS = ("DamagedInput", "EmptyTrace", "UnsupportedInput", "UsageError")
+ERRORS = ("DamagedInput", "DamagedRecord", "EmptyTrace", "UnsupportedInput", "UsageError")
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_every_error_is_a_traceprobe_error():
         assert getattr(traceprobe, name).__bases__ == (traceprobe.TraceprobeError,)
         assert f"── {name}" in traceprobe.__doc__
     assert re.findall(r"^\| `(\w+)` \|", PAGE.partition("## Errors")[2], re.M) == [
-        *("UnsupportedInput", "DamagedInput", "EmptyTrace", "UsageError")
+        *("UnsupportedInput", "DamagedInput", "EmptyTrace", "DamagedRecord", "UsageError")
     ]
 
 

@@ -127,16 +127,21 @@ def test_names_cannot_become_markup(case):
     assert page.tags["script"] == (6 if page.json["traceprobe-charts"] != "[]" else 5)
 
 
+def read(text):
+    """A report that was made to hurt, which contradicts itself."""
+    return msgspec.json.decode(text, type=Report)
+
+
 def test_embedded_report_is_the_report(case):
     report, text = case
     embedded = Page(text).json["traceprobe-report"]
-    assert Report.from_json(embedded) == Report.from_json(encode(report))
+    assert read(embedded) == read(encode(report))
     assert not set("<>&") & set(embedded)
 
 
 def test_rebuilding_from_json_changes_no_byte(case):
     report, text = case
-    again = Report.from_json(report.to_json())
+    again = read(report.to_json())
     assert html.render(again) == text
     assert markdown.render(again) == markdown.render(report)
     assert terminal.render(again, 80, True) == terminal.render(report, 80, True)

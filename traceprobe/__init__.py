@@ -9,6 +9,7 @@ Errors derive from `TraceprobeError`:
     ├── UnsupportedInput   not a trace that traceprobe reads
     ├── DamagedInput       too little of the file survives
     ├── EmptyTrace         neither GPU work nor host phases
+    ├── DamagedRecord      a saved result that contradicts itself
     └── UsageError         an option or a combination of inputs makes no sense
 """
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from traceprobe.api import Options, analyze, load
     from traceprobe.model import (
         DamagedInput,
+        DamagedRecord,
         EmptyTrace,
         Trace,
         TraceprobeError,
@@ -33,6 +35,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DamagedInput",
+    "DamagedRecord",
     "EmptyTrace",
     "Options",
     "Report",

@@ -17,6 +17,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from traceprobe.errors import DamagedRecord as DamagedRecord
+from traceprobe.errors import TraceprobeError as TraceprobeError
+
 Int64s = NDArray[np.int64]
 Ints = NDArray[np.signedinteger[Any]]
 """Integers in the width that they need."""
@@ -124,10 +127,6 @@ HOST_RANGES: Mapping[str, Any] = {
     "name": pl.Int32,
     "source": pl.Int8,  # Source
 }
-
-
-class TraceprobeError(Exception):
-    """Base of every error raised on purpose; the message says what, where and how to fix it."""
 
 
 class UnsupportedInput(TraceprobeError):

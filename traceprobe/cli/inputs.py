@@ -5,14 +5,14 @@ from __future__ import annotations
 import glob
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from traceprobe.cli.console import note
 from traceprobe.ingest.folder import natural
-from traceprobe.model import UsageError
+from traceprobe.model import DamagedRecord, UsageError
 from traceprobe.reading import content
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from traceprobe.report.peaks import MeasuredPeaks
     from traceprobe.report.result import Report
 
-Saved = TypeVar("Saved")
+Saved = TypeVar("Saved", "Ablation", "MeasuredPeaks", "Report")
 
 JOURNALS = ("-wal", "-shm", "-journal")
 MAX_NAMED = 8
@@ -135,9 +135,7 @@ def ablation(path: Path) -> Ablation:
     from traceprobe.report.ablation import SCHEMA_VERSION, Ablation
 
     what = "an ablation as `traceprobe bench -o` writes it"
-    found = _saved(path, Ablation.from_json, what)
-    _check_version(path, found.schema_version, SCHEMA_VERSION, "run traceprobe bench again")
-    return found
+    return _saved(path, Ablation, what, SCHEMA_VERSION, "run traceprobe bench again")
 
 
 def report(path: Path) -> Report:
@@ -148,9 +146,8 @@ def report(path: Path) -> Report:
     """
     from traceprobe.report.result import SCHEMA_VERSION, Report
 
-    found = _saved(path, Report.from_json, "a traceprobe report.json")
-    _check_version(path, found.schema_version, SCHEMA_VERSION, "analyse the trace again")
-    return found
+    what = "a traceprobe report.json"
+    return _saved(path, Report, what, SCHEMA_VERSION, "analyse the trace again")
 
 
 def measured_peaks(path: Path) -> MeasuredPeaks:
@@ -159,30 +156,38 @@ def measured_peaks(path: Path) -> MeasuredPeaks:
     Raises:
         UsageError: the file is something else, or of another major version.
     """
-    import msgspec
-
     from traceprobe.report.peaks import SCHEMA_VERSION, MeasuredPeaks
 
     what = "what `traceprobe roofline --measure -o` writes"
-    found = _saved(path, lambda text: msgspec.json.decode(text, type=MeasuredPeaks), what)
-    _check_version(path, found.schema_version, SCHEMA_VERSION, "measure again")
-    return found
+    return _saved(path, MeasuredPeaks, what, SCHEMA_VERSION, "measure again")
 
 
-def _saved(path: Path, decode: Callable[[bytes], Saved], what: str) -> Saved:
+def _saved(path: Path, kind: type[Saved], what: str, known: str, remedy: str) -> Saved:
+    """A saved result.
+
+    Args:
+        what: it is expected to be. known: version of its schema. remedy: where that is another.
+
+    Raises:
+        UsageError: it is something else, of another major version, or contradicts itself.
+    """
     import msgspec
 
+    from traceprobe.report.soundness import sound
+
     try:
-        return decode(content(path))
+        found = msgspec.json.decode(content(path), type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path.name}: is not {what} ({error})") from error
-
-
-def _check_version(path: Path, found: str, known: str, remedy: str) -> None:
-    if found.split(".")[0] != known.split(".")[0]:
+    version: str = found.schema_version
+    if version.split(".")[0] != known.split(".")[0]:
         raise UsageError(
-            f"{path.name}: has schema version {found}, this traceprobe reads {known}; {remedy}"
+            f"{path.name}: has schema version {version}, this traceprobe reads {known}; {remedy}"
         )
+    try:
+        return sound(found)
+    except DamagedRecord as error:
+        raise UsageError(f"{path.name}: {error}; {remedy}") from error
 
 
 def parts(traces: list[Path], options: Options) -> list[Part | Lost]:

@@ -59,7 +59,7 @@ def _read(path: Path) -> Report | Record:
     import msgspec
 
     from traceprobe.cli.inputs import report
-    from traceprobe.model import UsageError
+    from traceprobe.model import DamagedRecord, UsageError
     from traceprobe.reading import content
     from traceprobe.report import document
 
@@ -70,3 +70,5 @@ def _read(path: Path) -> Report | Record:
         return document.read(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path.name}: is not a result of traceprobe ({error})") from error
+    except DamagedRecord as error:
+        raise UsageError(f"{path.name}: {error}; make it again") from error

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from traceprobe.capture.recording import REPORT
 from traceprobe.cli.console import warn
 from traceprobe.cli.profile import analyze
-from traceprobe.model import TraceprobeError, UsageError
+from traceprobe.model import DamagedRecord, TraceprobeError, UsageError
 
 if TYPE_CHECKING:
     from traceprobe.capture.ladder import Ladder, Rung
@@ -128,14 +128,15 @@ def kept(climb: Climb) -> dict[str, RungResult]:
     import msgspec
 
     from traceprobe.reading import content
+    from traceprobe.report.soundness import sound
     from traceprobe.report.sweep import Sweep
 
     path = climb.folder / RESULT
     if not path.exists():
         return {}
     try:
-        earlier = msgspec.json.decode(content(path), type=Sweep)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        earlier = sound(msgspec.json.decode(content(path), type=Sweep))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, DamagedRecord) as error:
         raise UsageError(
             f"{path}: is none that traceprobe sweep wrote ({error}); overwrite with --force"
         ) from error

@@ -122,5 +122,8 @@ class Ablation(Clean, frozen=True, kw_only=True):
         Raises:
             msgspec.DecodeError: `text` is not JSON.
             msgspec.ValidationError: it is no ablation; the message holds the offending path.
+            DamagedRecord: it contradicts itself.
         """
-        return msgspec.json.decode(text, type=cls)
+        from traceprobe.report.soundness import sound
+
+        return sound(msgspec.json.decode(text, type=cls))

@@ -203,7 +203,10 @@ def read(text: str | bytes) -> Record:
     Raises:
         msgspec.MsgspecError: it is no JSON, of an unknown kind, of a schema version that is not
             read, or breaks its schema; the message says which.
+        DamagedRecord: it contradicts itself.
     """
+    from traceprobe.report.soundness import sound
+
     head = msgspec.json.decode(text, type=_Head)
     if head.kind is None or head.kind not in KINDS:
         raise msgspec.ValidationError(f"its kind is {head.kind!r}, known are {', '.join(KINDS)}")
@@ -214,7 +217,7 @@ def read(text: str | bytes) -> Record:
             f"{module.SCHEMA_VERSION}; make it again"
         )
     record: Record = msgspec.json.decode(text, type=getattr(module, KINDS[head.kind]))
-    return record
+    return sound(record)
 
 
 class _Head(msgspec.Struct):

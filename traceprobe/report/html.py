@@ -157,7 +157,7 @@ def render(report: Report) -> str:
     """The page of `report`. Equal reports give equal pages, byte for byte."""
     # A report made in Python may hold an int where the schema says float, or keys in another order;
     # one trip through JSON makes it what a reader of the file would have.
-    report = Report.from_json(encode(report))
+    report = msgspec.json.decode(encode(report), type=Report)
     detailed = ranks_in_detail(report)
     views = [_rank_view(rank, report.ranks.index(rank)) for rank in detailed]
     overview = overview_of(report)

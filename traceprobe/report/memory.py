@@ -98,10 +98,15 @@ def read(recorded: object) -> Memory | None:
         found = msgspec.convert(recorded, Memory)
     except msgspec.ValidationError:
         return None
+    return found if plausible(found) else None
+
+
+def plausible(found: Memory) -> bool:
+    """Whether its numbers agree with each other, and its texts are as short as ours."""
     steps = [step for step in (found.measured, found.predicted) if step is not None]
     whole = all(map(_plausible, steps)) and _amounts(found.device_bytes, found.outside_bytes)
     texts = (found.optimizer, found.implementation, found.not_measured, found.not_predicted)
-    return found if whole and _short(*texts) else None
+    return whole and _short(*texts)
 
 
 def _plausible(step: MemoryStep) -> bool:

@@ -6,6 +6,7 @@ names; a quantity that was not observed is `None`, never 0.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -52,7 +53,15 @@ KERNEL_CLASSES = (
     "other",
     "unknown",
 )
-SHARES = ("io", "communication", "overhead", "compute", "other")
+SHARE_CLASSES: Mapping[str, tuple[str, ...]] = {
+    "io": ("idle_data_wait", "h2d"),
+    "communication": ("communication",),
+    "overhead": ("idle_host", "idle_sync", "idle_latency"),
+    "compute": (*COMPUTE_PHASES, "memory"),
+    "other": ("idle_profiler", "idle_unexplained", "d2h"),
+}
+"""The classes of the partition by the share that they count for."""
+SHARES = tuple(SHARE_CLASSES)
 SKEW_CAUSES = ("io", "overhead", "compute", "other")
 
 Bound = Literal["io", "compute", "communication", "overhead", "mixed", "inconclusive"]
@@ -464,8 +473,11 @@ class Report(Clean, frozen=True, kw_only=True):
         Raises:
             msgspec.DecodeError: `text` is not JSON.
             msgspec.ValidationError: it is not a report; the message holds the offending path.
+            DamagedRecord: it contradicts itself.
         """
-        return msgspec.json.decode(text, type=cls)
+        from traceprobe.report.soundness import sound
+
+        return sound(msgspec.json.decode(text, type=cls))
 
     def to_html(self) -> str:
         """One self-contained HTML page: no network, readable without scripts."""

@@ -1,0 +1,249 @@
+"""Saved results that were changed: refused in one line, or rendered; never believed or a crash."""
+
+from __future__ import annotations
+
+import json
+from itertools import cycle
+
+import msgspec
+import pytest
+
+import traceprobe
+from tests.cli_runner import Cli, write_trace
+from tests.every_record import every_record
+from tests.memory_records import make_memory
+from tests.report_factory import (
+    PARTITIONS,
+    make_ablation,
+    make_rank,
+    make_report,
+    make_run,
+)
+from traceprobe import DamagedRecord, TraceprobeError, analyze, load
+from traceprobe.report import document
+from traceprobe.report.ablation import Ablation
+from traceprobe.report.result import Report
+from traceprobe.report.soundness import sound
+from traceprobe.report.sweep import RungResult, Sweep
+
+
+@pytest.fixture
+def cli(tmp_path, monkeypatch, capfdbinary):
+    return Cli(tmp_path, monkeypatch, capfdbinary)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """The report of a trace, as JSON."""
+    path = write_trace(tmp_path_factory.mktemp("run") / "run.json")
+    return analyze(load(path)).to_json()
+
+
+def at(content, path):
+    for step in path[:-1]:
+        content = content[step]
+    return content
+
+
+def changed(text, *path, to):
+    """The JSON with another value at a place; a function gets the old one."""
+    content = json.loads(text)
+    place = at(content, path)
+    place[path[-1]] = to(place[path[-1]]) if callable(to) else to
+    return json.dumps(content, sort_keys=True)
+
+
+SUMMARY = ("ranks", 0, "summary")
+LANE = ("ranks", 0, "timeline", "lanes", 0)
+TAMPERED = {
+    "a class is missing": (
+        (*SUMMARY, "partition_ns"),
+        lambda parts: {k: v for k, v in parts.items() if k != "forward"},
+        "classes differ from the contract",
+    ),
+    "a class of work is missing": (
+        (*SUMMARY, "busy_ns"),
+        lambda parts: {k: v for k, v in parts.items() if k != "communication"},
+        "classes differ from the contract",
+    ),
+    "a class of an iteration is missing": (
+        ("ranks", 0, "iterations", 2, "partition_ns"),
+        lambda parts: {k: v for k, v in parts.items() if k != "idle_host"},
+        "classes differ from the contract",
+    ),
+    "a share is missing": ((*SUMMARY, "share"), {"io": 1.0}, "shares differ"),
+    "a clock": (("inputs", 0, "origin_ns"), "x", "its clock is no number"),
+    "a long clock": (("inputs", 0, "base_ns"), "9" * 5000, "its clock is no number"),
+    "a lane of unequal columns": ((*LANE, "label"), [], "columns of different lengths"),
+    "a lane before the picture": ((*LANE, "start_ns"), lambda c: [-5, *c[1:]], "leaves it"),
+    "an input that is not there": (("ranks", 0, "input"), 7, "has no input"),
+    "an input before the first": (("ranks", 0, "input"), -1, "has no input"),
+    "no inputs": (("inputs",), [], "has no input"),
+    "no ranks": (("ranks",), [], "out of order or repeated"),
+    "a huge share": (("verdict", "shares", "compute"), 1e308, "a number is too large"),
+    "a large share": (("verdict", "shares", "compute"), 3.0, "no parts of 1"),
+    "shares of 3": (
+        ("verdict", "shares"),
+        lambda shares: {**shares, "compute": 1.0, "io": 1.0, "overhead": 1.0},
+        "do not sum to 1",
+    ),
+    "a negative share": (
+        ("verdict", "shares"),
+        lambda shares: {**dict.fromkeys(shares, 0.0), "io": 2.0, "compute": -1.0},
+        "no parts of 1",
+    ),
+    "an unknown share": (("verdict", "shares"), lambda s: {**s, "luck": 0.0}, "not those of"),
+    "a confidence": (("verdict", "confidence"), 1.5, "no part of 1"),
+    "a negative count": (("quality", "gpu_ops"), -1, "a count is negative"),
+    "a number beyond 64 bits": (("quality", "gpu_ops"), 10**40, "a number is too large"),
+    "a percentile": ((*SUMMARY, "step_ms", "p10"), 1e9, "step times are out of order"),
+    "a mean": ((*SUMMARY, "step_ms", "mean"), 1.0, "not the mean window"),
+    "a kernel": ((*SUMMARY, "top_kernels", 0, "total_ns"), -1, "less than no time"),
+    "a replay": (("ranks", 0, "replay", "kind"), "1 x", "the replay"),
+    "a replay of unequal columns": (("ranks", 0, "replay", "host_ns"), "1", "the replay has"),
+    "a replay of unknown kinds": (("ranks", 0, "replay", "kinds"), [], "unknown kind"),
+    "a gap": (("ranks", 0, "gaps", 0, "iteration"), 99, "outside of its iteration"),
+}
+
+
+@pytest.mark.parametrize("name", TAMPERED)
+def test_a_tampered_report_is_refused(saved, name):
+    path, to, said = TAMPERED[name]
+    with pytest.raises(DamagedRecord, match="contradicts itself: .*" + said):
+        Report.from_json(changed(saved, *path, to=to))
+
+
+def test_what_was_not_changed_is_read(saved):
+    assert Report.from_json(saved).to_json() == saved
+    assert issubclass(DamagedRecord, TraceprobeError)
+    assert traceprobe.DamagedRecord is DamagedRecord
+
+
+READERS = {
+    "render": ["render", "bad.json", "-o", "out.html"],
+    "render redacted": ["render", "bad.json", "--redact", "-o", "out.json"],
+    "compare": ["compare", "good.json", "bad.json", "-o", "out.html"],
+    "compare a folder": ["compare", "good.json", "folder", "-o", "out.html"],
+    "ladder": ["ladder", "good.json", "bad.json", "-o", "out.html"],
+    "scaling": ["scaling", "good.json", "bad.json", "-o", "out.html"],
+    "gpus": ["gpus", "good.json", "bad.json", "-o", "out.html"],
+    "whatif": ["whatif", "bad.json", "-o", "out.html"],
+    "roofline": ["roofline", "bad.json", "-o", "out.html"],
+}
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_every_command_that_reads_reports_refuses_it(cli, saved, command):
+    path, to, said = TAMPERED["shares of 3"]
+    (cli.folder / "good.json").write_text(saved)
+    (cli.folder / "bad.json").write_text(changed(saved, *path, to=to))
+    (cli.folder / "folder").mkdir()
+    (cli.folder / "folder" / "report.json").write_text(changed(saved, *path, to=to))
+    (line,) = cli(*READERS[command]).expect(2).err.splitlines()
+    name = "report" if command == "compare a folder" else "bad"
+    assert line.startswith(f"traceprobe: {name}.json: contradicts itself: verdict.shares {said}")
+    assert line.endswith("; analyse the trace again")
+    assert not {"out.html", "out.json"} & cli.files()
+
+
+def test_tampered_ablations_and_peaks_are_refused(cli):
+    write_trace(cli.folder / "run.json")
+    bench = changed(make_ablation().to_json(), "variants", 0, "trial_ms", to=[])
+    (cli.folder / "bench.json").write_text(bench)
+    peaks = changed(every_record()["peaks"].to_json(), "copy_gbps", to=-1.0)
+    (cli.folder / "peaks.json").write_text(peaks)
+    for option, again in (("ablation", "run traceprobe bench again"), ("peaks", "measure again")):
+        file = {"ablation": "bench.json"}.get(option, "peaks.json")
+        done = cli("analyze", "run.json", f"--{option}", file, "-o", "out.html").expect(2)
+        (line,) = done.err.splitlines()
+        assert line.startswith(f"traceprobe: {file}: contradicts itself: ")
+        assert line.endswith(again)
+    assert "out.html" not in cli.files()
+
+
+def test_a_tampered_record_is_refused_by_name(cli):
+    text = changed(every_record()["comparison"].to_json(), "steps_ms", to=[[1.0]])
+    (cli.folder / "c.json").write_text(text)
+    (line,) = cli("render", "c.json", "-o", "out.html").expect(2).err.splitlines()
+    assert line == "traceprobe: c.json: contradicts itself: there are not two runs; make it again"
+
+
+def sweep():
+    rung = {"change": "", "side": False, "base": "", "ranks": 1, "arguments": []}
+    run = every_record()["comparison"].base
+    rung |= {"name": "a", "environment": {}, "state": "measured", "run": run}
+    settings = {"ladder": "l", "workload": "w", "backend": "torch"}
+    settings |= {"warmup": 1, "calibrate": 1, "active": 1}
+    return Sweep(traceprobe_version="1", rungs=[RungResult(**rung)], **settings)
+
+
+@pytest.mark.parametrize(
+    ("path", "to", "said"),
+    [
+        (("rungs", 0, "state"), "failed", "rung a is failed"),
+        (("rungs",), lambda rungs: rungs * 2, "there twice"),
+        (("rungs", 0, "run", "step_ms"), 0.0, "a step takes no time"),
+        (("rungs", 0, "run", "shares"), {"io": 2.0}, "shares do not sum"),
+    ],
+)
+def test_a_tampered_sweep_is_refused(path, to, said):
+    text = sweep().to_json()
+    sound(msgspec.json.decode(text, type=Sweep))
+    with pytest.raises(DamagedRecord, match=said):
+        sound(msgspec.json.decode(changed(text, *path, to=to), type=Sweep))
+
+
+def records():
+    report = make_report(ranks=[make_rank(PARTITIONS["io"], steps=3)])
+    full = msgspec.structs.replace(
+        report,
+        memory=make_memory(),
+        ablation=make_ablation(),
+        roofline=every_record()["report"].roofline,
+    )
+    return {**every_record(), "report": full, "run": make_run(3), "ablation": make_ablation()}
+
+
+def read_and_rendered(kind, text):
+    """Whatever is read renders; whatever is not is refused on purpose."""
+    reader = {"report": Report.from_json, "run": Report.from_json, "ablation": Ablation.from_json}
+    try:
+        record = reader.get(kind, document.read)(text)
+    except (TraceprobeError, msgspec.MsgspecError):
+        return False
+    if kind == "ablation":
+        record = make_report(ablation=record)
+    for output in (record.to_html(), record.to_markdown(), record.to_json()):
+        output.encode()
+    return True
+
+
+def places(content, path=()):
+    """Every place of some JSON; of lists the first and the last entry."""
+    if path:
+        yield path
+    if isinstance(content, dict):
+        for key, value in content.items():
+            yield from places(value, (*path, key))
+    elif isinstance(content, list):
+        for index in sorted({0, len(content) - 1} if content else ()):
+            yield from places(content[index], (*path, index))
+
+
+PLACES = 60
+"""Of a record, in which a value is changed."""
+VALUES = (None, 0, -1, 1e300, 2**70, "x", [], {}, [None], 0.5)
+
+
+@pytest.mark.parametrize("kind", records())
+def test_any_place_may_hold_anything(kind):
+    """Every so many places another value, or none: refused on purpose or rendered."""
+    text = records()[kind].to_json()
+    assert read_and_rendered(kind, text)
+    values = cycle(VALUES)
+    every = [*places(json.loads(text))]
+    for path in every[:: max(len(every) // PLACES, 1)]:
+        read_and_rendered(kind, changed(text, *path, to=next(values)))
+        content = json.loads(text)
+        del at(content, path)[path[-1]]
+        read_and_rendered(kind, json.dumps(content))
