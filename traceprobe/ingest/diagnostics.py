@@ -14,6 +14,8 @@ from traceprobe.vocabulary import quoted
 _MOST_NOTES, _MOST_CHARACTERS = 3, 300
 # `ERROR:2026-02-08 10:38:45 948300:948300 CuptiActivityProfiler.cpp:835] `
 _LOGGED = re.compile(r"^[A-Z]+:\d{4}-\d\d-\d\d [\d:.]+ \d+:\d+ \w+\.(?:cpp|h):\d+\]\s*")
+_STEERING = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x1f\x7f-\x9f]")
+"""Colours and controls, which would be part of the words beside them."""
 NOTES = (
     "CUPTI initialization failed - CUDA profiler activities will be missing",
     "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES CUPTI_ERROR_NOT_INITIALIZED CUPTI_ERROR_UNKNOWN",
@@ -52,5 +54,5 @@ NOTES = (
 
 def said(notes: Sequence[object]) -> str:
     """The first notes without what is private in them."""
-    texts = (_LOGGED.sub("", str(note)) for note in notes[:_MOST_NOTES])
+    texts = (_LOGGED.sub("", _STEERING.sub(" ", str(note)).strip()) for note in notes[:_MOST_NOTES])
     return " | ".join(quoted(text, _MOST_CHARACTERS) for text in texts)
