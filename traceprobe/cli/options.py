@@ -42,7 +42,7 @@ Limit = Annotated[
         "--limit",
         metavar="NAME=NUMBER",
         help="Allow a file more than any run has, repeatable: unpacked (bytes), names, devices, "
-        "streams, threads, iterations.",
+        "streams, processes, threads, iterations.",
         show_default=False,
     ),
 ]
