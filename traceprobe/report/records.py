@@ -117,9 +117,8 @@ def _run(run: RunSummary) -> Problems:
 
 def _change(change: Change) -> Problems:
     base, new, delta, low, high = change.base, change.new, change.delta, change.low, change.high
-    if base is not None and new is not None and delta is not None:
-        if abs(new - base - delta) > ROUNDING * max(abs(base), abs(new), 1):
-            yield f"{change.name}: the change is not the difference of the two"
+    if None not in (base, new, delta) and not _agree((new or 0) - (delta or 0), base or 0):
+        yield f"{change.name}: the change is not the difference of the two"
     if (low is None) != (high is None) or (low is not None and high is not None and low > high):
         yield f"{change.name}: its interval is out of order"
 
