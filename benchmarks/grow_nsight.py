@@ -151,8 +151,8 @@ def _lengthen(db: sqlite3.Connection, more_ns: int) -> None:
     """The export says how long the capture was."""
     if _columns(db, "ANALYSIS_DETAILS"):
         db.execute(
-            "UPDATE ANALYSIS_DETAILS SET duration = duration + ?1, stopTime = stopTime + ?1",
-            (more_ns,),
+            "UPDATE ANALYSIS_DETAILS SET duration = duration + :more, stopTime = stopTime + :more",
+            {"more": more_ns},
         )
 
 

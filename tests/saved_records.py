@@ -90,7 +90,7 @@ def records() -> dict[str, msgspec.Struct]:
         base="",
         ranks=1,
         arguments=["--precision", "tf32"],
-        environment={"NCCL_DEBUG": "WARN"},
+        environment_digest="5a17:b10b",
         state="measured",
         reason="none",
         run=summary,

@@ -35,7 +35,7 @@ def dirty(number, value):
 
 def records():
     rung = {"name": "a", "change": "", "side": False, "base": "", "ranks": 1, "state": "failed"}
-    rung = RungResult(**rung, arguments=["x"], environment={"A": "b"}, reason="why")
+    rung = RungResult(**rung, arguments=["x"], environment_digest="a:b", reason="why")
     sweep = {"ladder": "l", "workload": "w", "backend": "torch"}
     sweep |= {"warmup": 1, "calibrate": 1, "active": 1}
     outcome = Outcome(id="a", status="fail", found="b", meaning="c", fix="d")

@@ -213,9 +213,9 @@ def test_many_runs_of_one_device_are_one_device():
 
 
 def test_a_device_that_is_not_in_the_table_is_ranked_without_peaks():
-    found = fleet([*by_peak("fp32"), on("NVIDIA H800", 1)])
+    found = fleet([*by_peak("fp32"), on("NVIDIA H20", 1)])
     first = found.contenders[0]
-    assert (first.device, first.hardware) == ("H800", None)
+    assert (first.device, first.hardware) == ("H20", None)
     assert codes(found) == ["unknown-device"]
     assert all(fit.devices <= 4 for fit in found.fits)
     assert found.explained_by == "fp32"
@@ -435,7 +435,7 @@ def test_the_json_comes_back_as_it_went(tmp_path):
 
 
 def test_the_document_shows_every_run_and_adds_up():
-    found = fleet([*by_peak("fp32"), on("NVIDIA H800", 30, wait=10)], {"T4": 0.35})
+    found = fleet([*by_peak("fp32"), on("NVIDIA H20", 30, wait=10)], {"T4": 0.35})
     told = found.to_document()
     assert [section.id for section in told.sections][:3] == ["ranking", "phases", "peaks"]
     ranking = told.sections[0].blocks[0]

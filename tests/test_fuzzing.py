@@ -117,7 +117,9 @@ def test_rows_of_the_largest_number_there_is(values):
 def test_what_sqlite_quotes_of_a_file_cannot_steer_the_terminal():
     quoted = sqlite3.DatabaseError('malformed database schema (a) - unrecognized token: "\x1b[2J"')
     message = str(ingest_nsight._damaged("a.sqlite", quoted, Quality()))
-    assert 'unrecognized token: "\ufffd[2J"' in message
+    assert "malformed database schema" in message
+    assert "unrecognized token" in message
+    assert "\x1b" not in message
 
 
 def test_an_input_is_made_again_from_its_number(tmp_path):

@@ -29,6 +29,7 @@ NAMES = (
     | {path.stem for path in (ROOT / "workloads").glob("*.py")}
     | {"torch", "distributed", "dask", "fsspec", "sitecustomize", "usercustomize", "traceprobe"}
     | {"org", "pyarrow", "_polars_runtime_32", "_polars_runtime_64", "_polars_runtime_compat"}
+    | {"_wmi"}  # which platform.py of Python 3.12 looks for on every system
 )
 RANKS = ["analyze", "rank*.json", "--jobs", "2", "-q", "-f"]
 FOR_TORCH = ["--size", "tiny", "--workers", "0"]

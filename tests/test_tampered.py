@@ -171,7 +171,7 @@ def test_a_tampered_record_is_refused_by_name(cli):
 def sweep():
     rung = {"change": "", "side": False, "base": "", "ranks": 1, "arguments": []}
     run = every_record()["comparison"].base
-    rung |= {"name": "a", "environment": {}, "state": "measured", "run": run}
+    rung |= {"name": "a", "state": "measured", "run": run}
     settings = {"ladder": "l", "workload": "w", "backend": "torch"}
     settings |= {"warmup": 1, "calibrate": 1, "active": 1}
     return Sweep(traceprobe_version="1", rungs=[RungResult(**rung)], **settings)

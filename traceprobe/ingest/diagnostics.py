@@ -47,7 +47,8 @@ NOTES = (
     "exited unexpectedly. The application was terminated by a signal. The device is busy.",
     "database disk image is malformed; malformed database schema; file is not a database; no such "
     "table; no such column; unable to open database file; disk I/O error; string or blob too big; "
-    "out of memory; near; syntax error; incomplete input; invalid rootpage; orphan index",
+    "out of memory; near; syntax error; unrecognized token; incomplete input; invalid rootpage; "
+    "orphan index",
 )
 """Notes that Kineto, CUPTI, Nsight Systems and SQLite make. Their words are known, others not."""
 

@@ -260,7 +260,7 @@ FIELDS: Mapping[type[msgspec.Struct], Mapping[str, Rule]] = {
         keep="side ranks state run",
         name="name base",
         sentence="change reason",
-        drop="arguments environment",
+        drop="arguments environment_digest",
     ),
     sweep.Sweep: _fields(
         keep="kind schema_version traceprobe_version workload backend warmup calibrate active "

@@ -63,7 +63,7 @@ def _rank(rank: result.Rank) -> Problems:
         yield "summary: a class of kernels takes less than no time"
     if any(min(k.count - 1, k.total_ns, k.mean_ns) < 0 for k in summary.top_kernels):
         yield "summary: a kernel takes less than no time"
-    if any(min(g.count - 1, g.total_ns, g.duration_ns, g.matched) < 0 for g in summary.collectives):
+    if any(min(g.count, g.total_ns, g.duration_ns, g.matched) < 0 for g in summary.collectives):
         yield "summary: a group of collectives takes less than no time"
     for picture in (rank.timeline, rank.worst):
         if picture is not None:

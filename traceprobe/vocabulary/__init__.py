@@ -93,7 +93,8 @@ def quoted(text: str, most: int = 300) -> str:
     Args:
         most: characters that it may have.
     """
-    cut = _replaced(text[: 4 * most], lambda token: _MISSING, _SHORT)
+    visible = "".join(c if c.isprintable() else " " for c in text[: 4 * most])
+    cut = _replaced(visible, lambda token: _MISSING, _SHORT)
     short = re.sub(rf"{_MISSING}(\W*{_MISSING})+", _MISSING, cut)
     return short if len(short) <= most else short[: most - 1] + _MISSING
 
