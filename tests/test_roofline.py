@@ -397,7 +397,7 @@ def test_the_command_shows_a_run(samples, tmp_path, cli):
         (("--measure", "--flops-per-step", "3"), "does not go with"),
         (("{report}", "--flops-per-step", "3"), "is analysed already"),
         (("{cpu}",), "has no roofline"),
-        (("{cpu}", "--flops-per-step", "-3"), "must be a number of operations"),
+        (("{cpu}", "--flops-per-step", "-3"), "must be a positive number"),
     ],
 )
 def test_what_makes_no_sense_is_refused(samples, tmp_path, cli, arguments, message):

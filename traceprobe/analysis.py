@@ -214,8 +214,8 @@ def _unprofiled_ms(parts: Sequence[Part], options: Options) -> float | None:
     if options.unprofiled_step_ms is not None:
         if not STEP_MS[0] <= options.unprofiled_step_ms <= STEP_MS[1]:
             raise UsageError(
-                f"--unprofiled-step-ms {str(options.unprofiled_step_ms)[:60]}: must be a number of "
-                "milliseconds from 0.001 to 86,400,000, a day"
+                f"--unprofiled-step-ms {str(options.unprofiled_step_ms)[:60]}: must be a positive "
+                "number of milliseconds, from 0.001 to 86,400,000"
             )
         return options.unprofiled_step_ms
     recorded = [p.metadata.get("traceprobe", {}).get("unprofiled_step_ms") for p in parts]
@@ -239,8 +239,8 @@ def _roofline(
 ) -> Roofline | None:
     if options.flops_per_step is not None and not 1 <= options.flops_per_step <= MOST_FLOPS:
         raise UsageError(
-            f"--flops-per-step {str(options.flops_per_step)[:60]}: must be a number of operations "
-            "from 1 to 1e30"
+            f"--flops-per-step {str(options.flops_per_step)[:60]}: must be a positive number of "
+            "operations, from 1 to 1e30"
         )
     if options.peaks is not None:
         names = {_device_name(rank.device) for rank in records}
