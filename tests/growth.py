@@ -6,7 +6,7 @@ import gc
 import time
 from collections.abc import Callable
 
-ROUNDS = 3
+ROUNDS = 10
 MOST = 2.5
 LEAST_S = 0.05
 """What takes less does not measure the work but the computer."""
@@ -27,7 +27,7 @@ def assert_linear(prepare: Callable[[int], Callable[[], object]], size: int) -> 
     """
     once, twice = prepare(size), prepare(2 * size)
     short = long = float("inf")
-    for _ in range(ROUNDS):  # another process may have had the caches
+    for _ in range(ROUNDS):  # other processes may have had the caches and the memory bus
         long = min(long, _seconds(twice))
         if long <= MOST * LEAST_S:
             return
