@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from itertools import chain
 
@@ -61,6 +62,21 @@ def test_only_what_the_device_has_is_measured(monkeypatch, capability, precision
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(torch.version, "hip", None)
     assert measure._precisions(torch.device("cuda", 0)) == precisions
+
+
+def test_a_rate_that_rounds_to_nothing_is_no_peak(
+    small, tmp_path, samples, monkeypatch, capfdbinary
+):
+    monkeypatch.setattr(measure, "_seconds", lambda work, device: work() is not None and 1e6)
+    cli = Cli(tmp_path, monkeypatch, capfdbinary)
+    cli("roofline", "--measure", "-o", "peaks.json").expect(0)
+    assert set(document.read((tmp_path / "peaks.json").read_bytes()).tflops.values()) == {0.0}
+    trace = samples / "cpu_convnet.json.gz"
+    cli(
+        "analyze", trace, "--peaks", "peaks.json", "--flops-per-step", "1e9", "-o", "report.json"
+    ).expect(0)
+    roofline = json.loads((tmp_path / "report.json").read_text())["roofline"]
+    assert roofline["measured"]["tflops"] == {}
 
 
 def test_the_command_writes_what_analyze_reads(small, tmp_path, samples, monkeypatch, capfdbinary):

@@ -144,10 +144,11 @@ def _published(gpu: gpus.Gpu) -> Peaks:
 
 
 def _measured(peaks: MeasuredPeaks) -> Peaks:
+    """Without rates that round to 0, as of a very slow CPU: they are no peaks."""
     return Peaks(
         source=f"measured on {peaks.device} with PyTorch {peaks.torch}",
-        tflops=peaks.tflops,
-        bandwidth_gbps=peaks.copy_gbps,
+        tflops={precision: rate for precision, rate in peaks.tflops.items() if rate},
+        bandwidth_gbps=peaks.copy_gbps or None,
     )
 
 
