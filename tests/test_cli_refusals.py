@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import sys
 
 import pytest
 
@@ -260,3 +261,18 @@ def test_render_of_another_schema_version(cli, trace):
 
 def test_unknown_commands(cli):
     assert "analyse" in refused(cli, "analyse", "run.json")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads a file of the system that fails")
+def test_a_file_of_a_folder_that_cannot_be_read_is_a_lost_rank(cli, trace, tmp_path):
+    """It is named, too: what the system says of a read, unlike of an opening, has no name."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    trace.rename(folder / "rank0.json")
+    (folder / "rank1.json").symlink_to("/proc/self/mem")
+    done = cli("analyze", folder, "-o", "-").expect(0)
+    (lost,) = json.loads(done.out)["quality"]["lost"]
+    assert lost["name"] == "rank1.json"
+    assert "rank1.json: Input/output error" in done.err
+    message = cli("analyze", folder / "rank1.json", "-o", "-").expect(2).err
+    assert "rank1.json: Input/output error" in message

@@ -131,6 +131,18 @@ def test_a_value_on_a_damaged_page_costs_the_value_only(tmp_path):
     assert "NVTX_EVENTS" in trace.quality.warnings["damaged-tables"]
 
 
+def test_a_damaged_table_in_another_encoding_is_read_like_any(tmp_path):
+    whole = nsight.write(Loop(steps=60, forward_ns=90_000).scenario(), tmp_path / "run.sqlite")
+    path = nsight.recoded(whole, "UTF-16le")
+    ruin(path, leaves(path, "NVTX_EVENTS")[1])
+    found = load(path)
+    assert found.quality.warnings["damaged-tables"]
+    ranges = set(found.host_ranges["name"].unique())
+    expected = load(whole)
+    known = {expected.names[i] for i in expected.host_ranges["name"].unique()}
+    assert {found.names[i] for i in ranges} <= known
+
+
 def test_texts_with_damaged_pages_leave_the_others_named(whole, tmp_path):
     path = tmp_path / "run.sqlite"
     script = Script()

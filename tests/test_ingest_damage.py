@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -169,6 +170,31 @@ def test_an_empty_file_is_called_empty(tmp_path, data):
     path.write_bytes(data)
     with pytest.raises(DamagedInput, match=r"trace\.json: the file is empty"):
         load(path)
+
+
+@pytest.mark.parametrize("write", [kineto.write, nsight.write], ids=["json", "export"])
+def test_a_file_that_is_rewritten_while_it_is_read_is_refused(tmp_path, write):
+    """Also where its size stays, and its time is put back as archives and copies do."""
+    path = write(LOOP.scenario(), tmp_path / "trace")
+    before = path.stat()
+
+    def rewrite(done, total):
+        with path.open("r+b") as file:
+            file.seek(before.st_size // 2)
+            file.write(b"x")
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert path.stat().st_mtime_ns == before.st_mtime_ns
+
+    with pytest.raises(DamagedInput, match="was changed while it was read"):
+        load(path, rewrite)
+
+
+@pytest.mark.parametrize("length", [247, 251, 255])
+def test_a_name_may_be_as_long_as_the_system_allows(tmp_path, length):
+    """Those of the journals that SQLite would look for beside it are then too long."""
+    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    named = path.rename(tmp_path / ("x" * length))
+    assert len(load(named).gpu_ops)
 
 
 def test_a_folder_and_a_missing_file(tmp_path):

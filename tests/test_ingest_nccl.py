@@ -252,6 +252,13 @@ def test_broken_json_costs_only_its_own_message(tmp_path, text):
     assert traceprobe.load(path).gpu_ops.sort("t0")["bytes"].to_list() == [UNKNOWN, 6]
 
 
+@pytest.mark.parametrize("offset", [-8, -1_000_000, -(1 << 63), (1 << 63) - 1])
+def test_a_field_outside_of_its_payload_is_unknown(tmp_path, offset):
+    path = write(tmp_path, [("AllReduce", 150)], [("ncclAllReduce", 100, 200, message(6))])
+    nsight.edit(path, f"UPDATE NVTX_PAYLOAD_SCHEMA_ENTRIES SET offset = {offset}")
+    assert traceprobe.load(path).gpu_ops["bytes"].to_list() == [UNKNOWN]
+
+
 def test_two_layouts_of_one_schema_number_give_nothing(tmp_path):
     """Domains are numbered per process, so two libraries may use the same numbers."""
     path = write(tmp_path, [("AllReduce", 150)], [("ncclAllReduce", 100, 200, message(6))])

@@ -150,6 +150,18 @@ def test_versioned_api_names_are_plain_and_classified(tmp_path):
     assert {"cudaLaunchKernel", "cudaLaunchKernelExC", "cudaStreamSynchronize"} <= names
 
 
+@pytest.mark.parametrize("encoding", ["UTF-16le", "UTF-16be"])
+def test_texts_may_be_stored_in_any_encoding(tmp_path, encoding):
+    plain = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    nsight.edit(plain, "UPDATE NVTX_EVENTS SET text = text || ' \u2603, seq = ' || rowid")
+    other = nsight.recoded(plain, encoding)
+    expected, found = load(plain), load(other)
+    assert any("\u2603" in name for name in expected.names)
+    assert found.names == expected.names
+    assert found.host_ranges.equals(expected.host_ranges)
+    assert found.gpu_ops.equals(expected.gpu_ops)
+
+
 def test_devices_are_named_by_ordinal_and_not_by_row_id(tmp_path):
     """The ids of TARGET_INFO_GPU run against the CUDA ordinals on some machines."""
     script = Script(Process(devices=("A100", "A40")))

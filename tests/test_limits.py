@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import resource
@@ -9,15 +10,16 @@ import signal
 import sqlite3
 from dataclasses import fields
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 
 import traceprobe
 from tests.builders import kineto, nsight
-from tests.builders.scenario import Script
+from tests.builders.scenario import Process, Script
 from tests.cli_runner import spawn
 from tests.conftest import ROOT
-from traceprobe.ingest import chunks, limits, load
+from traceprobe.ingest import chunks, limits, load, sparse
 from traceprobe.ingest.limits import Limits, parse
 from traceprobe.model import DamagedInput, UsageError
 
@@ -185,6 +187,69 @@ def test_absurd_numbers_are_refused_by_default(tmp_path, what):
     path = absurd(tmp_path, what, getattr(Limits(), what) + 1)
     with pytest.raises(DamagedInput, match=f"--limit {what}=NUMBER"):
         load(path)
+
+
+def test_steps_of_many_devices_are_limited_together(tmp_path):
+    """Each within its own limit, they multiply."""
+    script = Script(Process(devices=("A100",) * 4))
+    for k in range(10):
+        at = 10_000 + 1_000 * k
+        for device in range(4):
+            script.op("kernel", at, at + 10, (at - 200 + device, at - 199 + device), device=device)
+        script.range(f"step {k}", at - 300, at - 50)
+    path = kineto.write(script.build(), tmp_path / "trace.json")
+    few = parse(["windows=39"])
+    with pytest.raises(DamagedInput, match=r"more than 39 windows.*--limit windows=NUMBER"):
+        traceprobe.analyze(load(path, limits=few), traceprobe.Options(limits=few))
+    enough = parse(["windows=40"])
+    assert len(traceprobe.analyze(load(path), traceprobe.Options(limits=enough)).ranks) == 4
+
+
+def holes(path, before):
+    """A file of a terabyte, of which nothing but its beginning is on the disk."""
+    path.write_bytes(before)
+    with path.open("r+b") as file:
+        file.truncate(1 << 40)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["json", "export", "gzip"])
+def test_a_terabyte_of_holes_is_refused_before_it_is_read(tmp_path, kind):
+    trace = kineto.dumps(Script().op("kernel", 10, 20, (0, 1)).build())
+    export = nsight.write(Script().op("kernel", 10, 20, (0, 1)).build(), tmp_path / "run.sqlite")
+    before = {"json": trace[:-20], "export": export.read_bytes(), "gzip": gzip.compress(trace)}
+    path = holes(tmp_path / f"a.{kind}", before[kind])
+    with pytest.raises(DamagedInput, match="are stored and the rest are holes; copy the file"):
+        load(path)
+
+
+def test_holes_buy_no_steps_no_texts_and_no_bytes_behind_gzip(tmp_path):
+    data = b"x" * MB
+    path = tmp_path / "a"
+    path.write_bytes(data)
+    assert sparse.stored_bytes(path) == MB
+    with path.open("r+b") as file:
+        file.truncate(3 << 30)
+        file.seek(2 << 30)
+        file.write(data)
+    assert sparse.stored_bytes(path) == 2 * MB
+    assert limits.Unpacked(path, Limits())._packed == 2 * MB
+    with path.open("rb") as file:  # less than any file may unpack to
+        file.seek(7)
+        sparse.check(path, file)
+        assert file.tell() == 7
+
+
+def test_what_a_system_does_not_say_of_holes_is_data(tmp_path, monkeypatch):
+    path = tmp_path / "a"
+    path.write_bytes(b"")
+    assert sparse.stored_bytes(path) == 0
+    with path.open("r+b") as file:
+        file.truncate(3 * MB)
+    monkeypatch.setattr(sparse.os, "lseek", Mock(side_effect=[0, OSError(errno.EINVAL, "no"), 0]))
+    assert sparse.stored_bytes(path) == 3 * MB
+    monkeypatch.delattr(sparse.os, "SEEK_DATA")
+    assert sparse.stored_bytes(path) == 3 * MB
 
 
 def test_limits_are_parsed():

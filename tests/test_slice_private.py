@@ -61,9 +61,12 @@ def in_json(folder):
     def canary():
         return f"{CANARY}{next(number)}"
 
+    times = sorted(event["ts"] for event in trace["traceEvents"] if event["ph"] == "X")
+    middle = times[len(times) // 2]
     for event in trace["traceEvents"]:
         event[canary()] = canary()
         event["host"] = canary()
+        event["bp"] = canary()
         arguments = event.setdefault("args", {})
         if event["ph"] == "M":
             arguments["name"] = f"{arguments.get('name')} {canary()}"
@@ -73,6 +76,18 @@ def in_json(folder):
     for name in ("thread_name", "process_name", "process_labels", canary()):
         meta = {"ph": "M", "pid": 1, "tid": 2, "args": {"name": canary(), "labels": canary()}}
         trace["traceEvents"].append(meta | {"name": name})
+    for category, name in (
+        ("python_function", f"/home/{canary()}/train.py(3): step"),
+        ("python_function", f"/home/{canary()}\n/{canary()}.d/train.py(3): step"),
+        ("python_function", f"<built-in method of x at /home/{canary()}>"),
+        ("Python", f"C:\\{canary()} {canary()}\\"),
+        (canary(), canary()),
+        ("Trace", canary()),
+        ("cpu_instant_event", canary()),
+        (["cpu_op"], canary()),
+    ):
+        frame = {"ph": "X", "cat": category, "name": name, "pid": canary(), "tid": canary()}
+        trace["traceEvents"].append(frame | {"ts": middle, "dur": 1, "id": canary(), "args": {}})
     group = [{"pg_name": canary(), "pg_desc": canary(), canary(): 1}]
     trace |= {
         "distributedInfo": {"rank": 0, "world_size": 1, "backend": canary(), "pg_config": group},
@@ -103,6 +118,26 @@ def in_database(folder):
                 if kind == "TEXT" and not keep:
                     db.execute(f'UPDATE "{table}" SET "{column}" = \'{CANARY}{next(number)}\'')
             db.execute(f'ALTER TABLE "{table}" ADD COLUMN {CANARY}{next(number)} TEXT')
+        for table, column in (
+            ("KERNEL", "gridX"),
+            ("KERNEL", "contextId"),
+            ("RUNTIME", "returnValue"),
+        ):
+            table = f"CUPTI_ACTIVITY_KIND_{table}"
+            db.execute(f"UPDATE {table} SET {column} = '{CANARY}{next(number)}'")
+            db.execute(f"UPDATE {table} SET {column} = CAST({column} AS BLOB) WHERE rowid % 2")
+        for table in ("TARGET_INFO_SESSION_START_TIME", "ANALYSIS_DETAILS"):
+            db.execute(f"DROP TABLE IF EXISTS {table}")
+            columns = "utcEpochNs, utcTime, systemClockNs, globalVid, duration, startTime, path"
+            db.execute(f"CREATE TABLE {table} ({columns})")
+            values = ", ".join(f"'{CANARY}{next(number)}'" for _ in columns.split(","))
+            db.execute(f"INSERT INTO {table} VALUES ({values})")
+        db.execute("DROP TABLE IF EXISTS ENUM_CUDA_MEM_KIND")
+        db.execute("CREATE TABLE ENUM_CUDA_MEM_KIND (id, name, label)")
+        db.execute(
+            f"INSERT INTO ENUM_CUDA_MEM_KIND VALUES (1, '{CANARY}', '{CANARY}'), "
+            f"(2, '', '{CANARY}'), ('{CANARY}', 'Device', 'Device')"
+        )
         db.execute(f"CREATE TABLE ENUM_{CANARY} (id INTEGER, name TEXT, label TEXT)")
         db.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_{CANARY} (start INTEGER /* {CANARY} */)")
         db.execute("INSERT INTO StringIds(id, value) VALUES (77777, ?)", [f"{CANARY}-thread"])
@@ -124,13 +159,20 @@ def in_database(folder):
     return path
 
 
-@pytest.mark.parametrize("make", [in_json, in_database])
+def in_utf16(folder):
+    """The same export with its texts in another encoding."""
+    return nsight.recoded(in_database(folder), "UTF-16le")
+
+
+@pytest.mark.parametrize("make", [in_json, in_database, in_utf16])
 def test_nothing_but_names_of_work_is_in_a_slice_or_a_copy(tmp_path, make):
     source = make(tmp_path)
-    assert raw(source).count(CANARY.encode()) > 20
+    encoding = "UTF-16le" if make is in_utf16 else "UTF-8"
+    assert raw(source).count(CANARY.encode(encoding)) > 20
     whole = traceprobe.analyze(traceprobe.load(source))
     for made, path in copies(source, tmp_path).items():
-        assert CANARY.encode() not in raw(path), made
+        for stored in ("UTF-8", encoding):
+            assert CANARY.encode(stored) not in raw(path), made
         report = traceprobe.analyze(traceprobe.load(path))
         assert report.verdict.bound == whole.verdict.bound
         assert report.ranks[0].device.name == whole.ranks[0].device.name

@@ -167,12 +167,15 @@ def part_of(trace: Trace, options: Options) -> Part:
 def _devices(trace: Trace, options: Options) -> Iterator[DevicePart]:
     names = phases.compile_names(options.phases)
     prepared: dict[int, process.Process] = {}
+    windows = 0
     for found in trace.devices:
         if found.pid not in prepared:
             prepared[found.pid] = process.prepare(trace, found.pid, options.step, names)
             marker = prepared[found.pid].marker
             steps = 0 if marker is None else len(marker.starts)
             options.limits.check("iterations", steps, trace.origin.name)
+            windows += steps * sum(other.pid == found.pid for other in trace.devices)
+            options.limits.check("windows", windows, trace.origin.name)
         account = device.account(prepared[found.pid], found.index)
         if account.edges[0] == account.edges[-1]:  # a device that only ever cleared a few bytes
             continue

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -53,6 +55,20 @@ def content(path: Path, most: int = LARGEST_SAVED, *, follow: bool = True) -> by
                 "name another file"
             )
         return found
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let errors of the system say of which file they are: reading, unlike opening, leaves it out.
+
+    Raises:
+        OSError: as it came, with a file name.
+    """
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def _check(path: Path, found: os.stat_result) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip as gz_module
 import sqlite3
 import tempfile
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,15 @@ def write(
         data = plain.read_bytes()
     path.write_bytes(gz_module.compress(data, mtime=0) if gz else data)
     return path
+
+
+def recoded(path: Path, encoding: str) -> Path:
+    """The same export beside it, with its texts in another encoding."""
+    target = path.with_name(f"{encoding}-{path.name}")
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(target)) as copy:
+        copy.execute(f"PRAGMA encoding = '{encoding}'")
+        copy.executescript("\n".join(source.iterdump()))
+    return target
 
 
 def edit(path: Path, *statements: str) -> Path:

@@ -24,13 +24,13 @@ _LEFT_OUT = ("TARGET_INFO_SESSION_START_TIME", "ANALYSIS_DETAILS")
 """Tables that say when the capture was, and nothing that is read."""
 _METADATA = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 _TIMES = ("start", "end", "timestamp")
+_FUNCTIONS = {"anonymous": public}
 
 
 def write(source: Path, target: Path) -> None:
     """Write the copy as a database of its own."""
     target.unlink()  # SQLite makes its own file
-    with plain(source, recognise(source).gzipped) as file, attached(target, file) as db:
-        db.create_function("anonymous", 1, _text, deterministic=True)
+    with plain(source, recognise(source).gzipped) as file, attached(target, file, _FUNCTIONS) as db:
         db.create_function("anonymous_record", 1, _record, deterministic=True)
         columns = {t: c for t, c in public_columns(db).items() if t not in _LEFT_OUT}
         first = _first(db, columns)
@@ -49,11 +49,6 @@ def write(source: Path, target: Path) -> None:
         db.execute("COMMIT")
         db.execute("DETACH source")
         db.execute("VACUUM")
-
-
-def _text(value: bytes | None) -> str | None:
-    """A text, which may be no UTF-8."""
-    return None if value is None else public(value.decode("utf-8", "replace"))
 
 
 def _record(written: object) -> str:

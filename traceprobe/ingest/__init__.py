@@ -12,6 +12,7 @@ from pathlib import Path
 from traceprobe.ingest.limits import DEFAULT, Limits, check
 from traceprobe.ingest.sniff import recognise
 from traceprobe.model import DamagedInput, Trace
+from traceprobe.reading import naming
 
 Progress = Callable[[int, int], None]
 """Called with (bytes of the file consumed, bytes of the file)."""
@@ -34,7 +35,8 @@ def load(path: str | Path, progress: Progress | None = None, limits: Limits = DE
         from traceprobe.ingest.nsight import read
     else:
         from traceprobe.ingest.kineto import read
-    trace = read(file, found, progress or (lambda done, total: None), limits)
+    with naming(file):
+        trace = read(file, found, progress or (lambda done, total: None), limits)
     if _state(file) != before:
         raise DamagedInput(
             f"{file.name}: was changed while it was read; analyse it again when it is complete"
@@ -43,7 +45,7 @@ def load(path: str | Path, progress: Progress | None = None, limits: Limits = DE
     return trace
 
 
-def _state(file: Path) -> tuple[int, int, int]:
-    """What differs once a file has been written to or replaced."""
+def _state(file: Path) -> tuple[int, int, int, int]:
+    """What differs once a file has been written to or replaced, also with its old time put back."""
     found = file.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -15,10 +15,11 @@ _MARKS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"ph"')
 def traces(folder: Path) -> tuple[list[Path], list[Path]]:
     """Files of a folder that are traces, and everything else but hidden files.
 
-    Both are in natural order: `rank2` before `rank10`. Folders in it are not looked into.
+    Both are in natural order: `rank2` before `rank10`. Folders in it are not looked into. A file
+    that cannot be read may be a trace: it is for who reads it to say that a rank is lost.
 
     Raises:
-        OSError: the folder or a file in it cannot be read.
+        OSError: the folder cannot be read.
     """
     entries = sorted((p for p in folder.iterdir() if p.name[0] != "."), key=natural)
     found = [path for path in entries if path.is_file() and _is_trace(path)]
@@ -35,9 +36,11 @@ def natural(path: Path) -> list[tuple[int, str]]:
 def _is_trace(path: Path) -> bool:
     try:
         found = recognise(path)
+        return found.format == "nsys" or any(mark in _head(path, found) for mark in _MARKS)
     except (UnsupportedInput, DamagedInput):
         return False
-    return found.format == "nsys" or any(mark in _head(path, found) for mark in _MARKS)
+    except OSError:
+        return True
 
 
 def _head(path: Path, found: Found) -> bytes:

@@ -13,12 +13,9 @@ from pathlib import Path
 
 import polars as pl
 
+from traceprobe.ingest.sparse import LEAST_UNPACKED, MOST_RATIO, stored_bytes
 from traceprobe.model import DamagedInput, Trace, UsageError
 
-LEAST_UNPACKED = 4 << 30
-"""Bytes that any file may unpack to: a trace of that size takes less than 4 GB of memory."""
-MOST_RATIO = 64
-"""Traces compress by up to 30; gzip cannot do better than 1,032."""
 _DISK_KEPT = 64 << 20
 """Bytes of the temporary folder that are left to others."""
 _MOST_NS = 2.0**62
@@ -39,6 +36,7 @@ class Limits:
         processes: processes with calls or ranges in one file.
         threads: host threads that make calls or have ranges.
         iterations: steps that the marker delimits.
+        windows: those steps times the devices that they are accounted for.
     """
 
     unpacked: int | None = None
@@ -48,6 +46,7 @@ class Limits:
     processes: int = 256
     threads: int = 4_096
     iterations: int = 100_000
+    windows: int = 250_000
 
     def check(self, limit: str, number: int, name: str) -> None:
         """Stop where a file holds more than it may.
@@ -97,7 +96,7 @@ class Unpacked:
     """
 
     def __init__(self, path: Path, limits: Limits, folder: Path | None = None) -> None:
-        self._name, self._bytes, self._packed = path.name, 0, path.stat().st_size
+        self._name, self._bytes, self._packed = path.name, 0, stored_bytes(path)
         self._allowed = limits.unpacked
         if self._allowed is None:
             self._allowed = max(LEAST_UNPACKED, MOST_RATIO * self._packed)

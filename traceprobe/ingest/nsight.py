@@ -22,6 +22,7 @@ from traceprobe.ingest.nsight_columns import build
 from traceprobe.ingest.nsight_pages import DAMAGE, interrupted
 from traceprobe.ingest.nsight_tables import EXPORT_TABLES, NUMBERING, Database, TooMuchText
 from traceprobe.ingest.sniff import Found, printable
+from traceprobe.ingest.sparse import stored_bytes
 from traceprobe.ingest.values import version
 from traceprobe.model import (
     DamagedInput,
@@ -207,7 +208,11 @@ def _warn_of_journals(path: Path, quality: Quality) -> None:
     """Say that a write was never finished: what it left beside the file is not read."""
     for suffix in ("-wal", "-journal"):
         journal = path.with_name(path.name + suffix)
-        if journal.is_file() and journal.stat().st_size > _EMPTY_JOURNAL:
+        try:
+            size = journal.stat().st_size if journal.is_file() else 0
+        except OSError:  # its name would be too long, so there is none
+            continue
+        if size > _EMPTY_JOURNAL:
             quality.warn(
                 "unfinished-write",
                 f"{printable(journal.name)} lies beside the export: it was being written, and what "
@@ -236,7 +241,7 @@ def _database(file: Path, name: str, quality: Quality) -> Iterator[Database]:
         DamagedInput: not even the list of tables can be read.
     """
     with ExitStack() as opened:
-        budget = BASE_TEXT + TEXT_A_BYTE * file.stat().st_size
+        budget = BASE_TEXT + TEXT_A_BYTE * stored_bytes(file)
         try:
             db = Database(opened.enter_context(closing(_connect(file))), budget)
         except DAMAGE as first:
@@ -261,7 +266,7 @@ def _connect(file: Path, *, short: bool = False) -> sqlite3.Connection:
             declares to repair the schema.
     """
     connection = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
-    budget = BASE_STEPS + STEPS_A_BYTE * file.stat().st_size
+    budget = BASE_STEPS + STEPS_A_BYTE * stored_bytes(file)
     rounds = iter(range(budget // _STEPS_A_ROUND))
     connection.set_progress_handler(lambda: next(rounds, None) is None, _STEPS_A_ROUND)
     connection.execute("PRAGMA query_only = ON")
@@ -284,7 +289,7 @@ def _allowed(action: int, first: str | None, second: str | None, *_: str | None)
     if action == sqlite3.SQLITE_FUNCTION:
         allowed = (second or "").lower() in _FUNCTIONS
     elif action == sqlite3.SQLITE_PRAGMA:
-        allowed = first == "table_xinfo"
+        allowed = first == "table_xinfo" or (first == "encoding" and second is None)
     else:
         allowed = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ)
     return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY

@@ -24,6 +24,7 @@ def copied(
     columns: Sequence[str],
     spend: Spend,
     *,
+    encoding: str,
     numbered: bool,
 ) -> tuple[sqlite3.Connection, int]:
     """The readable rows of a table in a database of its own.
@@ -33,12 +34,14 @@ def copied(
     Args:
         table: quoted, as are the columns. numbered: the rows have numbers of SQLite's own.
         spend: called with each row that is read; what it raises ends the copy.
+        encoding: how texts are stored in the copy.
 
     Returns:
         A connection on which the table has the same name, and the number of rows that are missing
         at least, as far as row numbers tell.
     """
     target = sqlite3.connect("")  # on disk, and gone when closed
+    target.execute(f"PRAGMA encoding = '{encoding}'")
     target.execute(f"CREATE TABLE {table} ({', '.join(columns)})")
     if numbered:
         missing = _Copy(source, target, table, columns, spend).run()

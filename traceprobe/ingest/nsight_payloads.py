@@ -61,7 +61,9 @@ def _layouts(
     ):
         width = _WIDTHS.get(kind) if isinstance(kind, int) else None
         at = 0 if offset is None and index == 0 else offset
-        if width is None or not isinstance(at, int) or not isinstance(domain, int):
+        if width is None or not isinstance(domain, int):
+            continue
+        if not isinstance(at, int) or at < 0:  # before the payload there is nothing of it
             continue
         for field, pattern in fields.items():
             if pattern.search(str(name)) and isinstance(schema, int):

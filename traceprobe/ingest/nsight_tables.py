@@ -83,6 +83,7 @@ class Database:
 
     def __init__(self, connection: sqlite3.Connection, budget: int) -> None:
         self._connection = connection
+        self._encoding = encoding(connection)
         self._budget = budget
         self.lost = 0
         self.mended: dict[str, int] = {}
@@ -155,6 +156,7 @@ class Database:
         present = self.columns.get(table, set())
         numbers: defaultdict[tuple[bytes | None, Any], int] = defaultdict(count().__next__)
         texts: list[str] = []
+        utf8 = _to_utf8(self._encoding)
 
         def reduced(page: Table) -> Table:
             for own, i in list(islice(numbers, len(texts), None)):
@@ -169,7 +171,7 @@ class Database:
         def number(text: bytes | None, i: Any) -> int:
             if text is not None:
                 self.spend((text,))
-                text = text[:_LONGEST_NAME]
+                text = utf8(text[:_LONGEST_NAME])
                 if not whole and b", " in text:
                     for begin in _NUMBERS:
                         text = text[: text.find(begin)] if begin in text else text
@@ -258,6 +260,7 @@ class Database:
             _quote(table),
             columns,
             self.spend,
+            encoding=self._encoding,
             numbered=self._has_row_ids(table),
         )
         if self._number is not None:
@@ -372,6 +375,17 @@ class Database:
             for code, name, label in self.rows(table, ("id", "name", "label"))
             if isinstance(code, int)
         }
+
+
+def encoding(connection: sqlite3.Connection, schema: str = "main") -> str:
+    """How a database stores its texts, and so the bytes that SQL makes of one: a codec's name."""
+    return str(connection.execute(f"PRAGMA {schema}.encoding").fetchone()[0])
+
+
+def _to_utf8(stored: str) -> Callable[[bytes], bytes]:
+    if stored == "UTF-8":
+        return lambda text: text
+    return lambda text: text.decode(stored, "replace").encode()
 
 
 def _quote(name: str) -> str:

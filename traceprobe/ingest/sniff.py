@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Literal
 
 from traceprobe import shell
+from traceprobe.ingest import sparse
 from traceprobe.ingest.gunzip import Gunzip
 from traceprobe.model import DamagedInput, UnsupportedInput
-from traceprobe.reading import NotRegular, opened
+from traceprobe.reading import NotRegular, naming, opened
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 GZIP_MAGIC = b"\x1f\x8b"
@@ -29,12 +30,14 @@ def recognise(path: Path) -> Found:
 
     Raises:
         UnsupportedInput: with what the file is and the command that makes a readable one.
-        DamagedInput: an empty file, or a gzip stream whose first block is broken.
+        DamagedInput: an empty file, one of holes, or a gzip stream whose first block is broken.
+        OSError: it cannot be opened or read.
     """
     if path.is_dir():
         raise UnsupportedInput(f"{path.name}: is a directory; name the trace files inside it")
     try:
-        with opened(path) as file:
+        with naming(path), opened(path) as file:
+            sparse.check(path, file)
             head = file.read(HEAD)
     except NotRegular as error:
         raise UnsupportedInput(str(error)) from error
@@ -74,9 +77,15 @@ def printable(name: str) -> str:
 
 
 def is_nsight_report(path: Path) -> bool:
-    """Whether the file is an Nsight Systems report, which `nsys export` can turn into an input."""
-    with opened(path) as file:
-        return _is_report(path, file.read(HEAD))
+    """Whether the file is an Nsight Systems report, which `nsys export` can turn into an input.
+
+    False of what cannot be opened or read: who reads it next says why.
+    """
+    try:
+        with opened(path) as file:
+            return _is_report(path, file.read(HEAD))
+    except OSError:
+        return False
 
 
 def _is_report(path: Path, head: bytes) -> bool:

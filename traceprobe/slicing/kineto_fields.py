@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from traceprobe.ingest.kineto_columns import STACKS
+from traceprobe.ingest.kineto_columns import CALLS, GPU, OPERATORS, OVERHEAD, RANGES, STACKS
 from traceprobe.ingest.values import version
 from traceprobe.slicing.record import public_record
 from traceprobe.slicing.threads import is_public as is_public_thread
@@ -64,7 +64,12 @@ _CODES = frozenset(
 )
 """Phases and categories of events, directions of copies, operations: short texts of PyTorch's."""
 _LABEL = re.compile(r"CPU|GPU \d{1,9}")
-_FOLDER = re.compile(r"^.*[/\\](?=[^/\\]*\(\d+\))")
+_FOLDER = re.compile(r"^.*[/\\](?=[^/\\]*\(\d+\))", re.DOTALL)
+_SEPARATOR = re.compile(r"[/\\]")
+WORK_CATEGORIES = frozenset(
+    {*GPU, *CALLS, *OPERATORS, *RANGES, *OVERHEAD, "gpu_user_annotation", "cuda_sync", "cuda_event"}
+)
+"""Categories of events whose names are those of kernels, calls, operators and ranges."""
 # Numbers, addresses and lists of them.
 _NUMBERS = re.compile(
     r"[\s,\[\]()]*([-+]?\d{1,20}(\.\d{1,20})?(e[-+]?\d{1,3})?(?=[\s,\[\]()]|\Z)[\s,\[\]()]*)*"
@@ -128,10 +133,10 @@ def public_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def public_event(event: Mapping[str, Any]) -> dict[str, Any]:
     """An event with known fields and arguments, and without the folders of source files."""
-    kept = {key: _field(key, event[key]) for key in EVENT_FIELDS if key in event}
+    kept = {key: _field(event[key]) for key in EVENT_FIELDS if key in event}
     named = event.get("name")
-    if isinstance(named, str) and event.get("cat") in STACKS:
-        kept["name"] = _FOLDER.sub("", named)
+    if isinstance(named, str):
+        kept["name"] = _name(named, event.get("cat"), event.get("ph"))
     arguments = event.get("args")
     if isinstance(arguments, dict):
         kept["args"] = {k: _argument(v) for k, v in arguments.items() if k in PUBLIC_ARGUMENTS}
@@ -140,11 +145,22 @@ def public_event(event: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _field(key: str, value: Any) -> Any:
-    """A field of an event: names as they are, other texts as they tell events apart."""
+def _name(name: str, category: Any, phase: Any) -> str:
+    """The name of an event: of work as it is, of a frame without its folder, else known words."""
+    if category in STACKS:
+        frame = _FOLDER.sub("", name)
+        return digest(name) if _SEPARATOR.search(frame) else frame
+    uncategorised = category is None and phase != "M"  # calls, kernels and ranges of old PyTorch
+    work = isinstance(category, str) and category in WORK_CATEGORIES
+    known = name in METADATA_EVENTS or _is_known(name)
+    return name if uncategorised or work or known else digest(name)
+
+
+def _field(value: Any) -> Any:
+    """Another field of an event: numbers, and texts as they tell events apart."""
     if not isinstance(value, str):
         return _number(value)
-    return value if key == "name" or _is_known(value) else digest(value)
+    return value if _is_known(value) else digest(value)
 
 
 def _argument(value: Any) -> Any:

@@ -8,9 +8,11 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from traceprobe.ingest.nsight import plain
+from traceprobe.ingest.nsight_tables import encoding
 from traceprobe.ingest.sniff import recognise
 from traceprobe.slicing.nsight_columns import FUNCTIONS, STRINGS, Value, rows, text
 from traceprobe.slicing.nsight_columns import columns as allowed
@@ -44,16 +46,28 @@ def write(source: Path, target: Path, plan: Cut) -> None:
 
 
 @contextmanager
-def attached(target: Path, source: Path) -> Iterator[sqlite3.Connection]:
-    """A new database, inside a transaction; the other is attached as `source`, read-only."""
+def attached(
+    target: Path,
+    source: Path,
+    functions: Mapping[str, Callable[[str], Value]] = MappingProxyType({}),
+) -> Iterator[sqlite3.Connection]:
+    """A new database, inside a transaction; the other is attached as `source`, read-only.
+
+    Args:
+        functions: SQL functions of a text as a blob, which may be no valid text, beside FUNCTIONS.
+    """
     with closing(
         sqlite3.connect(f"{target.resolve().as_uri()}", uri=True, isolation_level=None)
     ) as db:
+        place = f"{source.resolve().as_uri()}?mode=ro&immutable=1"
+        with closing(sqlite3.connect(place, uri=True)) as original:
+            stored = encoding(original)
+        db.execute(f"PRAGMA encoding = '{stored}'")  # databases that are attached share theirs
         db.execute("PRAGMA journal_mode = OFF")
         db.execute("PRAGMA trusted_schema = OFF")
-        for name, function in FUNCTIONS.items():
-            db.create_function(name, 1, _of_bytes(function), deterministic=True)
-        db.execute("ATTACH ? AS source", (f"{source.resolve().as_uri()}?mode=ro&immutable=1",))
+        for name, function in {**FUNCTIONS, **functions}.items():
+            db.create_function(name, 1, _of_bytes(function, stored), deterministic=True)
+        db.execute("ATTACH ? AS source", (place,))
         db.execute("BEGIN")
         yield db
 
@@ -102,8 +116,8 @@ def _value(table: str, column: str, columns: list[str]) -> str:
     return f"CASE WHEN typeof({value}) IN ('integer', 'real') THEN {value} {other}END"
 
 
-def _of_bytes(function: Callable[[str], Value]) -> Callable[[bytes | None], Value]:
-    return lambda value: None if value is None else function(value.decode("utf-8", "replace"))
+def _of_bytes(function: Callable[[str], Value], stored: str) -> Callable[[bytes | None], Value]:
+    return lambda value: None if value is None else function(value.decode(stored, "replace"))
 
 
 def _declare_windows(db: sqlite3.Connection, plan: Cut) -> None:
