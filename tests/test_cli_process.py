@@ -76,6 +76,19 @@ def test_standard_output_on_a_full_disk(folder, arguments):
     assert "No space left on device" in done.err
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_messages_that_nobody_gets_change_no_exit_code(folder):
+    read, gone = os.pipe()
+    os.close(read)
+    full = os.open("/dev/full", os.O_WRONLY)
+    for stream in (full, gone):
+        command = ("analyze", "run.json", "-f", "-o", "told.json")
+        assert spawn(*command, cwd=folder, stderr=stream).code == 0
+        assert (folder / "told.json").exists()
+        (folder / "told.json").unlink()
+        os.close(stream)
+
+
 def test_a_failing_write_leaves_the_old_file_or_none(folder):
     (folder / "a.json").write_text("precious")
     before = {path.name for path in folder.iterdir()}

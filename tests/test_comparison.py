@@ -259,6 +259,25 @@ def test_a_comparison_comes_back_from_its_json():
 # Noise
 
 
+def test_resamples_of_long_runs_are_drawn_in_pieces_and_are_the_same(monkeypatch):
+    values = np.random.default_rng(3).normal(1e6, 1e4, 2_000)
+    held: list[int] = []
+    drawn = noise._drawn
+
+    def counted(series, starts, block):
+        held.append(starts.size * block)
+        return drawn(series, starts, block)
+
+    monkeypatch.setattr(noise, "_drawn", counted)
+    monkeypatch.setattr(noise, "STEPS_AT_ONCE", 10**9)
+    at_once = noise.means(values, np.random.default_rng(noise.SEED))
+    whole = max(held)
+    monkeypatch.setattr(noise, "STEPS_AT_ONCE", 50)
+    in_pieces = noise.means(values, np.random.default_rng(noise.SEED))
+    assert in_pieces.tolist() == at_once.tolist()
+    assert held[1:] == [whole // 40] * 40
+
+
 def test_the_interval_of_a_known_noise_has_about_the_width_of_students():
     widths = []
     for _ in range(40):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import shlex
@@ -18,10 +19,11 @@ from tests.report_factory import make_input, make_report
 from traceprobe import shell
 from traceprobe.capture.launch import RecordingFailed
 from traceprobe.cli import console
-from traceprobe.cli.profile import _kept
+from traceprobe.cli.profile import _again, _kept
 from traceprobe.ingest.sniff import recognise
 from traceprobe.invariants import InternalError
 from traceprobe.model import UnsupportedInput, UsageError
+from traceprobe.report import lines
 from traceprobe.report.next_step import next_command, slice_command
 
 NAMES = [
@@ -177,6 +179,58 @@ def test_a_name_adds_no_line(cli):
     (cli.folder / "a\nb.json").write_text("no trace")
     (line,) = cli("inspect", "a\nb.json").expect(2).err.splitlines()
     assert line.startswith("traceprobe: a b.json: ")
+
+
+JOB_COMMANDS = [
+    "::add-mask::a",
+    "  ::error::x",
+    ":::error::x",
+    "a ##[error]x",
+    "##vso[x]",
+    "###[x]",
+]
+
+
+def obeyed(line: str) -> bool:
+    """Whether the runner of a CI job takes a line for a command."""
+    return line.lstrip().startswith("::") or re.search(r"##\w*\[", line) is not None
+
+
+@pytest.mark.parametrize("text", JOB_COMMANDS)
+def test_no_name_commands_the_runner_of_a_job(capfd, text):
+    assert obeyed(text)
+    console.note(text, quiet=False)
+    console.told(f"a table\n{text}\ntraceprobe: wrote it", "utf-8")
+    out, err = capfd.readouterr()
+    shown = out.splitlines()
+    assert not any(map(obeyed, [*shown, *err.splitlines()]))
+    assert len(shown[1]) == len(text)  # columns stay in line
+    assert not shown[2].startswith("traceprobe:")  # as only our messages begin
+
+
+def test_json_on_standard_output_commands_nobody_and_says_the_same(capfd):
+    told = {"name": JOB_COMMANDS, "\\##[x]": "\\\\##vso[y]"}
+    console.json_out(json.dumps(told, indent=2))
+    out = capfd.readouterr().out
+    assert json.loads(out) == told
+    assert not any(map(obeyed, out.splitlines()))
+
+
+def test_what_comes_next_can_be_run(tmp_path):
+    """`inspect` takes one file."""
+    assert _again([tmp_path / "a"]) == f"inspect {tmp_path / 'a'}"
+    assert _again([Path("a"), Path("b")]) == "analyze a b"
+
+
+@pytest.mark.parametrize("columns", ["9" * 5000, "1" + "0" * 30, "-5", "1e3"])
+def test_a_width_beyond_reason_is_none(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("LINES", columns)
+    assert console.terminal_width() <= console.MAX_WIDTH
+    assert console._messages().width <= console.MAX_WIDTH
+    printed = lines.console(console.terminal_width(), color=True)
+    printed.print("one line")
+    assert lines.collected(printed) == "one line\n"
 
 
 def test_what_a_program_said_last_keeps_its_lines(monkeypatch, cli):

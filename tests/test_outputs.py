@@ -326,3 +326,16 @@ def test_the_library_reads_no_pipe(files):
     special(files)
     with pytest.raises(UnsupportedInput, match="is not a regular file"):
         load(files / "pipe.json")
+
+
+def test_a_folder_that_became_a_link_meanwhile_costs_no_file_of_the_other(tmp_path):
+    asked, other = tmp_path / "asked", tmp_path / "other"
+    for folder in (asked, other):
+        folder.mkdir()
+    (other / "x.md").write_text("precious")
+    with pytest.raises(UsageError), beside(asked / "x.md", replace=False) as temporary:  # noqa: PT012
+        temporary.write_text("new")
+        asked.rename(tmp_path / "old")
+        asked.symlink_to(other)
+    assert (other / "x.md").read_text() == "precious"
+    assert [path.name for path in other.iterdir()] == ["x.md"]

@@ -2,10 +2,18 @@
 
 from traceprobe.isolated import leave_working_folder
 
+# What else is imported is imported once that is done.
+
 
 def program() -> None:
     """Run the command line; before anything else is imported, the working folder is left out."""
     leave_working_folder()
+    from traceprobe.bounded import watched
+
+    watched(_run)
+
+
+def _run() -> None:
     from traceprobe.cli import program as run
 
     run()

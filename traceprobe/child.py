@@ -178,7 +178,9 @@ def serve() -> None:
         function, arguments = due.get()
         try:
             answer: Done | Failed = Done(function(*arguments, _teller(answers)))
-        except Exception as error:
+        except SystemExit:
+            raise
+        except BaseException as error:  # a panic of polars is no Exception
             answer = Failed(_portable(error))
         answers.send(answer)
 
@@ -216,8 +218,10 @@ def _teller(answers: Connection) -> Callable[[float], None]:
     return tell
 
 
-def _portable(error: Exception) -> Exception:
+def _portable(error: BaseException) -> Exception:
     """An error that arrives as it was sent, if only in its words."""
+    if not isinstance(error, Exception):
+        return RuntimeError(f"{type(error).__name__}: {error}")
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:

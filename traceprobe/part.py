@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from traceprobe import bounded
 from traceprobe.api import Options
 from traceprobe.assemble import origin, rank_record
 from traceprobe.ingest import load
@@ -126,6 +127,8 @@ def read_or_lose(
     except OSError as error:
         return Lost(path.name, f"{path.name}: {error.strerror or error}")
     except (Exception, pl.exceptions.PanicException) as error:
+        if bounded.refused(error):
+            return Lost(path.name, f"{path.name}: {bounded.message()}")
         return Lost(
             path.name,
             f"{path.name}: internal error while it was read ({type(error).__name__}); analyse it "

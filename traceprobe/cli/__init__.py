@@ -10,9 +10,11 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import re
 import sys
 from pathlib import Path
 
+from traceprobe import bounded
 from traceprobe.cli.app import app
 from traceprobe.cli.console import fail
 from traceprobe.cli.signals import ended_in_order
@@ -43,6 +45,7 @@ def main() -> None:
     """Run the command line and exit."""
     try:
         with ended_in_order():
+            _check_threads()
             app()
     except KeyboardInterrupt:
         fail("interrupted", code=130)
@@ -51,7 +54,12 @@ def main() -> None:
         if sys.stderr is not None:
             sys.stderr.close()
         sys.exit(2)
-    except Exception as error:
+    except SystemExit:
+        raise
+    except BaseException as error:  # a panic of polars is no Exception
+        if bounded.refused(error):
+            what = "" if isinstance(error, MemoryError) else f" ({type(error).__name__}: {error})"
+            fail(bounded.message() + what)
         from traceprobe.model import TraceprobeError
 
         if isinstance(error, TraceprobeError):
@@ -73,7 +81,17 @@ def main() -> None:
         )
 
 
-def _lines(error: Exception) -> list[str]:
+def _check_threads() -> None:
+    """Refuse a number of threads with which polars panics, as batch systems without a core set."""
+    threads = os.environ.get("POLARS_MAX_THREADS")
+    if threads is not None and not re.fullmatch(r"0*[1-9][0-9]{0,3}", threads):
+        fail(
+            f"POLARS_MAX_THREADS={threads[:60]}: is no number of threads; set the variable to 1 or "
+            "more, or unset it"
+        )
+
+
+def _lines(error: BaseException) -> list[str]:
     """One line, since a name may hold line feeds; only what a program said last has its own."""
     from traceprobe.capture.launch import RecordingFailed
 

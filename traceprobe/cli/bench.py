@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from traceprobe.cli.console import ablation_summary, data, note, states, warn
+from traceprobe.cli.console import ablation_summary, json_out, note, states, warn
 from traceprobe.cli.options import Quiet, Ranks, Warmup, Workload
 
 
@@ -59,7 +59,7 @@ def command(
     with states(quiet=quiet) as state:
         ablation = summarize(measure(Request(program, plan, nproc_per_node), folder, state, warn))
     if str(target) == "-":
-        data(ablation.to_json())
+        json_out(ablation.to_json())
         return
     outputs.save(target, ablation.to_json(), force=force)
     if not quiet:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from traceprobe.report.ablation import Ablation
     from traceprobe.report.doctor import Diagnosis
     from traceprobe.report.document import Document
@@ -22,6 +25,15 @@ MAX_MESSAGE = 4_000
 """Characters of a line on standard error."""
 MAX_NAME = 60
 """Characters of a file's name beside its bar."""
+MAX_WIDTH = 1_000
+"""Columns that are believed of a terminal."""
+
+# Runners of CI jobs obey what a program prints: GitHub's a line that begins with `::`, it and that
+# of Azure Pipelines `##[` and `##vso[` wherever they stand. No name may say such things.
+_BEGINS = re.compile(r"^([^\S\n]*):(?=:)", re.MULTILINE)
+_ANYWHERE = re.compile(r"##(?=\w*\[)")
+_OURS = re.compile(r"^([^\S\n]*traceprobe):", re.MULTILINE)
+"""A line as our messages begin, which are on standard error; in a table that is a folded name."""
 
 
 def fail(message: str, *more: str, code: int = 2) -> NoReturn:
@@ -50,15 +62,33 @@ def note(*lines: str, quiet: bool) -> None:
 
     if quiet or sys.stderr is None:
         return
-    with suppress(BrokenPipeError):
+    try:
         for line in lines:
             text = line.lstrip(" ")
-            print(" " * (len(line) - len(text)) + shorten(text, MAX_MESSAGE), file=sys.stderr)
+            shown = " " * (len(line) - len(text)) + shorten(text, MAX_MESSAGE)
+            print(_unheeded(shown), file=sys.stderr, flush=True)
+    except OSError:  # a full disk, or nobody who reads: what a command came to is no matter of that
+        _discard(sys.stderr)
 
 
 def warn(message: str) -> None:
     """Lines that matter also to those who want no messages."""
     note(*message.split("\n"), quiet=False)
+
+
+def _unheeded(text: str) -> str:
+    """`text` as wide as it is, without what the runner of a CI job obeys."""
+    return _ANYWHERE.sub("# ", _BEGINS.sub(r"\1.", text))
+
+
+def told(text: str, encoding: str) -> None:
+    """Text for people on standard output, see `data`."""
+    data(_OURS.sub(r"\1.", _unheeded(text)), encoding)
+
+
+def json_out(text: str) -> None:
+    """JSON on standard output, see `data`: the same values, in words that no CI job obeys."""
+    data(_ANYWHERE.sub(r"#\\u0023", text))
 
 
 def data(text: str, encoding: str = "utf-8") -> None:
@@ -75,8 +105,16 @@ def data(text: str, encoding: str = "utf-8") -> None:
         sys.stdout.buffer.write(text.encode(encoding, "replace"))
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard(sys.stdout)
         raise typer.Exit(2) from None
+
+
+def _discard(stream: IO[Any]) -> None:
+    """Let a stream take everything from now on, also what it has not written yet."""
+    with suppress(OSError, ValueError):
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, stream.fileno())
+        os.close(nothing)
 
 
 def summary(report: Report, inputs: Sequence[str] = ()) -> None:
@@ -90,7 +128,7 @@ def summary(report: Report, inputs: Sequence[str] = ()) -> None:
     if sys.stdout is None:  # a service without a terminal, which wants its files
         return
     encoding = sys.stdout.encoding or "utf-8"
-    data(render(report, terminal_width(), use_color(), encoding, inputs), encoding)
+    told(render(report, terminal_width(), use_color(), encoding, inputs), encoding)
 
 
 def ablation_summary(ablation: Ablation) -> None:
@@ -100,7 +138,7 @@ def ablation_summary(ablation: Ablation) -> None:
     if sys.stdout is None:
         return
     encoding = sys.stdout.encoding or "utf-8"
-    data(render(ablation, terminal_width(), use_color(), encoding), encoding)
+    told(render(ablation, terminal_width(), use_color(), encoding), encoding)
 
 
 def diagnosis_summary(diagnosis: Diagnosis) -> None:
@@ -110,7 +148,7 @@ def diagnosis_summary(diagnosis: Diagnosis) -> None:
     if sys.stdout is None:
         return
     encoding = sys.stdout.encoding or "utf-8"
-    data(render(diagnosis, terminal_width(), use_color(), encoding), encoding)
+    told(render(diagnosis, terminal_width(), use_color(), encoding), encoding)
 
 
 def document_summary(document: Document) -> None:
@@ -120,7 +158,7 @@ def document_summary(document: Document) -> None:
     if sys.stdout is None:
         return
     encoding = sys.stdout.encoding or "utf-8"
-    data(render(document, terminal_width(), use_color(), encoding), encoding)
+    told(render(document, terminal_width(), use_color(), encoding), encoding)
 
 
 @contextmanager
@@ -135,7 +173,6 @@ def progress(
     if quiet or not _on_terminal():
         yield lambda _: lambda done, total: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
     from traceprobe.report.text import shorten
@@ -144,7 +181,7 @@ def progress(
         TextColumn("reading {task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
-        console=Console(stderr=True, markup=False, emoji=False, highlight=False),
+        console=_messages(),
         transient=True,
     ) as bar:
         tasks = [
@@ -168,14 +205,13 @@ def counting(files: int, *, quiet: bool) -> Iterator[Callable[[int, float], None
     if quiet or not _on_terminal():
         yield lambda position, fraction: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     with Progress(
         TextColumn("reading ranks", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        console=Console(stderr=True, markup=False, emoji=False, highlight=False),
+        console=_messages(),
         transient=True,
     ) as bar:
         task = bar.add_task("", total=files)
@@ -194,14 +230,21 @@ def states(*, quiet: bool) -> Iterator[Callable[[str], None]]:
     if quiet or not _on_terminal():
         yield lambda text: note(text, quiet=quiet)
         return
-    from rich.console import Console
     from rich.text import Text
 
     from traceprobe.report.text import shorten
 
-    console = Console(stderr=True, markup=False, emoji=False, highlight=False)
+    console = _messages()
     with console.status(Text("starting")) as status:
         yield lambda text: status.update(Text(shorten(text, console.width)))
+
+
+def _messages() -> Console:
+    """A console on standard error, as wide as the terminal whatever its variables say."""
+    from rich.console import Console
+
+    sized = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
+    return Console(stderr=True, markup=False, emoji=False, highlight=False, _environ=sized)
 
 
 def _on_terminal() -> bool:
@@ -210,11 +253,12 @@ def _on_terminal() -> bool:
 
 
 def terminal_width() -> int:
-    """Columns of the terminal; 80 where there is none."""
+    """Columns of the terminal; 80 where there is none, and where COLUMNS is no number."""
     try:
-        return int(os.environ.get("COLUMNS") or os.get_terminal_size(sys.stdout.fileno()).columns)
+        found = int(os.environ.get("COLUMNS") or os.get_terminal_size(sys.stdout.fileno()).columns)
     except (OSError, ValueError):
         return 80
+    return min(found, MAX_WIDTH)
 
 
 def use_color() -> bool:

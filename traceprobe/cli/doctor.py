@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from traceprobe.cli.console import data, diagnosis_summary, note, progress
+from traceprobe.cli.console import diagnosis_summary, json_out, note, progress
 from traceprobe.cli.options import Quiet
 
 
@@ -57,7 +57,7 @@ def command(
         note("looking at this machine; importing PyTorch takes some seconds", quiet=quiet)
         diagnosis = examine_machine(gather())
     if output is not None and str(output) == "-":
-        data(diagnosis.to_json())
+        json_out(diagnosis.to_json())
     elif output is not None:
         outputs.save(output, diagnosis.to_json(), force=force)
     if not quiet and str(output) != "-":

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from traceprobe.cli.console import data, document_summary, misused, note, states, warn
+from traceprobe.cli.console import document_summary, json_out, misused, note, states, warn
 from traceprobe.cli.options import Quiet, Workload
 
 
@@ -47,7 +47,7 @@ def command(
     if found is None:
         misused("the program took another one's place in the simulation; its numbers make no sense")
     if printed:
-        data(found.to_json())
+        json_out(found.to_json())
         return
     if output is not None:
         outputs.save(output, found.to_json(), force=force)

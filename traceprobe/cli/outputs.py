@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from traceprobe.cli.console import data, document_summary, note
+from traceprobe.cli.console import document_summary, json_out, note
 from traceprobe.cli.inputs import companions
 from traceprobe.model import UsageError
 from traceprobe.writing import append, beside
@@ -133,7 +133,7 @@ def write(result: Result, outputs: Sequence[Path], *, force: bool) -> list[Path]
     texts = [(path, RENDERERS.get(path.suffix, RENDERERS[".json"])(result)) for path in outputs]
     for path, text in texts:
         if str(path) == "-":
-            data(text)
+            json_out(text)
         else:
             save(path, text, force=force)
     return [path for path, _ in texts if str(path) != "-"]

@@ -124,7 +124,7 @@ def command(
     for path in (*traces, *(folder / name for name in written)):
         note(f"wrote {path}", quiet=quiet)
     page = shell.file(str(folder / REPORT[0]))
-    note(f"next: open {page}, or traceprobe inspect {_words(traces)}", quiet=quiet)
+    note(f"next: open {page}, or traceprobe {_again(traces)}", quiet=quiet)
 
 
 @contextmanager
@@ -136,6 +136,11 @@ def _kept(traces: list[Path]) -> Iterator[None]:
         command = f"traceprobe analyze {_words(traces)}"
         note(f"the recording is complete; analyse it with: {command}", quiet=False)
         raise
+
+
+def _again(traces: list[Path]) -> str:
+    """The command to go on with; `inspect` takes one file."""
+    return f"{'inspect' if len(traces) == 1 else 'analyze'} {_words(traces)}"
 
 
 def _words(files: list[Path]) -> str:

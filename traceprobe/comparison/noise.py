@@ -27,6 +27,8 @@ PARTS = 3
 LEAST_PERIODS = 4
 """Times that a pattern must be seen to be called one."""
 REPEATS = 0.1
+STEPS_AT_ONCE = 1_000
+"""Steps of a series of which all resamples are drawn at once; of longer ones as many less."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +95,18 @@ def means(values: Floats, source: np.random.Generator, length: int = 1) -> Float
     count = len(values)
     block = length if length > 1 else min(ceil(count ** (1 / 3)), count - 1)
     starts = source.integers(count, size=(RESAMPLES, ceil(count / block)))
-    rows = (starts[:, :, None] + np.arange(block)) % count
-    drawn: Floats = values[rows.reshape(RESAMPLES, -1)[:, :count]].mean(axis=1)
+    pieces = np.array_split(starts, ceil(count / STEPS_AT_ONCE))
+    drawn: Floats = np.concatenate([_drawn(values, piece, block) for piece in pieces])
     mean = float(values.mean())
     return mean + (drawn - mean) * sqrt(count / (count - block))
+
+
+def _drawn(values: Floats, starts: npt.NDArray[np.int64], block: int) -> Floats:
+    """Means of resamples, each given by where its blocks begin."""
+    count = len(values)
+    rows = (starts[:, :, None] + np.arange(block)) % count
+    drawn: Floats = values[rows.reshape(len(starts), -1)[:, :count]].mean(axis=1)
+    return drawn
 
 
 def drift(values: Floats, length: int = 1) -> float:

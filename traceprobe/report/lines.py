@@ -21,6 +21,7 @@ def console(width: int, *, color: bool) -> Console:
         highlight=False,
         markup=False,
         emoji=False,
+        _environ={},  # the width is known, and COLUMNS and LINES may be beyond reason
     )
 
 
