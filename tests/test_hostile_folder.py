@@ -151,7 +151,7 @@ def test_no_command_that_runs_a_built_in_workload_does(folder, arguments):
 
 @needs_torch
 def test_no_question_to_pytorch_is_answered_by_the_folder(folder, monkeypatch):
-    from traceprobe.capture.program import visible_gpus
+    from traceprobe.capture.gpus import visible_gpus
     from traceprobe.doctor.gather import probe
 
     monkeypatch.chdir(folder)

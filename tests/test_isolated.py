@@ -61,7 +61,7 @@ def test_variables_of_python_do_not_reach_a_process_of_ours(tmp_path, monkeypatc
 
 STARTERS = {
     "isolated.py": "knows how",
-    "capture/launch.py": "starts the user's program on several ranks",
+    "capture/supervised.py": "starts the supervisor",
     "capture/program.py": "names the interpreter of the built-in workloads",
     "on_dask.py": "prepares for Dask, which starts its workers itself",
     "child.py": "has pipes of multiprocessing, and none of its processes",

@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli_runner import MODULE, environment, interruptible
 from tests.conftest import ROOT
-from traceprobe.capture import launch
+from traceprobe.capture import launch, supervised
 from traceprobe.capture.launch import RecordingFailed
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux adopts orphans")
@@ -176,8 +176,26 @@ def test_children_that_end_by_themselves_soon_are_let_be(tmp_path):
 def test_how_a_program_ended_is_passed_on(tmp_path, program, how):
     with pytest.raises(RecordingFailed) as failed:
         ran(tmp_path, ["sh", "-c", f"echo secret words >&2; {program}"])
-    assert str(failed.value).startswith(f"{how}; its last lines:\n    secret words")
+    assert str(failed.value).startswith(f"{how}; its last lines:\n    | secret words")
     assert failed.value.kind == how
+
+
+def test_of_what_a_program_wrote_only_the_end_is_read_and_told(tmp_path, monkeypatch):
+    """It may be gigabytes, in lines of any length, some of them commands to a CI system."""
+    write = (
+        "import os; block = b'x' * (1 << 20)\nfor _ in range(40): os.write(2, block)\n"
+        "os.write(2, b'\\n::error::forged\\n'); raise SystemExit(3)"
+    )
+    read = []
+    monkeypatch.setattr(
+        launch, "_short", lambda line, short=launch._short: read.append(line) or short(line)
+    )
+    with pytest.raises(RecordingFailed) as failed:
+        ran(tmp_path, [sys.executable, "-c", write])
+    assert sum(map(len, read)) <= launch.LAST_BYTES
+    _, long, last = str(failed.value).splitlines()
+    assert long == f"    | {'x' * launch.LONGEST_LINE}…"
+    assert last == "    | ::error::forged"
 
 
 def test_the_signal_that_killed_a_rank_is_named(tmp_path):
@@ -213,7 +231,7 @@ def supervised_by(tmp_path, monkeypatch):
             "supervisor.LINGER_S = supervisor.GRACE_S = supervisor.LIMIT_S = 0.3\n"
             f"{lines}\nsupervisor.main()\n"
         )
-        monkeypatch.setattr(launch, "_SUPERVISOR", stand_in)
+        monkeypatch.setattr(supervised, "_SUPERVISOR", stand_in)
 
     return change
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.cli_runner import LOOP, MS, Cli, spawn, write_trace
-from traceprobe.capture import profile, program
+from traceprobe.capture import gpus, profile, program
 from traceprobe.capture.launch import RecordingFailed
 from traceprobe.cli import rungs
 from traceprobe.model import UsageError
@@ -86,7 +86,7 @@ def recorded(monkeypatch):
     recordings = Recordings()
     monkeypatch.setattr(profile, "record", recordings)
     monkeypatch.setattr(program, "interpreter", lambda: sys.executable)
-    monkeypatch.setattr(program, "visible_gpus", lambda: 0)
+    monkeypatch.setattr(gpus, "visible_gpus", lambda: 0)
     return recordings
 
 
@@ -240,7 +240,7 @@ def test_a_rung_with_too_few_steps_to_compare_has_failed(cli, ladder, recorded, 
 
 @pytest.mark.usefixtures("analysed")
 def test_rungs_that_need_more_gpus_are_skipped(cli, ladder, recorded, tmp_path, monkeypatch):
-    monkeypatch.setattr(program, "visible_gpus", lambda: 2)
+    monkeypatch.setattr(gpus, "visible_gpus", lambda: 2)
     done = cli("sweep", ladder, "-o", "out").expect(0)
     assert states(tmp_path / "out")["ranks"] == "skipped"
     assert len(recorded.requests) == 3

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from traceprobe.capture.feed import Feed, NoBatchesError
 from traceprobe.capture.memory import described, why_not
+from traceprobe.capture.orders import folder
 from traceprobe.capture.plan import leave, tell
 
 if TYPE_CHECKING:
@@ -65,5 +66,6 @@ class Forecast:
 
 def current() -> Forecast | None:
     """The forecast that this process was started for, or None."""
-    folder = os.environ.get(VARIABLE)
-    return Forecast(folder) if folder else None
+    name = os.environ.get(VARIABLE)
+    found = folder(VARIABLE, name) if name else None
+    return Forecast(found) if found else None

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
-import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from traceprobe.capture.plan import refusal, told
-from traceprobe.capture.program import uninterrupted
-from traceprobe.capture.supervisor import END, ERR, GRACE_S, LIMIT_S, LINGER_S
+from traceprobe.capture.supervised import Supervised, SupervisorLost
+from traceprobe.capture.supervisor import ERR
 from traceprobe.model import TraceprobeError
 
 LAST_LINES = 12
-_SUPERVISOR = Path(__file__).with_name("supervisor.py")
-_PATIENCE_S = 2 * (LINGER_S + GRACE_S + LIMIT_S)
-"""Longer than a supervisor takes that works."""
+LAST_BYTES = 64 << 10
+"""Of a log that are read: a program may write gigabytes."""
+LONGEST_LINE = 1_000
 _RUN = (
     "import sys, runpy; sys.path[:] = [folder for folder in sys.path if folder]; "
     "runpy.run_module('torch.distributed.run', run_name='__main__', alter_sys=True)"
@@ -105,41 +100,25 @@ def run(
         RecordingFailed: it refuses to be recorded, and says why.
         KeyboardInterrupt: passed on, after every process of the program is gone.
     """
-    ours, theirs = socket.socketpair()
-    with ours:
-        with theirs:
-            supervisor = subprocess.Popen(
-                [
-                    *(sys.executable, "-I", "-S", str(_SUPERVISOR), str(theirs.fileno())),
-                    *(str(folder), *command),
-                ],
-                env=dict(environment),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-        try:
-            _watch(supervisor, folder, on_state)
-        finally:
-            with uninterrupted():
-                answer = _end(supervisor, ours)
-            for name in answer.get("left", []):
-                on_note(f"traceprobe: cannot end {name}")
+    running = Supervised(command, environment, folder, on_note=on_note)
+    try:
+        with running as process:
+            _watch(process, folder, on_state)
+        code = running.code
+    except (OSError, SupervisorLost) as error:
+        if (reason := refusal(folder)) is not None:
+            raise RecordingFailed(reason) from error
+        if isinstance(error, OSError):
+            raise
+        raise RecordingFailed(str(error)) from error
     if (reason := refusal(folder)) is not None:
         raise RecordingFailed(reason)
-    if "errno" in answer:
-        raise OSError(answer["errno"], os.strerror(answer["errno"]), answer["file"])
-    if answer.get("code") is None:
-        raise RecordingFailed("the process that watches over the program was killed")
-    return _ended(int(answer["code"]), folder)
+    return _ended(code, folder)
 
 
-def _watch(
-    supervisor: subprocess.Popen[bytes], folder: Path, on_state: Callable[[str], None]
-) -> None:
+def _watch(process: subprocess.Popen[bytes], folder: Path, on_state: Callable[[str], None]) -> None:
     seen = 0
-    while supervisor.poll() is None:
+    while process.poll() is None:
         time.sleep(0.1)
         states = told(folder, 0)
         for state in states[seen:]:
@@ -147,36 +126,29 @@ def _watch(
         seen = len(states)
 
 
-def _end(supervisor: subprocess.Popen[bytes], line: socket.socket) -> dict[str, Any]:
-    """Ask the supervisor to end, where it has not; its answer, empty where it gave none."""
-    answer = b""
-    line.settimeout(_PATIENCE_S)
-    with suppress(OSError):  # it has gone, or takes longer than it may
-        line.sendall(END)
-    with suppress(OSError):
-        while block := line.recv(65536):
-            answer += block
-    try:
-        supervisor.wait(_PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        supervisor.kill()
-        supervisor.wait()
-    found: dict[str, Any] = json.loads(answer) if answer else {}
-    return found
-
-
 def _ended(code: int, folder: Path) -> Ended:
     if not code:
         return Ended(None)
-    text = (folder / ERR).read_text(errors="replace")
+    text = _end_of(folder / ERR)
     who = "the program"
     found = _ROOT_CAUSE.search(text)
     if found:
         logs = sorted(folder.glob(f"logs/**/{found[1]}/stderr.log"))
-        text = logs[-1].read_text(errors="replace") if logs else text
+        text = _end_of(logs[-1]) if logs else text
         who, code = f"rank {found[1]}", int(found[2] or code)
     lines = [line for line in text.splitlines() if line.strip()][-LAST_LINES:]
-    return Ended(f"{who} {_how(code)}", "\n".join(f"    {line}" for line in lines))
+    # Behind a bar, for no line of a program may be one that a CI system takes for a command.
+    return Ended(f"{who} {_how(code)}", "\n".join(f"    | {_short(line)}" for line in lines))
+
+
+def _end_of(log: Path) -> str:
+    with log.open("rb") as file:
+        file.seek(-min(LAST_BYTES, file.seek(0, os.SEEK_END)), os.SEEK_END)
+        return file.read(LAST_BYTES).decode("utf-8", "replace")
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"
 
 
 def _how(code: int) -> str:

@@ -6,24 +6,31 @@ import json
 import os
 import shutil
 import sqlite3
-import subprocess
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from traceprobe.capture.plan import sidecar_name
+from traceprobe.capture.recording import ranks
+from traceprobe.capture.supervised import ask
 from traceprobe.model import UsageError
+from traceprobe.reading import content
 
 TABLES = (
     "CUPTI.*,NVTX.*,StringIds,ThreadNames,TARGET_INFO_GPU,TARGET_INFO_CUDA.*,META_DATA_EXPORT,"
     "ENUM_.*,PROFILER.*,PROCESSES,CUDA_GRAPH.*,DIAGNOSTIC_EVENT"
 )
 _VARIABLE = "TRACEPROBE_NSYS"
+_MOST_SIDECARS = 1_024
+"""As many as ranks that `traceprobe profile` starts."""
+_LARGEST_SIDECAR = 1 << 20
+"""Bytes; those of ours have some 100,000."""
 
 
 def installed() -> str | None:
     """Path of nsys, or None."""
     tool = os.environ.get(_VARIABLE) or shutil.which("nsys")
-    return tool if tool is not None and Path(tool).exists() else None
+    return str(Path(tool).absolute()) if tool is not None and Path(tool).exists() else None
 
 
 def find() -> str:
@@ -59,25 +66,39 @@ def export(report: Path, target: Path, tool: str | None = None) -> Path:
     Raises:
         UsageError: nsys is missing or fails, with what it said.
     """
-    nsys = tool or find()
-    base = [nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={target}"]
+    # A path that begins with the root is no option, whatever the file is called.
+    report, target = report.absolute(), target.absolute()
+    base = [tool or find(), "export", "--type=sqlite", "--force-overwrite=true"]
+    base.append(f"--output={target}")
     sizes, tables = "--include-blobs=true", f"--tables={TABLES}"
     for options in ([sizes, tables], [tables], []):  # both are younger than the format
-        done = subprocess.run([*base, *options, str(report)], capture_output=True, text=True)
-        if not done.returncode:
+        done = ask([*base, *options, str(report)])
+        if not done.code:
             break
-    if done.returncode or not target.exists():
-        said = (done.stderr or done.stdout).strip().splitlines()[-3:]
+    if done.code or not target.exists():
+        said = (done.err or done.out).decode("utf-8", "replace").strip().splitlines()[-3:]
         raise UsageError(f"{report.name}: nsys export failed: {' '.join(said) or 'no message'}")
     return target
 
 
 def sidecars(folder: Path) -> dict[int, dict[str, Any]]:
-    """The calibrations that a recording left in a folder, by rank."""
-    return {
-        int(path.name.removeprefix("rank").split(".")[0]): json.loads(path.read_text())
-        for path in folder.glob("rank*.traceprobe.json")
-    }
+    """The calibrations that a recording left in a folder, by rank.
+
+    Anybody may have left files of such names there: what is no calibration is none. What is in one
+    is looked at where the export is read.
+    """
+    read = (
+        (rank, _sidecar(folder / sidecar_name(rank))) for rank in ranks(folder)[:_MOST_SIDECARS]
+    )
+    return {rank: recorded for rank, recorded in read if recorded is not None}
+
+
+def _sidecar(path: Path) -> dict[str, Any] | None:
+    try:
+        recorded = json.loads(content(path, _LARGEST_SIDECAR, follow=False))
+    except (ValueError, RecursionError, UsageError, OSError):
+        return None
+    return recorded if isinstance(recorded, dict) else None
 
 
 def embed(target: Path, recorded: dict[int, dict[str, Any]]) -> None:

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
+from traceprobe.capture.orders import given
+
 VARIABLE = "TRACEPROBE_PLAN"
 """Environment variable with the path of the plan."""
 DONE = "done"
@@ -67,8 +69,7 @@ class Plan:
 
 def current() -> Plan | None:
     """The plan that this process was started with, or None."""
-    path = os.environ.get(VARIABLE)
-    return Plan(**json.loads(Path(path).read_text())) if path else None
+    return given(VARIABLE, Plan)
 
 
 def rank() -> int:

@@ -87,25 +87,25 @@ def _is_complete(plan: Plan, work: Path, processes: int | None) -> bool:
         return False
     if plan.backend == "nsys":
         return (work / f"{NSYS_STEM}.nsys-rep").exists()
-    return all((work / trace_name(rank)).exists() for rank in nsys_backend.sidecars(work))
+    return all((work / trace_name(rank)).exists() for rank in recording.ranks(work))
 
 
 def _collect(
     plan: Plan, work: Path, tool: str | None, on_state: Callable[[str], None]
 ) -> list[str]:
     """Names of the traces in the workspace, after the export where there is one."""
-    recorded = nsys_backend.sidecars(work)
-    if not recorded:
+    ranks = recording.ranks(work)
+    if not ranks:
         raise UsageError(
             f"the program ended before {plan.steps} steps were made; record fewer (--warmup, "
             "--calibrate, --active), let it run longer, or use `record.steps(loader)` in its loop"
         )
     if tool is None:
-        return [trace_name(rank) for rank in sorted(recorded)]
+        return [trace_name(rank) for rank in ranks]
     on_state("exporting")
     report = work / f"{NSYS_STEM}.nsys-rep"
     if not report.exists():
         raise UsageError("nsys wrote no report; its own messages are above, or try --backend torch")
     export = nsys_backend.export(report, work / f"{NSYS_STEM}.sqlite", tool)
-    nsys_backend.embed(export, recorded)
+    nsys_backend.embed(export, nsys_backend.sidecars(work))
     return [export.name]

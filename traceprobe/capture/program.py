@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -13,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from traceprobe import isolated
 from traceprobe.model import UsageError
 
 HOOK = Path(__file__).with_name("hook")
@@ -108,14 +106,6 @@ def built_in() -> Path:
         if (folder / "harness.py").is_file():
             return folder
     raise UsageError("this installation lacks the workloads; install traceprobe anew")
-
-
-def visible_gpus() -> int:
-    """GPUs that PyTorch sees, asked in a process of its own; CUDA_VISIBLE_DEVICES counts."""
-    code = "import torch; print(torch.cuda.device_count())"
-    interpreter()  # raises where there is no PyTorch
-    done = subprocess.run(isolated.command(code), capture_output=True, text=True, check=False)
-    return int(done.stdout) if done.returncode == 0 else 0
 
 
 def interpreter() -> str:

@@ -11,8 +11,14 @@ NSYS_STEM = "run"
 KEPT = (".json.gz", ".traceprobe.json", ".sqlite", ".nsys-rep")
 REPORT = ("report.html", "report.json")
 BENCH = "bench.json"
-_SIDECAR = re.compile(re.escape(sidecar_name(0)).replace("0", r"(\d+)"))
+_SIDECAR = re.compile(re.escape(sidecar_name(0)).replace("0", r"([0-9]{1,8})"))
 _OF_ALL = (f"{NSYS_STEM}.sqlite", f"{NSYS_STEM}.nsys-rep", *REPORT, BENCH)
+
+
+def ranks(folder: Path) -> list[int]:
+    """The ranks whose sidecars lie in a folder, in order."""
+    names = (_SIDECAR.fullmatch(path.name) for path in folder.iterdir())
+    return sorted({int(name[1]) for name in names if name})
 
 
 def files(folder: Path) -> list[Path]:
@@ -20,10 +26,10 @@ def files(folder: Path) -> list[Path]:
 
     A rank's sidecar tells: without one, a trace in the folder is not ours.
     """
-    ranks = [int(found[1]) for path in folder.iterdir() if (found := _SIDECAR.fullmatch(path.name))]
-    if not ranks:
+    found = ranks(folder)
+    if not found:
         return []
-    names = [name for rank in ranks for name in (sidecar_name(rank), trace_name(rank))]
+    names = [name for rank in found for name in (sidecar_name(rank), trace_name(rank))]
     paths = (folder / name for name in (*names, *_OF_ALL))
     return [path for path in paths if path.is_file() and not path.is_symlink()]
 

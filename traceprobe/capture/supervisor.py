@@ -6,8 +6,9 @@ the program's main process has ended, when it is told to, and when traceprobe is
 
     supervisor.py SOCKET FOLDER COMMAND...
 
-The program writes into `stdout.log` and `stderr.log` of the folder. On the socket `END` asks for
-the end; where the stream itself ends, traceprobe was killed, and the folder goes too. The answer is
+The program writes into `stdout.log` and `stderr.log` of the folder; where that is an empty word it
+has the streams of this process. On the socket `END` asks for the end; where the stream itself ends,
+traceprobe was killed, and the folder goes too. The answer is
 one JSON object: `code` of the main process, negative for a signal, or `errno` and `file` where it
 could not be started; `left` names the processes that could not be ended.
 """
@@ -46,7 +47,7 @@ def main() -> None:
     """Run the command to its end and answer."""
     line = socket.socket(fileno=int(sys.argv[1]))
     line.set_inheritable(False)
-    folder, command = Path(sys.argv[2]), sys.argv[3:]
+    folder, command = Path(sys.argv[2]) if sys.argv[2] else None, sys.argv[3:]
     family = Family(command)
     answer: dict[str, Any] = {"left": []}
     lost = False
@@ -64,7 +65,8 @@ def main() -> None:
     except OSError:
         lost = True
     if lost:
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
         for name in answer["left"]:
             sys.stderr.write(f"traceprobe: cannot end {name!a}\n")
 
@@ -84,8 +86,8 @@ class Family:
         self._alone = False
         """Whether there is no child any more. Then there are no descendants either."""
 
-    def start(self, folder: Path) -> None:
-        """Start the main process in a session of its own, with its output in the folder.
+    def start(self, folder: Path | None) -> None:
+        """Start the main process in a session of its own, with its output in the folder if any.
 
         Raises:
             OSError: it cannot be started.
@@ -93,7 +95,11 @@ class Family:
         self._awake, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        with (folder / OUT).open("wb") as out, (folder / ERR).open("wb") as err:
+        with contextlib.ExitStack() as logs:
+            out, err = (
+                None if folder is None else logs.enter_context((folder / name).open("wb"))
+                for name in (OUT, ERR)
+            )
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from traceprobe.capture.orders import given
 from traceprobe.capture.plan import leave, rank
 
 VARIABLE = "TRACEPROBE_TRIALS"
@@ -46,8 +46,7 @@ def short(warmup: int, workload: dict[str, Any]) -> Trials:
 
 def current() -> Trials | None:
     """The trials that this process was started for, or None."""
-    path = os.environ.get(VARIABLE)
-    return Trials(**json.loads(Path(path).read_text())) if path else None
+    return given(VARIABLE, Trials)
 
 
 @dataclass(frozen=True)

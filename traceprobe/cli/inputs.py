@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Saved = TypeVar("Saved", "Ablation", "MeasuredPeaks", "Report")
 
 JOURNALS = ("-wal", "-shm", "-journal")
+_LONGEST_STEM = 200
+"""Bytes; a name may have 255."""
 MAX_NAMED = 8
 """Names in a message."""
 
@@ -211,17 +213,23 @@ def readable(paths: list[Path]) -> Iterator[list[Path]]:
 
     with tempfile.TemporaryDirectory(prefix="traceprobe-") as folder:
         yield [
-            _exported(path, Path(folder) / f"{position}-{path.stem}.sqlite")
+            _exported(path, Path(folder) / str(position) / f"{_short(path.stem)}.sqlite")
             if is_nsight_report(path) and installed()
             else path
             for position, path in enumerate(paths)
         ]
 
 
+def _short(stem: str) -> str:
+    """A name to which suffixes can be added: of the export, and those of SQLite's journals."""
+    return os.fsdecode(os.fsencode(stem)[:_LONGEST_STEM])
+
+
 def _exported(report: Path, target: Path) -> Path:
     """The export of a report, with the calibration that `traceprobe profile` left beside it."""
     from traceprobe.capture.nsys_backend import embed, export, sidecars
 
+    target.parent.mkdir()
     export(report, target)
     recorded = sidecars(report.parent)
     if recorded:

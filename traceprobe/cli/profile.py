@@ -165,9 +165,9 @@ def prepare(folder: Path, *, force: bool) -> None:
 
 
 def _list_settings(program: list[str]) -> None:
-    import subprocess
+    from traceprobe.capture.supervised import show
 
-    raise typer.Exit(subprocess.run([*program, "--help"], check=False).returncode)
+    raise typer.Exit(show([*program, "--help"]))
 
 
 def _ablate(request: Request, folder: Path, state: Callable[[str], None]) -> Ablation:

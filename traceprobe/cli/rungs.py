@@ -233,7 +233,7 @@ def _check(climb: Climb, rungs: Sequence[Rung]) -> None:
 
 def _gpus(rungs: Sequence[Rung]) -> int:
     """GPUs here, where any rung needs several; ranks without a GPU run on the CPU."""
-    from traceprobe.capture.program import visible_gpus
+    from traceprobe.capture.gpus import visible_gpus
 
     return visible_gpus() if any(rung.ranks > 1 for rung in rungs) else 0
 

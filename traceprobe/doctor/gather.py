@@ -8,7 +8,6 @@ import platform
 import re
 import shutil
 import signal
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from importlib import metadata
@@ -17,6 +16,7 @@ from typing import Any
 
 from traceprobe import isolated
 from traceprobe.capture.nsys_backend import installed
+from traceprobe.capture.supervised import SupervisorLost, ask
 from traceprobe.doctor.facts import Facts, Torch, Version
 from traceprobe.workers import cores
 
@@ -69,17 +69,14 @@ def probe(command: tuple[str, ...] = (), seconds: float = PROBE_SECONDS) -> Torc
     Args:
         command: what to run instead of `torch_probe.py`.
     """
-    asked = command or isolated.script(str(PROBE))
-    ended: int | None
+    asked = list(command) or isolated.script(str(PROBE))
     try:
-        done = subprocess.run(asked, capture_output=True, timeout=seconds, stdin=subprocess.DEVNULL)
-        said, ended = done.stdout, done.returncode
-    except subprocess.TimeoutExpired as late:
-        said, ended = late.stdout or b"", None
-    except OSError as error:
+        said = ask(asked, seconds)
+    except (OSError, SupervisorLost) as error:
         return Torch(state="broken", error=type(error).__name__)
+    ended = said.code
     known: dict[str, Any] = {}
-    for answer in _answers(said):
+    for answer in _answers(said.out):
         known |= answer
     stage = known.pop("stage", "")
     if stage == "absent":
@@ -142,13 +139,13 @@ def _nsys() -> tuple[str | None, str]:
     if tool is None:
         return None, ""
     try:
-        done = subprocess.run(
-            [tool, "--version"], capture_output=True, text=True, timeout=TOOL_SECONDS
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        said = ask([tool, "--version"], TOOL_SECONDS)
+    except (OSError, SupervisorLost) as error:
         return None, type(error).__name__
-    version = _first(r"(\d{4}\.\d+(?:\.\d+)*)", done.stdout)
-    return version, "" if version else f"exit code {done.returncode}"
+    if said.code is None:
+        return None, "TimeoutExpired"
+    version = _first(r"(\d{4}\.\d+(?:\.\d+)*)", said.out.decode("utf-8", "replace"))
+    return version, "" if version else f"exit code {said.code}"
 
 
 def _admin_only() -> bool | None:
