@@ -60,6 +60,7 @@ def test_variables_of_python_do_not_reach_a_process_of_ours(tmp_path, monkeypatc
 
 
 STARTERS = {
+    "bounded.py": "a fork: the same interpreter with the same import path",
     "isolated.py": "knows how",
     "capture/supervised.py": "starts the supervisor",
     "capture/program.py": "names the interpreter of the built-in workloads",
