@@ -320,7 +320,6 @@ def two_ranks(folder):
 @pytest.mark.parametrize(
     "error",
     [
-        MemoryError(),
         OverflowError("too large"),
         RecursionError(),
         KeyError("x"),
