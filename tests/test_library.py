@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 import traceprobe
 from tests.cli_runner import LOOP, environment, write_trace
 from tests.conftest import ROOT
+from traceprobe.model import UnsupportedInput
 from traceprobe.report import result
 from traceprobe.timeline.phases import RANGE_NAMES
 from traceprobe.verdict import Thresholds
@@ -236,3 +238,9 @@ def test_the_example_of_the_contract_runs():
 def test_the_loop_of_these_tests_is_bound_by_io(report):
     expected = LOOP.expected()
     assert report.verdict.shares["io"] == pytest.approx(expected.shares["io"], abs=1e-5)
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "trace.json")
+    with pytest.raises(UnsupportedInput, match="is not a regular file"):
+        traceprobe.load(tmp_path / "trace.json")

@@ -15,6 +15,7 @@ from tests.builders import kineto, nsight
 from tests.builders.loop import Loop
 from tests.memory_records import make_record
 from traceprobe.anonymous import anonymise
+from traceprobe.model import UsageError
 from traceprobe.slicing import cut
 from traceprobe.slicing.record import public_record
 from traceprobe.slicing.threads import is_public
@@ -242,3 +243,33 @@ def test_a_text_that_is_no_utf8_does_not_stop_a_slice(tmp_path):
     )
     cut(path, tmp_path / "cut.sqlite", (1, 5))
     assert traceprobe.load(tmp_path / "cut.sqlite").names
+
+
+ODD = ("x", [1], {"a": 1}, 1e300, -(2**70), True, None)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=str)
+def test_odd_values_cost_what_they_describe_and_neither_slice_nor_copy(tmp_path, odd):
+    """In every field and argument, of one event of each kind; operators without a place, too."""
+    path = kineto.write(replace(LOOP, steps=20).scenario(), tmp_path / "trace.json")
+    trace = json.loads(path.read_text())
+    for category in {str(event.get("cat")) for event in trace["traceEvents"]}:
+        mine = [e for e in trace["traceEvents"] if str(e.get("cat")) == category]
+        fields = ["ph", "cat", "name", "ts", "dur", "id"]
+        fields += ["args", "pid", "tid"] if category == "cpu_op" else []
+        for event, field in zip(mine[3:], fields, strict=False):
+            event[field] = odd
+        for event, field in zip(mine[20:], ("correlation", "External id", "stream"), strict=False):
+            event["args"] = {**event.get("args", {}), field: odd}
+    trace["traceEvents"].append({"ph": "M", "pid": 1, "tid": 1, "name": odd, "args": odd})
+    group = dict.fromkeys(("rank", "world_size", "backend", "nccl_version", "pg_config"), odd)
+    facts = dict.fromkeys(("baseTimeNanoseconds", "displayTimeUnit", "cupti_version"), odd)
+    path.write_text(json.dumps({**trace, **facts, "distributedInfo": group}))
+    anonymise(path, tmp_path / "copy.json")
+    assert json.loads((tmp_path / "copy.json").read_text())["traceEvents"]
+    if odd in ([1], {"a": 1}, True):
+        cut(path, tmp_path / "slice.json", (1, 5))
+        assert json.loads((tmp_path / "slice.json").read_text())["traceEvents"]
+    else:  # a kernel with another number belongs to a process of which nothing else is known
+        with pytest.raises(UsageError, match="process 0 has no step marker"):
+            cut(path, tmp_path / "slice.json", (1, 5))

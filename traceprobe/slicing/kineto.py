@@ -80,7 +80,8 @@ class _Chooser:
         window = self._window
         if row.cat in GPU or row.cat == "gpu_user_annotation":
             correlation = (row.args or {}).get("correlation")
-            if row.cat in GPU and correlation in self._known:
+            number = isinstance(correlation, (int, float))
+            if row.cat in GPU and number and correlation in self._known:
                 return correlation in self._linked
             return window.gpu_low <= at < window.gpu_high
         return window.low <= at < window.high

@@ -16,9 +16,11 @@ from traceprobe.slicing.threads import is_public as is_public_thread
 from traceprobe.vocabulary import digest, told
 
 EVENT_FIELDS = ("ph", "cat", "name", "ts", "dur", "pid", "tid", "id", "bp", "s")
-METADATA_EVENTS = frozenset(
-    {"process_name", "process_labels", "process_sort_index", "thread_name", "thread_sort_index"}
+METADATA_EVENTS = (
+    *("process_name", "process_labels", "process_sort_index"),
+    *("thread_name", "thread_sort_index"),
 )
+"""A tuple, as is what else is asked for values of any type: sets refuse lists and objects."""
 PUBLIC_ARGUMENTS = frozenset(
     {
         *("External id", "external id", "Ev Idx", "Record function id", "correlation", "cbid"),
@@ -45,7 +47,7 @@ _DEVICE = frozenset(
         *("sharedMemPerMultiprocessor", "maxThreadsPerMultiProcessor"),
     }
 )
-_BACKENDS = frozenset({"nccl", "gloo", "mpi", "ucc", "cpu:gloo,cuda:nccl"})
+_BACKENDS = ("nccl", "gloo", "mpi", "ucc", "cpu:gloo,cuda:nccl")
 _CODES = frozenset(
     {
         *("X", "B", "E", "i", "I", "M", "s", "t", "f", "b", "e", "n", "C", "ac2g", "fwdbwd"),
