@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import gzip
 import json
+import signal
 import subprocess
 import sys
 
 import pytest
 
-from tests.cli_runner import spawn
+from tests.cli_runner import MODULE, interruptible, spawn
+from tests.cli_runner import environment as clean
+from tests.test_supervisor import until
 from traceprobe.capture.plan import VARIABLE, Plan
 from traceprobe.capture.program import environment
-from traceprobe.capture.recording import files, replace
+from traceprobe.capture.recording import deliver, files
 from traceprobe.capture.rivals import OWN_PROFILER, Rivals
+from traceprobe.model import UsageError
 
 FAST = ("--warmup", "1", "--calibrate", "2", "--active", "3")
 RANK = ("rank{}.json.gz", "rank{}.traceprobe.json")
@@ -137,8 +141,57 @@ def test_links_and_folders_are_none_of_an_old_recording(tmp_path):
     (work / "rank1.json.gz").write_bytes(gzip.compress(b"{}"))
     (work / "plan.json").write_text("{}")
     assert files(out) == [out / "rank0.traceprobe.json"]
-    replace(out, work)
+    deliver(out, work, replace=True)
     assert listed(out) == {"rank1.json.gz", "report.html", "bench.json"}
+
+
+def test_a_file_that_appeared_while_a_program_was_recorded_is_left(tmp_path):
+    out, work = tmp_path / "out", tmp_path / "work"
+    out.mkdir()
+    work.mkdir()
+    (out / "rank1.json.gz").write_text("precious")
+    for name in ("rank0.json.gz", "rank0.traceprobe.json", "rank1.json.gz"):
+        (work / name).write_text("new")
+    with pytest.raises(UsageError, match=r"rank1\.json\.gz: a file of that name was written") as no:
+        deliver(out, work, replace=False)
+    assert (out / "rank1.json.gz").read_text() == "precious"
+    (apart,) = out.glob("recording-*")
+    assert str(apart) in str(no.value)
+    assert listed(out) == {"rank1.json.gz", apart.name}
+    assert listed(apart) == {"rank0.json.gz", "rank0.traceprobe.json", "rank1.json.gz"}
+    assert {path.read_text() for path in apart.iterdir()} == {"new"}
+
+
+def test_a_recording_that_is_placed_without_force_is_whole(tmp_path):
+    out, work = tmp_path / "out", tmp_path / "work"
+    out.mkdir()
+    work.mkdir()
+    (work / "rank0.json.gz").write_text("new")
+    (out / "rank9.json.gz").write_text("theirs")
+    deliver(out, work, replace=False)
+    assert listed(out) == {"rank0.json.gz", "rank9.json.gz"}
+
+
+def test_a_complete_recording_outlives_a_command_that_is_interrupted(tmp_path):
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    ends = "finally: open('trained', 'w').close(); import time; time.sleep(300)"
+    (tmp_path / "train.py").write_text(TRAIN + f"try: train()\n{ends}")
+    process = subprocess.Popen(
+        [*MODULE, "profile", "-o", "out", *FAST, "-q", "--", sys.executable, "train.py"],
+        cwd=tmp_path,
+        env=clean(),
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        preexec_fn=interruptible,
+    )
+    until((tmp_path / "trained").exists)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert listed(tmp_path / "out") == {"rank0.json.gz", "rank0.traceprobe.json"}
+    command = "the recording was complete and is kept; analyse it with: traceprobe analyze "
+    assert f"{command}out/rank0.json.gz".encode() in said
+    spawn("analyze", "out/rank0.json.gz", "-q", cwd=tmp_path).expect(0)
 
 
 def test_a_folder_without_a_recording_loses_nothing(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from settings import Machine, parse
 from tests.conftest import ROOT
 from traceprobe.capture.ladder import find, read
+from traceprobe.capture.ladder_bounds import VARIABLES
 from traceprobe.model import UsageError
 
 BUILT_IN = sorted((ROOT / "workloads" / "ladders").glob("*.toml"))
@@ -36,7 +38,7 @@ set = { precision = "bf16", pin = false }
 name = "aside"
 change = "another, for itself"
 set = { precision = "fp32" }
-environment = { A = "1" }
+environment = { OMP_NUM_THREADS = "1" }
 side = true
 
 [[rungs]]
@@ -45,7 +47,7 @@ change = "two ranks"
 set = { bucket-cap-mb = 2.5 }
 drop = ["fused"]
 ranks = 4
-environment = { B = "2" }
+environment = { NCCL_P2P_DISABLE = "2" }
 
 [[rungs]]
 name = "four"
@@ -72,7 +74,8 @@ def test_rungs_build_on_each_other_and_not_on_side_rungs(tmp_path):
     assert [rung.base for rung in ladder.rungs] == ["", "one", "two", "two", "three"]
     assert [rung.ranks for rung in ladder.rungs] == [1, 1, 1, 4, 4]
     assert [rung.environment for rung in ladder.rungs] == [
-        *({}, {}, {"A": "1"}, {"B": "2"}, {"B": "2"}),
+        *({}, {}, {"OMP_NUM_THREADS": "1"}),
+        *({"NCCL_P2P_DISABLE": "2"}, {"NCCL_P2P_DISABLE": "2"}),
     ]
     assert (ladder.warmup, ladder.calibrate, ladder.active, ladder.backend) == (5, 20, 8, "torch")
 
@@ -106,6 +109,20 @@ def test_the_ranks_of_rungs_that_have_several_can_be_chosen(tmp_path):
         ("[settings]", "[profile]\nactive = 2\n[settings]", "at `$.profile.active`"),
         ("[settings]", '[profile]\nbackend = "x"\n[settings]', "at `$.profile.backend`"),
         ("[[rungs]]", "[[rungs]", "is no ladder: "),
+        ("ranks = 4", "ranks = 1025", "<= 1024 - at `$.rungs[3].ranks`"),
+        ("[settings]", "[profile]\nwarmup = 1_000_001\n[settings]", "at `$.profile.warmup`"),
+        ("[settings]", "[profile]\nactive = 10_001\n[settings]", "at `$.profile.active`"),
+        ("16", "9" * 900, "settings: batch-size: must be a number of at most 2^53"),
+        ("16", "0x" + "f" * 900, "settings: batch-size: must be a number of at most 2^53"),
+        ("bucket-cap-mb = 2.5", "lr = nan", "rung 'three': set: lr: must be a number"),
+        ("bucket-cap-mb = 2.5", "lr = -inf", "rung 'three': set: lr: must be a number"),
+        ('"bf16"', '"a\\u0000b"', "rung 'two': set: precision: must be a number"),
+        ("[settings]", '[settings]\ndata-folder = "/etc"', "give --data-folder after the ladder"),
+        ("[settings]", "x = " + "[" * 900 + "\n" + "[" * 900, "is no ladder"),
+        ("[settings]", "[" * 1001, "line 6: has more than 1000 bytes"),
+        ("[settings]", ".".join(["a"] * 490) + " = 1", "is no ladder"),
+        ('OMP_NUM_THREADS = "1"', 'OMP_NUM_THREADS = "a/b"', "OMP_NUM_THREADS: must have at most"),
+        ('OMP_NUM_THREADS = "1"', 'OMP_NUM_THREADS = "a\\u0000"', "OMP_NUM_THREADS: must have"),
     ],
 )
 def test_nonsense_is_named_with_file_and_key(tmp_path, old, new, said):
@@ -115,6 +132,42 @@ def test_nonsense_is_named_with_file_and_key(tmp_path, old, new, said):
         read(path)
     assert str(path) in str(refused.value)
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("LD_PRELOAD", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"),
+        *("TRACEPROBE_PLAN", "CUDA_INJECTION64_PATH", "NCCL_DEBUG_FILE", "NCCL_NET_PLUGIN"),
+        *(
+            "OMP_TOOL_LIBRARIES",
+            "TORCHINDUCTOR_CACHE_DIR",
+            "TORCH_TRACE",
+            "CXX",
+            "",
+            "A=B",
+            "A\\u0000",
+        ),
+    ],
+)
+def test_a_ladder_sets_no_variable_that_could_execute_or_write_anything(tmp_path, name):
+    path = written(tmp_path, GOOD.replace("OMP_NUM_THREADS", f'"{name}"'))
+    with pytest.raises(UsageError, match=r"rung 'aside': environment: .* set it in your shell"):
+        read(path)
+
+
+def test_the_variables_that_a_ladder_may_set_are_listed():
+    page = (ROOT / "workloads" / "ladders" / "README.md").read_text()
+    listed = page.partition("## Variables")[2].partition("\n## ")[0]
+    assert set(re.findall(r"`([A-Z0-9_]+)`", listed)) == VARIABLES
+
+
+def test_a_ladder_is_a_short_file(tmp_path):
+    with pytest.raises(UsageError, match="has more than 64 KiB"):
+        read(written(tmp_path, GOOD + "# more\n" * 10_000))
+    rungs = "".join(f'[[rungs]]\nname="{n:x}"\nchange=""\n' for n in range(1001))
+    with pytest.raises(UsageError, match=r"length <= 1000 - at `\$\.rungs`"):
+        read(written(tmp_path, GOOD.partition("[[rungs]]")[0] + rungs))
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"\x00", b'name = "a"\nrungs = []'])

@@ -37,7 +37,7 @@ change = "nothing yet"
 name = "graphs"
 change = "what a CPU cannot do"
 set = { cuda-graphs = true }
-environment = { MADE_UP = "1" }
+environment = { NCCL_P2P_DISABLE = "1" }
 side = true
 
 [[rungs]]
@@ -133,7 +133,7 @@ def test_every_rung_is_recorded_in_a_folder_of_its_own(cli, ladder, recorded, tm
         ("--fused", None),
         ("--fused", 4),
     ]
-    assert [r.environment for r in recorded.requests] == [{}, {"MADE_UP": "1"}, {}, {}]
+    assert [r.environment for r in recorded.requests] == [{}, {"NCCL_P2P_DISABLE": "1"}, {}, {}]
     assert [r.program[3] for r in recorded.requests] == ["--batch-size=8"] * 3 + ["--batch-size=2"]
     plan = recorded.requests[0].plan
     assert (plan.warmup, plan.calibrate, plan.active, plan.backend) == (2, 3, 3, "torch")
@@ -210,7 +210,7 @@ def test_a_rung_that_fails_does_not_end_the_others(cli, ladder, recorded, tmp_pa
 def test_what_failed_programs_say_and_the_variables_of_rungs_are_in_no_record(
     cli, ladder, recorded, tmp_path
 ):
-    ladder.write_text(LADDER.replace('MADE_UP = "1"', 'TOKEN = "canary-token"'))
+    ladder.write_text(LADDER.replace('NCCL_P2P_DISABLE = "1"', 'NCCL_IB_HCA = "canary-token"'))
     recorded.fails["graphs"] = RecordingFailed("ended badly; canary-said", "ended badly")
     recorded.fails["fused"] = OSError(28, "No space left on device", "/home/canary-user/rank0")
     recorded.fails["ranks"] = UsageError("canary-tool: nsys export failed")
@@ -361,11 +361,9 @@ def test_what_cannot_work_is_refused_before_anything_runs(
 
 def test_a_sweep_on_the_cpu(ladder, tmp_path):
     pytest.importorskip("torch", reason="PyTorch is not installed; pip install traceprobe[torch]")
-    fused = "set = { fused = true }"
-    cache = f'environment = {{ XDG_CACHE_HOME = "{tmp_path / "cache"}" }}'
-    ladder.write_text(LADDER.replace(fused, f"{fused}\n{cache}"))
     arguments = ("sweep", ladder, "--rungs", "1:3", "-o", "out")
-    done = spawn(*arguments, cwd=tmp_path, env={"CUDA_VISIBLE_DEVICES": ""}).expect(1)
+    there = {"CUDA_VISIBLE_DEVICES": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = spawn(*arguments, cwd=tmp_path, env=there).expect(1)
     made = {rung["name"]: rung for rung in result(tmp_path / "out")["rungs"]}
     assert made["graphs"]["state"] == "failed"
     assert made["graphs"]["reason"] == "the program ended with status 2"

@@ -75,7 +75,7 @@ def whole(target: Path, *, replace: bool, private: bool = False) -> Iterator[Pat
         if replace:
             temporary.replace(target)
         else:
-            _place(temporary, target)
+            place(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -106,8 +106,10 @@ def append(target: Path, text: str) -> None:
         raise _refused(target, error.strerror) from error
 
 
-def _place(temporary: Path, target: Path) -> None:
-    """Give a file another name, which no file may have.
+def place(temporary: Path, target: Path) -> None:
+    """Give a file another name of the same file system, which no file may have.
+
+    It may keep the old name too.
 
     Raises:
         FileExistsError: there is such a file.

@@ -13,13 +13,24 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from traceprobe.capture.ladder_bounds import (
+    MOST_ACTIVE,
+    MOST_RANKS,
+    MOST_RUNGS,
+    MOST_STEPS,
+    Nonsense,
+    check_environment,
+    check_settings,
+    check_text,
+)
 from traceprobe.capture.program import WORKLOADS, built_in
 from traceprobe.model import UsageError
 from traceprobe.reading import content
 
 Value = bool | int | float | str
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=60)]
-_Count = Annotated[int, msgspec.Meta(ge=1)]
+_Steps = Annotated[int, msgspec.Meta(ge=1, le=MOST_STEPS)]
+_Ranks = Annotated[int, msgspec.Meta(ge=1, le=MOST_RANKS)]
 
 
 @dataclass(frozen=True)
@@ -67,9 +78,9 @@ class Ladder:
 
 
 class _Profile(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    warmup: _Count = 5
-    calibrate: _Count = 20
-    active: Annotated[int, msgspec.Meta(ge=3)] = 8
+    warmup: _Steps = 5
+    calibrate: _Steps = 20
+    active: Annotated[int, msgspec.Meta(ge=3, le=MOST_ACTIVE)] = 8
     backend: Literal["torch", "nsys"] = "torch"
 
 
@@ -78,7 +89,7 @@ class _Rung(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     change: str
     set: dict[_Name, Any] = {}
     drop: list[str] = []
-    ranks: _Count | None = None
+    ranks: _Ranks | None = None
     environment: dict[str, str] = {}
     side: bool = False
 
@@ -86,7 +97,7 @@ class _Rung(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class _File(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     name: _Name
     workload: str
-    rungs: Annotated[list[_Rung], msgspec.Meta(min_length=1)]
+    rungs: Annotated[list[_Rung], msgspec.Meta(min_length=1, max_length=MOST_RUNGS)]
     note: str = ""
     shared: list[str] = []
     profile: _Profile = msgspec.field(default_factory=_Profile)
@@ -124,38 +135,37 @@ def read(path: Path, ranks: int | None = None) -> Ladder:
         UsageError: the file is none, or contradicts itself; the message names file, rung and key.
     """
     try:
-        file = msgspec.toml.decode(content(path), type=_File)
-        return _ladder(file, ranks)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: is no ladder: {error}") from error
-    except _Nonsense as error:
+        text = content(path)
+        check_text(text)
+        return _ladder(msgspec.toml.decode(text, type=_File), ranks)
+    except Nonsense as error:
         raise UsageError(f"{path}: {error}") from error
-
-
-class _Nonsense(ValueError):
-    """What a ladder must not say; the message names the key."""
+    except RecursionError as error:
+        raise UsageError(f"{path}: is no ladder: it is nested too deeply") from error
+    except ValueError as error:  # also of numbers with too many digits
+        raise UsageError(f"{path}: is no ladder: {error}") from error
 
 
 def _ladder(file: _File, ranks: int | None) -> Ladder:
     if file.workload not in WORKLOADS:
-        raise _Nonsense(
+        raise Nonsense(
             f"workload: there is none called {file.workload!r}; one of {', '.join(WORKLOADS)}"
         )
     if file.rungs[0].side:
-        raise _Nonsense(f"{_of(file.rungs[0])}: side: the first rung has none before it")
-    _check_values("settings", file.settings)
+        raise Nonsense(f"{_of(file.rungs[0])}: side: the first rung has none before it")
+    check_settings("settings", file.settings)
     known = set(file.settings).union(*(said.set for said in file.rungs))
     for name in file.shared:
         if name not in known:
-            raise _Nonsense(f"shared: {name!r} is set nowhere")
+            raise Nonsense(f"shared: {name!r} is set nowhere")
     rungs: list[Rung] = []
     before = Rung("", "", settings=file.settings)
     for said in file.rungs:
         if said.name in {rung.name for rung in rungs}:
-            raise _Nonsense(f"{_of(said)}: name: there is another of that name")
+            raise Nonsense(f"{_of(said)}: name: there is another of that name")
         rung = _next(before, said, ranks)
         if rungs and _same(before, rung):
-            raise _Nonsense(f"{_of(said)}: changes nothing")
+            raise Nonsense(f"{_of(said)}: changes nothing")
         rungs.append(_divided(rung, file.shared))
         before = before if rung.side else rung
     profile = file.profile
@@ -173,12 +183,13 @@ def _ladder(file: _File, ranks: int | None) -> Ladder:
 
 def _next(before: Rung, said: _Rung, ranks: int | None) -> Rung:
     """A rung on top of the one that it builds on."""
-    _check_values(f"{_of(said)}: set", said.set)
+    check_settings(f"{_of(said)}: set", said.set)
+    check_environment(_of(said), said.environment)
     for name in said.drop:
         if name not in before.settings:
-            raise _Nonsense(f"{_of(said)}: drop: {name!r} is not set before")
+            raise Nonsense(f"{_of(said)}: drop: {name!r} is not set before")
         if name in said.set:
-            raise _Nonsense(f"{_of(said)}: drop: {name!r} is also set")
+            raise Nonsense(f"{_of(said)}: drop: {name!r} is also set")
     count = before.ranks if said.ranks is None else said.ranks
     if said.ranks is not None and said.ranks > 1:
         count = ranks or said.ranks
@@ -210,20 +221,11 @@ def _divided(rung: Rung, shared: Sequence[str]) -> Rung:
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int) or value % rung.ranks:
-            raise _Nonsense(
+            raise Nonsense(
                 f"rung {rung.name!r}: {name}: {value!r} cannot be shared by {rung.ranks} ranks"
             )
         settings[name] = value // rung.ranks
     return replace(rung, settings=settings)
-
-
-def _check_values(where: str, values: Mapping[str, Any]) -> None:
-    for name, value in values.items():
-        if not isinstance(value, (bool, int, float, str)):
-            raise _Nonsense(
-                f"{where}: {name}: must be true, false, a number or a text, "
-                f"not {type(value).__name__}"
-            )
 
 
 def _of(said: _Rung) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from traceprobe import shell
 from traceprobe.capture import launch, nsys_backend, recording
 from traceprobe.capture.plan import VARIABLE, Plan, complete, trace_name
-from traceprobe.capture.program import environment, python_of, workspace
+from traceprobe.capture.program import environment, python_of, uninterrupted, workspace
 from traceprobe.capture.recording import NSYS_STEM
 from traceprobe.model import UsageError
 
@@ -22,12 +23,14 @@ class Request:
         plan: the steps; its folder is filled in here.
         processes: ranks to start on this machine; None runs the program as it is.
         environment: variables for the program alone.
+        replace: whether the recording takes the place of an older one in its folder.
     """
 
     program: list[str]
     plan: Plan
     processes: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    replace: bool = False
 
 
 def check(request: Request) -> None:
@@ -48,17 +51,22 @@ def record(
     on_state: Callable[[str], None],
     on_note: Callable[[str], None],
 ) -> list[Path]:
-    """Run the program and leave its traces in `folder`, in place of those of an older recording.
+    """Run the program and leave its traces in `folder`.
+
+    A recording that is complete when this is interrupted is kept all the same; those of nsys are
+    not, since the tool is ended while it writes.
 
     Args:
         on_state: told what the program is doing.
-        on_note: told how a program failed whose recording was complete before, which is kept.
+        on_note: told how a program failed whose recording was complete before, which is kept, and
+            where one is whose recording was interrupted.
 
     Returns:
         The trace files, rank by rank (torch), or the one export (nsys).
 
     Raises:
-        UsageError: nsys is missing, or the program made no recording.
+        UsageError: nsys is missing, the program made no recording, or there is a file in its
+            place that must not be replaced.
         RecordingFailed: the program failed.
     """
     tool = nsys_backend.find() if request.plan.backend == "nsys" else None
@@ -71,14 +79,27 @@ def record(
             command = nsys_backend.command(tool, work / NSYS_STEM, command)
         on_state("starting")
         variables = environment(VARIABLE, plan.save(), request.environment)
-        ended = launch.run(command, variables, work, on_state, on_note)
+        try:
+            ended = launch.run(command, variables, work, on_state, on_note)
+        except (KeyboardInterrupt, SystemExit):
+            if tool is None and _is_complete(plan, work, request.processes):
+                with uninterrupted():
+                    kept = _collect(plan, work, tool, on_state)
+                    recording.deliver(folder, work, replace=request.replace)
+                on_note(_kept([folder / name for name in kept]))
+            raise
         if not _is_complete(plan, work, request.processes):
             ended.expect_success()
         names = _collect(plan, work, tool, on_state)
-        recording.replace(folder, work)
+        recording.deliver(folder, work, replace=request.replace)
     if ended.how is not None:
         on_note(f"the recording was complete when {ended.message}")
     return [folder / name for name in names]
+
+
+def _kept(traces: Sequence[Path]) -> str:
+    words = " ".join(shell.file(str(path)) for path in traces)
+    return f"the recording was complete and is kept; analyse it with: traceprobe analyze {words}"
 
 
 def _is_complete(plan: Plan, work: Path, processes: int | None) -> bool:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
+from traceprobe import shell
 from traceprobe.capture.plan import sidecar_name, trace_name
+from traceprobe.model import UsageError
+from traceprobe.writing import place
 
 NSYS_STEM = "run"
 KEPT = (".json.gz", ".traceprobe.json", ".sqlite", ".nsys-rep")
@@ -34,12 +39,54 @@ def files(folder: Path) -> list[Path]:
     return [path for path in paths if path.is_file() and not path.is_symlink()]
 
 
-def replace(folder: Path, work: Path) -> None:
-    """Move a complete recording from its workspace into the folder, in place of an older one."""
-    old = files(folder)
+def deliver(folder: Path, work: Path, *, replace: bool) -> None:
+    """Move a complete recording from its workspace into the folder.
+
+    Where that cannot be it stays in a folder of its own, inside this one.
+
+    Args:
+        replace: whether it takes the place of an older one, and of files of the same names.
+
+    Raises:
+        UsageError: it cannot; the message says why, and where the recording is.
+    """
     new = {path.name: path for path in sorted(work.iterdir()) if path.name.endswith(KEPT)}
-    for name, path in new.items():
-        path.replace(folder / name)
+    old = files(folder) if replace else []
+    try:
+        _move(new, folder, replace=replace)
+    except OSError as error:
+        apart = Path(tempfile.mkdtemp(prefix="recording-", dir=folder))
+        for name, path in new.items():
+            path.replace(apart / name)
+        why = (
+            "a file of that name was written by something else meanwhile"
+            if isinstance(error, FileExistsError)
+            else error.strerror or str(error)
+        )
+        where = error.filename2 or error.filename
+        raise UsageError(
+            f"{where}: {why}, and it is left as it is; the recording is complete and lies in "
+            f"{apart}: traceprobe analyze {shell.file(str(apart))}"
+        ) from error
     for path in old:
         if path.name not in new:
             path.unlink()
+
+
+def _move(new: Mapping[str, Path], folder: Path, *, replace: bool) -> None:
+    """All or none, but for what replaces a file."""
+    placed: list[tuple[Path, Path]] = []
+    try:
+        for name, path in new.items():
+            if replace:
+                path.replace(folder / name)
+            else:
+                place(path, folder / name)
+                placed.append((path, folder / name))
+    except OSError:
+        for path, target in placed:
+            if path.exists():  # under both names
+                target.unlink(missing_ok=True)
+            else:
+                target.replace(path)
+        raise

@@ -110,7 +110,7 @@ def command(
         simulate=workload is not None,
         workload={"name": name},
     )
-    request = Request(program, plan, nproc_per_node)
+    request = Request(program, plan, nproc_per_node, replace=force)
     check(request)
     with states(quiet=quiet) as state:
         ablation = _ablate(request, folder, state) if ablate else None

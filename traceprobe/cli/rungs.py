@@ -38,12 +38,14 @@ class Climb:
         backend: which profiler records.
         extra: settings from the command line, after those of every rung.
         folder: where each rung has a folder of its own.
+        replace: whether recordings take the place of older ones there.
     """
 
     ladder: Ladder
     backend: str
     extra: Sequence[str]
     folder: Path
+    replace: bool = False
 
     def request(self, rung: Rung) -> Request:
         """What `traceprobe profile` would be asked for.
@@ -65,7 +67,8 @@ class Climb:
             active=ladder.active,
             workload={"name": name},
         )
-        return Request(program, plan, rung.ranks if rung.ranks > 1 else None, rung.environment)
+        ranks = rung.ranks if rung.ranks > 1 else None
+        return Request(program, plan, ranks, rung.environment, self.replace)
 
     def settings(self, rung: Rung) -> list[str]:
         """The settings of a rung on the command line."""

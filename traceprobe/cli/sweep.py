@@ -83,7 +83,8 @@ def command(
     chosen = _chosen(plan.rungs, rungs)
     folder = output or Path(f"traceprobe-{plan.name}")
     prepare(folder, force=force or resume)
-    climb = Climb(plan, backend.value if backend else plan.backend, context.args, folder)
+    profiler = backend.value if backend else plan.backend
+    climb = Climb(plan, profiler, context.args, folder, replace=force or resume)
     before = kept(climb) if resume else {}
     note(plan.note, quiet=quiet or not plan.note)
     with _resumable(folder), states(quiet=quiet) as state:
