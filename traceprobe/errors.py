@@ -1,4 +1,4 @@
-"""Errors that every room may raise; `traceprobe.model` has those of the inputs."""
+"""Every error raised on purpose. They import nothing, so the command line has them at once."""
 
 from __future__ import annotations
 
@@ -9,3 +9,19 @@ class TraceprobeError(Exception):
 
 class DamagedRecord(TraceprobeError):
     """A saved result contradicts itself: it was changed, or is none of traceprobe."""
+
+
+class UnsupportedInput(TraceprobeError):
+    """The file is not a trace that traceprobe reads."""
+
+
+class DamagedInput(TraceprobeError):
+    """The file is a trace, but too little of it survives to be read."""
+
+
+class EmptyTrace(TraceprobeError):
+    """The file is readable and holds neither GPU work nor host phases."""
+
+
+class UsageError(TraceprobeError):
+    """An option or a combination of inputs makes no sense."""

@@ -17,8 +17,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from traceprobe.errors import DamagedInput as DamagedInput
 from traceprobe.errors import DamagedRecord as DamagedRecord
+from traceprobe.errors import EmptyTrace as EmptyTrace
 from traceprobe.errors import TraceprobeError as TraceprobeError
+from traceprobe.errors import UnsupportedInput as UnsupportedInput
+from traceprobe.errors import UsageError as UsageError
 
 Int64s = NDArray[np.int64]
 Ints = NDArray[np.signedinteger[Any]]
@@ -127,22 +131,6 @@ HOST_RANGES: Mapping[str, Any] = {
     "name": pl.Int32,
     "source": pl.Int8,  # Source
 }
-
-
-class UnsupportedInput(TraceprobeError):
-    """The file is not a trace that traceprobe reads."""
-
-
-class DamagedInput(TraceprobeError):
-    """The file is a trace, but too little of it survives to be read."""
-
-
-class EmptyTrace(TraceprobeError):
-    """The file is readable and holds neither GPU work nor host phases."""
-
-
-class UsageError(TraceprobeError):
-    """An option or a combination of inputs makes no sense."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from traceprobe.model import UsageError
+from traceprobe.errors import UsageError
 
 LARGEST_SAVED = 64 << 20
 """Bytes of a saved result: the report of a thousand ranks has a few megabytes."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from traceprobe.model import UsageError
+from traceprobe.errors import UsageError
 
 _LONGEST = 200
 """Bytes of the name that the temporary one takes over; a name may have 255."""

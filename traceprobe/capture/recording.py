@@ -9,7 +9,7 @@ from pathlib import Path
 
 from traceprobe import shell
 from traceprobe.capture.plan import sidecar_name, trace_name
-from traceprobe.model import UsageError
+from traceprobe.errors import UsageError
 from traceprobe.writing import place
 
 NSYS_STEM = "run"
