@@ -9,7 +9,7 @@ from pathlib import Path
 from traceprobe import shell
 from traceprobe.capture import launch, nsys_backend, recording
 from traceprobe.capture.plan import VARIABLE, Plan, complete, trace_name
-from traceprobe.capture.program import environment, python_of, uninterrupted, workspace
+from traceprobe.capture.program import cleaning_up, environment, python_of, workspace
 from traceprobe.capture.recording import NSYS_STEM
 from traceprobe.model import UsageError
 
@@ -83,7 +83,7 @@ def record(
             ended = launch.run(command, variables, work, on_state, on_note)
         except (KeyboardInterrupt, SystemExit):
             if tool is None and _is_complete(plan, work, request.processes):
-                with uninterrupted():
+                with cleaning_up():
                     kept = _collect(plan, work, tool, on_state)
                     recording.deliver(folder, work, replace=request.replace)
                 on_note(_kept([folder / name for name in kept]))

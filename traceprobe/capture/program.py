@@ -28,12 +28,12 @@ def workspace(folder: Path) -> Iterator[Path]:
     try:
         yield work
     finally:
-        with uninterrupted():
+        with cleaning_up():
             shutil.rmtree(work, ignore_errors=True)
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def cleaning_up() -> Iterator[None]:
     """A second Ctrl-C does not interrupt what cleans up after the first."""
     if threading.current_thread() is not threading.main_thread():
         yield

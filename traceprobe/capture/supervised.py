@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from traceprobe.capture.program import uninterrupted
+from traceprobe.capture.program import cleaning_up
 from traceprobe.capture.supervisor import END, GRACE_S, LIMIT_S, LINGER_S
 from traceprobe.model import TraceprobeError
 
@@ -84,7 +84,7 @@ class Supervised:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        with uninterrupted(), self._line:
+        with cleaning_up(), self._line:
             self._end()
         for name in self._answer.get("left", []):
             self._on_note(f"traceprobe: cannot end {name}")
