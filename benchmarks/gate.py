@@ -31,11 +31,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import traceprobe  # noqa: E402
-from traceprobe.comparison.compare import ENOUGH_STEPS, compare, part  # noqa: E402
-from traceprobe.comparison.run import NothingToCompare, Observed, observe  # noqa: E402
+from traceprobe.compare.compare import ENOUGH_STEPS, compare, part  # noqa: E402
+from traceprobe.compare.run import NothingToCompare, Observed, observe  # noqa: E402
 from traceprobe.ingest.folder import traces  # noqa: E402
-from traceprobe.model import Trace  # noqa: E402
-from traceprobe.report.result import COMPUTE_PHASES  # noqa: E402
+from traceprobe.model.events import Trace  # noqa: E402
+from traceprobe.records.report import COMPUTE_PHASES  # noqa: E402
 from traceprobe.timeline import device, phases, process  # noqa: E402
 from traceprobe.timeline.intervals import Intervals, measure_until, merge, subtract  # noqa: E402
 

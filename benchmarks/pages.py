@@ -24,7 +24,7 @@ from typing import Any
 from playwright.sync_api import Browser, sync_playwright
 
 import traceprobe
-from traceprobe.model import TraceprobeError
+from traceprobe.errors import TraceprobeError
 
 READY = "html[data-charts-ready]"
 VIEWS: dict[str, dict[str, Any]] = {

@@ -313,10 +313,10 @@ def take(report: Path) -> None:
 
 def render() -> None:
     """The pages beside the records."""
-    from traceprobe.report import document
+    from traceprobe.records import base
 
     for path in sorted(FOLDER.glob("*/*.json")):
-        record = document.read(path.read_text(encoding="utf-8"))
+        record = base.read(path.read_text(encoding="utf-8"))
         path.with_suffix(".md").write_text(record.to_markdown(), encoding="utf-8")
 
 

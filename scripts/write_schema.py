@@ -1,6 +1,6 @@
 """Write the JSON Schema of report.json: structure from the types, meanings from the documentation.
 
-    python scripts/write_schema.py           # writes traceprobe/report/report.schema.json
+    python scripts/write_schema.py           # writes traceprobe/records/report.schema.json
     python scripts/write_schema.py --check   # exit 1 if that file is not what would be written
 
 The tables of docs/report-json.md must name every field of every record with its type: where they
@@ -20,11 +20,12 @@ import msgspec
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from traceprobe.report import ablation_text, result  # noqa: E402
+from traceprobe.records import report as result  # noqa: E402
+from traceprobe.render.pages import ablation as ablation_text  # noqa: E402
 from traceprobe.verdict.thresholds import Thresholds  # noqa: E402
 
 PAGE = ROOT / "docs" / "report-json.md"
-TARGET = ROOT / "traceprobe" / "report" / "report.schema.json"
+TARGET = ROOT / "traceprobe" / "records" / "report.schema.json"
 Schema = dict[str, Any]
 
 KEBAB = r"^[a-z0-9]+(-[a-z0-9]+)*$"

@@ -50,7 +50,9 @@ def harvested() -> str:
     for path in sorted((*SOURCE.rglob("*.py"), *PROGRAMS.glob("*.py"))):
         for text in texts(ast.parse(path.read_text(encoding="utf-8"))):
             found.update(tokens(text))
-    found.update(tokens(" ".join(strings((SOURCE / "verdict" / "gpus.toml").read_text("utf-8")))))
+    found.update(
+        tokens(" ".join(strings((SOURCE / "verdict" / "gpu_specs.toml").read_text("utf-8"))))
+    )
     kept = sorted(filter(PLAIN.fullmatch, found))
     return "\n".join(kept) + "\n"
 

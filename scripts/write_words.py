@@ -17,12 +17,12 @@ from typing import Any
 import torch
 
 import traceprobe
-from traceprobe.anonymous.names import EXPRESSIONS
-from traceprobe.ingest.chunks import TOP_LEVEL
-from traceprobe.ingest.kineto_columns import CALLS, GPU, OPERATORS
+from traceprobe.anonymise.names import EXPRESSIONS
+from traceprobe.ingest.kineto.chunks import TOP_LEVEL
+from traceprobe.ingest.kineto.columns import CALLS, GPU, OPERATORS
 from traceprobe.slicing.kineto_fields import PUBLIC_ARGUMENTS
 from traceprobe.slicing.record import RECORDED
-from traceprobe.verdict.gpus import table
+from traceprobe.verdict.gpu_specs import table
 from traceprobe.vocabulary import words
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,7 +58,7 @@ def names() -> Iterator[str]:
     yield MORE
     yield from (schema.name for schema in torch._C._jit_get_all_schemas())
     yield from (*RECORDED, *PUBLIC_ARGUMENTS, *TOP_LEVEL, *KEYS, *GPU, *CALLS, *OPERATORS)
-    schema = ROOT / "traceprobe" / "report" / "report.schema.json"
+    schema = ROOT / "traceprobe" / "records" / "report.schema.json"
     yield from keys(json.loads(schema.read_text(encoding="utf-8")))
     yield from (expression.pattern for expression in EXPRESSIONS)
     # A GPU whose name is not kept is unknown, and findings with it.

@@ -5,16 +5,7 @@ from __future__ import annotations
 import math
 
 from tests.report_factory import HOSTILE
-from traceprobe.report.document import (
-    Bar,
-    Bars,
-    Curves,
-    Document,
-    Line,
-    Piece,
-    Section,
-    Table,
-)
+from traceprobe.render.document import Bar, Bars, Curves, Document, Line, Piece, Section, Table
 
 BLUE, ORANGE = "#0072b2", "#d55e00"
 BARS = Bars(
@@ -102,7 +93,7 @@ HOSTILE_DOCUMENT = Document(
     version=HOSTILE[4],
     json='{"name": "</script><!--"}',
 )
-EMPTY = Document("fleet", "Nothing", "unclear", "", [], [], [], [], "9.8.7", "{}")
+EMPTY = Document("gpus", "Nothing", "unclear", "", [], [], [], [], "9.8.7", "{}")
 HOLLOW = Document(
     kind="scaling",
     title="Nothing to draw",

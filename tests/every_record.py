@@ -11,24 +11,24 @@ from msgspec.structs import replace
 from tests.memory_records import make_memory
 from tests.report_factory import make_ablation, make_report, make_run
 from tests.scaling_runs import run_of
-from traceprobe.comparison.compare import compare
-from traceprobe.comparison.fleet import fleet
-from traceprobe.comparison.ladder import ladder
-from traceprobe.comparison.run import observe
-from traceprobe.comparison.scaling import scale
-from traceprobe.report.ladder import Missing
-from traceprobe.report.memory import PARTS
-from traceprobe.report.peaks import SCHEMA_VERSION, MeasuredPeaks
-from traceprobe.report.result import PARTITION, SHARES, LostInput, Report
-from traceprobe.report.roofline import (
+from traceprobe.compare.compare import compare
+from traceprobe.compare.gpus import fleet
+from traceprobe.compare.ladder import ladder
+from traceprobe.compare.run import observe
+from traceprobe.compare.scaling import scale
+from traceprobe.records.ladder import Missing
+from traceprobe.records.memory import PARTS
+from traceprobe.records.peaks import SCHEMA_VERSION, MeasuredPeaks
+from traceprobe.records.report import PARTITION, SHARES, LostInput, Report
+from traceprobe.records.roofline import (
     Peaks,
     PhaseWork,
     Roofline,
     RooflineRecord,
     Utilisation,
 )
-from traceprobe.report.scaling import LOSSES
-from traceprobe.report.whatif import Buckets, Calibration, Predicted, WhatIf
+from traceprobe.records.scaling import LOSSES
+from traceprobe.records.whatif import Buckets, Calibration, Predicted, WhatIf
 
 WORDS = {*PARTITION, *SHARES, *LOSSES, *PARTS}
 
@@ -47,7 +47,7 @@ def every_record() -> dict[str, Any]:
         "comparison": compare(*several[:2], 0.05),
         "ladder": ladder(several, [], [Missing(label="d", change="x", reason="no GPU")], "mine"),
         "scaling": scale([run_of(n, transfer=5 * n - 5, skew=n - 1) for n in (1, 2, 4)]),
-        "fleet": fleet(several, {"c": 2.0}),
+        "gpus": fleet(several, {"c": 2.0}),
         "whatif": _whatif(several[0]),
         "roofline": RooflineRecord(
             schema_version="1.0",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from traceprobe.report.memory import PARTS, Memory, read
+from traceprobe.records.memory import PARTS, Memory, read
 
 GB = 1 << 30
 AT_PEAK = {

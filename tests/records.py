@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.report_factory import MS, make_rank
-from traceprobe.report.result import (
+from traceprobe.records.report import (
     BUSY,
     PARTITION,
     Communication,

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from traceprobe.report.ablation import (
+from traceprobe.records.ablation import (
     INCLUDES,
     Ablation,
     Interval,
@@ -17,7 +17,7 @@ from traceprobe.report.ablation import (
     Variant,
     VariantName,
 )
-from traceprobe.report.result import (
+from traceprobe.records.report import (
     BUSY,
     IDLE_CAUSES,
     PARTITION,

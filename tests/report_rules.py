@@ -1,6 +1,7 @@
 """The contract of report.json beyond its types: what docs promise of orders, lengths and texts.
 
-Sums and what else every run checks of itself are the product's own rules, `traceprobe.invariants`.
+Sums and what else every run checks of itself are the product's own rules, see
+`traceprobe.pipeline.invariants`.
 `problems(text)` lists what a report breaks; a report that keeps the contract gives an empty list.
 While the tests run, every report that any of them makes is checked (`conftest.py`).
 """
@@ -16,11 +17,11 @@ import jsonschema
 import msgspec
 
 from tests.conftest import ROOT
-from traceprobe import analysis
-from traceprobe.report.result import PARTITION, Report
-from traceprobe.report.soundness import problems_of
+from traceprobe.pipeline import merge as analysis
+from traceprobe.records.report import PARTITION, Report
+from traceprobe.records.soundness import problems_of
 
-SCHEMA = ROOT / "traceprobe" / "report" / "report.schema.json"
+SCHEMA = ROOT / "traceprobe" / "records" / "report.schema.json"
 ROUNDING = 1e-5
 MEMBERS = {
     "io": ("idle_data_wait", "h2d"),

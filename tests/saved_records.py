@@ -15,25 +15,25 @@ from tests.memory_records import make_memory
 from tests.report_factory import make_ablation
 from tests.scaling_runs import run_of
 from traceprobe import __version__
-from traceprobe.comparison.compare import compare
-from traceprobe.comparison.fleet import fleet
-from traceprobe.comparison.ladder import ladder
-from traceprobe.comparison.run import observe, summarize
-from traceprobe.comparison.scaling import scale
-from traceprobe.report.ablation import Ablation
-from traceprobe.report.doctor import Diagnosis, Outcome, Section
-from traceprobe.report.document import KINDS
-from traceprobe.report.memory import Memory
-from traceprobe.report.peaks import MeasuredPeaks
-from traceprobe.report.result import LostInput, Message, Report
-from traceprobe.report.roofline import RooflineRecord
-from traceprobe.report.sweep import RungResult, Sweep
-from traceprobe.whatif.changes import Changes
-from traceprobe.whatif.tell import what_if
+from traceprobe.compare.compare import compare
+from traceprobe.compare.gpus import fleet
+from traceprobe.compare.ladder import ladder
+from traceprobe.compare.run import observe, summarize
+from traceprobe.compare.scaling import scale
+from traceprobe.records.ablation import Ablation
+from traceprobe.records.base import KINDS
+from traceprobe.records.diagnosis import Diagnosis, Outcome, Section
+from traceprobe.records.memory import Memory
+from traceprobe.records.peaks import MeasuredPeaks
+from traceprobe.records.report import LostInput, Message, Report
+from traceprobe.records.roofline import RooflineRecord
+from traceprobe.records.sweep import RungResult, Sweep
+from traceprobe.whatif.scenario import Changes
+from traceprobe.whatif.summary import what_if
 
 ROOTS = (
     *(Report, Ablation, Memory, Sweep, Diagnosis),
-    *(getattr(import_module(f"traceprobe.report.{kind}"), name) for kind, name in KINDS.items()),
+    *(getattr(import_module(f"traceprobe.records.{kind}"), name) for kind, name in KINDS.items()),
 )
 VERSIONS = {"schema_version": "1.0", "traceprobe_version": __version__}
 
@@ -107,7 +107,7 @@ def records() -> dict[str, msgspec.Struct]:
         "comparison": compare(before, two, 0.05),
         "ladder": ladder([before, two], name="of mine"),
         "scaling": scale([run_of(1), run_of(2, transfer=9)], "weak", [4]),
-        "fleet": fleet([before, two], {"before": 2.0, "after": 3.0}),
+        "gpus": fleet([before, two], {"before": 2.0, "after": 3.0}),
         "whatif": what_if(two, Changes()),
         "roofline": RooflineRecord(
             **VERSIONS, headline="Half of the peak.", inputs=["a.json"], roofline=roofline

@@ -17,9 +17,9 @@ from tests.report_factory import (
     make_report,
     make_variant,
 )
-from traceprobe.comparison.run import Observed, observe
-from traceprobe.report.ablation import Ablation
-from traceprobe.report.result import CollectiveGroup, ObserverEffect, Run
+from traceprobe.compare.run import Observed, observe
+from traceprobe.records.ablation import Ablation
+from traceprobe.records.report import CollectiveGroup, ObserverEffect, Run
 from traceprobe.verdict import Thresholds, judge
 from traceprobe.verdict.allreduce import Links, Message
 

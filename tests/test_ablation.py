@@ -15,11 +15,14 @@ from tests.report_factory import (
     make_run,
 )
 from tests.report_rules import validator
-from traceprobe.ablation import summarize
+from traceprobe.capture.ablation_record import summarize
 from traceprobe.capture.trials import RankTrials
-from traceprobe.report import ablation_text, html, markdown, terminal
-from traceprobe.report.ablation import INCLUDES, Ablation
-from traceprobe.report.agreement import compare
+from traceprobe.records.ablation import INCLUDES, Ablation
+from traceprobe.render.pages import ablation as ablation_text
+from traceprobe.render.pages import report_html as html
+from traceprobe.render.pages import report_markdown as markdown
+from traceprobe.render.pages import report_terminal as terminal
+from traceprobe.verdict.agreement import compare
 
 WHY = "the program has no DistributedDataParallel model"
 

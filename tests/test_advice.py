@@ -9,7 +9,7 @@ import pytest
 from benchmarks import advice
 from benchmarks.advice_page import measured, page
 from tests.conftest import ROOT
-from traceprobe.verdict.findings import CHECKS
+from traceprobe.findings import CHECKS
 
 RESULTS = json.loads((ROOT / "docs/validation/advice.json").read_text(encoding="utf-8"))
 ENOUGH = 10

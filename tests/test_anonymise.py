@@ -17,8 +17,8 @@ from tests.builders.loop import EVERYTHING, Loop
 from tests.cli_runner import spawn
 from tests.conftest import ROOT, trace_files
 from tests.test_privacy import CANARY, KINETO, NSIGHT, in_chrome_trace, in_export
-from traceprobe.anonymous import anonymise
-from traceprobe.anonymous.names import meaning, public
+from traceprobe.anonymise import anonymise
+from traceprobe.anonymise.names import meaning, public
 
 MS = 1_000_000
 LARGE = 500_000

@@ -12,8 +12,8 @@ import pytest
 
 from tests.cli_runner import interruptible
 from tests.test_profile import survivors, until
-from traceprobe.capture.unaware import NO_RECORDER
-from traceprobe.report.ablation import Ablation
+from traceprobe.capture.optimizer_hook import NO_RECORDER
+from traceprobe.records.ablation import Ablation
 
 pytest.importorskip("torch", reason="PyTorch is not installed; pip install traceprobe[torch]")
 

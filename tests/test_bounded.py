@@ -10,15 +10,15 @@ import polars as pl
 import pytest
 
 from tests.cli_runner import Cli, environment, write_trace
-from traceprobe import child, isolated
-from traceprobe.api import Options
-from traceprobe.part import Lost, read_or_lose
+from traceprobe.options import Options
+from traceprobe.pipeline.per_trace import Lost, read_or_lose
+from traceprobe.system import child, isolated
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the watching process needs Linux")
 LIMIT = 8 << 30
 PANIC = "Worker threads cannot be set to 0"
 PREPARED = (
-    "import resource; from traceprobe.bounded import watched; "
+    "import resource; from traceprobe.system.memory_limit import watched; "
     f"resource.setrlimit(resource.RLIMIT_AS, ({LIMIT}, {LIMIT}))\n"
 )
 
@@ -104,7 +104,7 @@ def test_of_several_files_it_costs_the_one_that_was_read(monkeypatch, tmp_path, 
     def fails(*_):
         raise error
 
-    monkeypatch.setattr("traceprobe.part.load", fails)
+    monkeypatch.setattr("traceprobe.pipeline.per_trace.load", fails)
     lost = read_or_lose(tmp_path / "run.json", Options())
     assert isinstance(lost, Lost)
     assert lost.reason.startswith(f"run.json: {words}")
@@ -118,7 +118,7 @@ def test_a_command_tells_a_panic_and_want_of_memory(monkeypatch, cli):
     def fails(*_):
         raise raised.pop(0)
 
-    monkeypatch.setattr("traceprobe.part.load", fails)
+    monkeypatch.setattr("traceprobe.pipeline.per_trace.load", fails)
     done = cli("analyze", "run.json", "-o", "-")
     assert (done.code, done.out) == (70, "")
     assert done.err.startswith(f"traceprobe: internal error: PanicException: {PANIC}\n")

@@ -28,7 +28,8 @@ from tests.cli_runner import (
     write_trace,
 )
 from tests.conftest import ROOT, trace_files
-from traceprobe import cache, seal
+from traceprobe.pipeline import cache
+from traceprobe.system import seal
 
 FORMATS = ("trace.json.gz", "trace.sqlite")
 PAIR = [ROOT / "sample_traces" / f"h200_collectives.rank{n}.json.gz" for n in (0, 1)]
@@ -87,8 +88,8 @@ def test_what_is_cached_is_not_parsed(name, tmp_path, monkeypatch):
     path = write_trace(tmp_path / name)
     folder = tmp_path / "cache"
     expected = traceprobe.load(path, cache=folder)
-    monkeypatch.setattr("traceprobe.ingest.kineto.read", None)
-    monkeypatch.setattr("traceprobe.ingest.nsight.read", None)
+    monkeypatch.setattr("traceprobe.ingest.kineto.read.read", None)
+    monkeypatch.setattr("traceprobe.ingest.nsight.read.read", None)
     seen = []
     found = traceprobe.load(path, lambda done, total: seen.append((done, total)), folder)
     assert_same(found, expected)
@@ -131,7 +132,7 @@ def package(tmp_path):
 
 def form_of(package):
     done = subprocess.run(
-        [*MODULE[:1], "-c", "from traceprobe import cache; print(cache.form())"],
+        [*MODULE[:1], "-c", "from traceprobe.pipeline import cache; print(cache.form())"],
         cwd=package.parent,
         env=environment(PYTHONPATH=str(package.parent)),
         capture_output=True,
@@ -144,9 +145,9 @@ def form_of(package):
     ("changed", "same"),
     [
         ("ingest/classify.py", False),
-        ("ingest/nsight_nccl.py", False),
-        ("model.py", False),
-        ("cache.py", False),
+        ("ingest/nsight/nccl.py", False),
+        ("model/events.py", False),
+        ("pipeline/cache.py", False),
         ("timeline/idle.py", True),
         ("__init__.py", True),
     ],
@@ -322,7 +323,7 @@ def test_without_a_secret_nothing_is_kept_and_that_is_said(tmp_path, secret, wha
 
 
 def test_processes_that_make_the_secret_at_once_have_the_same(tmp_path, secret):
-    command = [*MODULE[:1], "-c", "from traceprobe import seal; print(seal.owner())"]
+    command = [*MODULE[:1], "-c", "from traceprobe.system import seal; print(seal.owner())"]
     started = [
         subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE)
         for _ in range(4)
@@ -382,7 +383,7 @@ def test_metadata_that_json_does_not_keep_is_not_kept(tmp_path, monkeypatch):
     folder = tmp_path / "cache"
     for odd in ((1, 2), float("nan"), object()):
         monkeypatch.setattr(
-            "traceprobe.ingest.kineto_link.facts", lambda metadata, odd=odd: {"world_size": odd}
+            "traceprobe.ingest.kineto.link.facts", lambda metadata, odd=odd: {"world_size": odd}
         )
         with pytest.warns(UserWarning, match=r"trace\.json: not kept in the cache"):
             traceprobe.load(path, cache=folder)

@@ -15,13 +15,13 @@ from tests.cli_runner import LOOP, Cli
 from tests.every_record import every_record, refilled
 from tests.memory_records import make_memory
 from tests.report_factory import make_ablation, make_report
-from traceprobe.report import cleaning, document
-from traceprobe.report.ablation import Ablation
-from traceprobe.report.cleaning import MAX_KEY, MAX_TEXT, Clean, cleaned
-from traceprobe.report.doctor import Diagnosis, Outcome, Section
-from traceprobe.report.result import Report
-from traceprobe.report.sweep import RungResult, Sweep
-from traceprobe.report.text import clean
+from traceprobe.formatting import clean
+from traceprobe.records import base, cleaning
+from traceprobe.records.ablation import Ablation
+from traceprobe.records.cleaning import MAX_KEY, MAX_TEXT, Clean, cleaned
+from traceprobe.records.diagnosis import Diagnosis, Outcome, Section
+from traceprobe.records.report import Report
+from traceprobe.records.sweep import RungResult, Sweep
 
 DIRTY = (
     "\x1b]0;owned\x07\x1b[31mred \u202egnp\u2066\u200b\ufeff\u2028\x00\x7f\x85\x9b2J\n\t"
@@ -97,7 +97,7 @@ def test_other_records_that_are_read_back_are_clean():
     assert Ablation.from_json(text).hardware == {"gpu": "H200"}
     peaks = every_record()["peaks"]
     text = peaks.to_json().replace("NVIDIA H200", r"\u202eH\u001b[1m200")
-    assert document.read(text).device == "H200"
+    assert base.read(text).device == "H200"
 
 
 def test_a_record_with_other_values_is_clean():

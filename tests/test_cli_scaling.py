@@ -10,7 +10,7 @@ import pytest
 from tests.cli_runner import Cli
 from tests.conftest import ROOT
 from tests.scaling_runs import run_of
-from traceprobe.comparison.scaling import scale
+from traceprobe.compare.scaling import scale
 
 PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
 

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from tests.analyses import report_of
 from tests.conftest import trace_files
 from tests.report_factory import MS, make_report, make_run
-from traceprobe.comparison import noise
-from traceprobe.comparison.compare import ENOUGH_STEPS, compare, part
-from traceprobe.comparison.run import NothingToCompare, Observed, default_label, observe
-from traceprobe.model import EmptyTrace
-from traceprobe.report.result import PARTITION, DeviceInfo, ObserverEffect
+from traceprobe.compare import noise
+from traceprobe.compare.compare import ENOUGH_STEPS, compare, part
+from traceprobe.compare.run import NothingToCompare, Observed, default_label, observe
+from traceprobe.errors import EmptyTrace
+from traceprobe.records.report import PARTITION, DeviceInfo, ObserverEffect
 
 SOURCE = np.random.default_rng(5)
 
@@ -247,8 +247,8 @@ def test_a_kernel_that_is_too_short_for_the_other_list_did_not_appear():
 
 
 def test_a_comparison_comes_back_from_its_json():
-    from traceprobe.report.comparison import Comparison
-    from traceprobe.report.document import read
+    from traceprobe.records.base import read
+    from traceprobe.records.comparison import Comparison
 
     base, new = run({"forward": 10}), run({"forward": 12}, label="new")
     found = compare(base, new, 0.05)

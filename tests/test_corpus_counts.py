@@ -8,7 +8,8 @@ from collections import Counter
 import pytest
 
 from tests.analyses import report_of, trace_of
-from traceprobe.model import Kind, TraceprobeError
+from traceprobe.errors import TraceprobeError
+from traceprobe.model.events import Kind
 
 
 def wanted(row):

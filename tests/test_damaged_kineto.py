@@ -13,10 +13,11 @@ from tests.builders import kineto, nsight, truth
 from tests.builders.loop import EVERYTHING, Loop
 from tests.builders.scenario import Message, Process, Script, merge
 from tests.test_ingest_kineto import assert_same, read, read_bytes
+from traceprobe.errors import UsageError
 from traceprobe.ingest import load
 from traceprobe.ingest.plausible import LEAST_OVERRUN_NS
 from traceprobe.ingest.values import NAME_LENGTH
-from traceprobe.model import UNKNOWN, Source, UsageError
+from traceprobe.model.events import UNKNOWN, Source
 
 US = 1_000
 MS = 1_000_000

@@ -13,9 +13,10 @@ from tests.builders.loop import Loop
 from tests.builders.scenario import Process, Script, merge
 from tests.test_ingest_kineto import assert_same
 from tests.test_ingest_nsight import KERNEL, LOOP, RUNTIME, read, two_ranks
-from traceprobe.ingest import load, nsight_pages
-from traceprobe.ingest import nsight as reader
-from traceprobe.model import DamagedInput
+from traceprobe.errors import DamagedInput
+from traceprobe.ingest import load
+from traceprobe.ingest.nsight import pages as nsight_pages
+from traceprobe.ingest.nsight import read as reader
 
 COUNT = 2_000
 PAGE = 4096
@@ -197,7 +198,7 @@ def test_nothing_is_left_of_the_copies(whole, tmp_path, monkeypatch):
     made = []
     original = nsight_pages.copied
     monkeypatch.setattr(
-        "traceprobe.ingest.nsight_tables.copied",
+        "traceprobe.ingest.nsight.tables.copied",
         lambda *a, **k: made.append(original(*a, **k)) or made[-1],
     )
     path = tmp_path / "run.sqlite"

@@ -13,12 +13,14 @@ from msgspec.structs import replace
 from tests.cli_runner import Cli
 from tests.conftest import ROOT
 from tests.saved_records import ROOTS, record_types, records
-from traceprobe.report import document_terminal, terminal
-from traceprobe.report.disclosure import FIELDS, Rule, rule_of
-from traceprobe.report.document import KINDS, Record
-from traceprobe.report.memory import Memory
-from traceprobe.report.redact import redact
-from traceprobe.report.result import Report
+from traceprobe.anonymise.disclosure import FIELDS, Rule, rule_of
+from traceprobe.anonymise.redact import redact
+from traceprobe.records.base import KINDS, Record
+from traceprobe.records.memory import Memory
+from traceprobe.records.report import Report
+from traceprobe.render import document_of
+from traceprobe.render import terminal as document_terminal
+from traceprobe.render.pages import report_terminal as terminal
 from traceprobe.vocabulary import digest, known, own_tokens, quoted, told
 
 CANARY = "CNRY"
@@ -115,7 +117,7 @@ def outputs(record: msgspec.Struct) -> dict[str, str]:
     if isinstance(record, Report):
         shown = {"terminal": terminal.render(record, 100, color=False)}
     elif isinstance(record, Record):
-        shown = {"terminal": document_terminal.render(record.to_document(), 100, False)}
+        shown = {"terminal": document_terminal.render(document_of(record), 100, False)}
     else:
         return {"json": record.to_json()}
     pages = {"html": record.to_html(), "markdown": record.to_markdown()}

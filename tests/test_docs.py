@@ -9,7 +9,7 @@ import pytest
 import typer.main
 
 from traceprobe.cli import app
-from traceprobe.verdict.findings import CHECKS
+from traceprobe.findings import CHECKS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

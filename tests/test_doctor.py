@@ -16,9 +16,9 @@ from tests.conftest import ROOT, trace_files
 from tests.test_doctor_machine import BARE, GOOD
 from tests.test_privacy import CANARY, KINETO, NSIGHT, in_chrome_trace, in_export
 from traceprobe.doctor import examine, examine_machine, gather, machine, recorded, whole, written
-from traceprobe.model import EmptyTrace
-from traceprobe.report.doctor import SCHEMA_VERSION, Diagnosis
-from traceprobe.report.doctor_text import render
+from traceprobe.errors import EmptyTrace
+from traceprobe.records.diagnosis import SCHEMA_VERSION, Diagnosis
+from traceprobe.render.pages.diagnosis import render
 
 CHECKS = (*machine.CHECKS, *written.CHECKS, *recorded.CHECKS, *whole.CHECKS)
 PAGE = (ROOT / "docs/doctor.md").read_text(encoding="utf-8")

@@ -12,11 +12,11 @@ from tests.builders import kineto, nsight
 from tests.builders.loop import Loop
 from tests.builders.scenario import STREAM, Call, Message, Operator, Process, Range
 from tests.conftest import ROOT
-from traceprobe.api import Options
 from traceprobe.doctor import examine, recorded, whole, written
 from traceprobe.doctor.evidence import Evidence
 from traceprobe.ingest.audit import audit
-from traceprobe.part import part_of
+from traceprobe.options import Options
+from traceprobe.pipeline.per_trace import part_of
 
 MS = 1_000_000
 LARGE = 1_200_000

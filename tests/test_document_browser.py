@@ -10,7 +10,8 @@ import pytest
 
 from tests.browsing import browser, expect_print_opens_folds, grave_violations, tabs
 from tests.documents import DOCUMENTS, SMALL
-from traceprobe.report import document_html, document_markdown
+from traceprobe.render import html as document_html
+from traceprobe.render import markdown as document_markdown
 
 __all__ = ["browser"]
 

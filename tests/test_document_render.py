@@ -14,8 +14,10 @@ from rich.cells import cell_len
 from tests.documents import DOCUMENTS, HOSTILE_DOCUMENT, SMALL
 from tests.report_factory import HOSTILE
 from tests.test_report_render import Page
-from traceprobe.report import document_html, document_markdown, document_terminal
-from traceprobe.report.document import Bars, Curves, Piece, Section, Table
+from traceprobe.render import html as document_html
+from traceprobe.render import markdown as document_markdown
+from traceprobe.render import terminal as document_terminal
+from traceprobe.render.document import Bars, Curves, Piece, Section, Table
 
 ZERO_WIDTH = "\u200b"
 

@@ -17,7 +17,8 @@ from tests.builders import memory
 from tests.builders.scenario import COMM_STREAM, Process, Script
 from tests.records import MS
 from tests.report_factory import nanoseconds
-from traceprobe.verdict import drift, findings, judge
+from traceprobe import findings
+from traceprobe.verdict import drift, judge
 from traceprobe.verdict.correction import correct
 from traceprobe.verdict.thresholds import Thresholds
 

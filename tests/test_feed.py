@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from traceprobe.capture import feed
-from traceprobe.capture.feed import Feed, NoBatchesError
+from traceprobe.capture import batch_source as feed
+from traceprobe.capture.batch_source import Feed, NoBatchesError
 
 
 class Loader:

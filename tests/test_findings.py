@@ -15,8 +15,9 @@ from msgspec.structs import replace
 from tests import records
 from tests.records import MS, STEPS, communication, host
 from tests.test_verdict import step
-from traceprobe.report.result import HostToDevice, ObserverEffect
-from traceprobe.verdict import findings, judge
+from traceprobe import findings
+from traceprobe.records.report import HostToDevice, ObserverEffect
+from traceprobe.verdict import judge
 
 HEAVY = ("operators", "stacks")
 

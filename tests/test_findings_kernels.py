@@ -8,9 +8,7 @@ from msgspec.structs import replace
 from tests import records
 from tests.report_factory import MS
 from tests.test_findings import evidence
-from traceprobe.report.result import KERNEL_CLASSES, KernelShare
-from traceprobe.verdict import gpus
-from traceprobe.verdict.findings import (
+from traceprobe.findings import (
     attention_unfused,
     lower_precision,
     memory_format,
@@ -21,6 +19,8 @@ from traceprobe.verdict.findings import (
     unaligned_matmul,
     unfused_kernels,
 )
+from traceprobe.records.report import KERNEL_CLASSES, KernelShare
+from traceprobe.verdict import gpu_specs as gpus
 
 STEP = {"forward": 40, "backward": 50, "optimizer": 10}
 

@@ -19,13 +19,14 @@ from tests.report_factory import (
     make_rank,
     make_report,
 )
-from traceprobe.comparison import peaks
-from traceprobe.comparison.fleet import UnknownPrice, fleet
-from traceprobe.comparison.run import Observed, observe
-from traceprobe.report import document
-from traceprobe.report.fleet import Fleet
-from traceprobe.report.result import PARTITION, DeviceInfo, Lane, ObserverEffect
-from traceprobe.verdict import gpus
+from traceprobe.compare import peaks
+from traceprobe.compare.gpus import UnknownPrice, fleet
+from traceprobe.compare.run import Observed, observe
+from traceprobe.records import base
+from traceprobe.records.gpus import Fleet
+from traceprobe.records.report import PARTITION, DeviceInfo, Lane, ObserverEffect
+from traceprobe.render import document_of
+from traceprobe.verdict import gpu_specs as gpus
 
 FLEET = ("Tesla T4", "NVIDIA A40", "NVIDIA A100-SXM4-40GB", "NVIDIA H200")
 
@@ -429,14 +430,14 @@ def test_a_peak_that_not_all_devices_have_explains_nothing():
 
 def test_the_json_comes_back_as_it_went(tmp_path):
     found = fleet(by_peak("fp32"), {"T4": 0.35})
-    assert document.read(found.to_json()) == found
-    assert isinstance(document.read(found.to_json()), Fleet)
-    assert json.loads(found.to_json())["kind"] == "fleet"
+    assert base.read(found.to_json()) == found
+    assert isinstance(base.read(found.to_json()), Fleet)
+    assert json.loads(found.to_json())["kind"] == "gpus"
 
 
 def test_the_document_shows_every_run_and_adds_up():
     found = fleet([*by_peak("fp32"), on("NVIDIA H20", 30, wait=10)], {"T4": 0.35})
-    told = found.to_document()
+    told = document_of(found)
     assert [section.id for section in told.sections][:3] == ["ranking", "phases", "peaks"]
     ranking = told.sections[0].blocks[0]
     assert len(ranking.rows) == 5
@@ -481,7 +482,7 @@ def reports(tmp_path):
 def test_the_command_writes_all_outputs(cli, reports, tmp_path):
     done = cli("gpus", *reports, "--price", "A40=0.5", "-o", "f.html", "-o", "f.md", "-o", "f.json")
     assert "wrote f.html" in done.expect(0).err
-    found = document.read((tmp_path / "f.json").read_bytes())
+    found = base.read((tmp_path / "f.json").read_bytes())
     assert [c.usd_per_hour for c in found.contenders] == [0.5, None]
     assert "A40" in (tmp_path / "f.md").read_text()
     assert "A40" in done.out
@@ -516,4 +517,4 @@ def test_a_price_given_twice_is_a_usage_error(cli, reports):
 def test_records_refuse_what_they_do_not_know():
     text = fleet([on("NVIDIA A40", 100)]).to_json().replace('"sample"', '"hour"')
     with pytest.raises(msgspec.ValidationError):
-        document.read(text)
+        base.read(text)

@@ -9,7 +9,7 @@ import sqlite3
 
 import pytest
 
-from traceprobe.verdict import gpus
+from traceprobe.verdict import gpu_specs as gpus
 
 GIB = 1 << 30
 ENTRIES = gpus.table().gpus

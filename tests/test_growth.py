@@ -17,12 +17,14 @@ import traceprobe
 from tests.builders import kineto
 from tests.builders.scenario import Script
 from tests.growth import assert_linear
-from traceprobe.anonymous.names import EXPRESSIONS
-from traceprobe.ingest import audit, kineto_audit, load
-from traceprobe.ingest.chunks import Reader, Split
-from traceprobe.ingest.envelope import split_tail, top_level
-from traceprobe.ingest.kineto_ranges import operator_sources
-from traceprobe.model import GPU_OPS, HOST_RANGES, Quality, Source, TraceprobeError, empty
+from traceprobe.anonymise.names import EXPRESSIONS
+from traceprobe.errors import TraceprobeError
+from traceprobe.ingest import audit, load
+from traceprobe.ingest.kineto import audit as kineto_audit
+from traceprobe.ingest.kineto.chunks import Reader, Split
+from traceprobe.ingest.kineto.envelope import split_tail, top_level
+from traceprobe.ingest.kineto.ranges import operator_sources
+from traceprobe.model.events import GPU_OPS, HOST_RANGES, Quality, Source, empty
 from traceprobe.timeline import markers
 from traceprobe.timeline.patterns import Pattern
 

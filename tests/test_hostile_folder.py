@@ -151,7 +151,7 @@ def test_no_command_that_runs_a_built_in_workload_does(folder, arguments):
 
 @needs_torch
 def test_no_question_to_pytorch_is_answered_by_the_folder(folder, monkeypatch):
-    from traceprobe.capture.gpus import visible_gpus
+    from traceprobe.capture.visible_gpus import visible_gpus
     from traceprobe.doctor.gather import probe
 
     monkeypatch.chdir(folder)
@@ -166,7 +166,8 @@ def test_workers_of_dask_execute_nothing_of_the_folder(folder):
 
 
 def test_before_python_3_11_local_workers_are_refused(tmp_path, monkeypatch):
-    from traceprobe import UsageError, on_dask
+    from traceprobe import UsageError
+    from traceprobe.pipeline import dask as on_dask
 
     monkeypatch.setattr(on_dask.sys, "version_info", (3, 10, 13))
     with (

@@ -17,14 +17,15 @@ from tests.fuzzing import harness
 from tests.fuzzing import values as fuzzed
 from tests.report_rules import problems
 from tests.test_ingest_nsight import LOOP
-from traceprobe import part
-from traceprobe.analysis import merge
-from traceprobe.api import Options
+from traceprobe.errors import DamagedInput, UsageError
 from traceprobe.ingest import load, values
 from traceprobe.ingest.gunzip import Gunzip
 from traceprobe.ingest.plausible import possible_sizes
-from traceprobe.model import UNKNOWN, DamagedInput, UsageError
-from traceprobe.part import Lost
+from traceprobe.model.events import UNKNOWN
+from traceprobe.options import Options
+from traceprobe.pipeline import per_trace as part
+from traceprobe.pipeline.merge import merge
+from traceprobe.pipeline.per_trace import Lost
 from traceprobe.timeline.patterns import LONGEST
 
 BIG = "1" + "0" * 400

@@ -12,8 +12,9 @@ import pytest
 from tests.builders import faults, kineto, nsight, truth
 from tests.builders.loop import Loop
 from tests.builders.scenario import Process, Script
-from traceprobe.ingest import chunks, load
-from traceprobe.model import DamagedInput, TraceprobeError, UnsupportedInput
+from traceprobe.errors import DamagedInput, TraceprobeError, UnsupportedInput
+from traceprobe.ingest import load
+from traceprobe.ingest.kineto import chunks
 
 LOOP = Loop(
     steps=3,

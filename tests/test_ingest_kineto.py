@@ -14,13 +14,11 @@ from polars.testing import assert_frame_equal
 from tests.builders import kineto, truth
 from tests.builders.loop import EVERYTHING, LOADER, Loop
 from tests.builders.scenario import PID, Process, Script
-from traceprobe.ingest import chunks, load
+from traceprobe.errors import DamagedInput
+from traceprobe.ingest import load
+from traceprobe.ingest.kineto import chunks
 from traceprobe.ingest.plausible import MOST_BYTES
-from traceprobe.model import (
-    UNKNOWN,
-    DamagedInput,
-    Source,
-)
+from traceprobe.model.events import UNKNOWN, Source
 
 LOOP = replace(
     EVERYTHING,

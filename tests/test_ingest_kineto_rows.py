@@ -11,9 +11,10 @@ from tests.builders import kineto, truth
 from tests.builders.loop import EVERYTHING, Loop
 from tests.builders.scenario import AUTOGRAD, PID, Call, Process, Script, merge
 from tests.test_ingest_kineto import assert_same, read, read_bytes
+from traceprobe.errors import EmptyTrace
 from traceprobe.ingest import load
-from traceprobe.model import UNKNOWN, Device, EmptyTrace, Kind, Role, Source
-from traceprobe.model import Call as CallKind
+from traceprobe.model.events import UNKNOWN, Device, Kind, Role, Source
+from traceprobe.model.events import Call as CallKind
 
 
 def test_the_autograd_thread_makes_backward_work(tmp_path):

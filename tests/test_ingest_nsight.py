@@ -12,8 +12,8 @@ from tests.builders.loop import EVERYTHING
 from tests.builders.nsight_schema import SCHEMAS
 from tests.builders.scenario import AUTOGRAD, PID, Call, Process, Range, Script, merge
 from traceprobe.ingest import load
-from traceprobe.model import Call as CallKind
-from traceprobe.model import Device, Source
+from traceprobe.model.events import Call as CallKind
+from traceprobe.model.events import Device, Source
 
 LOOP = replace(EVERYTHING, pageable=True)
 KERNEL, MEMCPY, MEMSET, RUNTIME = (

@@ -15,8 +15,11 @@ from tests.builders import nsight, truth
 from tests.builders.scenario import PID, Process, Script
 from tests.test_ingest_kineto import assert_same
 from tests.test_ingest_nsight import KERNEL, LOOP, MEMCPY, RUNTIME, read, two_ranks
-from traceprobe.ingest import load, nsight_ranges, nsight_tables
-from traceprobe.model import UNKNOWN, Device, EmptyTrace, Kind
+from traceprobe.errors import EmptyTrace
+from traceprobe.ingest import load
+from traceprobe.ingest.nsight import ranges as nsight_ranges
+from traceprobe.ingest.nsight import tables as nsight_tables
+from traceprobe.model.events import UNKNOWN, Device, Kind
 
 OPTIONAL = (
     *("ThreadNames", "PROCESSES", "TARGET_INFO_GPU", "TARGET_INFO_CUDA_DEVICE"),

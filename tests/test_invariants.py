@@ -10,10 +10,10 @@ from tests.builders import kineto
 from tests.builders.loop import Loop
 from tests.builders.scenario import Process
 from tests.cli_runner import Cli, write_trace
-from traceprobe import assemble
-from traceprobe.invariants import InternalError, verify
-from traceprobe.report.result import SHARE_CLASSES
-from traceprobe.report.soundness import problems_of
+from traceprobe.pipeline import build_rank as assemble
+from traceprobe.pipeline.invariants import InternalError, verify
+from traceprobe.records.report import SHARE_CLASSES
+from traceprobe.records.soundness import problems_of
 from traceprobe.timeline.partition import GROUPS
 
 MS = 1_000_000

@@ -13,9 +13,10 @@ import pytest
 from tests.cli_runner import environment, spawn, write_trace
 from tests.conftest import ROOT
 from tests.test_cli_process import linux
-from traceprobe import child, isolated, workers
-from traceprobe.api import Options
-from traceprobe.part import Lost, Part
+from traceprobe.options import Options
+from traceprobe.pipeline import parallel as workers
+from traceprobe.pipeline.per_trace import Lost, Part
+from traceprobe.system import child, isolated
 
 PAIR = [ROOT / "sample_traces" / f"h200_collectives.rank{n}.json.gz" for n in (0, 1)]
 
@@ -60,13 +61,13 @@ def test_variables_of_python_do_not_reach_a_process_of_ours(tmp_path, monkeypatc
 
 
 STARTERS = {
-    "bounded.py": "a fork: the same interpreter with the same import path",
-    "isolated.py": "knows how",
+    "system/memory_limit.py": "a fork: the same interpreter with the same import path",
+    "system/isolated.py": "knows how",
     "capture/supervised.py": "starts the supervisor",
     "capture/program.py": "names the interpreter of the built-in workloads",
-    "on_dask.py": "prepares for Dask, which starts its workers itself",
-    "child.py": "has pipes of multiprocessing, and none of its processes",
-    "capture/feed.py": "looks at the loader of the program that it runs in",
+    "pipeline/dask.py": "prepares for Dask, which starts its workers itself",
+    "system/child.py": "has pipes of multiprocessing, and none of its processes",
+    "capture/batch_source.py": "looks at the loader of the program that it runs in",
 }
 
 
@@ -94,9 +95,9 @@ def test_the_library_leaves_the_import_path_alone(tmp_path):
 
 PLAIN = f"""
 from pathlib import Path
-from traceprobe.analysis import merge
-from traceprobe.api import Options
-from traceprobe.workers import read_all
+from traceprobe.pipeline.merge import merge
+from traceprobe.options import Options
+from traceprobe.pipeline.parallel import read_all
 
 print("once")
 parts = read_all([Path(p) for p in {list(map(str, PAIR))}], Options(), None, 2, lambda *_: None)
@@ -176,7 +177,7 @@ def holds(folder, tell):
 """
 PARENT = """
 import os, sys
-from traceprobe.child import Child
+from traceprobe.system.child import Child
 from holding import holds
 one = Child()
 one.answer()

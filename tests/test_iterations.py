@@ -8,7 +8,8 @@ import pytest
 import traceprobe
 from tests.builders import memory
 from tests.builders.scenario import AUTOGRAD, Script
-from traceprobe.model import HOST_CALLS, UNKNOWN, Call, Kind, UsageError, frame
+from traceprobe.errors import UsageError
+from traceprobe.model.events import HOST_CALLS, UNKNOWN, Call, Kind, frame
 from traceprobe.timeline import iterations
 from traceprobe.timeline.markers import Marker
 

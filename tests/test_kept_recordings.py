@@ -17,7 +17,7 @@ from traceprobe.capture.plan import VARIABLE, Plan
 from traceprobe.capture.program import environment
 from traceprobe.capture.recording import deliver, files
 from traceprobe.capture.rivals import OWN_PROFILER, Rivals
-from traceprobe.model import UsageError
+from traceprobe.errors import UsageError
 
 FAST = ("--warmup", "1", "--calibrate", "2", "--active", "3")
 RANK = ("rank{}.json.gz", "rank{}.traceprobe.json")

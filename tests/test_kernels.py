@@ -10,8 +10,8 @@ from msgspec import UNSET
 
 import traceprobe
 from tests.analyses import report_of, trace_of
-from traceprobe.model import Kind
-from traceprobe.report.result import KERNEL_CLASSES
+from traceprobe.model.events import Kind
+from traceprobe.records.report import KERNEL_CLASSES
 from traceprobe.timeline import kernels
 from traceprobe.timeline.phases import Phase
 

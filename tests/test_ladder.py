@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from tests.report_factory import make_report
 from tests.test_comparison import plain, run
-from traceprobe.comparison.ladder import ladder
-from traceprobe.report.ladder import Ladder, Missing
+from traceprobe.compare.ladder import ladder
+from traceprobe.records.ladder import Ladder, Missing
+from traceprobe.render import document_of
 
 
 def settings(**named):
@@ -54,7 +55,7 @@ def test_words_of_the_caller_go_first_and_missing_rungs_are_told():
     found = ladder(chain(), ["fp32", "half", "nothing"], [lost], "mine")
     assert [rung.change for rung in found.rungs] == ["fp32", "half", "nothing"]
     assert "there are 4" in found.to_markdown()
-    assert found.to_document().title.startswith("mine: 3 rungs")
+    assert document_of(found).title.startswith("mine: 3 rungs")
 
 
 def test_bigger_batches_are_compared_by_sample():
@@ -92,7 +93,7 @@ def test_suggestions_are_the_last_rungs_findings_with_what_they_allow():
 
 
 def test_a_ladder_comes_back_from_its_json():
-    from traceprobe.report.document import read
+    from traceprobe.records.base import read
 
     found = ladder(chain())
     assert isinstance(read(found.to_json()), Ladder)

@@ -12,7 +12,7 @@ from settings import Machine, parse
 from tests.conftest import ROOT
 from traceprobe.capture.ladder import find, read
 from traceprobe.capture.ladder_bounds import VARIABLES
-from traceprobe.model import UsageError
+from traceprobe.errors import UsageError
 
 BUILT_IN = sorted((ROOT / "workloads" / "ladders").glob("*.toml"))
 GPU_BYTES = 141 << 30

@@ -16,8 +16,8 @@ import pytest
 import traceprobe
 from tests.cli_runner import LOOP, environment, write_trace
 from tests.conftest import ROOT
-from traceprobe.model import UnsupportedInput
-from traceprobe.report import result
+from traceprobe.errors import UnsupportedInput
+from traceprobe.records import report as result
 from traceprobe.timeline.phases import RANGE_NAMES
 from traceprobe.verdict import Thresholds
 

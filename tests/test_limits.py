@@ -19,9 +19,10 @@ from tests.builders import kineto, nsight
 from tests.builders.scenario import Process, Script
 from tests.cli_runner import spawn
 from tests.conftest import ROOT
-from traceprobe.ingest import chunks, limits, load, sparse
+from traceprobe.errors import DamagedInput, UsageError
+from traceprobe.ingest import limits, load, sparse
+from traceprobe.ingest.kineto import chunks
 from traceprobe.ingest.limits import Limits, parse
-from traceprobe.model import DamagedInput, UsageError
 
 MB = 1 << 20
 MEMORY = 3 << 29

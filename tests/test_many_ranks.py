@@ -27,10 +27,10 @@ from tests.cli_runner import (
 )
 from tests.conftest import ROOT
 from tests.test_cli_process import linux, write_repeated
-from traceprobe import workers
-from traceprobe.api import Options
-from traceprobe.on_dask import joined
-from traceprobe.part import Lost
+from traceprobe.options import Options
+from traceprobe.pipeline import parallel as workers
+from traceprobe.pipeline.dask import joined
+from traceprobe.pipeline.per_trace import Lost
 
 PAIR = [ROOT / "sample_traces" / f"h200_collectives.rank{n}.json.gz" for n in (0, 1)]
 
@@ -202,7 +202,9 @@ def children(pid):
     for task in Path(f"/proc/{pid}/task").iterdir():
         for child in told(task / "children").split():
             line = told(Path("/proc", child.decode(), "cmdline"))
-            if b"traceprobe.child" in line or b"spawn_main" in line:  # the other one is Dask's
+            if (
+                b"traceprobe.system.child" in line or b"spawn_main" in line
+            ):  # the other one is Dask's
                 found.append(int(child))
     return found
 

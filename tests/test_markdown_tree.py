@@ -13,12 +13,12 @@ from tests.cli_runner import MS
 from tests.every_record import every_record, refilled
 from tests.gfm_tree import Tree
 from traceprobe import analyze, load
-from traceprobe.comparison.compare import compare
-from traceprobe.comparison.run import observe
-from traceprobe.report.document_markdown import MAX_CHARACTERS
-from traceprobe.report.gfm import in_html, literal, prose
-from traceprobe.report.markdown import MAX_LINES
-from traceprobe.report.text import clean
+from traceprobe.compare.compare import compare
+from traceprobe.compare.run import observe
+from traceprobe.formatting import clean
+from traceprobe.render.gfm import in_html, literal, prose
+from traceprobe.render.markdown import MAX_CHARACTERS
+from traceprobe.render.pages.report_markdown import MAX_LINES
 
 TAGS = {
     *("h3", "h4", "p", "ul", "li", "strong", "code", "details", "summary"),

@@ -7,7 +7,7 @@ import pytest
 from tests.builders import memory
 from tests.builders.loop import LOADER
 from tests.builders.scenario import AUTOGRAD, PID, Script
-from traceprobe.model import UsageError
+from traceprobe.errors import UsageError
 from traceprobe.timeline import markers
 
 ADAM = "void at::native::multi_tensor_apply_kernel<AdamFunctor>(int)"

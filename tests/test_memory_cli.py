@@ -12,8 +12,8 @@ from tests.cli_runner import spawn
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from traceprobe.capture.forecast import NO_MODEL
-from traceprobe.report.memory import read
+from traceprobe.capture.memory_prediction import NO_MODEL
+from traceprobe.records.memory import read
 
 WIDTH = 256
 PROGRAM = f"""

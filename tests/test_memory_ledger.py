@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from traceprobe.capture.allocation_log import MOMENTS, PARTS, Ledger, account
 from traceprobe.capture.allocator import Allocator
-from traceprobe.capture.ledger import MOMENTS, PARTS, Ledger, account
 
 KB, MB = 1 << 10, 1 << 20
 

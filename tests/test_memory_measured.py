@@ -16,7 +16,7 @@ from traceprobe.capture import plan as plans
 from traceprobe.capture.memory import Memory
 from traceprobe.capture.recorder import Recorder
 from traceprobe.capture.session import Session
-from traceprobe.report.memory import read
+from traceprobe.records.memory import read
 
 MB = 1 << 20
 DEVICE = 16 << 30

@@ -11,14 +11,14 @@ import pytest
 from tests import records
 from tests.memory_records import GB, make_memory, make_record, make_step
 from tests.report_factory import HOSTILE, make_report
-from traceprobe.report import memory_text
-from traceprobe.report.memory import PARTS, read
-from traceprobe.report.memory_page import document
-from traceprobe.report.redact import redact
-from traceprobe.report.result import Report
-from traceprobe.report.terminal import render as in_terminal
-from traceprobe.verdict.findings import memory_peak, memory_slack
-from traceprobe.verdict.findings.evidence import Evidence
+from traceprobe.anonymise.redact import redact
+from traceprobe.findings import memory_peak, memory_slack
+from traceprobe.findings.evidence import Evidence
+from traceprobe.records.memory import PARTS, read
+from traceprobe.records.report import Report
+from traceprobe.render.pages import memory_parts as memory_text
+from traceprobe.render.pages.memory import document
+from traceprobe.render.pages.report_terminal import render as in_terminal
 
 
 def changed(path, value):
@@ -262,6 +262,6 @@ def test_slack_matters_on_a_crowded_device(looked_at, reserved, device, status):
 
 
 def test_the_parts_of_the_records_are_those_of_the_ledger():
-    from traceprobe.capture import ledger
+    from traceprobe.capture import allocation_log as ledger
 
     assert ledger.PARTS == PARTS

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 import bert
 import resnet50
-from traceprobe.capture.ledger import Ledger, account
+from traceprobe.capture.allocation_log import Ledger, account
 from traceprobe.capture.simulation import STEPS, Follow, Simulation, workspace_bytes
 
 WAYS = [{"foreach": True}, {"fused": True}, {"foreach": False}]

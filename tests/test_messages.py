@@ -16,15 +16,15 @@ from msgspec.structs import replace
 
 from tests.cli_runner import Cli, write_trace
 from tests.report_factory import make_input, make_report
-from traceprobe import shell
 from traceprobe.capture.launch import RecordingFailed
 from traceprobe.cli import console
 from traceprobe.cli.profile import _again, _kept
-from traceprobe.ingest.sniff import recognise
-from traceprobe.invariants import InternalError
-from traceprobe.model import UnsupportedInput, UsageError
-from traceprobe.report import lines
-from traceprobe.report.next_step import next_command, slice_command
+from traceprobe.errors import UnsupportedInput, UsageError
+from traceprobe.ingest.detect_format import recognise
+from traceprobe.pipeline.invariants import InternalError
+from traceprobe.render import console as lines
+from traceprobe.render.next_step import next_command, slice_command
+from traceprobe.system import shell
 
 NAMES = [
     "plain.json",

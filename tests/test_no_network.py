@@ -86,7 +86,7 @@ def test_the_trap_works(folder):
 
 def test_the_trap_works_in_processes_of_ours(folder):
     code = (
-        "import subprocess, sys; from traceprobe import isolated; "
+        "import subprocess, sys; from traceprobe.system import isolated; "
         "sys.exit(subprocess.run(isolated.command('import socket; socket.socket()')).returncode)"
     )
     assert offline(folder, "-c", code, command=(MODULE[0],)).code == 99

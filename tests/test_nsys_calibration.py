@@ -10,7 +10,7 @@ import traceprobe
 from tests.builders import nsight
 from tests.builders.loop import Loop
 from traceprobe.capture import nsys_backend
-from traceprobe.model import UsageError
+from traceprobe.errors import UsageError
 
 LOOP = Loop(steps=6, forward_ns=400_000, backward_ns=600_000, launch_gap_ns=200_000)
 CALIBRATION = {"unprofiled_step_ms": 1.1, "unprofiled_data_wait_ms": 0.0, "workload": {"name": "x"}}

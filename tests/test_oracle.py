@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from traceprobe.verdict import oracle
+from traceprobe.verdict import ablation as oracle
 from traceprobe.verdict.thresholds import Thresholds
 
 LIMITS = Thresholds()

@@ -15,10 +15,12 @@ import pytest
 
 from tests.analyses import report_of
 from tests.cli_runner import LOOP, Cli, write_trace
-from traceprobe import UnsupportedInput, UsageError, load, reading, writing
-from traceprobe.anonymous import anonymise
+from traceprobe import UnsupportedInput, UsageError, load
+from traceprobe.anonymise import anonymise
 from traceprobe.slicing import cut
-from traceprobe.writing import append, beside
+from traceprobe.system import atomic_write as writing
+from traceprobe.system import reading
+from traceprobe.system.atomic_write import append, beside
 
 
 @pytest.fixture

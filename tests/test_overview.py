@@ -16,9 +16,9 @@ from tests import records
 from tests.builders import memory
 from tests.builders.scenario import Process, Script
 from tests.test_ranks import EARLY, rank
-from traceprobe.overview import TOLERANCE, similar, survey
-from traceprobe.report.redact import redact
-from traceprobe.report.result import Report
+from traceprobe.anonymise.redact import redact
+from traceprobe.pipeline.rank_overview import TOLERANCE, similar, survey
+from traceprobe.records.report import Report
 
 
 def analyze(*scenarios):

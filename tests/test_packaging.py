@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import traceprobe
-from traceprobe.report.resources import templates_dir
+from traceprobe.render.resources import templates_dir
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = ("altair", "pandas", "torch")

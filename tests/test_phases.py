@@ -10,7 +10,7 @@ import pytest
 from tests.builders import memory
 from tests.builders.loop import LOADER
 from tests.builders.scenario import AUTOGRAD, PID, Process, Script, merge
-from traceprobe.model import UsageError
+from traceprobe.errors import UsageError
 from traceprobe.timeline import phases, process
 
 WORKER = 1099

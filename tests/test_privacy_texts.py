@@ -17,10 +17,10 @@ from tests.memory_records import make_record
 from tests.report_factory import make_report
 from tests.test_comparison import unaided
 from tests.test_many_ranks import of_rank
+from traceprobe.anonymise.redact import digest
 from traceprobe.cli.runs import _folder as label_of
 from traceprobe.ingest.diagnostics import NOTES, said
-from traceprobe.ingest.nsight import _reason as reason_of
-from traceprobe.report.redact import digest
+from traceprobe.ingest.nsight.read import _reason as reason_of
 from traceprobe.vocabulary import quoted
 
 CANARY = "CNRY"

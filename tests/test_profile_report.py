@@ -9,9 +9,10 @@ import pytest
 
 from tests.analyses import report_of
 from tests.conftest import ROOT
-from traceprobe import part, workers
 from traceprobe.cli import profile
 from traceprobe.ingest import load
+from traceprobe.pipeline import parallel as workers
+from traceprobe.pipeline import per_trace as part
 
 PAIR = [ROOT / "sample_traces" / f"h200_collectives.rank{n}.json.gz" for n in (0, 1)]
 

@@ -28,7 +28,7 @@ FAST = ("--warmup", "1", "--calibrate", "2", "--active", "3")
 
 def inside():
     """The modules that may run inside the program, found by following all of their imports."""
-    due = ["traceprobe", "traceprobe.capture", "traceprobe.capture.unaware"]
+    due = ["traceprobe", "traceprobe.capture", "traceprobe.capture.optimizer_hook"]
     found = {}
     while due:
         name = due.pop()
@@ -40,7 +40,7 @@ def inside():
         if name.startswith("traceprobe.capture"):
             for other, _ in imports(path):
                 due.extend([other, other.rpartition(".")[0]] if "traceprobe" in other else [])
-    return {name: found[name] for name in sorted(found) if name != "traceprobe.api"}
+    return {name: found[name] for name in sorted(found) if name != "traceprobe.options"}
 
 
 def imports(path):
@@ -68,7 +68,14 @@ INSIDE = inside()
 def test_all_that_runs_inside_a_program_is_known():
     names = {name.rpartition(".")[2] for name in INSIDE}
     assert {"recorder", "session", "torch_backend", "cuda_range", "ablation"} <= names
-    assert {"forecast", "simulation", "ledger", "memory", "rivals", "counting"} <= names
+    assert {
+        "memory_prediction",
+        "simulation",
+        "allocation_log",
+        "memory",
+        "rivals",
+        "counting",
+    } <= names
     assert names.isdisjoint({"model", "launch", "program", "profile", "nsys_backend", "ladder"})
 
 

@@ -13,7 +13,7 @@ import pytest
 import traceprobe
 from tests.builders import memory
 from tests.builders.scenario import COMM_STREAM, Message, Process, Script, merge
-from traceprobe.model import UsageError
+from traceprobe.errors import UsageError
 from traceprobe.timeline import device, footprint, phases, process, ranks
 
 PITCH = 10_000

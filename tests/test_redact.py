@@ -11,8 +11,8 @@ from tests.analyses import report_of, runs
 from tests.cli_runner import environment, spawn
 from tests.test_anonymise import in_names
 from tests.test_privacy import CANARY, in_chrome_trace, in_export
-from traceprobe.report.redact import digest, redact
-from traceprobe.report.result import Report
+from traceprobe.anonymise.redact import digest, redact
+from traceprobe.records.report import Report
 
 LEAST = 6
 """Shorter names, such as `step`, are words that a report uses itself."""

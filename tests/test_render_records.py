@@ -10,11 +10,12 @@ import pytest
 
 from tests.cli_runner import Cli
 from tests.report_factory import make_report
-from traceprobe.comparison.compare import compare
-from traceprobe.comparison.run import observe
-from traceprobe.report import document
-from traceprobe.report.document import KINDS, Record
-from traceprobe.report.redact import digest
+from traceprobe.anonymise.redact import digest
+from traceprobe.compare.compare import compare
+from traceprobe.compare.run import observe
+from traceprobe.records import base
+from traceprobe.records.base import KINDS, Record
+from traceprobe.render import document_of
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def test_a_record_renders_to_every_output(cli, made):
 
 def test_without_output_its_summary_goes_to_the_terminal(cli, made):
     out = cli("render", "a.json").expect(0).out
-    assert made.to_document().title in out
+    assert document_of(made).title in out
     assert "What holds the runs back" in out
 
 
@@ -89,19 +90,19 @@ def test_a_later_minor_version_is_read(cli):
 @pytest.mark.usefixtures("made")
 def test_a_record_can_be_redacted_afterwards(cli):
     cli("render", "a.json", "--redact", "-o", "c.json").expect(0)
-    assert document.read((cli.folder / "c.json").read_text()).base.label == digest("io")
+    assert base.read((cli.folder / "c.json").read_text()).base.label == digest("io")
 
 
 def test_a_record_is_read_back_as_it_was(made):
-    assert document.read(made.to_json()) == made
+    assert base.read(made.to_json()) == made
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_a_record_with_a_page(kind):
-    module = import_module(f"traceprobe.report.{kind}")
+    module = import_module(f"traceprobe.records.{kind}")
     record = getattr(module, KINDS[kind])
     fields = {f.name: f for f in msgspec.structs.fields(record)}
     assert issubclass(record, Record)
     assert fields["kind"].default == kind
     assert module.SCHEMA_VERSION.split(".")[0].isdigit()
-    assert callable(import_module(f"traceprobe.report.{kind}_page").document)
+    assert callable(import_module(f"traceprobe.render.pages.{kind}").document)

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from tests.browsing import browser, expect_print_opens_folds, grave_violations, tabs
 from tests.report_factory import make_empty_report, make_hostile_report, make_report, make_run
-from traceprobe.report import html
+from traceprobe.render.pages import report_html as html
 
 __all__ = ["browser"]
 

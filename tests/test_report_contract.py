@@ -14,8 +14,8 @@ from tests.builders.loop import EVERYTHING, Loop
 from tests.builders.scenario import Process
 from tests.conftest import trace_files
 from tests.report_rules import problems
-from traceprobe.report.result import Report
-from traceprobe.verdict.findings import CHECKS
+from traceprobe.findings import CHECKS
+from traceprobe.records.report import Report
 
 IDS = sorted(check.ID for check in CHECKS)
 MS = 1_000_000

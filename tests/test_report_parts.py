@@ -6,8 +6,12 @@ import msgspec
 import pytest
 
 from tests.report_factory import PARTITIONS, make_empty_report, make_rank, make_report, make_run
-from traceprobe.report import html, next_step, overlap, steps, tables
-from traceprobe.report.result import Iteration, KernelShare, StepTimes
+from traceprobe.records.report import Iteration, KernelShare, StepTimes
+from traceprobe.render import next_step
+from traceprobe.render.pages import report_html as html
+from traceprobe.render.pages import report_overlap as overlap
+from traceprobe.render.pages import report_steps as steps
+from traceprobe.render.pages import report_tables as tables
 
 change = msgspec.structs.replace
 

@@ -25,13 +25,19 @@ from tests.report_factory import (
     make_report,
     make_run,
 )
-from traceprobe.report import gfm, html, iterations, lanes, markdown, specs, terminal
-from traceprobe.report.bars import partition_bar, share_bar
-from traceprobe.report.page import DOCUMENTATION
-from traceprobe.report.ranking import ranked_findings, ranks_in_detail
-from traceprobe.report.resources import templates_dir
-from traceprobe.report.result import Iteration, Lane, Report, Timeline, encode
-from traceprobe.report.text import clean, duration, percentages, shorten, significant
+from traceprobe.formatting import clean, duration, percentages, shorten, significant
+from traceprobe.records.report import Iteration, Lane, Report, Timeline, encode
+from traceprobe.render import chart_specs as specs
+from traceprobe.render import gfm
+from traceprobe.render.bars import partition_bar, share_bar
+from traceprobe.render.page import DOCUMENTATION
+from traceprobe.render.pages import report_html as html
+from traceprobe.render.pages import report_iterations as iterations
+from traceprobe.render.pages import report_markdown as markdown
+from traceprobe.render.pages import report_terminal as terminal
+from traceprobe.render.pages import report_timeline as lanes
+from traceprobe.render.ranking import ranked_findings, ranks_in_detail
+from traceprobe.render.resources import templates_dir
 
 REPORTS = {
     **{bound: make_report(bound) for bound in PARTITIONS},
@@ -427,7 +433,7 @@ def test_vendored_libraries_can_stand_in_a_script_and_carry_their_licences():
 
 def test_importing_the_renderers_loads_no_chart_library():
     code = (
-        "import sys; from traceprobe.report import html, markdown, terminal;"
+        "import sys; import traceprobe.render; import traceprobe.render.pages.report_terminal;"
         "print([m for m in ('altair', 'pandas', 'torch') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

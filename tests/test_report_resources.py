@@ -12,7 +12,7 @@ import pytest
 from jinja2 import DictLoader, Environment
 from jinja2.bccache import bc_magic
 
-from traceprobe.report import compiled, resources
+from traceprobe.render import compiled, resources
 
 
 @pytest.fixture

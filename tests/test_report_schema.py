@@ -14,9 +14,9 @@ from scripts import write_schema
 from tests.conftest import ROOT
 from tests.report_factory import PARTITIONS, make_report, make_run
 from tests.report_rules import MEMBERS, SCHEMA, validator
-from traceprobe.report.result import IDLE_CAUSES, PARTITION, SCHEMA_VERSION
+from traceprobe.findings import CHECKS
+from traceprobe.records.report import IDLE_CAUSES, PARTITION, SCHEMA_VERSION
 from traceprobe.timeline.phases import RANGE_NAMES
-from traceprobe.verdict.findings import CHECKS
 from traceprobe.verdict.thresholds import Thresholds
 
 PAGE = (ROOT / "docs" / "report-json.md").read_text(encoding="utf-8")
@@ -79,7 +79,7 @@ def test_the_schema_file_is_what_the_script_writes():
 
 
 def test_the_schema_is_part_of_the_package():
-    assert json.loads(files("traceprobe.report").joinpath("report.schema.json").read_text("utf-8"))
+    assert json.loads(files("traceprobe.records").joinpath("report.schema.json").read_text("utf-8"))
 
 
 def test_the_schema_is_valid_and_of_the_stated_version():

@@ -13,12 +13,13 @@ from tests.analyses import trace_of
 from tests.cli_runner import Cli
 from tests.report_factory import MS, make_report
 from traceprobe import UsageError, analyze
-from traceprobe.api import Options
-from traceprobe.report import document
-from traceprobe.report.contradictions import violations
-from traceprobe.report.peaks import SCHEMA_VERSION, MeasuredPeaks
-from traceprobe.report.result import DeviceInfo, Report
-from traceprobe.report.roofline import RooflineRecord
+from traceprobe.options import Options
+from traceprobe.records import base
+from traceprobe.records.contradictions import violations
+from traceprobe.records.peaks import SCHEMA_VERSION, MeasuredPeaks
+from traceprobe.records.report import DeviceInfo, Report
+from traceprobe.records.roofline import RooflineRecord
+from traceprobe.render import document_of
 from traceprobe.verdict.roofline import roofline, with_limit
 
 STEP_MS = 53.2
@@ -338,8 +339,8 @@ def test_a_roofline_of_its_own_is_told_in_all_outputs(found):
         inputs=["trace.json.gz"],
         roofline=found,
     )
-    assert document.read(record.to_json()) == record
-    told = record.to_document()
+    assert base.read(record.to_json()) == record
+    told = document_of(record)
     assert told.title == f"MFU {100 * found.mfu:.1f} %"
     assert "Phases beside their floors" in record.to_html()
     assert "roof of bf16" in record.to_markdown()
@@ -352,7 +353,7 @@ def test_a_roofline_of_its_own_is_told_in_all_outputs(found):
 
 
 def test_measured_peaks_are_told_in_all_outputs():
-    assert document.read(MEASURED.to_json()) == MEASURED
+    assert base.read(MEASURED.to_json()) == MEASURED
     for text in (MEASURED.to_html(), MEASURED.to_markdown()):
         assert "800 TFLOP/s" in text
         assert "4,000 GB/s" in text
@@ -383,10 +384,10 @@ def test_the_command_shows_a_run(samples, tmp_path, cli):
     trace, target = str(samples / "h200_unet_w1.json.gz"), tmp_path / "roofline.json"
     done = cli("roofline", trace, "--flops-per-step", "5.15e12", "-o", target).expect(0)
     assert "MFU" in done.out
-    record = document.read(target.read_bytes())
+    record = base.read(target.read_bytes())
     assert record.roofline.flops_per_step == 5.15e12
     again = cli("render", target).expect(0)
-    assert record.to_document().title in again.out
+    assert document_of(record).title in again.out
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from tests.scaling_runs import ablation_of, run_of
-from traceprobe.comparison.run import NothingToCompare, observe
-from traceprobe.comparison.scaling import scale
-from traceprobe.report import document as documents
-from traceprobe.report.document import Bars, Curves, Table
-from traceprobe.report.scaling import LOSSES
-from traceprobe.report.scaling_page import document
+from traceprobe.compare.run import NothingToCompare, observe
+from traceprobe.compare.scaling import scale
+from traceprobe.records import base
+from traceprobe.records.scaling import LOSSES
+from traceprobe.render.document import Bars, Curves, Table
+from traceprobe.render.pages.scaling import document
 
 SMALL = st.integers(0, 40)
 
@@ -263,7 +263,7 @@ def test_published_efficiencies_of_weak_scaling(sizes, rates, percent):
 
 def test_the_record_survives_json():
     found = scale([run_of(1), run_of(2, transfer=5, skew=2)])
-    assert documents.read(found.to_json()) == found
+    assert base.read(found.to_json()) == found
     assert "NaN" not in found.to_json()
     assert json.loads(found.to_json())["kind"] == "scaling"
 

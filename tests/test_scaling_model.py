@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.scaling_runs import message, run_of
-from traceprobe.comparison.extrapolate import Nodes, Sized, Unpredictable, predict
-from traceprobe.comparison.scaling import scale
-from traceprobe.report.document import Curves
-from traceprobe.report.scaling_page import document
+from traceprobe.compare.extrapolate import Nodes, Sized, Unpredictable, predict
+from traceprobe.compare.scaling import scale
+from traceprobe.render.document import Curves
+from traceprobe.render.pages.scaling import document
 from traceprobe.verdict.allreduce import Links, Message, better, cost, fit
 
 MB = 1_000_000

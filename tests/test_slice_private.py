@@ -14,8 +14,8 @@ import traceprobe
 from tests.builders import kineto, nsight
 from tests.builders.loop import Loop
 from tests.memory_records import make_record
-from traceprobe.anonymous import anonymise
-from traceprobe.model import UsageError
+from traceprobe.anonymise import anonymise
+from traceprobe.errors import UsageError
 from traceprobe.slicing import cut
 from traceprobe.slicing.record import public_record
 from traceprobe.slicing.threads import is_public

@@ -9,10 +9,11 @@ import sys
 import pytest
 
 from tests.cli_runner import LOOP, MS, Cli, spawn, write_trace
-from traceprobe.capture import gpus, profile, program
+from traceprobe.capture import profile, program
+from traceprobe.capture import visible_gpus as gpus
 from traceprobe.capture.launch import RecordingFailed
 from traceprobe.cli import rungs
-from traceprobe.model import UsageError
+from traceprobe.errors import UsageError
 
 LADDER = """
 name = "short"

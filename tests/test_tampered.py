@@ -20,11 +20,11 @@ from tests.report_factory import (
     make_run,
 )
 from traceprobe import DamagedRecord, TraceprobeError, analyze, load
-from traceprobe.report import document
-from traceprobe.report.ablation import Ablation
-from traceprobe.report.result import Report
-from traceprobe.report.soundness import sound
-from traceprobe.report.sweep import RungResult, Sweep
+from traceprobe.records import base
+from traceprobe.records.ablation import Ablation
+from traceprobe.records.report import Report
+from traceprobe.records.soundness import sound
+from traceprobe.records.sweep import RungResult, Sweep
 
 
 @pytest.fixture
@@ -208,7 +208,7 @@ def read_and_rendered(kind, text):
     """Whatever is read renders; whatever is not is refused on purpose."""
     reader = {"report": Report.from_json, "run": Report.from_json, "ablation": Ablation.from_json}
     try:
-        record = reader.get(kind, document.read)(text)
+        record = reader.get(kind, base.read)(text)
     except (TraceprobeError, msgspec.MsgspecError):
         return False
     if kind == "ablation":

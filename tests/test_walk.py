@@ -16,8 +16,8 @@ import traceprobe
 from tests.builders import generated, memory, nsight
 from tests.builders.generated import runs
 from tests.builders.scenario import PID
-from traceprobe.model import Kind
-from traceprobe.report.result import BUSY
+from traceprobe.model.events import Kind
+from traceprobe.records.report import BUSY
 from traceprobe.timeline import phases, process
 
 KIND_CLASS = {

@@ -14,24 +14,26 @@ Errors derive from `TraceprobeError`:
 """
 
 # Nothing is imported here, not even from __future__ or typing: the command line first leaves the
-# working folder out of the import path, see `traceprobe.isolated`.
+# working folder out of the import path, see `traceprobe.system.isolated`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from traceprobe.api import Options, analyze, load
-    from traceprobe.model import (
+    from traceprobe.errors import (
         DamagedInput,
         DamagedRecord,
         EmptyTrace,
-        Trace,
         TraceprobeError,
         UnsupportedInput,
         UsageError,
     )
-    from traceprobe.report.result import Report
+    from traceprobe.model.events import Trace
+    from traceprobe.options import Options
+    from traceprobe.pipeline.load import load
+    from traceprobe.pipeline.merge import analyze
+    from traceprobe.records.report import Report
 
-__version__ = "0.1.0"
+from traceprobe.version import __version__  # noqa: E402
 
 __all__ = [
     "DamagedInput",
@@ -48,7 +50,14 @@ __all__ = [
     "load",
 ]
 
-_API = ("Options", "analyze", "load")
+_MODULES = {
+    "Options": "options",
+    "Report": "records.report",
+    "Trace": "model.events",
+    "analyze": "pipeline.merge",
+    "load": "pipeline.load",
+}
+"""The modules of the public names; errors are in `traceprobe.errors`."""
 
 
 def __getattr__(name: str) -> "Any":
@@ -57,5 +66,4 @@ def __getattr__(name: str) -> "Any":
         raise AttributeError(f"module 'traceprobe' has no attribute {name!r}")
     from importlib import import_module
 
-    room = "api" if name in _API else "report.result" if name == "Report" else "model"
-    return getattr(import_module(f"traceprobe.{room}"), name)
+    return getattr(import_module(f"traceprobe.{_MODULES.get(name, 'errors')}"), name)

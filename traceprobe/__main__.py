@@ -1,6 +1,6 @@
 """`traceprobe`, and `python -m traceprobe`."""
 
-from traceprobe.isolated import leave_working_folder
+from traceprobe.system.isolated import leave_working_folder
 
 # What else is imported is imported once that is done.
 
@@ -8,7 +8,7 @@ from traceprobe.isolated import leave_working_folder
 def program() -> None:
     """Run the command line; before anything else is imported, the working folder is left out."""
     leave_working_folder()
-    from traceprobe.bounded import watched
+    from traceprobe.system.memory_limit import watched
 
     watched(_run)
 

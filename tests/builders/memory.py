@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from tests.builders import truth
 from tests.builders.scenario import Op, Operator, Scenario
-from traceprobe.model import (
+from traceprobe.model.events import (
     GPU_OPS,
     HOST_CALLS,
     HOST_RANGES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.builders.scenario import Scenario
-from traceprobe.model import UNKNOWN, Call, Kind, Source, Trace
+from traceprobe.model.events import UNKNOWN, Call, Kind, Source, Trace
 
 Row = dict[str, Any]
 

@@ -22,7 +22,7 @@ from random import Random
 import traceprobe
 from tests.fuzzing import kineto, nsight
 from tests.report_rules import problems
-from traceprobe.model import TraceprobeError
+from traceprobe.errors import TraceprobeError
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 20

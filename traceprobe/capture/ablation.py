@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from traceprobe.capture.feed import Feed, NoBatchesError
+from traceprobe.capture.batch_source import Feed, NoBatchesError
 from traceprobe.capture.hardware import facts
 from traceprobe.capture.plan import DONE, tell
 from traceprobe.capture.rivals import rivals

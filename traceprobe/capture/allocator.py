@@ -14,7 +14,7 @@ from bisect import bisect_left, insort
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from traceprobe.capture.ledger import GRANULE, rounded
+from traceprobe.capture.allocation_log import GRANULE, rounded
 
 MB = 1 << 20
 SMALL = 1 * MB

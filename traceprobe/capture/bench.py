@@ -10,7 +10,7 @@ from traceprobe.capture import launch
 from traceprobe.capture.plan import complete
 from traceprobe.capture.program import environment, python_of, workspace
 from traceprobe.capture.trials import VARIABLE, RankTrials, Trials, results
-from traceprobe.model import UsageError
+from traceprobe.errors import UsageError
 
 
 @dataclass(frozen=True)

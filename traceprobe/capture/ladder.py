@@ -24,8 +24,8 @@ from traceprobe.capture.ladder_bounds import (
     check_text,
 )
 from traceprobe.capture.program import WORKLOADS, built_in
-from traceprobe.model import UsageError
-from traceprobe.reading import content
+from traceprobe.errors import UsageError
+from traceprobe.system.reading import content
 
 Value = bool | int | float | str
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=60)]

@@ -14,7 +14,7 @@ from pathlib import Path
 from traceprobe.capture.plan import refusal, told
 from traceprobe.capture.supervised import Supervised, SupervisorLost
 from traceprobe.capture.supervisor import ERR
-from traceprobe.model import TraceprobeError
+from traceprobe.errors import TraceprobeError
 
 LAST_LINES = 12
 LAST_BYTES = 64 << 10

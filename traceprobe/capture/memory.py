@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from traceprobe.capture.ledger import Ledger, account
+from traceprobe.capture.allocation_log import Ledger, account
 
 if TYPE_CHECKING:
     import torch

@@ -10,11 +10,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from traceprobe.capture.plan import sidecar_name
+from traceprobe.capture.plan import METADATA_KEY, sidecar_name
 from traceprobe.capture.recording import ranks
 from traceprobe.capture.supervised import ask
-from traceprobe.model import UsageError
-from traceprobe.reading import content
+from traceprobe.errors import UsageError
+from traceprobe.system.reading import content
 
 TABLES = (
     "CUPTI.*,NVTX.*,StringIds,ThreadNames,TARGET_INFO_GPU,TARGET_INFO_CUDA.*,META_DATA_EXPORT,"
@@ -103,8 +103,6 @@ def _sidecar(path: Path) -> dict[str, Any] | None:
 
 def embed(target: Path, recorded: dict[int, dict[str, Any]]) -> None:
     """Put each rank's sidecar into the export, as the table `traceprobe(rank, json)`."""
-    from traceprobe.capture.session import METADATA_KEY
-
     with closing(sqlite3.connect(target)) as connection, connection:
         connection.execute(f"CREATE TABLE IF NOT EXISTS {METADATA_KEY} (rank INTEGER, json TEXT)")
         connection.executemany(

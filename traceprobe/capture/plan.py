@@ -13,6 +13,8 @@ from traceprobe.capture.orders import given
 
 VARIABLE = "TRACEPROBE_PLAN"
 """Environment variable with the path of the plan."""
+METADATA_KEY = "traceprobe"
+"""Of what a trace of ours says about its run."""
 DONE = "done"
 """The last that a rank tells: everything that it had to leave is there."""
 _PROGRESS, _REFUSED = ".progress", ".refused"

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from traceprobe.capture import launch
-from traceprobe.capture.forecast import ANSWER, VARIABLE
+from traceprobe.capture.memory_prediction import ANSWER, VARIABLE
 from traceprobe.capture.program import environment, workspace
-from traceprobe.model import UsageError
+from traceprobe.errors import UsageError
 
 
 def predict(

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from traceprobe import shell
 from traceprobe.capture import launch, nsys_backend, recording
 from traceprobe.capture.plan import VARIABLE, Plan, complete, trace_name
 from traceprobe.capture.program import cleaning_up, environment, python_of, workspace
 from traceprobe.capture.recording import NSYS_STEM
-from traceprobe.model import UsageError
+from traceprobe.errors import UsageError
+from traceprobe.system import shell
 
 
 @dataclass(frozen=True)

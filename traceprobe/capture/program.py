@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from traceprobe.model import UsageError
+from traceprobe.errors import UsageError
 
 HOOK = Path(__file__).with_name("hook")
 WORKLOADS = ("bert", "gpt2", "pointwise", "resnet50", "tiny-mlp", "unet", "wide-mlp")

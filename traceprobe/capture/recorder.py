@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from traceprobe.capture.ablation import Ablation
-from traceprobe.capture.feed import Feed, NoBatchesError
-from traceprobe.capture.forecast import Forecast
-from traceprobe.capture.forecast import current as current_forecast
+from traceprobe.capture.batch_source import Feed, NoBatchesError
+from traceprobe.capture.memory_prediction import Forecast
+from traceprobe.capture.memory_prediction import current as current_forecast
+from traceprobe.capture.optimizer_hook import adopt
 from traceprobe.capture.plan import current
 from traceprobe.capture.ranges import Ranges
 from traceprobe.capture.session import Session
 from traceprobe.capture.trials import current as current_trials
-from traceprobe.capture.unaware import adopt
 
 if TYPE_CHECKING:
     import torch

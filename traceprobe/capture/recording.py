@@ -7,10 +7,10 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from traceprobe import shell
 from traceprobe.capture.plan import sidecar_name, trace_name
 from traceprobe.errors import UsageError
-from traceprobe.writing import place
+from traceprobe.system import shell
+from traceprobe.system.atomic_write import place
 
 NSYS_STEM = "run"
 KEPT = (".json.gz", ".traceprobe.json", ".sqlite", ".nsys-rep")

@@ -22,7 +22,6 @@ from traceprobe.capture.rivals import rivals
 if TYPE_CHECKING:
     import torch
 
-METADATA_KEY = "traceprobe"
 """Top-level key of a Kineto trace, and table of an Nsight export, that holds the sidecar."""
 
 

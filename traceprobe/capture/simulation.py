@@ -23,8 +23,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from traceprobe.capture.allocation_log import Ledger, account
 from traceprobe.capture.allocator import Allocator
-from traceprobe.capture.ledger import Ledger, account
 
 STEPS = 2
 """The first makes the optimizer's state; what it leaves behind is there when the second begins."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from traceprobe.capture.program import cleaning_up
 from traceprobe.capture.supervisor import END, GRACE_S, LIMIT_S, LINGER_S
-from traceprobe.model import TraceprobeError
+from traceprobe.errors import TraceprobeError
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _PATIENCE_S = 2 * (LINGER_S + GRACE_S + LIMIT_S)

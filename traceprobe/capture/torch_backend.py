@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from traceprobe.capture.plan import Plan, trace_name
+from traceprobe.capture.plan import METADATA_KEY, Plan, trace_name
 
 
 class TorchProfiler:
@@ -45,8 +45,6 @@ class TorchProfiler:
 
     def stop(self, metadata: dict[str, Any]) -> None:
         """Write the trace whole or not at all."""
-        from traceprobe.capture.session import METADATA_KEY
-
         self._profile.add_metadata_json(METADATA_KEY, json.dumps(metadata, sort_keys=True))
         self._profile.__exit__(None, None, None)
         # export_chrome_trace compresses what ends in .gz

@@ -14,10 +14,10 @@ import re
 import sys
 from pathlib import Path
 
-from traceprobe import bounded
 from traceprobe.cli.app import app
 from traceprobe.cli.console import fail
 from traceprobe.cli.signals import ended_in_order
+from traceprobe.system import memory_limit as bounded
 
 __all__ = ["app", "main", "program"]
 
@@ -60,7 +60,7 @@ def main() -> None:
         if bounded.refused(error):
             what = "" if isinstance(error, MemoryError) else f" ({type(error).__name__}: {error})"
             fail(bounded.message() + what)
-        from traceprobe.model import TraceprobeError
+        from traceprobe.errors import TraceprobeError
 
         if isinstance(error, TraceprobeError):
             fail(*_lines(error))
@@ -69,7 +69,7 @@ def main() -> None:
                 fail("the current folder is gone; change to one that exists")
             where = f"{error.filename}: " if error.filename else ""
             fail(f"{where}{error.strerror or error}")
-        from traceprobe.invariants import InternalError
+        from traceprobe.pipeline.invariants import InternalError
 
         if isinstance(error, InternalError):
             fail(*str(error).split("\n"), f"at {ISSUES}", code=INTERNAL)

@@ -23,8 +23,8 @@ from traceprobe.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from traceprobe.api import Options
-    from traceprobe.part import Lost, Part
+    from traceprobe.options import Options
+    from traceprobe.pipeline.per_trace import Lost, Part
 
 
 def command(
@@ -136,11 +136,11 @@ def command(
     Examples: `traceprobe analyze trace.json.gz`, `traceprobe analyze rank*.json.gz -o run.html`,
     `traceprobe analyze run.sqlite -o - | jq .verdict`
     """
-    from traceprobe.api import Options
     from traceprobe.cli import outputs
     from traceprobe.cli.inputs import ablation as read_ablation
     from traceprobe.cli.inputs import check, expand, expand_anywhere, measured_peaks, readable
     from traceprobe.ingest.limits import parse
+    from traceprobe.options import Options
 
     files = expand_anywhere(inputs, quiet=quiet) if dask else None
     paths = [Path(name) for name in files] if files else expand(inputs, quiet=quiet)
@@ -169,11 +169,11 @@ def command(
 
     from msgspec import UNSET
 
-    from traceprobe.analysis import merge
+    from traceprobe.pipeline.merge import merge
 
     folder = cache.resolve() if cache is not None else None
     if dask and files:
-        from traceprobe.on_dask import read_all
+        from traceprobe.pipeline.dask import read_all
 
         with counting(len(files), quiet=quiet) as done:
             parts = read_all(files, options, folder, dask, done)
@@ -183,7 +183,7 @@ def command(
     _say(parts, quiet=quiet, verbose=verbose)
     report = merge(parts, options)
     if redact:
-        from traceprobe.report.redact import redact as redacted
+        from traceprobe.anonymise.redact import redact as redacted
 
         report = redacted(report)
     for lost in [] if report.quality.lost is UNSET else report.quality.lost:
@@ -203,8 +203,8 @@ def _read(
     files: list[Path], options: Options, folder: Path | None, jobs: int | None, *, quiet: bool
 ) -> list[Part | Lost]:
     """The parts of the files: here, or in processes where there are several of both."""
-    from traceprobe import workers
-    from traceprobe.part import read, read_or_lose
+    from traceprobe.pipeline import parallel as workers
+    from traceprobe.pipeline.per_trace import read, read_or_lose
 
     jobs = min(jobs or workers.cores(), len(files))
     if jobs > 1:
@@ -218,7 +218,7 @@ def _read(
 
 def _say(parts: Sequence[Part | Lost], *, quiet: bool, verbose: bool) -> None:
     """How the files were read, and that the cache failed, which one file says for all."""
-    from traceprobe.part import Part
+    from traceprobe.pipeline.per_trace import Part
 
     failures = []
     for part in parts:

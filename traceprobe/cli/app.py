@@ -43,7 +43,7 @@ app = typer.Typer(
 
 def _version(show: bool) -> None:
     if show:
-        from traceprobe import __version__
+        from traceprobe.version import __version__
 
         typer.echo(f"traceprobe {__version__}")
         raise typer.Exit

@@ -38,7 +38,7 @@ def command(
     Examples: `traceprobe bench --workload unet`, `traceprobe bench --workload gpt2
     --nproc-per-node 2`, `traceprobe bench -- python train.py`
     """
-    from traceprobe.ablation import summarize
+    from traceprobe.capture.ablation_record import summarize
     from traceprobe.capture.bench import Request, measure
     from traceprobe.capture.trials import Trials
     from traceprobe.cli import outputs

@@ -49,7 +49,7 @@ def command(
     """
     from traceprobe.cli import outputs
     from traceprobe.cli.runs import read_all
-    from traceprobe.comparison.compare import compare
+    from traceprobe.compare.compare import compare
 
     allowed = percentage(gate) if gate is not None else None
     if allow_inconclusive and allowed is None:

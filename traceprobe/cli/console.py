@@ -15,10 +15,10 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from traceprobe.report.ablation import Ablation
-    from traceprobe.report.doctor import Diagnosis
-    from traceprobe.report.document import Document
-    from traceprobe.report.result import Report
+    from traceprobe.records.ablation import Ablation
+    from traceprobe.records.diagnosis import Diagnosis
+    from traceprobe.records.report import Report
+    from traceprobe.render.document import Document
 
 
 MAX_MESSAGE = 4_000
@@ -48,7 +48,7 @@ def misused(message: str) -> NoReturn:
     Raises:
         UsageError: always.
     """
-    from traceprobe.model import UsageError
+    from traceprobe.errors import UsageError
 
     raise UsageError(message)
 
@@ -58,7 +58,7 @@ def note(*lines: str, quiet: bool) -> None:
 
     Lines keep the spaces that they begin with.
     """
-    from traceprobe.report.text import shorten
+    from traceprobe.formatting import shorten
 
     if quiet or sys.stderr is None:
         return
@@ -98,7 +98,7 @@ def data(text: str, encoding: str = "utf-8") -> None:
         UsageError: there is no standard output.
     """
     if sys.stdout is None:
-        from traceprobe.model import UsageError
+        from traceprobe.errors import UsageError
 
         raise UsageError("standard output is closed; write to a file with -o")
     try:
@@ -123,7 +123,7 @@ def summary(report: Report, inputs: Sequence[str] = ()) -> None:
     Args:
         inputs: paths of the files that it is about, where they are known.
     """
-    from traceprobe.report.terminal import render
+    from traceprobe.render.pages.report_terminal import render
 
     if sys.stdout is None:  # a service without a terminal, which wants its files
         return
@@ -133,7 +133,7 @@ def summary(report: Report, inputs: Sequence[str] = ()) -> None:
 
 def ablation_summary(ablation: Ablation) -> None:
     """The same for an ablation."""
-    from traceprobe.report.ablation_text import render
+    from traceprobe.render.pages.ablation import render
 
     if sys.stdout is None:
         return
@@ -143,7 +143,7 @@ def ablation_summary(ablation: Ablation) -> None:
 
 def diagnosis_summary(diagnosis: Diagnosis) -> None:
     """The same for the checks of `traceprobe doctor`."""
-    from traceprobe.report.doctor_text import render
+    from traceprobe.render.pages.diagnosis import render
 
     if sys.stdout is None:
         return
@@ -153,7 +153,7 @@ def diagnosis_summary(diagnosis: Diagnosis) -> None:
 
 def document_summary(document: Document) -> None:
     """The same for comparisons and all else that is told as a document."""
-    from traceprobe.report.document_terminal import render
+    from traceprobe.render.terminal import render
 
     if sys.stdout is None:
         return
@@ -175,7 +175,7 @@ def progress(
         return
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
-    from traceprobe.report.text import shorten
+    from traceprobe.formatting import shorten
 
     with Progress(
         TextColumn("reading {task.description}", markup=False),
@@ -232,7 +232,7 @@ def states(*, quiet: bool) -> Iterator[Callable[[str], None]]:
         return
     from rich.text import Text
 
-    from traceprobe.report.text import shorten
+    from traceprobe.formatting import shorten
 
     console = _messages()
     with console.status(Text("starting")) as status:

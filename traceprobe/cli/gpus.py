@@ -46,7 +46,7 @@ def command(
     """
     from traceprobe.cli import outputs
     from traceprobe.cli.runs import read_all
-    from traceprobe.comparison.fleet import UnknownPrice, fleet
+    from traceprobe.compare.gpus import UnknownPrice, fleet
 
     prices = parse(price or [])
     targets = output or []

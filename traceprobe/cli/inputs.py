@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from traceprobe.cli.console import note
+from traceprobe.errors import DamagedRecord, UsageError
 from traceprobe.ingest.folder import natural
-from traceprobe.model import DamagedRecord, UsageError
-from traceprobe.reading import content
+from traceprobe.system.reading import content
 
 if TYPE_CHECKING:
-    from traceprobe.api import Options
-    from traceprobe.part import Lost, Part
-    from traceprobe.report.ablation import Ablation
-    from traceprobe.report.peaks import MeasuredPeaks
-    from traceprobe.report.result import Report
+    from traceprobe.options import Options
+    from traceprobe.pipeline.per_trace import Lost, Part
+    from traceprobe.records.ablation import Ablation
+    from traceprobe.records.peaks import MeasuredPeaks
+    from traceprobe.records.report import Report
 
 Saved = TypeVar("Saved", "Ablation", "MeasuredPeaks", "Report")
 
@@ -84,8 +84,8 @@ def expand_anywhere(arguments: Sequence[str], *, quiet: bool) -> list[str]:
     Raises:
         UsageError: as `expand` and `check`.
     """
-    from traceprobe.on_dask import expand as expand_url
-    from traceprobe.on_dask import is_remote
+    from traceprobe.pipeline.dask import expand as expand_url
+    from traceprobe.pipeline.dask import is_remote
 
     found: list[str] = []
     for argument in arguments:
@@ -134,7 +134,7 @@ def ablation(path: Path) -> Ablation:
     Raises:
         UsageError: the file is something else, or of another major version.
     """
-    from traceprobe.report.ablation import SCHEMA_VERSION, Ablation
+    from traceprobe.records.ablation import SCHEMA_VERSION, Ablation
 
     what = "an ablation as `traceprobe bench -o` writes it"
     return _saved(path, Ablation, what, SCHEMA_VERSION, "run traceprobe bench again")
@@ -146,7 +146,7 @@ def report(path: Path) -> Report:
     Raises:
         UsageError: the file is something else, or of another major version.
     """
-    from traceprobe.report.result import SCHEMA_VERSION, Report
+    from traceprobe.records.report import SCHEMA_VERSION, Report
 
     what = "a traceprobe report.json"
     return _saved(path, Report, what, SCHEMA_VERSION, "analyse the trace again")
@@ -158,7 +158,7 @@ def measured_peaks(path: Path) -> MeasuredPeaks:
     Raises:
         UsageError: the file is something else, or of another major version.
     """
-    from traceprobe.report.peaks import SCHEMA_VERSION, MeasuredPeaks
+    from traceprobe.records.peaks import SCHEMA_VERSION, MeasuredPeaks
 
     what = "what `traceprobe roofline --measure -o` writes"
     return _saved(path, MeasuredPeaks, what, SCHEMA_VERSION, "measure again")
@@ -175,7 +175,7 @@ def _saved(path: Path, kind: type[Saved], what: str, known: str, remedy: str) ->
     """
     import msgspec
 
-    from traceprobe.report.soundness import sound
+    from traceprobe.records.soundness import sound
 
     try:
         found = msgspec.json.decode(content(path), type=kind)
@@ -194,8 +194,8 @@ def _saved(path: Path, kind: type[Saved], what: str, known: str, remedy: str) ->
 
 def parts(traces: list[Path], options: Options) -> list[Part | Lost]:
     """The parts of the traces; what a trace held is dropped before the next one is read."""
-    from traceprobe import workers
-    from traceprobe.part import read, read_or_lose
+    from traceprobe.pipeline import parallel as workers
+    from traceprobe.pipeline.per_trace import read, read_or_lose
 
     if len(traces) == 1:
         return [read(traces[0], options)]
@@ -209,7 +209,7 @@ def parts(traces: list[Path], options: Options) -> list[Part | Lost]:
 def readable(paths: list[Path]) -> Iterator[list[Path]]:
     """The same files; an Nsight Systems report becomes its export where nsys is installed."""
     from traceprobe.capture.nsys_backend import installed
-    from traceprobe.ingest.sniff import is_nsight_report
+    from traceprobe.ingest.detect_format import is_nsight_report
 
     with tempfile.TemporaryDirectory(prefix="traceprobe-") as folder:
         yield [

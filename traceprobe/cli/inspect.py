@@ -46,8 +46,8 @@ def command(
     trace.json.gz -o bug.json.gz`
     """
     from traceprobe.cli import inputs
+    from traceprobe.errors import UsageError
     from traceprobe.ingest.limits import parse
-    from traceprobe.model import UsageError
 
     limits = parse(limit or [])
     inputs.check([trace])
@@ -56,9 +56,9 @@ def command(
     if output is not None:
         _copy(trace, output, force=force, quiet=quiet)
         return
-    from traceprobe.api import load
-    from traceprobe.inspection import describe
-    from traceprobe.report.text import clean
+    from traceprobe.formatting import clean
+    from traceprobe.pipeline.inspection import describe
+    from traceprobe.pipeline.load import load
 
     with progress([trace], quiet=quiet) as bar:
         loaded = load(trace, bar(0), limits=limits)
@@ -67,7 +67,7 @@ def command(
 
 
 def _copy(trace: Path, output: Path, *, force: bool, quiet: bool) -> None:
-    from traceprobe.anonymous import anonymise
+    from traceprobe.anonymise import anonymise
     from traceprobe.cli import outputs
 
     outputs.check_file(output, [trace], force=force)

@@ -33,7 +33,7 @@ def command(
     """
     from traceprobe.cli import outputs
     from traceprobe.cli.runs import read_all
-    from traceprobe.comparison.ladder import ladder
+    from traceprobe.compare.ladder import ladder
 
     targets = output or []
     found = ladder(

@@ -30,12 +30,12 @@ def command(
     Needs no GPU. Examples: `traceprobe memory --workload bert --size full --batch-size 4`,
     `traceprobe memory -- python train.py`
     """
-    from traceprobe import __version__
     from traceprobe.capture.prediction import predict
     from traceprobe.cli import outputs
     from traceprobe.cli.program import chosen, named
-    from traceprobe.report.memory import read
-    from traceprobe.report.memory_page import document
+    from traceprobe.records.memory import read
+    from traceprobe.render.pages.memory import document
+    from traceprobe.version import __version__
 
     program, _ = chosen(workload, list(context.args), "memory")
     printed = output is not None and str(output) == "-"

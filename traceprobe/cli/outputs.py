@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from traceprobe.cli.console import document_summary, json_out, note
 from traceprobe.cli.inputs import companions
-from traceprobe.model import UsageError
-from traceprobe.writing import append, beside
+from traceprobe.errors import UsageError
+from traceprobe.system.atomic_write import append, beside
 
 if TYPE_CHECKING:
-    from traceprobe.report.document import Record
+    from traceprobe.records.base import Record
 
 
 class Result(Protocol):
@@ -181,14 +181,16 @@ def deliver(
         UsageError: a file cannot be written.
     """
     if redact:
-        from traceprobe.report.redact import redact as redacted
+        from traceprobe.anonymise.redact import redact as redacted
 
         record = redacted(record)
     written = write(record, targets, force=force)
     if github_summary:
         append_summary(record)
     if not quiet and Path("-") not in targets:
-        document_summary(record.to_document())
+        from traceprobe.render import document_of
+
+        document_summary(document_of(record))
     for path in written:
         note(f"wrote {path} ({size(path)})", quiet=quiet)
 

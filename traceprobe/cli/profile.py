@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traceprobe import shell
 from traceprobe.capture.recording import BENCH, REPORT
 from traceprobe.cli.console import note, states, summary, warn
 from traceprobe.cli.options import MOST_STEPS, Force, Quiet, Ranks, Warmup
+from traceprobe.system import shell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from traceprobe.capture.profile import Request
-    from traceprobe.report.ablation import Ablation
-    from traceprobe.report.result import Report
+    from traceprobe.records.ablation import Ablation
+    from traceprobe.records.report import Report
 
 
 class Backend(str, Enum):
@@ -153,7 +153,7 @@ def prepare(folder: Path, *, force: bool) -> None:
     Raises:
         UsageError: it is no folder, or holds something and `force` is not set.
     """
-    from traceprobe.model import UsageError
+    from traceprobe.errors import UsageError
 
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder}: is not a folder; choose another with -o")
@@ -171,8 +171,8 @@ def _list_settings(program: list[str]) -> None:
 
 
 def _ablate(request: Request, folder: Path, state: Callable[[str], None]) -> Ablation:
-    from traceprobe.ablation import summarize
     from traceprobe.capture import bench
+    from traceprobe.capture.ablation_record import summarize
     from traceprobe.capture.trials import short
 
     plan = request.plan
@@ -188,10 +188,10 @@ def analyze(
     Args:
         force: whether a report that is there by now is overwritten.
     """
-    from traceprobe.analysis import merge
-    from traceprobe.api import Options
     from traceprobe.cli import outputs
     from traceprobe.cli.inputs import parts
+    from traceprobe.options import Options
+    from traceprobe.pipeline.merge import merge
 
     options = Options(ablation=ablation)
     report = merge(parts(traces, options), options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from traceprobe.model import UsageError
+from traceprobe.errors import UsageError
 
 
 def chosen(workload: str | None, extra: list[str], command: str) -> tuple[list[str], str]:

@@ -11,8 +11,8 @@ from traceprobe.cli.console import document_summary, note, summary
 from traceprobe.cli.options import Force, GithubSummary, Outputs, Redact
 
 if TYPE_CHECKING:
-    from traceprobe.report.document import Record
-    from traceprobe.report.result import Report
+    from traceprobe.records.base import Record
+    from traceprobe.records.report import Report
 
 
 def command(
@@ -33,13 +33,13 @@ def command(
 ) -> None:
     """Render a saved result again: `traceprobe render report.json -o report.html`."""
     from traceprobe.cli import outputs
-    from traceprobe.report.result import Report
+    from traceprobe.records.report import Report
 
     targets = output or []
     outputs.check(targets, [report_json], force=force, github_summary=github_summary)
     result = _read(report_json)
     if redact:
-        from traceprobe.report.redact import redact as redacted
+        from traceprobe.anonymise.redact import redact as redacted
 
         result = redacted(result)
     if github_summary:
@@ -51,7 +51,9 @@ def command(
     if isinstance(result, Report):
         summary(result)
     else:
-        document_summary(result.to_document())
+        from traceprobe.render import document_of
+
+        document_summary(document_of(result))
 
 
 def _read(path: Path) -> Report | Record:
@@ -59,15 +61,15 @@ def _read(path: Path) -> Report | Record:
     import msgspec
 
     from traceprobe.cli.inputs import report
-    from traceprobe.model import DamagedRecord, UsageError
-    from traceprobe.reading import content
-    from traceprobe.report import document
+    from traceprobe.errors import DamagedRecord, UsageError
+    from traceprobe.records import base
+    from traceprobe.system.reading import content
 
     text = content(path)
     try:
-        if document.kind_of(text) is None:
+        if base.kind_of(text) is None:
             return report(path)
-        return document.read(text)
+        return base.read(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path.name}: is not a result of traceprobe ({error})") from error
     except DamagedRecord as error:

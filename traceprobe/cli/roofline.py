@@ -21,8 +21,8 @@ from traceprobe.cli.options import (
 
 if TYPE_CHECKING:
     from traceprobe.cli.runs import Source
-    from traceprobe.report.peaks import MeasuredPeaks
-    from traceprobe.report.roofline import RooflineRecord
+    from traceprobe.records.peaks import MeasuredPeaks
+    from traceprobe.records.roofline import RooflineRecord
 
 
 def command(
@@ -73,10 +73,10 @@ def command(
 
 
 def _measure(*, quiet: bool) -> MeasuredPeaks:
-    from traceprobe import __version__
     from traceprobe.capture.measure import measure
     from traceprobe.capture.program import interpreter
-    from traceprobe.report.peaks import SCHEMA_VERSION, MeasuredPeaks
+    from traceprobe.records.peaks import SCHEMA_VERSION, MeasuredPeaks
+    from traceprobe.version import __version__
 
     interpreter()  # raises where there is no PyTorch
     note("measuring; importing PyTorch takes some seconds", quiet=quiet)
@@ -107,11 +107,11 @@ def _of_run(
     """
     import msgspec
 
-    from traceprobe import __version__
-    from traceprobe.api import Options
     from traceprobe.cli.inputs import measured_peaks
     from traceprobe.cli.runs import report_of
-    from traceprobe.report.roofline import SCHEMA_VERSION, RooflineRecord
+    from traceprobe.options import Options
+    from traceprobe.records.roofline import SCHEMA_VERSION, RooflineRecord
+    from traceprobe.version import __version__
 
     if source.saved is not None and (peaks or flops or step):
         misused(

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from traceprobe.capture.recording import REPORT
 from traceprobe.cli.console import warn
 from traceprobe.cli.profile import analyze
-from traceprobe.model import DamagedRecord, TraceprobeError, UsageError
+from traceprobe.errors import DamagedRecord, TraceprobeError, UsageError
 
 if TYPE_CHECKING:
     from traceprobe.capture.ladder import Ladder, Rung
     from traceprobe.capture.profile import Request
-    from traceprobe.report.comparison import Comparison, RunSummary
-    from traceprobe.report.ladder import Ladder as Chain
-    from traceprobe.report.sweep import RungResult, State, Sweep
+    from traceprobe.records.comparison import Comparison, RunSummary
+    from traceprobe.records.ladder import Ladder as Chain
+    from traceprobe.records.sweep import RungResult, State, Sweep
 
 RESULT = "sweep.json"
 LADDER = ("ladder.html", "ladder.json")
@@ -106,8 +106,8 @@ def measure(
 
 def record(climb: Climb, results: Mapping[str, RungResult]) -> Sweep:
     """The results in the order of the ladder."""
-    from traceprobe import __version__
-    from traceprobe.report.sweep import Sweep
+    from traceprobe.records.sweep import Sweep
+    from traceprobe.version import __version__
 
     ladder = climb.ladder
     return Sweep(
@@ -130,9 +130,9 @@ def kept(climb: Climb) -> dict[str, RungResult]:
     """
     import msgspec
 
-    from traceprobe.reading import content
-    from traceprobe.report.soundness import sound
-    from traceprobe.report.sweep import Sweep
+    from traceprobe.records.soundness import sound
+    from traceprobe.records.sweep import Sweep
+    from traceprobe.system.reading import content
 
     path = climb.folder / RESULT
     if not path.exists():
@@ -164,8 +164,8 @@ def chain(climb: Climb, sweep: Sweep) -> Chain | None:
     """
     from traceprobe.cli import outputs
     from traceprobe.cli.runs import read_all
-    from traceprobe.comparison.ladder import ladder
-    from traceprobe.report.ladder import Missing
+    from traceprobe.compare.ladder import ladder
+    from traceprobe.records.ladder import Missing
 
     measured = _measured(sweep)
     told: list[tuple[str, str]] = []
@@ -201,7 +201,7 @@ def aside(climb: Climb, sweep: Sweep) -> dict[str, Comparison]:
     """
     from traceprobe.cli import outputs
     from traceprobe.cli.runs import read_all
-    from traceprobe.comparison.compare import compare
+    from traceprobe.compare.compare import compare
 
     measured = _measured(sweep)
     found = {}
@@ -236,7 +236,7 @@ def _check(climb: Climb, rungs: Sequence[Rung]) -> None:
 
 def _gpus(rungs: Sequence[Rung]) -> int:
     """GPUs here, where any rung needs several; ranks without a GPU run on the CPU."""
-    from traceprobe.capture.gpus import visible_gpus
+    from traceprobe.capture.visible_gpus import visible_gpus
 
     return visible_gpus() if any(rung.ranks > 1 for rung in rungs) else 0
 
@@ -246,8 +246,8 @@ def _say(on_state: Callable[[str], None], where: str, text: str) -> None:
 
 
 def _outcome(climb: Climb, rung: Rung, gpus: int, on_state: Callable[[str], None]) -> RungResult:
-    from traceprobe.comparison.run import NothingToCompare
-    from traceprobe.invariants import InternalError
+    from traceprobe.compare.run import NothingToCompare
+    from traceprobe.pipeline.invariants import InternalError
 
     if 0 < gpus < rung.ranks:
         reason = f"needs {rung.ranks} GPUs; {gpus} visible"
@@ -264,7 +264,7 @@ def _outcome(climb: Climb, rung: Rung, gpus: int, on_state: Callable[[str], None
 def _kind(error: Exception) -> str:
     """What a record may say of a failure: not what the program said, and no folder."""
     from traceprobe.capture.launch import RecordingFailed
-    from traceprobe.comparison.run import NothingToCompare
+    from traceprobe.compare.run import NothingToCompare
 
     if isinstance(error, RecordingFailed):
         return error.kind
@@ -297,7 +297,7 @@ def _run(climb: Climb, rung: Rung, on_state: Callable[[str], None]) -> RunSummar
     """Record a rung in its folder, analyse it, and take from it what can be compared."""
     from traceprobe.capture.profile import record as recorded
     from traceprobe.capture.recording import files
-    from traceprobe.comparison.run import observe, summarize
+    from traceprobe.compare.run import observe, summarize
 
     folder = climb.folder / rung.name
     folder.mkdir(exist_ok=True)
@@ -333,7 +333,7 @@ def _result(
     reason: str | None = None,
     run: RunSummary | None = None,
 ) -> RungResult:
-    from traceprobe.report.sweep import RungResult
+    from traceprobe.records.sweep import RungResult
 
     return RungResult(
         name=rung.name,

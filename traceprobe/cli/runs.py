@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from traceprobe.cli.inputs import check, expand, parts, readable, report
-from traceprobe.model import UsageError
+from traceprobe.errors import UsageError
 
 if TYPE_CHECKING:
-    from traceprobe.api import Options
-    from traceprobe.comparison.run import Observed
-    from traceprobe.report.result import Report
+    from traceprobe.compare.run import Observed
+    from traceprobe.options import Options
+    from traceprobe.records.report import Report
 
 REPORT = "report.json"
 """What `traceprobe profile` leaves beside its traces."""
@@ -66,8 +66,8 @@ def read_all(
     Raises:
         UsageError: as `find`; an output could not be written; a run has too few steps to compare.
     """
-    from traceprobe.api import Options
     from traceprobe.cli import outputs
+    from traceprobe.options import Options
 
     sources = [find(argument, quiet=quiet) for argument in arguments]
     files = [file for source in sources for file in source.files]
@@ -113,14 +113,14 @@ def report_of(source: Source, options: Options) -> Report:
     """
     if source.saved is not None:
         return report(source.saved)
-    from traceprobe.analysis import merge
+    from traceprobe.pipeline.merge import merge
 
     with readable(list(source.traces)) as found:
         return merge(parts(found, options), options)
 
 
 def _read(source: Source, options: Options) -> Observed:
-    from traceprobe.comparison.run import NothingToCompare, observe
+    from traceprobe.compare.run import NothingToCompare, observe
 
     try:
         return observe(report_of(source, options), source.label or _named(source))
@@ -144,8 +144,8 @@ def _saved(place: Path) -> Path | None:
 
 def _is_report(path: Path) -> bool:
     """Whether a file begins as a report.json does; traces may be large."""
-    from traceprobe.reading import opened
-    from traceprobe.report.result import Report
+    from traceprobe.records.report import Report
+    from traceprobe.system.reading import opened
 
     with opened(path) as file:
         start = file.read(4096).lstrip()

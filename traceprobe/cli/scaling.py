@@ -19,7 +19,7 @@ from traceprobe.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from traceprobe.comparison.extrapolate import Nodes
+    from traceprobe.compare.extrapolate import Nodes
 
 
 class Scaled(str, Enum):
@@ -89,9 +89,9 @@ def command(
     """
     from traceprobe.cli import outputs
     from traceprobe.cli.runs import read_all
-    from traceprobe.comparison.run import NothingToCompare
-    from traceprobe.comparison.scaling import scale
-    from traceprobe.model import UsageError
+    from traceprobe.compare.run import NothingToCompare
+    from traceprobe.compare.scaling import scale
+    from traceprobe.errors import UsageError
 
     nodes = _nodes(gpus_per_node, inter_node_gbps)
     targets = output or []
@@ -108,8 +108,8 @@ def command(
 
 
 def _nodes(gpus: int | None, gbps: float | None) -> Nodes:
-    from traceprobe.comparison.extrapolate import Nodes
-    from traceprobe.model import UsageError
+    from traceprobe.compare.extrapolate import Nodes
+    from traceprobe.errors import UsageError
 
     if gbps is None:
         return Nodes(gpus)

@@ -17,7 +17,7 @@ from traceprobe.cli.profile import Backend, prepare
 if TYPE_CHECKING:
     from traceprobe.capture.ladder import Rung
     from traceprobe.cli.rungs import Climb
-    from traceprobe.report.sweep import Sweep
+    from traceprobe.records.sweep import Sweep
 
 _SLICE = re.compile(r"([0-9]{0,9}):([0-9]{0,9})")
 
@@ -102,7 +102,9 @@ def _conclude(climb: Climb, sweep: Sweep, *, quiet: bool) -> None:
 
     gained = chain(climb, sweep)
     if gained is not None and not quiet:
-        document_summary(gained.to_document())
+        from traceprobe.render import document_of
+
+        document_summary(document_of(gained))
     for name, comparison in aside(climb, sweep).items():
         note(f"side rung {name}: {comparison.headline}", quiet=quiet)
     for name in [RESULT, *(LADDER if gained is not None else ())]:

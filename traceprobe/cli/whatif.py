@@ -12,7 +12,7 @@ MOST_BATCHES = 256
 """Each is played again, launch by launch."""
 
 if TYPE_CHECKING:
-    from traceprobe.whatif.changes import Changes
+    from traceprobe.whatif.scenario import Changes
 
 
 def command(
@@ -78,9 +78,9 @@ def command(
     """
     from traceprobe.cli import outputs
     from traceprobe.cli.runs import read_all
-    from traceprobe.model import UsageError
-    from traceprobe.whatif.play import ImpossibleChange
-    from traceprobe.whatif.tell import what_if
+    from traceprobe.errors import UsageError
+    from traceprobe.whatif.simulate import ImpossibleChange
+    from traceprobe.whatif.summary import what_if
 
     asked = _changes(remove or [], overlap or [], speedup or [], bucket_mb, accumulate)
     targets = output or []
@@ -101,7 +101,7 @@ def _changes(
 ) -> Changes | None:
     """The changes that were asked for; None without any."""
     from traceprobe.cli.console import misused
-    from traceprobe.whatif import changes
+    from traceprobe.whatif import scenario as changes
 
     factors = {}
     for text in speedup:

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from traceprobe import __version__
 from traceprobe.doctor.check import run
-from traceprobe.report.doctor import SCHEMA_VERSION, Diagnosis, Outcome, Section
+from traceprobe.records.diagnosis import SCHEMA_VERSION, Diagnosis, Outcome, Section
+from traceprobe.version import __version__
 
 if TYPE_CHECKING:
-    from traceprobe.api import Options
     from traceprobe.doctor.facts import Facts
     from traceprobe.ingest import Progress
-    from traceprobe.part import Part
+    from traceprobe.options import Options
+    from traceprobe.pipeline.per_trace import Part
 
 __all__ = ["examine", "examine_machine"]
 
@@ -38,10 +38,10 @@ def examine(
         TraceprobeError: an input cannot be read, or the inputs are not those of one run.
         OSError: an input cannot be opened.
     """
-    from traceprobe.analysis import merge
-    from traceprobe.api import Options
     from traceprobe.doctor import whole
     from traceprobe.doctor.evidence import Whole
+    from traceprobe.options import Options
+    from traceprobe.pipeline.merge import merge
 
     options = Options()
     sections, parts = [], []
@@ -65,7 +65,7 @@ def _input(path: Path, options: Options, progress: Progress) -> tuple[Part, list
     from traceprobe.doctor.evidence import Evidence
     from traceprobe.ingest import load
     from traceprobe.ingest.audit import audit
-    from traceprobe.part import part_of
+    from traceprobe.pipeline.per_trace import part_of
 
     trace = load(path, progress)
     part = part_of(trace, options)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from traceprobe.report.doctor import TROUBLE, CheckStatus, Outcome
+from traceprobe.records.diagnosis import TROUBLE, CheckStatus, Outcome
 
 Subject = TypeVar("Subject")
 Judgement = tuple[CheckStatus, str]

@@ -8,11 +8,11 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from traceprobe.assemble import origin
-from traceprobe.ingest.audit import Audit
-from traceprobe.model import UNKNOWN, Bools, Kind, Trace
-from traceprobe.part import Part
-from traceprobe.report import result
+from traceprobe.ingest.audit_rows import Audit
+from traceprobe.model.events import UNKNOWN, Bools, Kind, Trace
+from traceprobe.pipeline.build_rank import origin
+from traceprobe.pipeline.per_trace import Part
+from traceprobe.records import report as result
 from traceprobe.verdict.thresholds import Thresholds
 
 LIMITS = Thresholds()

@@ -14,11 +14,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from traceprobe import isolated
 from traceprobe.capture.nsys_backend import installed
 from traceprobe.capture.supervised import SupervisorLost, ask
 from traceprobe.doctor.facts import Facts, Torch, Version
-from traceprobe.workers import cores
+from traceprobe.pipeline.parallel import cores
+from traceprobe.system import isolated
 
 PROBE = Path(__file__).with_name("torch_probe.py")
 PROBE_SECONDS = 120.0

@@ -6,7 +6,7 @@ import re
 
 from traceprobe.doctor.check import Check, Judgement, absent
 from traceprobe.doctor.facts import Facts, Version
-from traceprobe.report.text import size
+from traceprobe.formatting import size
 
 GIB = 1 << 30
 LEAST_PYTHON: Version = (3, 10)

@@ -6,7 +6,7 @@ import re
 
 from traceprobe.doctor.check import Check, Judgement, absent
 from traceprobe.doctor.evidence import LIMITS, Evidence
-from traceprobe.report.text import percent
+from traceprobe.formatting import percent
 from traceprobe.timeline import phases
 from traceprobe.timeline.iterations import MIN_COVERAGE
 from traceprobe.verdict.correction import HEAVY

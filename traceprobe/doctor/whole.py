@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from traceprobe.doctor.check import Check, Judgement, absent
 from traceprobe.doctor.evidence import LIMITS, Whole
-from traceprobe.report.doctor import CheckStatus
-from traceprobe.report.text import percent
+from traceprobe.formatting import percent
+from traceprobe.records.diagnosis import CheckStatus
 from traceprobe.verdict.correction import HEAVY
 
 SURE_MARKER = 0.8

@@ -11,9 +11,9 @@ import polars as pl
 
 from traceprobe.doctor.check import Check, Judgement, absent
 from traceprobe.doctor.evidence import Evidence
-from traceprobe.ingest.audit import SYNC_KINDS
-from traceprobe.model import Bools, Int64s, Kind
-from traceprobe.report.text import duration, percent
+from traceprobe.formatting import duration, percent
+from traceprobe.ingest.audit_rows import SYNC_KINDS
+from traceprobe.model.events import Bools, Int64s, Kind
 
 MANY_EARLY = 0.01
 """Part of the launched ops: fewer that start early move no share."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from traceprobe.errors import DamagedInput
+from traceprobe.ingest.detect_format import recognise
 from traceprobe.ingest.limits import DEFAULT, Limits, check
-from traceprobe.ingest.sniff import recognise
-from traceprobe.model import DamagedInput, Trace
-from traceprobe.reading import naming
+from traceprobe.model.events import Trace
+from traceprobe.system.reading import naming
 
 Progress = Callable[[int, int], None]
 """Called with (bytes of the file consumed, bytes of the file)."""
@@ -32,9 +33,9 @@ def load(path: str | Path, progress: Progress | None = None, limits: Limits = DE
     before = _state(file)
     found = recognise(file)
     if found.format == "nsys":
-        from traceprobe.ingest.nsight import read
+        from traceprobe.ingest.nsight.read import read
     else:
-        from traceprobe.ingest.kineto import read
+        from traceprobe.ingest.kineto.read import read
     with naming(file):
         trace = read(file, found, progress or (lambda done, total: None), limits)
     if _state(file) != before:

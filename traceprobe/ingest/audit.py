@@ -1,62 +1,11 @@
-"""Rows that no number of a report rests on, but that show whether a file was written right.
-
-The event model leaves them out, so they cost nothing where nobody asks. Times are int64 ns on the
-clock of the `Trace` that `load` gives for the same file.
-"""
+"""Reads the rows of a file that show whether it was written right, see `audit_rows`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
-from traceprobe.ingest.lookup import Table
-from traceprobe.ingest.sniff import recognise
-
-SYNC_KINDS = ("Stream Sync", "Event Sync", "Stream Wait Event", "Context Sync")
-"""What the column `kind` of `Audit.syncs` holds indices into."""
-MESSAGE_FIELDS = ("Collective name", "dtype", "In msg nelems", "Out msg nelems", "Group size")
-"""What PyTorch notes of a collective, all or nothing."""
-
-
-def no_rows(*columns: str) -> Table:
-    """A table without rows."""
-    return {column: np.empty(0, dtype=np.int64) for column in columns}
-
-
-@dataclass(frozen=True)
-class Audit:
-    """The rows of one file; a table is empty where the format has no such rows.
-
-    Args:
-        syncs: the profiler's own rows of synchronisations (Kineto `cuda_sync`): `t0`, `kind`,
-            `device`, `stream`, and `record`, the correlation of the event record that is waited
-            for, UNKNOWN where none is noted.
-        backward: nodes of the autograd graph that ran: `name`, `sequence`, and what the numbers
-            are unique in, `thread`: the thread of the forward pass, in Nsight the process. UNKNOWN
-            where not recorded. `names` are the texts of `name`.
-        collectives: collectives that PyTorch noted; `incomplete` of them lack a field.
-        stopped_early: Kineto says that CUPTI ran out of buffers, None where it says nothing;
-            `out_of_range` GPU records were outside of its window.
-        diagnostics: (severity, text) of Nsight Systems: 2 warnings, 3 errors. The texts may name
-            paths and programs.
-        mislabelled, labelled: rows of Nsight's synchronisations with a `syncType` that their API
-            call contradicts, and all that have a call.
-    """
-
-    syncs: Table = field(
-        default_factory=lambda: no_rows("t0", "kind", "device", "stream", "record")
-    )
-    backward: Table = field(default_factory=lambda: no_rows("name", "thread", "sequence"))
-    names: tuple[str, ...] = ()
-    collectives: int = 0
-    incomplete: int = 0
-    stopped_early: bool | None = None
-    out_of_range: int | None = None
-    diagnostics: tuple[tuple[int, str], ...] = ()
-    mislabelled: int = 0
-    labelled: int = 0
+from traceprobe.ingest.audit_rows import Audit
+from traceprobe.ingest.detect_format import recognise
 
 
 def audit(path: str | Path) -> Audit:
@@ -64,7 +13,7 @@ def audit(path: str | Path) -> Audit:
     file = Path(path)
     found = recognise(file)
     if found.format == "nsys":
-        from traceprobe.ingest.nsight_audit import read
+        from traceprobe.ingest.nsight.audit import read
     else:
-        from traceprobe.ingest.kineto_audit import read
+        from traceprobe.ingest.kineto.audit import read
     return read(file, found)

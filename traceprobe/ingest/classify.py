@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from traceprobe.model import Call, Kind
+from traceprobe.model.events import Call, Kind
 
 # Collective kernels of NCCL, RCCL, NVSHMEM, DeepEP, PyTorch symmetric memory (multimem, one/two
 # shot) and the custom all-reduces of inference engines (cross_device_reduce, lamport).

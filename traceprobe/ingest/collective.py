@@ -15,7 +15,7 @@ import numpy as np
 
 from traceprobe.ingest.lookup import per_name
 from traceprobe.ingest.values import MOST_BYTES, NAME_LENGTH, text
-from traceprobe.model import UNKNOWN, Int64s, Ints, Kind, Operation
+from traceprobe.model.events import UNKNOWN, Int64s, Ints, Kind, Operation
 
 # Longer names first: "reduce" is in "all_reduce" and "reduce_scatter", "gather" in "all_gather".
 _OPERATIONS = (

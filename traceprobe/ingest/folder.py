@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from traceprobe.ingest.sniff import HEAD, Found, gunzip_head, recognise
-from traceprobe.model import DamagedInput, UnsupportedInput
+from traceprobe.errors import DamagedInput, UnsupportedInput
+from traceprobe.ingest.detect_format import HEAD, Found, gunzip_head, recognise
 
 _MARKS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"ph"')
 """What the first part of a Chrome trace has and other JSON has not."""

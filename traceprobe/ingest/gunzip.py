@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator
 
-from traceprobe.model import Quality
+from traceprobe.model.events import Quality
 
 PIECE = 2 << 20
 """Decompressed bytes that are handed on together."""

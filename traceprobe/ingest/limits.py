@@ -13,8 +13,9 @@ from pathlib import Path
 
 import polars as pl
 
+from traceprobe.errors import DamagedInput, UsageError
 from traceprobe.ingest.sparse import LEAST_UNPACKED, MOST_RATIO, stored_bytes
-from traceprobe.model import DamagedInput, Trace, UsageError
+from traceprobe.model.events import Trace
 
 _DISK_KEPT = 64 << 20
 """Bytes of the temporary folder that are left to others."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from traceprobe.model import UNKNOWN, Bools, Int64s, Ints
+from traceprobe.model.events import UNKNOWN, Bools, Int64s, Ints
 
 Table = dict[str, Ints]
 """Columns of equal length; all but the times may be narrower integers than int64."""

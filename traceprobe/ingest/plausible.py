@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from traceprobe.ingest.values import MOST_BYTES
-from traceprobe.model import UNKNOWN, Bools, Ints, Kind, Quality
+from traceprobe.model.events import UNKNOWN, Bools, Ints, Kind, Quality
 
 LEAST_OVERRUN_NS = 1_000_000
 OVERRUN_MEDIANS = 50

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from traceprobe.ingest.values import LONGEST_TEXT, MAX_RANKS, MOST_FLOPS, STEP_MS, text
-from traceprobe.model import Quality
+from traceprobe.model.events import Quality
 
 _MOST_VALUES = 50_000
 """Values of a field; the largest of ours, the timelines of memory, have 6,000."""

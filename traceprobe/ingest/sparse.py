@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import BinaryIO
 
-from traceprobe.model import DamagedInput
+from traceprobe.errors import DamagedInput
 
 LEAST_UNPACKED = 4 << 30
 """Bytes that any file may unpack to: a trace of that size takes less than 4 GB of memory."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from traceprobe.model import UNKNOWN
+from traceprobe.model.events import UNKNOWN
 
 NAME_LENGTH = 4_096
 """Characters of a name that count: kernels differ in fewer, and some names are whole programs."""

@@ -6,40 +6,18 @@ work by its launch. Environments, command lines, folders and user names stay beh
 
 from __future__ import annotations
 
-import gzip
-import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from traceprobe.errors import UsageError
 from traceprobe.ingest import load
-from traceprobe.model import UNKNOWN, Trace, UsageError
+from traceprobe.model.events import UNKNOWN, Trace
+from traceprobe.slicing.window import Cut, Window
+from traceprobe.system.atomic_write import beside, compress
 from traceprobe.timeline import markers
-from traceprobe.writing import beside
-
-
-@dataclass(frozen=True)
-class Window:
-    """Host time of the kept steps of one process, ns on the trace's clock, [low, high).
-
-    `gpu_low`, `gpu_high` bound the work that was launched in it, for rows without a launch.
-    """
-
-    low: int
-    high: int
-    gpu_low: int
-    gpu_high: int
-
-
-@dataclass(frozen=True)
-class Cut:
-    """What to keep of a trace. `note` is written into the slice."""
-
-    trace: Trace
-    windows: dict[int, Window]
-    note: dict[str, object]
+from traceprobe.version import __version__
 
 
 def cut(
@@ -102,21 +80,8 @@ def _windows(trace: Trace, steps: tuple[int, int], step: str | None) -> dict[int
 
 
 def _note(trace: Trace, steps: tuple[int, int]) -> dict[str, object]:
-    from traceprobe import __version__
-
     return {
         "sliced_by": f"traceprobe {__version__}",
         "source_sha256": trace.origin.sha256,
         "steps": f"{steps[0]}:{steps[1]}",
     }
-
-
-def compress(path: Path) -> None:
-    """Gzip in place, without name and time, so that the same slice gives the same bytes."""
-    with (
-        beside(path, replace=True) as packed,
-        path.open("rb") as source,
-        packed.open("wb") as raw,
-        gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=9, mtime=0) as target,
-    ):
-        shutil.copyfileobj(source, target, 1 << 20)

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import polars as pl
 
-from traceprobe.ingest.chunks import BOUNDARY, Reader, Split
-from traceprobe.ingest.envelope import parse_object
-from traceprobe.ingest.kineto_columns import GPU, base_ns, floats, nanoseconds
-from traceprobe.ingest.sniff import recognise
-from traceprobe.model import UNKNOWN
+from traceprobe.ingest.detect_format import recognise
+from traceprobe.ingest.kineto.chunks import BOUNDARY, Reader, Split
+from traceprobe.ingest.kineto.columns import GPU, base_ns, floats, nanoseconds
+from traceprobe.ingest.kineto.envelope import parse_object
+from traceprobe.model.events import UNKNOWN
 from traceprobe.slicing.kineto_fields import METADATA_EVENTS, public_event, public_metadata
 
 if TYPE_CHECKING:
-    from traceprobe.slicing import Cut, Window
+    from traceprobe.slicing.window import Cut, Window
 
 _FLOW = ("s", "f", "t")
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from traceprobe.ingest.kineto_columns import CALLS, GPU, OPERATORS, OVERHEAD, RANGES, STACKS
+from traceprobe.ingest.kineto.columns import CALLS, GPU, OPERATORS, OVERHEAD, RANGES, STACKS
 from traceprobe.ingest.values import version
 from traceprobe.slicing.record import public_record
 from traceprobe.slicing.threads import is_public as is_public_thread

@@ -11,14 +11,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from traceprobe.ingest.nsight import plain
-from traceprobe.ingest.nsight_tables import encoding
-from traceprobe.ingest.sniff import recognise
+from traceprobe.ingest.detect_format import recognise
+from traceprobe.ingest.nsight.read import plain
+from traceprobe.ingest.nsight.tables import encoding
 from traceprobe.slicing.nsight_columns import FUNCTIONS, STRINGS, Value, rows, text
 from traceprobe.slicing.nsight_columns import columns as allowed
 
 if TYPE_CHECKING:
-    from traceprobe.slicing import Cut
+    from traceprobe.slicing.window import Cut
 
 _GPU = re.compile(r"CUPTI_ACTIVITY_KIND_(KERNEL|MEMCPY|MEMSET|GRAPH_TRACE)")
 

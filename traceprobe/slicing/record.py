@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from traceprobe.report.memory import Memory, read
+from traceprobe.records.memory import Memory, read
 from traceprobe.vocabulary import facts, quoted
 
 RECORDED = frozenset(

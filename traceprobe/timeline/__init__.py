@@ -1,0 +1,1 @@
+"""Pure functions over columns: iterations, phases, partition, idle time, collectives."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from traceprobe.model import UNKNOWN, Int64s, Kind, Operation
+from traceprobe.model.events import UNKNOWN, Int64s, Kind, Operation
 from traceprobe.timeline.device import Account
 from traceprobe.timeline.footprint import Footprint, chosen
 from traceprobe.timeline.intervals import Intervals, intersect, per_window, union

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from traceprobe.model import Bools, Int64s, Kind, rows_of
+from traceprobe.model.events import Bools, Int64s, Kind, rows_of
 from traceprobe.timeline import idle, iterations, partition
 from traceprobe.timeline.intervals import Intervals, intersect, merge, per_window
 from traceprobe.timeline.process import Process

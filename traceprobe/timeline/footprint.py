@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from traceprobe.model import Int64s, Kind, Operation
+from traceprobe.model.events import Int64s, Kind, Operation
 from traceprobe.timeline.device import Account
 from traceprobe.timeline.intervals import EMPTY, Intervals, intersect, union
 from traceprobe.timeline.partition import GROUPS, compute, exclusive_until

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from traceprobe.model import UNKNOWN, Int64s, Source
+from traceprobe.model.events import UNKNOWN, Int64s, Source
 from traceprobe.timeline.intervals import (
     EMPTY,
     Intervals,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from traceprobe.model import Bools, Int64s
+from traceprobe.model.events import Bools, Int64s
 
 
 class Intervals(NamedTuple):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from traceprobe.model import UNKNOWN, Bools, Call, Int64s, Kind
+from traceprobe.model.events import UNKNOWN, Bools, Call, Int64s, Kind
 from traceprobe.timeline.markers import Marker
 
 MIN_COVERAGE = 0.99

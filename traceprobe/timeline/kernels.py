@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from traceprobe.model import Kind
+from traceprobe.model.events import Kind
 from traceprobe.timeline.phases import Phase
 
 CLASSES = (

@@ -16,7 +16,8 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from traceprobe.model import UNKNOWN, Bools, Int64s, Ints, Kind, Source, UsageError
+from traceprobe.errors import UsageError
+from traceprobe.model.events import UNKNOWN, Bools, Int64s, Ints, Kind, Source
 from traceprobe.timeline.intervals import Intervals, union
 from traceprobe.timeline.patterns import Pattern
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from traceprobe.model import Int64s, Kind
+from traceprobe.model.events import Int64s, Kind
 from traceprobe.timeline.intervals import (
     EMPTY,
     Intervals,

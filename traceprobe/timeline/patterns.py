@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from traceprobe.model import Bools, UsageError
+from traceprobe.errors import UsageError
+from traceprobe.model.events import Bools
 
 LONGEST = 1_000
 """Characters of an expression: to compile one takes time, too."""

@@ -14,7 +14,8 @@ from enum import IntEnum
 import numpy as np
 import polars as pl
 
-from traceprobe.model import UNKNOWN, Bools, Int64s, Kind, Role, Source, UsageError
+from traceprobe.errors import UsageError
+from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind, Role, Source
 from traceprobe.timeline.intervals import EMPTY, innermost, look_up
 from traceprobe.timeline.patterns import Pattern
 

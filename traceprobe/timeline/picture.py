@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from traceprobe.model import UNKNOWN, Bools, Int64s, Kind
+from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind
 from traceprobe.timeline.device import Account
 from traceprobe.timeline.phases import Phase
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from traceprobe.model import UNKNOWN, Call, Int64s, Role, Trace, rows_of
+from traceprobe.model.events import UNKNOWN, Call, Int64s, Role, Trace, rows_of
 from traceprobe.timeline import idle, iterations, markers, phases
 from traceprobe.timeline.markers import Marker
 from traceprobe.timeline.patterns import Pattern

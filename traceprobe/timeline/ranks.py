@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from traceprobe.model import Int64s
+from traceprobe.model.events import Int64s
 from traceprobe.timeline import skew
 from traceprobe.timeline.collectives import within_groups
 from traceprobe.timeline.footprint import EXPLAINS, Footprint

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from traceprobe.model import UNKNOWN, Bools, Int64s, Kind
+from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind
 from traceprobe.timeline.device import Account
 from traceprobe.timeline.intervals import Intervals, measure_until, merge, subtract, union
 from traceprobe.timeline.partition import PHASES, TRANSFERS

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from traceprobe.model import Bools, Int64s
+from traceprobe.model.events import Bools, Int64s
 from traceprobe.timeline.footprint import EXPLAINS
 from traceprobe.timeline.intervals import Intervals, measure_until
 

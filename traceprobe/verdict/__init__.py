@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import UNSET
 
-from traceprobe.report.result import Quality, Rank, Run, Verdict
+from traceprobe.records.report import Quality, Rank, Run, Verdict
 from traceprobe.verdict import confidence, drift, wording
 from traceprobe.verdict.bounds import decide
 from traceprobe.verdict.correction import correct

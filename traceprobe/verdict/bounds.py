@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from traceprobe.report.result import Bound, Quality, Rank
+from traceprobe.records.report import Bound, Quality, Rank
 from traceprobe.verdict.correction import Corrected
 from traceprobe.verdict.thresholds import Thresholds
 

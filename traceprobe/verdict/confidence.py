@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from traceprobe.report.result import Quality, Rank, Run, Term
+from traceprobe.records.report import Quality, Rank, Run, Term
 from traceprobe.verdict.bounds import Decision
 from traceprobe.verdict.correction import HEAVY, Corrected
 from traceprobe.verdict.thresholds import Thresholds

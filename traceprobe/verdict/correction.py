@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from traceprobe.report.result import COMPUTE_PHASES, SHARES, Rank, Run
+from traceprobe.records.report import COMPUTE_PHASES, SHARES, Rank, Run
 from traceprobe.verdict.drift import Drift, iterations_after
 
 HEAVY = frozenset({"operators", "stacks", "memory"})

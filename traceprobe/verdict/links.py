@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from traceprobe.report.result import Links, Rank
+from traceprobe.records.report import Links, Rank
 from traceprobe.verdict.allreduce import Message, fit, is_known
-from traceprobe.verdict.gpus import find
+from traceprobe.verdict.gpu_specs import find
 
 LEAST = 2
 """Ranks that a transfer needs."""

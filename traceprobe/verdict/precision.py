@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from traceprobe.report.fleet import Ran
+from traceprobe.records.gpus import Ran
 
 MATRICES: Mapping[str, Ran] = {
     "matmul_fp32": "fp32",

@@ -15,16 +15,16 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from traceprobe.report.peaks import MeasuredPeaks
-from traceprobe.report.result import COMPUTE_PHASES, DeviceInfo, Quality, Rank, Verdict
-from traceprobe.report.roofline import (
+from traceprobe.records.peaks import MeasuredPeaks
+from traceprobe.records.report import COMPUTE_PHASES, DeviceInfo, Quality, Rank, Verdict
+from traceprobe.records.roofline import (
     Limit,
     Peaks,
     PhaseWork,
     Roofline,
     Utilisation,
 )
-from traceprobe.verdict import gpus
+from traceprobe.verdict import gpu_specs as gpus
 from traceprobe.verdict.counted import (
     PASSES,
     Work,

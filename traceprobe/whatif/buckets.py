@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from traceprobe.verdict.allreduce import Links, Message, fit
-from traceprobe.whatif.changes import MOVES
-from traceprobe.whatif.play import ImpossibleChange, Part, Row
+from traceprobe.whatif.scenario import MOVES
+from traceprobe.whatif.simulate import ImpossibleChange, Part, Row
 
 MB = 1 << 20
 

@@ -9,12 +9,13 @@ from statistics import fmean, stdev
 
 from msgspec import UnsetType
 
-from traceprobe.report.result import Rank, Report
+from traceprobe.records.report import Rank, Report
 from traceprobe.verdict.allreduce import Links
-from traceprobe.whatif import buckets, changes
+from traceprobe.whatif import buckets
+from traceprobe.whatif import scenario as changes
 from traceprobe.whatif.calibrate import PROFILED_HOST, Calibrated, calibrate
-from traceprobe.whatif.changes import Changes
-from traceprobe.whatif.play import ImpossibleChange, Part, part_of, play
+from traceprobe.whatif.scenario import Changes
+from traceprobe.whatif.simulate import ImpossibleChange, Part, part_of, play
 
 LATE_LOADER = 0.02
 """Share of the step from which on waiting for data counts as the loader's limit."""

@@ -59,7 +59,7 @@ class _ThenInstall(importlib.abc.Loader):
         if sys.version_info < _OLDEST:
             wanted = ".".join(map(str, _OLDEST))
             raise SystemExit(f"traceprobe records programs that run on Python {wanted} or later")
-        from traceprobe.capture.unaware import install
+        from traceprobe.capture.optimizer_hook import install
 
         install(module)
 

@@ -1,0 +1,94 @@
+"""Kineto traces without private names: event by event, by the list of public arguments."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from traceprobe.anonymise.names import public
+from traceprobe.ingest.kineto.columns import LONGEST_US
+from traceprobe.slicing.kineto import head_and_tail, pieces
+from traceprobe.slicing.kineto_fields import METADATA_EVENTS, public_event, public_metadata
+from traceprobe.version import __version__
+
+_BEGIN_NS = 1_000
+"""The new time of the first event: GPU work at time 0 counts as lost."""
+_NUMERIC = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
+_DECODE = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def write(source: Path, target: Path) -> None:
+    """Write the copy, one event a line. Damaged events are left out."""
+    times = (_nanoseconds(event.get("ts")) for event in _events(source))
+    first = min((time for time in times if time), default=0)
+    facts = head_and_tail(source)
+    metadata = {k: without_names(v) for k, v in public_metadata(facts).items()}
+    if "baseTimeNanoseconds" in metadata:
+        metadata["baseTimeNanoseconds"] = 0
+    metadata["traceprobe_anonymised"] = __version__
+    with target.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(json.dumps(metadata, sort_keys=True)[:-1] + ', "traceEvents": [')
+        separator = "\n"
+        for event in _events(source):
+            if event.get("ph") == "M" and event.get("name") not in METADATA_EVENTS:
+                continue
+            file.write(separator + json.dumps(_event(event, first)))
+            separator = ",\n"
+        file.write("\n]}\n")
+
+
+def _events(source: Path) -> Iterator[dict[str, Any]]:
+    for piece in pieces(source):
+        try:
+            yield _DECODE(piece)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            continue
+
+
+def _event(event: dict[str, Any], first: int) -> dict[str, Any]:
+    kept = public_event(event)
+    arguments = kept.pop("args", None)
+    kept = {key: without_names(value) for key, value in kept.items()}
+    if arguments is not None:
+        kept["args"] = {key: without_names(value) for key, value in arguments.items()}
+    if "ts" in kept:
+        kept["ts"] = _shifted(event["ts"], first)
+    return kept
+
+
+def without_names(value: Any) -> Any:
+    """The same with public texts; numbers stay, written as they are."""
+    if isinstance(value, dict):
+        return {public(str(key)): without_names(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [without_names(item) for item in value]
+    if isinstance(value, str) and not _NUMERIC.fullmatch(value):
+        return public(value)
+    return value
+
+
+def _nanoseconds(time: Any) -> int:
+    """A time stamp as it is read; 0 where it is none."""
+    try:
+        microseconds = float(time)
+    except (TypeError, ValueError):
+        return 0
+    if not abs(microseconds) <= LONGEST_US:
+        return 0
+    whole = math.floor(microseconds)
+    return whole * 1000 + round((microseconds - whole) * 1000)
+
+
+def _shifted(time: Any, first: int) -> Any:
+    """The time in µs after the first one; what is no time stays none."""
+    nanoseconds = _nanoseconds(time)
+    if not nanoseconds:
+        return 0 if time == 0 else None
+    nanoseconds += _BEGIN_NS - first
+    return nanoseconds / 1000 if nanoseconds % 1000 else nanoseconds // 1000

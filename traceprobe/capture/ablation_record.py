@@ -1,0 +1,72 @@
+"""The trials of the ranks of one program to its ablation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from traceprobe.capture.trials import RankTrials
+from traceprobe.records.ablation import (
+    INCLUDES,
+    SCHEMA_VERSION,
+    Ablation,
+    Interval,
+    Variant,
+    VariantName,
+)
+from traceprobe.verdict import ablation as oracle
+from traceprobe.verdict.thresholds import Thresholds
+from traceprobe.version import __version__
+
+
+def summarize(ranks: Mapping[int, RankTrials], limits: Thresholds | None = None) -> Ablation:
+    """Put the ranks of a run together; a trial takes as long as its slowest rank.
+
+    Args:
+        ranks: what each rank measured; every rank has the same variants and steps.
+    """
+    limits = limits or Thresholds()
+    first = ranks[min(ranks)]
+    trials: dict[VariantName, oracle.Floats] = {
+        name: np.max([rank.seconds[name] for rank in ranks.values()], axis=0)
+        * (1e3 / first.steps[name])
+        for name in INCLUDES
+        if name in first.seconds
+    }
+    busy = [rank.busy_ns for rank in ranks.values() if rank.busy_ns is not None]
+    busy_ms = round(max(busy) / 1e6, 6) if busy else None
+    return Ablation(
+        schema_version=SCHEMA_VERSION,
+        traceprobe_version=__version__,
+        workload=first.workload or None,
+        hardware=first.hardware,
+        libraries=first.libraries,
+        flags=first.flags,
+        ranks=len(ranks),
+        variants=[
+            Variant(
+                name=name,
+                includes=INCLUDES[name],
+                steps_per_trial=first.steps[name],
+                trial_ms=[round(ms, 6) for ms in values.tolist()],
+                step_ms=oracle.interval(values),
+                samples_per_second=_rate(first, "samples_per_step", values),
+                tokens_per_second=_rate(first, "tokens_per_step", values),
+            )
+            for name, values in trials.items()
+        ],
+        absent=dict(sorted(first.absent.items())),
+        gpu_busy_ms=busy_ms,
+        overlap=oracle.overlap(trials),
+        # Where communication could not be taken out, idle GPU may be waiting for other ranks.
+        oracle=oracle.judge(
+            trials, None if any(r.collectives for r in ranks.values()) else busy_ms, limits
+        ),
+    )
+
+
+def _rate(rank: RankTrials, unit: str, step_ms: oracle.Floats) -> Interval | None:
+    """A throughput of all ranks together; None where nobody says how much a step is."""
+    amount = rank.workload.get(unit)
+    return oracle.interval(1e3 * amount / step_ms) if isinstance(amount, (int, float)) else None

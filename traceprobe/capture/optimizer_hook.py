@@ -1,0 +1,84 @@
+"""Recording a program that does not use the recorder: optimizer steps count its iterations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from traceprobe.capture.memory_prediction import NO_MODEL
+from traceprobe.capture.memory_prediction import current as current_forecast
+from traceprobe.capture.plan import Plan, current
+from traceprobe.capture.rivals import rivals
+from traceprobe.capture.session import Session
+from traceprobe.capture.trials import current as current_trials
+
+NO_RECORDER = (
+    "this program does not feed its loop through the recorder, so traceprobe bench cannot take "
+    "parts of it out; write `for batch in record.steps(loader)`, see docs/cli.md"
+)
+
+_adopted = False
+
+
+def adopt() -> None:
+    """Say that this process has a recorder of its own, which then is the only one."""
+    global _adopted  # one process, one recording
+    _adopted = True
+
+
+def install(module: Any) -> None:
+    """Count the steps of the first optimizer that steps.
+
+    Args:
+        module: torch.optim.optimizer, just imported.
+    """
+    if not hasattr(module, "register_optimizer_step_post_hook"):
+        return
+    rivals.watch()
+    plan = current()
+    if current_trials() is not None:
+        module.register_optimizer_step_post_hook(lambda *_: _refuse(NO_RECORDER))
+    elif current_forecast() is not None:
+        module.register_optimizer_step_post_hook(lambda *_: _refuse(NO_MODEL))
+    elif plan is not None:
+        module.register_optimizer_step_post_hook(_Steps(plan))
+
+
+def _refuse(why: str) -> None:
+    """A program that cannot be ablated or simulated must not train to its end."""
+    if not _adopted:
+        raise SystemExit(why)
+
+
+class _Steps:
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._session: Session | None = None
+        self._owner: int | None = None
+        self._number = 0
+        self._ended = False
+        self._range: Any = None
+
+    def __call__(self, optimizer: Any, *_: Any) -> None:
+        if _adopted:
+            return
+        self._owner = self._owner or id(optimizer)
+        if id(optimizer) != self._owner:
+            return
+        if self._session is None:
+            self._session = Session(self._plan)
+        self._mark()
+        self._ended = self._ended or not self._session.before_step(self._number)
+        if self._ended:
+            # The recording is complete; the program is not asked to train on, nor asked once.
+            raise SystemExit(0)
+        self._number += 1
+
+    def _mark(self) -> None:
+        """A start/end range per iteration, which nests with nothing of the program's own."""
+        if self._plan.backend != "nsys":
+            return
+        import torch
+
+        if self._range is not None:
+            torch.cuda.nvtx.range_end(self._range)
+        self._range = torch.cuda.nvtx.range_start(f"step {self._number}")

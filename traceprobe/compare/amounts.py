@@ -1,0 +1,90 @@
+"""How much work runs of several world sizes do: weak scaling, strong scaling, or neither.
+
+Weak scaling keeps the work of a rank, strong scaling that of all ranks together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from traceprobe.compare.run import NothingToCompare, Observed
+from traceprobe.records.scaling import Mode, Work
+
+SAME = 0.01
+"""Relative difference up to which two amounts of work are the same."""
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """Work of all ranks in a step, by world size, and what it says of the runs."""
+
+    unit: Work
+    of: Mapping[int, float]
+    mode: Mode
+    why: str
+    even: bool
+
+    def at(self, ranks: int) -> float:
+        """The same for a world size without a run: of the largest run, as the mode has it."""
+        largest = max(self.of)
+        scale = ranks / largest if self.mode == "weak" else 1.0
+        return self.of.get(ranks, self.of[largest] * scale)
+
+    def of_rank(self, ranks: int) -> float:
+        """Work of one rank in a step."""
+        return self.at(ranks) / ranks
+
+
+def amounts_of(runs: Mapping[int, Observed], asked: Mode | None) -> Amounts:
+    """Work of the runs, and whether that is weak or strong scaling.
+
+    Args:
+        runs: by world size.
+        asked: the mode, where the runs do not tell.
+
+    Raises:
+        NothingToCompare: the runs do not tell and nobody said, or what was said contradicts them.
+    """
+    units: tuple[Work, Work] = ("samples", "tokens")
+    for unit in units:
+        known = {n: value for n, run in runs.items() if (value := run.per_step(unit)) is not None}
+        if len(known) == len(runs):
+            return _told(unit, known, asked)
+    if asked is None:
+        raise NothingToCompare(
+            "not all runs record how many samples a step holds; say with --mode whether each rank "
+            "had the same number of them (weak) or all ranks together (strong)"
+        )
+    said = f"--mode {asked}; the runs do not record how many samples a step holds"
+    if asked == "weak":
+        return Amounts("rank steps", {n: float(n) for n in runs}, "weak", said, True)
+    return Amounts("steps", dict.fromkeys(runs, 1.0), "strong", said, True)
+
+
+def _told(unit: Work, known: Mapping[int, float], asked: Mode | None) -> Amounts:
+    each = [amount / n for n, amount in known.items()]
+    found: Mode | None = None
+    why = ""
+    if _same(each):
+        found, why = "weak", f"each rank has {each[0]:g} {unit} in a step"
+    elif _same(list(known.values())):
+        whole = next(iter(known.values()))
+        found, why = "strong", f"all ranks together have {whole:g} {unit} in a step"
+    if found is not None and asked not in (None, found):
+        raise NothingToCompare(f"--mode {asked}: in all runs {why}, which is {found} scaling")
+    amounts = ", ".join(f"{amount:g} on {n}" for n, amount in known.items())
+    if found is None and asked is None:
+        raise NothingToCompare(
+            f"neither weak nor strong scaling: {unit} of a step are {amounts} ranks, the same "
+            "neither for each rank nor for all together; say with --mode weak or --mode strong "
+            "what to look ahead with"
+        )
+    if found is None and asked is not None:
+        return Amounts(unit, known, asked, f"--mode {asked}; {unit} of a step: {amounts}", False)
+    assert found is not None
+    return Amounts(unit, known, found, why, True)
+
+
+def _same(values: Sequence[float]) -> bool:
+    return max(values) - min(values) <= SAME * max(values)

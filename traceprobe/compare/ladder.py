@@ -1,0 +1,130 @@
+"""An ordered chain of runs: what each rung gained, what limits the last, what to try next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from traceprobe.compare import text as words
+from traceprobe.compare.compare import compare, per_of
+from traceprobe.compare.run import Observed, summarize
+from traceprobe.formatting import significant
+from traceprobe.records.comparison import Per
+from traceprobe.records.ladder import SCHEMA_VERSION, Ladder, Missing, Rung, Suggestion
+from traceprobe.records.report import Report
+from traceprobe.render.ranking import ATTENTION, ranked_findings
+
+MOST_SUGGESTIONS = 3
+
+
+def ladder(
+    runs: Sequence[Observed],
+    changes: Sequence[str] = (),
+    missing: Sequence[Missing] = (),
+    name: str = "",
+) -> Ladder:
+    """The chain of `runs`, in their order.
+
+    Args:
+        runs: at least one.
+        changes: what each rung changes, in words; by default the settings that differ.
+        missing: rungs that could not be measured.
+        name: of the chain.
+    """
+    from traceprobe.version import __version__
+
+    per = _per(runs)
+    rungs = [_first(runs[0], changes[0] if changes else "")]
+    for place, (before, run) in enumerate(pairwise(runs), start=1):
+        told = changes[place] if place < len(changes) else ""
+        rungs.append(_rung(runs[0], before, run, told, per))
+    return Ladder(
+        schema_version=SCHEMA_VERSION,
+        traceprobe_version=__version__,
+        name=name,
+        per=per,
+        headline=_headline(rungs),
+        rungs=rungs,
+        missing=list(missing),
+        limits=_limits(runs[-1]),
+        suggestions=_suggestions(runs[-1].report),
+    )
+
+
+def rate(run: Observed) -> float:
+    """What a run gets done in a second: samples where they are known, else steps."""
+    return (run.per_step("samples") or 1.0) * 1e3 / run.best_step_ms
+
+
+def _per(runs: Sequence[Observed]) -> Per:
+    return "sample" if any(per_of(a, b) == "sample" for a, b in pairwise(runs)) else "step"
+
+
+def _first(run: Observed, change: str) -> Rung:
+    return Rung(
+        change=change or "start",
+        run=summarize(run),
+        speedup=None,
+        total_speedup=1.0,
+        step=None,
+        classes=[],
+        explanation=[],
+        cautions=[],
+    )
+
+
+def _rung(first: Observed, before: Observed, run: Observed, change: str, per: Per) -> Rung:
+    found = compare(before, run, per=per)
+    return Rung(
+        change=change or words.settings_text(found.settings) or run.label,
+        run=found.new,
+        speedup=round(rate(run) / rate(before), 4),
+        total_speedup=round(rate(run) / rate(first), 4),
+        step=found.step,
+        classes=words.notable(found.classes),
+        explanation=found.explanation[:-1],  # the last says what limits it: said of the last rung
+        cautions=found.cautions,
+    )
+
+
+def _headline(rungs: Sequence[Rung]) -> str:
+    """The gain of all rungs, and which gained and lost most beyond the noise."""
+    text = f"{significant(rungs[-1].total_speedup)}× the throughput of the first rung"
+    real = [r for r in rungs[1:] if r.speedup is not None and r.step is not None and r.step.real]
+    ordered = sorted(real, key=lambda r: r.speedup or 0)
+    if ordered and (ordered[-1].speedup or 0) > 1:
+        text += f"; most by {ordered[-1].change} ({significant(ordered[-1].speedup or 0)}×)"
+    if ordered and (ordered[0].speedup or 0) < 1:
+        text += f"; slower by {ordered[0].change} ({significant(ordered[0].speedup or 0)}×)"
+    return text
+
+
+def _limits(run: Observed) -> str:
+    summary = summarize(run)
+    largest = words.largest_class(summary)
+    text = f"{run.label}: {words.bound_text(summary)}"
+    if largest is None:
+        return text
+    return f"{text}; {largest[0]} takes most of its step ({largest[1]:.0f} %)"
+
+
+def _suggestions(report: Report) -> list[Suggestion]:
+    step = report.quality.observer_effect
+    found = []
+    for finding in ranked_findings(report.findings):
+        saving = finding.saving_ms_per_step
+        if finding.status not in ATTENTION or not saving:
+            continue
+        means = [r.summary.step_ms.mean for r in report.ranks if r.summary.step_ms]
+        whole = step.unprofiled_step_ms if step else max(means, default=0.0)
+        if saving < whole:
+            found.append(
+                Suggestion(
+                    finding=finding.id,
+                    title=finding.title,
+                    saving_ms_per_step=saving,
+                    speedup=round(whole / (whole - saving), 4),
+                    advice=finding.advice,
+                )
+            )
+    return found[:MOST_SUGGESTIONS]

@@ -1,0 +1,202 @@
+"""What a scaling curve says in sentences; they are for people and no part of the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from traceprobe.compare.extrapolate import Nodes
+from traceprobe.compare.losses import is_divided, waiting
+from traceprobe.compare.run import Observed, device_names, settings
+from traceprobe.formatting import percent, plus_minus, significant
+from traceprobe.model.labels import LOSS_WORDS
+from traceprobe.records.comparison import Basis
+from traceprobe.records.report import Message
+from traceprobe.records.scaling import HeldOut, Mode, Prediction, ScalingPoint, Work
+
+OF_THE_SIZE = frozenset(
+    {
+        "seed",
+        "steps",
+        "ranks",
+        "batch_size",
+        "flops_per_step",
+        "flops_per_step_by_formula",
+        "loader_workers",
+        "samples_per_step",
+        "tokens_per_step",
+        "predicted_all_reduces_per_step",
+    }
+)
+"""Settings that a world size may change."""
+NOTABLE = 0.005
+"""Part of the step from which a loss is told."""
+MOST_NAMED = 3
+
+
+def headline(mode: Mode, points: Sequence[ScalingPoint]) -> str:
+    """Efficiency at the largest size, and the steps behind it."""
+    first, last = points[0], points[-1]
+    of = "rank" if first.world_size == 1 else "ranks"
+    return (
+        f"{percent(last.efficiency)} {mode} scaling efficiency: a step takes "
+        f"{significant(last.step_ms)} ms on {last.world_size} ranks, as good as on "
+        f"{first.world_size} {of} would be {significant(last.ideal_step_ms)} ms"
+    )
+
+
+def explanation(
+    points: Sequence[ScalingPoint],
+    held_out: Sequence[HeldOut],
+    predictions: Sequence[Prediction],
+    work: Work,
+) -> list[str]:
+    """What the largest run loses time to, what synchronisation costs, and what comes next."""
+    said = list(_lost(points[-1]))
+    said += [
+        f"without gradient synchronisation a step on {points[-1].world_size} ranks takes "
+        f"{significant(found.without_ms)} instead of {significant(found.with_ms)} ms: it costs "
+        f"{percent(found.overhead)} of the step"
+        for found in points[-1].synchronisation[:1]
+    ]
+    errors = [(abs(h.error), h.prediction.world_size) for h in held_out if h.error is not None]
+    known = [p for p in predictions if p.step_ms is not None]
+    if known:
+        last = known[-1]
+        tested = "no held-out run tests the model"
+        if errors:
+            worst, size = max(errors)
+            transfers = [abs(h.transfer_error) for h in held_out if h.transfer_error is not None]
+            tested = (
+                f"on held-out runs it is off by up to {percent(worst)} of the step ({size} ranks)"
+                + (f" and {percent(max(transfers))} of the transfer" if transfers else "")
+            )
+        said.append(
+            f"the model expects {percent(last.efficiency)} on {last.world_size} ranks "
+            f"({significant(last.per_second or 0)} {work}/s, {significant(last.step_ms or 0)} ms a "
+            f"step); {tested}"
+        )
+    missing = [p for p in predictions if p.reason is not None]
+    said += sorted(
+        {f"nothing is predicted for {_sizes(missing, r)} ranks: {r}" for r in _reasons(missing)}
+    )
+    return said
+
+
+def _lost(point: ScalingPoint) -> Iterator[str]:
+    if point.loss_ms <= NOTABLE * point.step_ms:
+        yield (
+            f"on {point.world_size} ranks a step loses nothing that matters: "
+            f"{significant(point.loss_ms)} ms"
+        )
+        return
+    parts = {name: ms for name, ms in point.losses_ms.items() if ms}
+    named = [
+        name
+        for name in sorted(parts, key=lambda name: -abs(parts[name]))
+        if abs(parts[name]) > NOTABLE * point.step_ms
+    ][:MOST_NAMED]
+    told = ", ".join(f"{plus_minus(parts[name])} ms {LOSS_WORDS[name]}" for name in named)
+    yield (
+        f"on {point.world_size} ranks a step takes {significant(point.loss_ms)} ms longer than "
+        f"ideal{': ' if told else ', in many small parts'}{told}"
+    )
+
+
+def _reasons(missing: Sequence[Prediction]) -> list[str]:
+    return sorted({p.reason for p in missing if p.reason is not None})
+
+
+def _sizes(missing: Sequence[Prediction], reason: str) -> str:
+    return ", ".join(str(p.world_size) for p in missing if p.reason == reason)
+
+
+def cautions(
+    runs: Sequence[Observed], basis: Basis, even: bool, nodes: Nodes, farthest: int
+) -> list[Message]:
+    """What a reader should know before believing the numbers, by stable codes."""
+    return [
+        Message(code=code, message=text)
+        for code, text in _cautions(runs, basis, even, nodes, farthest)
+    ]
+
+
+def _cautions(
+    runs: Sequence[Observed], basis: Basis, even: bool, nodes: Nodes, farthest: int
+) -> Iterator[tuple[str, str]]:
+    if runs[0].world_size > 1:
+        yield (
+            "no-single-rank",
+            f"The smallest run has {runs[0].world_size} ranks, so what these lose against one is "
+            "no loss here.",
+        )
+    devices = sorted({", ".join(device_names(run.report.ranks)) for run in runs})
+    if len(devices) > 1:
+        yield ("different-devices", f"The runs are from different devices: {'; '.join(devices)}.")
+    different = _different(runs)
+    if different:
+        yield (
+            "different-settings",
+            f"Other settings differ too: {', '.join(different)}; what they change counts as loss.",
+        )
+    if not even:
+        yield (
+            "uneven-work",
+            "The work is the same neither for each rank nor for all together. An ideal step grows "
+            "with the work of a rank; that small batches use a GPU worse counts as loss.",
+        )
+    known = [run.unprofiled_step_ms is not None for run in runs]
+    if basis == "traced" and any(known):
+        yield (
+            "traced-steps",
+            "Not all runs know their step without a profiler, so all steps are as traced, while "
+            "some shares are corrected for the profiler.",
+        )
+    if basis == "traced" and len({i.format for run in runs for i in run.report.inputs}) > 1:
+        yield (
+            "different-profilers",
+            "The runs were recorded by different profilers, which slow the host differently, and "
+            "their steps without a profiler are not all known.",
+        )
+    undivided = [run.label for run in runs if not is_divided(run)]
+    if undivided:
+        yield (
+            "undivided-communication",
+            f"Communication of {', '.join(undivided)} is not told from waiting for ranks; give the "
+            "traces of all ranks.",
+        )
+    together = [run.label for run in runs if is_divided(run) and waiting(run) is None]
+    if together:
+        yield (
+            "waiting-not-apart",
+            f"The reports of {', '.join(together)} do not say how much is waiting for ranks: it "
+            "counts for what made them late. Make them again from the traces.",
+        )
+    doubtful = [run.label for run in runs if run.report.verdict.bound == "inconclusive"]
+    if doubtful:
+        yield (
+            "inconclusive-verdict",
+            f"The verdict is inconclusive for {', '.join(doubtful)}, so their losses are too.",
+        )
+    damaged = [r.label for r in runs if r.report.quality.events_lost or r.report.quality.lost]
+    if damaged:
+        yield (
+            "damaged-input",
+            f"Parts of the recordings of {', '.join(damaged)} are lost; see their reports.",
+        )
+    if nodes.gpus is None and farthest > runs[-1].world_size:
+        yield (
+            "nodes-unknown",
+            "What is predicted holds as long as all ranks are joined as those measured are; with "
+            "--gpus-per-node it ends where a node does.",
+        )
+    elif nodes.several(farthest) and nodes.gbps is not None:
+        yield (
+            "nodes-not-measured",
+            "Between nodes the bandwidth is the one given, and the latency that inside a node.",
+        )
+
+
+def _different(runs: Sequence[Observed]) -> list[str]:
+    found = [settings(run.report.workload) for run in runs]
+    shared = set.intersection(*map(set, found)) - OF_THE_SIZE
+    return sorted(name for name in shared if len({str(values[name]) for values in found}) > 1)

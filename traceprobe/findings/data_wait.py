@@ -1,0 +1,108 @@
+"""Does the GPU wait for the input pipeline?"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from traceprobe.findings.evidence import Evidence, lines, unanswered, whole
+from traceprobe.records.report import Finding
+
+ID = "data-wait"
+RULE = (
+    "Idle time per step during which the step thread is inside a data range, or between the "
+    "step ranges and in no CUDA call. The second part is inferred, and the evidence says how "
+    "much. The saving is all of it, and what the step lasts longer without a profiler than in the "
+    "capture."
+)
+VERIFY = (
+    "Load one batch, reuse it for every step, and time the loop without a profiler. What the "
+    "step gets shorter is what loading costs."
+)
+ADVICE = (
+    "Give the loader more workers (`num_workers`) and a deeper queue (`prefetch_factor`), keep "
+    "them "
+    "alive (`persistent_workers=True`), move decoding and augmentation to the GPU, or store "
+    "the data "
+    "in a form that needs less work per sample."
+)
+
+
+def check(evidence: Evidence) -> Finding:
+    """Idle time during which the step thread waits for its next batch."""
+    title = "The device waits for input data"
+    if not evidence.observed("idle_data_wait"):
+        return unanswered(
+            ID,
+            "inconclusive",
+            title,
+            "the trace has no data-loading range and no step ranges with room between them",
+            "Annotate loading, e.g. `with record_function('data_loading'): batch = next(it)`.",
+        )
+    ms = evidence.exclusive_ms("idle_data_wait")
+    inferred = sum(r.summary.host.data_wait_inferred_ns for r in evidence.ranks)
+    total = sum(r.summary.partition_ns["idle_data_wait"] or 0 for r in evidence.ranks)
+    drained = evidence.drift
+    # A queue that lasted for half of the capture halves the mean, not the cost.
+    status = evidence.grade(max(evidence.share(ms), drained.after.share if drained else 0.0))
+    return Finding(
+        id=ID,
+        status=status,
+        title=title,
+        saving_ms_per_step=evidence.saving(ms + evidence.unseen_ms()) if ms else None,
+        evidence=lines(
+            f"{ms:.2f} ms {evidence.per} ({evidence.share(ms):.1%}) of idle GPU while the step "
+            "thread waits "
+            "for data",
+            f"{inferred / total:.0%} of it is inferred: the step thread is between step "
+            "ranges, in no "
+            "CUDA call"
+            if inferred
+            else "",
+            f"{drained.after.data_wait_ns / 1e6:.2f} ms ({drained.after.share:.1%}) once the "
+            "loader's queue is empty"
+            if drained
+            else "",
+            evidence.worst("idle_data_wait"),
+            _enough(evidence) if status in ("warn", "fail") else "",
+        ),
+        advice=ADVICE,
+    )
+
+
+def needed(workers: int, step_ms: float, wait_ms: float) -> int | None:
+    """Workers that make batches as fast as the rest of the step uses them.
+
+    A step that waits for its loader lasts as long as the loader takes for a batch, so that each of
+    `n` workers takes `n` steps for one. Without workers the wait itself is that time. Workers share
+    caches and memory, so it may take more.
+
+    Returns:
+        None where there is no step without the wait.
+    """
+    rest = step_ms - wait_ms
+    batch_ms = workers * step_ms if workers else wait_ms
+    return ceil(batch_ms / rest) if rest > 0 else None
+
+
+def _enough(evidence: Evidence) -> str:
+    """How many workers hide the loader, where the capture knows how many there are."""
+    facts = evidence.workload or {}
+    workers = whole(facts.get("loader_workers", evidence.setting("workers")))
+    if workers is None:
+        return ""
+    step = evidence.corrected_step_ms()
+    # The corrected share knows how long the loop waits without a profiler.
+    wait = evidence.verdict.shares.get("io", 0.0) * step - evidence.exclusive_ms("h2d")
+    count = needed(workers, step, wait) if wait > 0 else None
+    if count is None:
+        return ""
+    each = " on each rank" if len(evidence.ranks) > 1 else ""
+    told = f"at least {count} workers{each} instead of {workers} hide the loader, "
+    total = count * len(evidence.ranks)
+    if evidence.cores is None:
+        return told + "if the machine has a free core for each"
+    if total <= evidence.cores:
+        return told + f"if {total} of the machine's {evidence.cores} cores are free for them"
+    return told + (
+        f"more than the machine has cores ({evidence.cores}): make the samples cheaper to load"
+    )

@@ -1,0 +1,229 @@
+"""What findings look at: the records of the run, and means over its ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from traceprobe.records.memory import Memory
+from traceprobe.records.report import (
+    COMPUTE_PHASES,
+    TRANSFERS,
+    Finding,
+    Quality,
+    Rank,
+    Run,
+    Status,
+    Verdict,
+)
+from traceprobe.verdict import gpu_specs as gpus
+from traceprobe.verdict.drift import Drift, find
+from traceprobe.verdict.gpu_specs import Gpu
+from traceprobe.verdict.thresholds import Thresholds
+
+LARGEST = 1 << 53
+"""What a float counts exactly, and more than anything here has."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Records of a run; all `*_ms` methods are means over ranks, per used step.
+
+    Args:
+        workload: what the capture recorded of the program, if anything.
+        capture: what it recorded of the machine (`hardware`) and of PyTorch's switches (`flags`).
+        memory: what it recorded of the device's memory, if anything.
+    """
+
+    ranks: Sequence[Rank]
+    run: Run | None
+    quality: Quality
+    verdict: Verdict
+    limits: Thresholds
+    profiled: frozenset[str]
+    workload: Mapping[str, Any] | None = None
+    capture: Mapping[str, Any] = field(default_factory=dict)
+    memory: Memory | None = None
+
+    @property
+    def per(self) -> str:
+        """What times refer to: "per step", or "in the capture" where there is no step marker."""
+        marked = any(r.summary.iterations_used for r in self.ranks)
+        return "per step" if marked else "in the capture"
+
+    @property
+    def drift(self) -> Drift | None:
+        """The loader's queue that ran dry within the capture, if one did."""
+        return find(self.ranks, self.limits)
+
+    def saving(self, ms: float) -> float | None:
+        """An upper bound as it is reported: None where nothing is saved, or there are no steps.
+
+        Kernels that run at once last longer together than the step that they are part of.
+        """
+        steps = [r.summary.step_ms.mean for r in self.ranks if r.summary.step_ms is not None]
+        longest = max(steps, default=ms) + self.unseen_ms()
+        rounded = round(min(ms, longest), 6)
+        return rounded if rounded > 0 and self.per == "per step" else None
+
+    def observed(self, *classes: str) -> bool:
+        """Whether any rank shows any of these classes of the partition."""
+        return any(r.summary.partition_ns[c] is not None for r in self.ranks for c in classes)
+
+    def exclusive_ms(self, *classes: str) -> float:
+        """Exclusive time in these classes of the partition."""
+        return self._mean(
+            [sum(r.summary.partition_ns[c] or 0 for c in classes) for r in self.ranks]
+        )
+
+    def step_ms(self) -> float:
+        """Length of a step, or of the whole capture without a step marker."""
+        return self._mean([r.summary.window_ns for r in self.ranks])
+
+    def corrected_step_ms(self) -> float:
+        """The step that the verdict's shares are fractions of: without the profiler if known."""
+        if self.quality.observer_effect is not None:
+            return self.quality.observer_effect.unprofiled_step_ms
+        return self.step_ms() if self.drift is None else self.drift.after.step_ns / 1e6
+
+    def unseen_ms(self) -> float:
+        """What a step lasts longer without a profiler than in the capture.
+
+        The pace of loaders and of copies from pageable memory varies, so a short capture may have
+        been lucky. An upper bound for them has to allow for what it did not show.
+        """
+        effect = self.quality.observer_effect
+        if effect is None:
+            return 0.0
+        return max(effect.unprofiled_step_ms - effect.profiled_step_ms, 0.0)
+
+    def hideable_ms(self, exposed: str) -> float:
+        """Upper bound for hiding `exposed` behind the rest of the step.
+
+        A step stays at least as long as its longest other resource: computation, which claims time
+        first and so is the sum of its exclusive parts, or any other transfer as a whole.
+        """
+        savings = []
+        for rank in self.ranks:
+            part, busy = rank.summary.partition_ns, rank.summary.busy_ns
+            compute = sum(part[phase] or 0 for phase in COMPUTE_PHASES)
+            others = (busy[name] or 0 for name in TRANSFERS if name != exposed)
+            longest = max(compute, *others)
+            savings.append(max(min(part[exposed] or 0, rank.summary.window_ns - longest), 0))
+        return self._mean(savings)
+
+    def busy_ms(self, *classes: str) -> float:
+        """Busy time of these classes, hidden or not."""
+        return self._mean([sum(r.summary.busy_ns[c] or 0 for c in classes) for r in self.ranks])
+
+    def kernel_ms(self, *classes: str) -> float:
+        """Durations of these kinds of kernels of forward and backward pass."""
+        return self._mean(
+            [sum((r.summary.kernel_ns or {}).get(c, 0) for c in classes) for r in self.ranks]
+        )
+
+    def share(self, ms: float) -> float:
+        """A time as a fraction of the step."""
+        step = self.step_ms()
+        return ms / step if step else 0.0
+
+    def grade(self, share: float) -> Status:
+        """Fail from the bound threshold on, warn from the notable one."""
+        if share >= self.limits.bound:
+            return "fail"
+        return "warn" if share >= self.limits.notable else "pass"
+
+    def flag(self, ms: float) -> Status:
+        """Warn where a time is a notable share of the step, without ever being what fails."""
+        return "warn" if self.share(ms) >= self.limits.notable else "pass"
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether any rank ran kernels on a GPU."""
+        return any(r.summary.kernel_ns is not None for r in self.ranks)
+
+    @property
+    def device_name(self) -> str:
+        """Of the first device, in a sentence."""
+        return self.ranks[0].device.name or "this GPU"
+
+    def devices(self) -> list[Gpu] | None:
+        """The GPUs of the ranks as the table knows them; None where it does not know one."""
+        devices = dict.fromkeys(rank.device for rank in self.ranks)
+        known = [gpu for d in devices if (gpu := gpus.find(*d.facts)) is not None]
+        return known if len(known) == len(devices) else None
+
+    def host_ms(self) -> float:
+        """Idle time because of late launches and latency, without the profiler's part."""
+        kept = self.verdict.shares.get("overhead", 0.0) * self.corrected_step_ms()
+        return min(self.exclusive_ms("idle_host", "idle_latency"), kept)
+
+    @property
+    def cores(self) -> int | None:
+        """CPUs that a process of the program may use, where the capture recorded it."""
+        return whole(_part(self.capture, "hardware").get("cpu_count")) or None
+
+    @property
+    def allows_tf32(self) -> bool:
+        """Whether the capture recorded that products and convolutions may both use TF32."""
+        flags = _part(self.capture, "flags")
+        products = flags.get("matmul_precision") in ("high", "medium")
+        return products and flags.get("cudnn_allow_tf32") is True
+
+    def setting(self, name: str) -> object:
+        """A setting of the program, where the capture recorded it; else None."""
+        return _part(self.workload or {}, "settings").get(name)
+
+    def worst(self, *classes: str) -> str:
+        """The rank with the largest share, as a phrase; empty for a single rank."""
+        if len(self.ranks) < 2:
+            return ""
+        worst = max(
+            self.ranks,
+            key=lambda r: (
+                sum(r.summary.partition_ns[c] or 0 for c in classes) / max(r.summary.window_ns, 1)
+            ),
+        )
+        ns = sum(worst.summary.partition_ns[c] or 0 for c in classes)
+        return f"largest on rank {worst.rank}: {ns / max(worst.summary.window_ns, 1):.1%}"
+
+    def _mean(self, ns: Sequence[float]) -> float:
+        steps = [max(r.summary.iterations_used, 1) for r in self.ranks]
+        return sum(n / s for n, s in zip(ns, steps, strict=True)) / len(self.ranks) / 1e6
+
+
+def whole(recorded: object) -> int | None:
+    """A count that a capture recorded; None for what is none: any job may write into its trace."""
+    if not isinstance(recorded, int) or isinstance(recorded, bool):
+        return None
+    return recorded if 0 <= recorded <= LARGEST else None
+
+
+def _part(recorded: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A mapping within what a capture recorded; empty where there is none."""
+    part = recorded.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
+def lines(*candidates: str) -> list[str]:
+    """Evidence lines without the empty ones."""
+    return [line for line in candidates if line]
+
+
+def unanswered(
+    identity: str,
+    status: Literal["not-applicable", "inconclusive"],
+    title: str,
+    why: str,
+    advice: str = "",
+) -> Finding:
+    """A finding about what the run has nothing of, or what the trace cannot answer."""
+    return Finding(
+        id=identity,
+        status=status,
+        title=title,
+        saving_ms_per_step=None,
+        evidence=[why],
+        advice=advice,
+    )

@@ -1,0 +1,141 @@
+"""Which kind of file is this? By content, never by suffix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from traceprobe.errors import DamagedInput, UnsupportedInput
+from traceprobe.ingest import sparse
+from traceprobe.ingest.gunzip import Gunzip
+from traceprobe.system import shell
+from traceprobe.system.reading import NotRegular, naming, opened
+
+SQLITE_MAGIC = b"SQLite format 3\0"
+GZIP_MAGIC = b"\x1f\x8b"
+HEAD = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Found:
+    """`format` and whether the file is gzip-compressed."""
+
+    format: Literal["kineto", "nsys"]
+    gzipped: bool
+
+
+def recognise(path: Path) -> Found:
+    """Look at the first 64 KiB of a file, through gzip if need be.
+
+    Raises:
+        UnsupportedInput: with what the file is and the command that makes a readable one.
+        DamagedInput: an empty file, one of holes, or a gzip stream whose first block is broken.
+        OSError: it cannot be opened or read.
+    """
+    if path.is_dir():
+        raise UnsupportedInput(f"{path.name}: is a directory; name the trace files inside it")
+    try:
+        with naming(path), opened(path) as file:
+            sparse.check(path, file)
+            head = file.read(HEAD)
+    except NotRegular as error:
+        raise UnsupportedInput(str(error)) from error
+    gzipped = head.startswith(GZIP_MAGIC)
+    if gzipped:
+        head = gunzip_head(path)
+    if not head.strip():
+        raise DamagedInput(f"{path.name}: the file is empty; capture or copy it again")
+    if head.startswith(SQLITE_MAGIC):
+        return Found("nsys", gzipped)
+    text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if text[:1] in (b"{", b"["):
+        return Found("kineto", gzipped)
+    raise UnsupportedInput(f"{path.name}: {_diagnose(head, path)}")
+
+
+def gunzip_head(path: Path) -> bytes:
+    """The first bytes behind gzip, as far as they decode.
+
+    Raises:
+        DamagedInput: none do.
+    """
+    stream, head = Gunzip(), b""
+    with path.open("rb") as file:
+        for piece in stream.pieces(iter(lambda: file.read(HEAD), b""), HEAD):
+            head += piece
+            if len(head) >= HEAD:
+                break
+    if not head and stream.broken is not None:
+        raise DamagedInput(f"{path.name}: the gzip stream is broken ({stream.broken})")
+    return head[:HEAD]
+
+
+def printable(name: str) -> str:
+    """A file name as text: names on disk are bytes, and some are no UTF-8."""
+    return name.encode("utf-8", "replace").decode()
+
+
+def is_nsight_report(path: Path) -> bool:
+    """Whether the file is an Nsight Systems report, which `nsys export` can turn into an input.
+
+    False of what cannot be opened or read: who reads it next says why.
+    """
+    try:
+        with opened(path) as file:
+            return _is_report(path, file.read(HEAD))
+    except OSError:
+        return False
+
+
+def _is_report(path: Path, head: bytes) -> bool:
+    named = path.suffix in (".nsys-rep", ".qdrep")
+    text = head.lstrip()[:1] in (b"{", b"[") or head.startswith((SQLITE_MAGIC, b"version "))
+    return not text and (named or b"QuadD" in head or b"NVIDIA Nsight" in head)
+
+
+def _export(stem: str, name: str) -> str:
+    """The command that makes an export of a report."""
+    return f"nsys export --type sqlite -o {shell.file(f'{stem}.sqlite')} {shell.file(name)}"
+
+
+def _fetch(name: str) -> str:
+    """The command that fetches a file from Git LFS, which takes names as patterns."""
+    if set(name) & set(",*?[]\\!"):
+        return "git lfs pull"
+    return f"git lfs pull {shell.word(f'--include={name}')}"
+
+
+def _diagnose(head: bytes, path: Path) -> str:
+    stem = path.name.split(".")[0]
+    if head.startswith(b"version https://git-lfs.github.com"):
+        return f"is a Git LFS pointer, not the trace itself; fetch it with `{_fetch(path.name)}`"
+    if head.startswith(b"\x89HDF\r\n\x1a\n"):
+        return (
+            "is an HDF5 export of Nsight Systems; export the report again as SQLite: "
+            f"`{_export(stem, 'REPORT.nsys-rep')}`"
+        )
+    if head.startswith(b"PAR1"):
+        return (
+            "is a Parquet file; export the Nsight report as SQLite: "
+            f"`{_export(stem, 'REPORT.nsys-rep')}`"
+        )
+    if _is_report(path, head):
+        return (
+            "is an Nsight Systems report, not an export of one; convert it with "
+            f"`{_export(stem, path.name)}`"
+        )
+    if head[:1] == b"\x0a" or path.suffix == ".pftrace":
+        return (
+            "is a Perfetto protobuf trace (.pftrace), which traceprobe does not read; "
+            'export Chrome JSON instead: `prof.export_chrome_trace("trace.json.gz")`'
+        )
+    if head.startswith(b"PK\x03\x04"):
+        return f"is a zip archive; unpack it first: `unzip {shell.file(path.name)}`"
+    if head.startswith(b"\x28\xb5\x2f\xfd"):
+        return f"is zstd-compressed; unpack it first: `zstd -d {shell.file(path.name)}`"
+    return (
+        "is neither a Chrome trace (JSON) nor an Nsight Systems SQLite export; make one with "
+        '`prof.export_chrome_trace("trace.json.gz")` or '
+        f"`{_export('run', 'run.nsys-rep')}`"
+    )

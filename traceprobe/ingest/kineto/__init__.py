@@ -1,0 +1,1 @@
+"""PyTorch (Kineto) Chrome traces: JSON to columns."""

@@ -1,0 +1,108 @@
+"""Device work of traces without today's GPU rows: legacy autograd lists, and runs on a CPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from traceprobe.ingest.classify import copy_kind, kernel_kind
+from traceprobe.ingest.collective import operations
+from traceprobe.ingest.lookup import Table, find, per_name, take, union
+from traceprobe.model.events import UNKNOWN, Ints, Kind, Role
+
+LOADING = re.compile(r"^enumerate\(Data")
+COLLECTIVE = re.compile(r"^(gloo|mpi|ucc|nccl):")
+
+
+def legacy_ops(tables: Mapping[str, Table], names: list[str]) -> dict[str, Any]:
+    """Dialect A: a GPU row is linked by the arrow that ends at its start."""
+    gpu = tables["legacy_gpu"]
+    count = len(gpu["t0"])
+    site = {c: np.full(count, UNKNOWN, dtype=np.int64) for c in ("launch_t0", "thread")}
+    if "flow_s" in tables and "flow_f" in tables:
+        start, finish = tables["flow_s"], tables["flow_f"]
+        arrow = find(gpu["t0"], finish["t0"], np.arange(len(finish["t0"])))
+        origin = find(take(finish["id"], arrow), start["id"], np.arange(len(start["id"])))
+        for column, source in (("launch_t0", "t0"), ("thread", "thread")):
+            site[column] = take(start[source], origin)
+    unknown = np.full(count, UNKNOWN, dtype=np.int64)
+    copies = per_name(gpu["name"], names, copy_kind)
+    kernels = per_name(gpu["name"], names, kernel_kind)
+    lower = per_name(
+        gpu["name"], names, lambda n: 1 * ("memcpy" in n.lower()) + 2 * ("memset" in n.lower())
+    )
+    host = tables.get("operators")
+    kind = np.select([lower == 1, lower == 2], [copies, int(Kind.MEMSET)], default=kernels)
+    return {
+        **{c: gpu[c] for c in ("name", "t0", "t1")},
+        **site,
+        "launch_t1": site["launch_t0"],
+        "pid": np.full(count, host["pid"][0] if host is not None else 0, dtype=np.int64),
+        "device": gpu["thread"],
+        "stream": np.zeros(count, dtype=np.int64),
+        "kind": kind,
+        "bytes": unknown,
+        "operation": operations(kind, gpu["name"], names),
+        "group": unknown,
+        "group_size": unknown,
+        "correlation": unknown,
+        "pageable": np.zeros(count, dtype=bool),
+        "graph": np.zeros(count, dtype=bool),
+        "linked": site["launch_t0"] != UNKNOWN,
+        "role": np.full(count, Role.UNKNOWN, dtype=np.int64),
+    }
+
+
+def cpu_work(
+    operators: Table,
+    ranges: Mapping[str, Any],
+    names: list[str],
+    role: Callable[[Ints, Ints], Ints],
+) -> dict[str, Any]:
+    """The outermost operators of each thread as the work of a device called CPU.
+
+    What runs inside `DataLoader.__next__` is the input pipeline, which the device waits for.
+    """
+    loading = per_name(ranges["name"], names, lambda n: bool(LOADING.search(n))).astype(bool)
+    inside = np.zeros(len(operators["t0"]), dtype=bool)
+    for thread in np.unique(ranges["thread"][loading]):
+        starts, ends = union(ranges, loading & (ranges["thread"] == thread))
+        at = np.searchsorted(starts, operators["t0"], "right") - 1
+        inside |= (operators["thread"] == thread) & (at >= 0) & (ends[at] > operators["t0"])
+    ops = {c: v[~inside] for c, v in operators.items()}
+    order = np.lexsort((-ops["t1"], ops["t0"], ops["thread"]))
+    ops = {c: v[order] for c, v in ops.items()}
+    keep = np.ones(len(order), dtype=bool)
+    for thread in np.unique(ops["thread"]):
+        mine = np.flatnonzero(ops["thread"] == thread)
+        end = np.maximum.accumulate(ops["t1"][mine])
+        keep[mine[1:]] = ops["t0"][mine][1:] >= end[:-1]
+    ops = {c: v[keep] for c, v in ops.items()}
+    # Gloo's collectives are annotations on threads of its own.
+    wire = per_name(ranges["name"], names, lambda n: bool(COLLECTIVE.search(n))).astype(bool)
+    columns = ("pid", "name", "t0", "t1", "thread")
+    ops = {c: np.concatenate([ops[c], ranges[c][wire]]) for c in columns}
+    count = len(ops["t0"])
+    collective = per_name(ops["name"], names, lambda n: bool(COLLECTIVE.search(n))).astype(bool)
+    kind = np.where(collective, int(Kind.COMM), int(Kind.KERNEL))
+    unknown = np.full(count, UNKNOWN, dtype=np.int64)
+    return {
+        **{c: ops[c] for c in columns},
+        "device": np.zeros(count, dtype=np.int64),
+        "stream": ops["thread"],
+        "kind": kind,
+        "bytes": unknown,
+        "correlation": unknown,
+        "operation": operations(kind, ops["name"], names),
+        "group": unknown,
+        "group_size": unknown,
+        "pageable": np.zeros(count, dtype=bool),
+        "graph": np.zeros(count, dtype=bool),
+        "linked": np.ones(count, dtype=bool),
+        "launch_t0": ops["t0"],
+        "launch_t1": ops["t0"],
+        "role": role(ops["thread"], ops["t0"]),
+    }

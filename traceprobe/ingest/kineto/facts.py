@@ -1,0 +1,92 @@
+"""What a Kineto trace's metadata says: rank, devices, what the profiler recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from typing import Any
+
+from traceprobe.ingest.diagnostics import said
+from traceprobe.ingest.lookup import Table
+from traceprobe.ingest.sidecar import checked
+from traceprobe.ingest.values import amount, capability, rank_number, text
+from traceprobe.model.events import Device, Quality
+
+
+def ranks(
+    metadata: Mapping[str, Any], pids: list[int], noted: Mapping[int, Set[int]]
+) -> dict[int, int]:
+    """Rank of each process, where the file records it.
+
+    Args:
+        noted: ranks that the notes of collectives name, by process.
+    """
+    told = {pid: next(iter(found)) for pid, found in noted.items() if len(found) == 1}
+    rank = rank_number(_distributed(metadata).get("rank"))
+    if rank is not None and len(pids) == 1:
+        return {pids[0]: rank}
+    return told if len(set(told.values())) == len(told) else {}
+
+
+def _distributed(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is noted of the process group; tools that rewrite traces spell its key as they like."""
+    for key, info in metadata.items():
+        if key.replace("_", "").lower() == "distributedinfo" and isinstance(info, dict):
+            return info
+    return {}
+
+
+def gpu_device(metadata: Mapping[str, Any], pid: int, index: int) -> Device:
+    """A GPU of a process, with what `deviceProperties` says of it."""
+    properties = metadata.get("deviceProperties")
+    for told in properties if isinstance(properties, list) else []:
+        if isinstance(told, dict) and told.get("id") == index:
+            return Device(
+                pid,
+                index,
+                text(told.get("name") or "") or None,
+                capability=capability(told.get("computeMajor"), told.get("computeMinor")),
+                multiprocessors=amount(told.get("numSms")),
+                memory_bytes=amount(told.get("totalGlobalMem")),
+                warp_size=amount(told.get("warpSize")),
+            )
+    return Device(pid, index, None)
+
+
+def profiled(metadata: Mapping[str, Any], categories: set[str]) -> frozenset[str]:
+    """Which of the things that slow the host the profiler recorded."""
+    marks = {
+        "operators": categories & {"cpu_op", "Operator"},
+        "stacks": categories & {"python_function", "Python"} or metadata.get("with_stack"),
+        "memory": categories & {"cpu_instant_event"} or metadata.get("profile_memory"),
+        "shapes": metadata.get("record_shapes"),
+    }
+    return frozenset(mark for mark, present in marks.items() if present)
+
+
+def facts(metadata: Mapping[str, Any], quality: Quality) -> dict[str, Any]:
+    """`Trace.metadata`: whitelisted, since any job may write private keys into its trace."""
+    facts: dict[str, Any] = {}
+    world = rank_number(_distributed(metadata).get("world_size"))
+    if world is not None:
+        facts["world_size"] = world
+    recorded = checked(metadata.get("traceprobe"), quality)
+    if recorded is not None:
+        facts["traceprobe"] = recorded
+    return facts
+
+
+def why_empty(metadata: Mapping[str, Any], operators: Table | None) -> str:
+    """The reason from the file itself where it has one."""
+    for level in ("ERROR", "WARNING"):
+        messages = metadata.get(level)
+        if isinstance(messages, list) and messages:
+            return f"no GPU work in the trace. The profiler said: {said(messages[:1])}"
+    if operators is None:
+        return (
+            "no GPU work and no operators in the trace; profile with "
+            "`activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`"
+        )
+    return (
+        "no GPU work, and no step or phase annotations to describe a CPU run; call `prof.step()` "
+        'each iteration or wrap it in `record_function("step N")`'
+    )

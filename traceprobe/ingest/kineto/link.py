@@ -1,0 +1,253 @@
+"""Kineto columns to the event model: GPU ops with their launch sites, calls, ranges.
+
+A GPU op is linked to its launch by correlation id, then by the External id of the operator that
+made it; what stays unlinked keeps its time and has no launch site. In a run without a GPU the
+outermost operators of each thread are the device's work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from typing import Any
+
+import numpy as np
+
+from traceprobe.errors import EmptyTrace
+from traceprobe.ingest.classify import (
+    api_name,
+    call_kind,
+    copy_kind,
+    is_blocking,
+    kernel_kind,
+)
+from traceprobe.ingest.collective import operations
+from traceprobe.ingest.kineto.columns import WORK
+from traceprobe.ingest.kineto.dialects import cpu_work, legacy_ops
+from traceprobe.ingest.kineto.facts import facts, gpu_device, profiled, ranks, why_empty
+from traceprobe.ingest.kineto.ranges import operator_sources, ranges
+from traceprobe.ingest.lookup import Table, find, per_name, take, union
+from traceprobe.ingest.plausible import possible_sizes, say, without_overruns
+from traceprobe.model.events import (
+    GPU_OPS,
+    HOST_CALLS,
+    HOST_RANGES,
+    UNKNOWN,
+    Call,
+    Device,
+    Int64s,
+    Ints,
+    Kind,
+    Origin,
+    Quality,
+    Role,
+    Trace,
+    frame,
+)
+
+
+def build(
+    tables: dict[str, Table],
+    names: list[str],
+    metadata: Mapping[str, Any],
+    origin: Origin,
+    quality: Quality,
+    thread_names: Mapping[tuple[int, int], str],
+    categories: set[str],
+    noted_ranks: Mapping[int, Set[int]],
+) -> Trace:
+    """Assemble the trace; empties `tables`, so that nothing is in memory twice for long.
+
+    Raises:
+        EmptyTrace: no GPU work, and no operators under a step or phase annotation either.
+    """
+    operators = tables.get("operators")
+    pids = _host_pids(tables)
+    if len(pids) > 1:
+        quality.warn(
+            "several-processes",
+            f"The file holds {len(pids)} host processes; their GPU rows cannot be told apart.",
+        )
+    role = _roles(operators)
+    host_calls = _host_calls(tables.get("calls"), names, role)
+    annotation = None if operators is None else operator_sources(operators, names, categories)
+    host_ranges = ranges(tables, names, annotation)
+    kind = "gpu"
+    if "gpu" in tables:
+        gpu = _gpu_ops(tables["gpu"], names, host_calls, operators, pids)
+    elif "legacy_gpu" in tables:
+        gpu = legacy_ops(tables, names)
+    elif operators is not None and annotation is not None and len(host_ranges["t0"]):
+        work = {c: v[annotation < 0] for c, v in operators.items()}
+        gpu, kind = cpu_work(work, host_ranges, names, role), "cpu"
+        if not len(gpu["t0"]):
+            raise EmptyTrace(f"{origin.name}: {why_empty(metadata, None)}")
+        quality.warn(
+            "cpu-run", "There is no GPU work: the report describes the process's CPU threads."
+        )
+    else:
+        lost = f"; {quality.events_lost} damaged events are lost" if quality.events_lost else ""
+        raise EmptyTrace(f"{origin.name}: {why_empty(metadata, operators)}{lost}")
+    tables.clear()
+    del operators
+    host_calls["recorded"] = np.isin(
+        host_calls["correlation"], gpu["correlation"][gpu["linked"]]
+    ) & (host_calls["correlation"] != UNKNOWN)
+    if kind == "gpu":
+        gpu["bytes"] = possible_sizes(gpu["bytes"])
+        say(gpu, quality)
+        gpu = gpu if len(pids) > 1 else without_overruns(gpu, quality)
+    ops = frame(GPU_OPS, gpu, ("t0", "t1", "stream", "correlation"))
+    devices = [
+        (int(p), int(d))
+        for p, d in ops.select("pid", "device").unique().sort("pid", "device").rows()
+    ]
+    return Trace(
+        origin=origin,
+        names=names,
+        gpu_ops=ops,
+        host_calls=frame(HOST_CALLS, host_calls, ("t0", "t1", "thread")),
+        host_ranges=frame(HOST_RANGES, host_ranges, ("t0", "t1", "thread", "name")),
+        devices=tuple(
+            gpu_device(metadata, p, d) if kind == "gpu" else Device(p, d, "CPU", kind)
+            for p, d in devices
+        ),
+        quality=quality,
+        rank_of=ranks(metadata, pids, noted_ranks),
+        thread_names=thread_names,
+        profiled=profiled(metadata, categories),
+        metadata=facts(metadata, quality),
+    )
+
+
+def _roles(operators: Table | None) -> Callable[[Ints, Ints], Ints]:
+    """A function (thread, time) to Role.
+
+    Autograd gives a backward operator a non-zero `Fwd thread id`; a forward operator that runs
+    inside one (activation recomputation) has a sequence number and `Fwd thread id` 0.
+    """
+    if operators is None:
+        return lambda thread, time: np.full(len(time), Role.UNKNOWN, dtype=np.int8)
+    backward = operators["forward_thread"] > 0
+    forward = (operators["forward_thread"] <= 0) & (operators["sequence"] != UNKNOWN)
+    covers = {
+        (role, int(thread)): union(operators, mask & (operators["thread"] == thread))
+        for role, mask in ((Role.BACKWARD, backward), (Role.FORWARD, forward))
+        for thread in np.unique(operators["thread"][mask])
+    }
+
+    def role(thread: Ints, time: Ints) -> Ints:
+        result = np.full(len(time), Role.UNKNOWN, dtype=np.int8)
+        for (value, owner), (starts, ends) in covers.items():  # forward last: it is the inner one
+            inside = np.searchsorted(starts, time, "right") - 1
+            hit = (thread == owner) & (inside >= 0) & (ends[inside] > time)
+            result[hit] = value
+        return result
+
+    return role
+
+
+def _host_pids(tables: Mapping[str, Table]) -> list[int]:
+    found = [tables[g]["pid"] for g in ("calls", "operators", "ranges") if g in tables]
+    pids = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *found]))
+    return [int(pid) for pid in pids] or [0]
+
+
+def _host_calls(
+    calls: Table | None, names: list[str], role: Callable[[Ints, Ints], Ints]
+) -> dict[str, Any]:
+    if calls is None:
+        return {
+            **{c: np.empty(0, dtype=np.int64) for c in (*HOST_CALLS, "role")},
+            "blocking": np.empty(0, dtype=bool),
+            "recorded": np.empty(0, dtype=bool),
+        }
+    return {
+        **calls,
+        "call": per_name(calls["name"], names, lambda name: call_kind(api_name(name))),
+        "blocking": per_name(calls["name"], names, is_blocking).astype(bool),
+        "role": role(calls["thread"], calls["t0"]),
+    }
+
+
+def _gpu_ops(
+    gpu: Table,
+    names: list[str],
+    calls: Mapping[str, Any],
+    operators: Table | None,
+    pids: list[int],
+) -> dict[str, Any]:
+    order = np.lexsort((calls["t0"], calls["call"] == Call.OTHER))
+    call = _launching_calls(gpu, calls, order)
+    linked = call != UNKNOWN
+    site = {
+        "launch_t0": take(calls["t0"], call),
+        "launch_t1": take(calls["t1"], call),
+        "thread": take(calls["thread"], call),
+        "role": np.where(linked, take(calls["role"], call), Role.UNKNOWN),
+        # Ids of other processes may need more bits than those of the calls.
+        "pid": np.where(linked, take(calls["pid"], call), np.int64(pids[0])),
+    }
+    if operators is not None:
+        # Before October 2024 an unlinked row carried its own correlation id as External id.
+        bogus = gpu["external"] == gpu["correlation"]
+        wanted = np.where(linked | bogus, UNKNOWN, gpu["external"])
+        op = find(wanted, operators["external"], np.argsort(operators["t0"], kind="stable"))
+        found = (op != UNKNOWN) & (take(operators["t0"], op) <= gpu["t0"])
+        for column, source in (("launch_t0", "t0"), ("launch_t1", "t0"), ("thread", "thread")):
+            site[column] = np.where(found, take(operators[source], op), site[column])
+        site["role"] = np.where(found, _role_of(operators, op), site["role"])
+    kind = _kinds(gpu, names)
+    by_name = operations(kind, gpu["name"], names)
+    same = ("device", "stream", "name", "t0", "t1", "bytes", "correlation", "group", "group_size")
+    return {
+        **{c: gpu[c] for c in same},
+        **site,
+        "kind": kind,
+        "operation": np.where(gpu["operation"] == UNKNOWN, by_name, gpu["operation"]),
+        "pageable": per_name(gpu["name"], names, lambda n: "pageable" in n.lower()).astype(bool),
+        "graph": gpu["graph"] > 0,
+        "linked": linked,
+    }
+
+
+def _launching_calls(gpu: Table, calls: Mapping[str, Any], order: Int64s) -> Int64s:
+    """Row of the call that launched each op, or UNKNOWN.
+
+    Correlation ids are numbered in each process, so in a file that was merged of several an id has
+    several calls. A device belongs to the process whose calls fit most of its ops; what does not
+    fit there may still be another's.
+    """
+    wanted = np.where(gpu["correlation"] == 0, UNKNOWN, gpu["correlation"])  # 0 is no id
+    owners = [int(pid) for pid in np.unique(calls["pid"])]
+    if len(owners) < 2:
+        return find(wanted, calls["correlation"], order)
+
+    def fitting(pid: int) -> Int64s:
+        return find(wanted, calls["correlation"], order[calls["pid"][order] == pid])
+
+    devices, device = np.unique(gpu["device"], return_inverse=True)
+    causal = np.zeros((len(owners), len(devices)), dtype=np.int64)
+    for number, pid in enumerate(owners):
+        call = fitting(pid)
+        fits = (call != UNKNOWN) & (take(calls["t0"], call) <= gpu["t0"])
+        causal[number] = np.bincount(device[fits], minlength=len(devices))
+    place = np.argsort(np.argsort(-causal, axis=0, kind="stable"), axis=0)
+    found = np.full(len(wanted), UNKNOWN, dtype=np.int64)
+    best = np.full(len(wanted), len(owners))
+    for number, pid in enumerate(owners):  # once more, for those of all would fill memory
+        call = fitting(pid)
+        better = (call != UNKNOWN) & (place[number][device] < best)
+        found[better], best[better] = call[better], place[number][device][better]
+    return found
+
+
+def _role_of(operators: Table, op: Ints) -> Ints:
+    backward = take(operators["forward_thread"], op) > 0
+    return np.where(backward, int(Role.BACKWARD), int(Role.UNKNOWN))
+
+
+def _kinds(gpu: Table, names: list[str]) -> Ints:
+    copies = per_name(gpu["name"], names, copy_kind)
+    kernels = per_name(gpu["name"], names, kernel_kind)
+    memcpy, memset = (gpu["category"] == WORK.index(work) for work in ("memcpy", "memset"))
+    return np.select([memcpy, memset], [copies, np.int8(Kind.MEMSET)], default=kernels)

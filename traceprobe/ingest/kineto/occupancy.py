@@ -1,0 +1,58 @@
+"""How much of the GPU the kernels of a trace fill, by what the profiler notes of each of them.
+
+Only the totals are kept: two more columns of every kernel would cost more than they tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceprobe.model.events import Int64s
+
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class Occupancy:
+    """Sums over kernels of ns, and of ns times a part of the GPU.
+
+    Args:
+        kernel_ns: durations of the kernels that say how many blocks they have.
+        covered_ns: times the part of the multiprocessors that has a block.
+        occupied_ns: times the part of all threads that the GPU can hold.
+    """
+
+    kernel_ns: float = 0.0
+    covered_ns: float = 0.0
+    occupied_ns: float = 0.0
+
+    def add(self, duration: Int64s, blocks: Floats, occupancy: Floats) -> None:
+        """Take kernels in.
+
+        Args:
+            duration: ns. blocks: per multiprocessor. occupancy: percent of the whole GPU, so that
+                an idle multiprocessor counts as empty. NaN where a kernel does not say.
+        """
+        told = np.isfinite(blocks) & (blocks >= 0) & np.isfinite(occupancy) & (duration > 0)
+        told &= (occupancy >= 0) & (occupancy <= 100)
+        if told.any():
+            length = duration[told].astype(np.float64)
+            self.kernel_ns += float(length.sum())
+            self.covered_ns += float(length @ np.minimum(blocks[told], 1.0))
+            self.occupied_ns += float(length @ occupancy[told]) / 100
+
+    def facts(self) -> dict[str, Any]:
+        """Means over the kernels' time, as parts of 1; empty where no kernel says anything."""
+        if not self.kernel_ns:
+            return {}
+        means = (self.covered_ns / self.kernel_ns, self.occupied_ns / self.kernel_ns)
+        return dict(zip(NAMES, (round(mean, 6) for mean in means), strict=True))
+
+
+NAMES: Sequence[str] = ("multiprocessors_covered", "occupancy")
+"""Keys of `Trace.metadata`."""

@@ -1,0 +1,66 @@
+"""Host ranges of a Kineto trace: annotations, step-marking operators, the profiler's own rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from traceprobe.ingest.classify import is_profiler
+from traceprobe.ingest.lookup import Table, per_name
+from traceprobe.model.events import Ints, Source
+
+_FRAMEWORK = re.compile(
+    r"^(ProfilerStep#|Optimizer\.|enumerate\(Data|DistributedDataParallel\.|DataParallel\."
+    r"|FullyShardedDataParallel|FSDP::|nccl:|gloo:|mpi:|ucc:|c10d|## Call |Torch-Compiled|\[pl\])"
+)
+_STEP_OPERATOR = re.compile(
+    r"^(ProfilerStep#|Optimizer\.(step|zero_grad)|enumerate\(Data|DistributedDataParallel\.forward"
+    r"|DataParallel\.forward|FullyShardedDataParallel|FSDP::)"
+)
+_PHASE_OPERATOR = re.compile(r"^(forward|backward|optimizer|h2d|data_?load\w*)$", re.I)
+_STEP_COUNTER = re.compile(r"(step|iter|batch|epoch)\w{0,40}[ _#:]{0,8}\d{1,20}$", re.I)
+_COUNTER_END = 80
+"""Characters at the end of a name that the expression can fit; elsewhere it would try in vain."""
+_COLUMNS = ("pid", "thread", "t0", "t1", "name")
+
+
+def operator_sources(operators: Table, names: list[str], categories: set[str]) -> Ints:
+    """`Source` of each operator row that is really an annotation, -1 for operators.
+
+    Dialects A and B have no category for a user's annotations; there their names must tell.
+    """
+    anonymous = not categories & {"user_annotation", "User"}
+
+    def source(name: str) -> int:
+        if _STEP_OPERATOR.search(name):
+            return Source.FRAMEWORK
+        told = _PHASE_OPERATOR.search(name) or _STEP_COUNTER.search(name[-_COUNTER_END:])
+        return Source.USER if anonymous and told else -1
+
+    return per_name(operators["name"], names, source)
+
+
+def ranges(
+    tables: Mapping[str, Table], names: list[str], operator_source: Ints | None
+) -> dict[str, Any]:
+    """Columns of HOST_RANGES."""
+    parts: list[dict[str, Any]] = []
+    if "ranges" in tables:
+        found = per_name(tables["ranges"]["name"], names, lambda n: bool(_FRAMEWORK.search(n)))
+        parts.append({**tables["ranges"], "source": found})  # USER is 0, FRAMEWORK is 1
+    if operator_source is not None:
+        parts.append(_chosen(tables["operators"], operator_source))
+    if "overhead" in tables:
+        rows = tables["overhead"]
+        own = per_name(rows["name"], names, is_profiler)
+        parts.append(_chosen(rows, np.where(own == 1, int(Source.PROFILER), -1)))
+    none = np.empty(0, dtype=np.int64)
+    return {c: np.concatenate([none, *(p[c] for p in parts)]) for c in (*_COLUMNS, "source")}
+
+
+def _chosen(rows: Table, source: Ints) -> dict[str, Any]:
+    keep = source >= 0
+    return {**{c: rows[c][keep] for c in _COLUMNS}, "source": source[keep]}

@@ -1,0 +1,161 @@
+"""PyTorch profiler (Kineto) Chrome traces: dialects A to G, read in bounded chunks.
+
+Only the fields that the analysis needs are decoded; operators are reduced to the few facts that
+decide a phase (who is an autograd thread, what runs forward again), Python frames are skipped.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import polars as pl
+
+from traceprobe.errors import DamagedInput
+from traceprobe.ingest.detect_format import Found, printable
+from traceprobe.ingest.gunzip import warn_of_sums
+from traceprobe.ingest.kineto.chunks import LONGEST, Reader, Split, ahead
+from traceprobe.ingest.kineto.columns import Columns, base_ns, gather
+from traceprobe.ingest.kineto.duplicates import repeated
+from traceprobe.ingest.kineto.envelope import top_level
+from traceprobe.ingest.kineto.event import Event
+from traceprobe.ingest.kineto.link import build
+from traceprobe.ingest.kineto.repair import salvage
+from traceprobe.ingest.limits import Limits
+from traceprobe.ingest.values import NAME_LENGTH, text, version
+from traceprobe.model.events import Origin, Quality, Trace
+
+Row = TypeVar("Row")
+_STREAMED = b'{"ph":"'
+"""How the events of the exporter in Python begin."""
+_CHECKED = {"thread": "threads", "pid": "processes", "device": "devices"}
+"""Columns of which each value costs a pass over all rows, and what their number is limited by."""
+_TWICE = "events name a key twice; the last value counts."
+
+
+def read(path: Path, found: Found, progress: Callable[[int, int], None], limits: Limits) -> Trace:
+    """Read a Kineto trace. See `traceprobe.ingest.load` for errors."""
+    quality = Quality()
+    reader = Reader(path, found.gzipped, progress, limits)
+    split = Split()
+    columns = Columns()
+    with no_cycles():
+        for events in decode(_counted(split, ahead(reader.blocks()), quality), Event, quality):
+            columns.add(events)
+            limits.check("names", len(columns.names), path.name)
+    if not columns.events and quality.events_lost:
+        raise DamagedInput(
+            f"{path.name}: none of its {quality.events_lost} events can be read; capture or copy "
+            "the trace again"
+        )
+    if not columns.events:
+        raise DamagedInput(
+            f"{path.name}: JSON without trace events; a PyTorch trace has a `traceEvents` list "
+            "(`prof.export_chrome_trace`)"
+        )
+    if reader.truncated or not (split.ended or split.bare_list):
+        quality.warn(
+            "truncated-file",
+            "The file ends in the middle of the events; the part before that was read.",
+        )
+    warn_of_sums(quality, reader.wrong_sums)
+    if split.oversized:
+        quality.damaged(
+            "oversized-events",
+            split.oversized,
+            f"events are longer than {LONGEST >> 20} MiB; they were left out.",
+        )
+    metadata = top_level(split.head, split.tail, quality)
+    origin = Origin(
+        name=printable(path.name),
+        sha256=reader.digest.hexdigest(),
+        format="kineto",
+        dialect=_dialect(columns, metadata, split),
+        producer=_producer(metadata),
+        bytes=path.stat().st_size,
+        base_ns=base_ns(metadata),
+    )
+    tables = gather(columns, metadata, quality)
+    for table in tables.values():
+        for column, limit in _CHECKED.items():
+            if column in table:
+                limits.check(limit, pl.Series(table[column]).n_unique(), path.name)
+    trace = build(
+        tables,
+        [text(name, NAME_LENGTH) for name in columns.names],
+        metadata,
+        origin,
+        quality,
+        columns.thread_names,
+        columns.categories,
+        columns.ranks,
+    )
+    return replace(trace, metadata={**trace.metadata, **columns.occupancy.facts()})
+
+
+def _counted(split: Split, blocks: Iterator[bytes], quality: Quality) -> Iterator[bytes]:
+    """The chunks; keys that are there twice are counted on the way."""
+    for chunk in split.chunks(blocks):
+        twice = repeated(chunk) if split.first.startswith(_STREAMED) else 0
+        if twice:
+            quality.damaged("duplicate-keys", twice, _TWICE)
+        yield chunk
+
+
+def decode(chunks: Iterable[bytes], row: type[Row], quality: Quality) -> Iterator[list[Row]]:
+    """Events as records of a type; what had to be mended or is lost is counted."""
+    many, one = msgspec.json.Decoder(list[row]), msgspec.json.Decoder(row)  # type: ignore[valid-type]
+    for chunk in chunks:
+        try:
+            yield many.decode(b"[" + chunk + b"]")
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            saved = salvage(chunk, one.decode)
+            quality.events_repaired += saved.repaired
+            quality.events_lost += saved.lost
+            if saved.twice:
+                quality.damaged("duplicate-keys", saved.twice, _TWICE)
+            yield saved.events
+
+
+@contextmanager
+def no_cycles() -> Iterator[None]:
+    """Events hold no cycles; the collector would scan millions of them for nothing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _dialect(columns: Columns, metadata: dict[str, Any], split: Split) -> str:
+    """One of A to G, told by shape: the file carries no version of PyTorch."""
+    if split.bare_list and columns.categories <= {"cpu_to_cuda"}:
+        return "A (legacy autograd list)"
+    if any(category[:1].isupper() for category in columns.categories if category != "Trace"):
+        return "B (capitalised categories, PyTorch 1.8 to 1.11)"
+    if columns.copy_kinds:
+        return "G (cupti_monitor backend)"
+    if split.first.startswith(_STREAMED):
+        return "F (Python streaming exporter)"
+    if "baseTimeNanoseconds" in metadata:
+        return "E (relative to baseTimeNanoseconds, PyTorch 2.4 or later)"
+    if columns.fractional:
+        return "D (epoch microseconds with decimals)"
+    return "C (epoch microseconds, PyTorch 1.12 to 2.3)"
+
+
+def _producer(metadata: dict[str, Any]) -> str:
+    versions = {
+        "CUPTI": version(metadata.get("cupti_version")),
+        "CUDA runtime": version(metadata.get("cuda_runtime_version")),
+        "HIP runtime": version(metadata.get("hip_runtime_version")),
+    }
+    known = [f"{name} {number}" for name, number in versions.items() if number is not None]
+    return ", ".join(["PyTorch profiler (Kineto)", *known])

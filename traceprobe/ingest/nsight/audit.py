@@ -1,0 +1,89 @@
+"""The rows of `Audit` from an Nsight Systems export."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from traceprobe.ingest.audit_rows import Audit, no_rows
+from traceprobe.ingest.classify import api_name
+from traceprobe.ingest.detect_format import Found
+from traceprobe.ingest.limits import DEFAULT
+from traceprobe.ingest.lookup import Table, find, take
+from traceprobe.ingest.nsight.ids import process
+from traceprobe.ingest.nsight.read import database
+from traceprobe.ingest.nsight.tables import MISSING, RUNTIME, Database
+from traceprobe.model.events import UNKNOWN, Quality
+
+_SYNC = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+_NODE = re.compile(r"^autograd::engine::evaluate_function: (.*?), seq = (\d{1,18})\b")
+_TYPES = (
+    (re.compile(r"^cu(da)?EventSynchronize$"), 1),
+    (re.compile(r"^cu(da)?StreamWaitEvent$"), 2),
+    (re.compile(r"^cu(da)?StreamSynchronize$"), 3),
+    (re.compile(r"^(cudaDevice|cuCtx)Synchronize$"), 4),
+)
+"""The `syncType` that CUPTI documents for each call."""
+_SAME_PROCESS = 1 << 32
+"""Beyond every correlation id, which have 32 bits: a process and an id make one number."""
+
+
+def read(path: Path, found: Found) -> Audit:
+    """The rows of one export."""
+    with database(path, found, DEFAULT, Quality()) as db:
+        mislabelled, labelled = _sync_types(db)
+        nodes, names = _nodes(db)
+        return Audit(
+            backward=nodes,
+            names=names,
+            diagnostics=tuple(
+                (severity, str(text))
+                for severity, text in db.rows("DIAGNOSTIC_EVENT", ("severity", "text"))
+                if isinstance(severity, int) and severity >= 2
+            ),
+            mislabelled=mislabelled,
+            labelled=labelled,
+        )
+
+
+def _sync_types(db: Database) -> tuple[int, int]:
+    """Rows whose type is not that of the call with their correlation, and all with a call."""
+    wanted = {"start": MISSING, "correlationId": UNKNOWN, "globalPid": UNKNOWN, "syncType": UNKNOWN}
+    rows = db.integers(_SYNC, wanted)
+    asked = {"start": MISSING, "correlationId": UNKNOWN, "globalTid": UNKNOWN, "nameId": UNKNOWN}
+    calls = db.integers(RUNTIME, asked)
+    if rows is None or calls is None:
+        return 0, 0
+    distinct, inverse = np.unique(calls["nameId"], return_inverse=True)
+    right = np.array([_type(api_name(db.strings.get(int(i), ""))) for i in distinct])[inverse]
+    keys = process(calls["globalTid"]) * _SAME_PROCESS + calls["correlationId"]
+    sought = process(rows["globalPid"]) * _SAME_PROCESS + rows["correlationId"]
+    meant = take(right, find(sought, keys, np.flatnonzero(right != UNKNOWN)))
+    known = (meant != UNKNOWN) & (rows["syncType"] != UNKNOWN)
+    return int((known & (meant != rows["syncType"])).sum()), int(known.sum())
+
+
+def _type(api: str) -> int:
+    return next((code for pattern, code in _TYPES if pattern.search(api)), UNKNOWN)
+
+
+def _nodes(db: Database) -> tuple[Table, tuple[str, ...]]:
+    """What `emit_nvtx` notes of the backward pass: one range a node."""
+    if "eventType" not in db.columns.get("NVTX_EVENTS", set()):
+        return no_rows("name", "thread", "sequence"), ()
+    wanted = {"start": MISSING, "globalTid": UNKNOWN}
+    rows, texts = db.named("NVTX_EVENTS", wanted, "eventType IN (59, 70)", whole=True)
+    if rows is None:
+        return no_rows("name", "thread", "sequence"), ()
+    matches = [_NODE.match(text) for text in texts]
+    names: dict[str, int] = {}
+    name = np.array([names.setdefault(m[1], len(names)) if m else UNKNOWN for m in matches])
+    sequence = np.array([int(m[2]) if m else UNKNOWN for m in matches], dtype=np.int64)
+    keep = name[rows["text"]] != UNKNOWN
+    return {
+        "name": name[rows["text"]][keep],
+        "thread": process(rows["globalTid"])[keep],
+        "sequence": sequence[rows["text"]][keep],
+    }, tuple(names)

@@ -1,0 +1,191 @@
+"""What an Nsight export says of the run: devices, ranks, threads, and what it warns of.
+
+Only whitelisted rows are read: the metadata holds the environment of the profiled process.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from traceprobe.ingest.diagnostics import said
+from traceprobe.ingest.kineto.envelope import parse_object
+from traceprobe.ingest.nsight.ids import pid
+from traceprobe.ingest.nsight.tables import KERNEL, Database
+from traceprobe.ingest.sidecar import checked
+from traceprobe.ingest.values import MAX_RANKS, amount, capability, rank_number, text
+from traceprobe.model.events import Call, Device, Quality
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_RANK_KEYS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+_WORLD_KEYS = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
+
+
+_OF_GPU = ("name", "computeMajor", "computeMinor", "smCount", "totalMemory", "threadsPerWarp")
+
+
+def devices(db: Database, ops: pl.DataFrame) -> tuple[Device, ...]:
+    """What is known of the hardware of each (pid, ordinal). Ordinals are local to a process."""
+    gpus = [row for row in db.rows("TARGET_INFO_GPU", ("id", "cuDevice", *_OF_GPU)) if row[2]]
+    by_id = {row[0]: row[2:] for row in gpus}
+    ordinals = [row[1] for row in gpus if row[1] is not None]
+    by_ordinal = {row[1]: row[2:] for row in gpus if row[1] is not None}
+    if len(set(ordinals)) < len(gpus):  # 2021 captures give every GPU ordinal 0
+        by_ordinal = by_id
+    seen = db.rows("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId", "pid", "numMultiprocessors"))
+    exact = {(p, c): by_id.get(g) for g, c, p, _ in seen}
+    own = {(p, c): amount(count) for _, c, p, count in seen}
+    found = ops.select("pid", "device").unique().sort("pid", "device").rows()
+    return tuple(
+        _device(p, d, exact.get((p, d)) or by_ordinal.get(d), own.get((p, d))) for p, d in found
+    )
+
+
+def _device(process: int, ordinal: int, told: tuple[object, ...] | None, own: int | None) -> Device:
+    """A device with what its row of `_OF_GPU` says.
+
+    Args:
+        own: multiprocessors that the process sees: of a slice fewer than the GPU has.
+    """
+    if told is None:
+        return Device(process, ordinal, None, multiprocessors=own)
+    name, major, minor, multiprocessors, memory, warp = told
+    return Device(
+        process,
+        ordinal,
+        text(name),
+        capability=capability(major, minor),
+        multiprocessors=own or amount(multiprocessors),
+        memory_bytes=amount(memory),
+        warp_size=amount(warp),
+    )
+
+
+def ranks(db: Database, ops: pl.DataFrame) -> dict[int, int]:
+    """Ranks from MPI, or from the environment of a capture of one process."""
+    mpi = {
+        pid(g >> 24): number
+        for g, r in db.rows("MPI_RANKS", ("globalTid", "rank"))
+        if isinstance(g, int) and (number := rank_number(r)) is not None
+    }
+    pids = ops["pid"].unique().sort().to_list()
+    if mpi or len(pids) != 1:
+        return {p: r for p, r in mpi.items() if p in pids}
+    environment = _environment(db)
+    rank = _first_number(environment, _RANK_KEYS)
+    return {} if rank is None else {pids[0]: rank}
+
+
+def _shared(db: Database, ops: Mapping[str, Any]) -> list[int]:
+    """GPUs on which several processes have work."""
+    places = db.rows("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId", "pid"))
+    users: Counter[int] = Counter()
+    for gpu, ordinal, process in set(places):
+        if isinstance(gpu, int) and isinstance(ordinal, int) and isinstance(process, int):
+            users[gpu] += bool(np.any((ops["pid"] == process) & (ops["device"] == ordinal)))
+    return sorted(gpu for gpu, count in users.items() if count > 1)
+
+
+def _first_number(environment: dict[str, str], keys: Iterable[str]) -> int | None:
+    found = (rank_number(environment.get(key)) for key in keys)
+    return next((number for number in found if number is not None), None)
+
+
+def _environment(db: Database) -> dict[str, str]:
+    """The few environment variables that are read; the rest of the environment is private."""
+    allowed = {*_RANK_KEYS, *_WORLD_KEYS}
+    found: dict[str, str] = {}
+    for name, value in db.rows("META_DATA_CAPTURE", ("name", "value")):
+        if "ENVIRONMENT_VARIABLE" in str(name):
+            key, _, text = str(value).partition("=")
+            if key in allowed:
+                found[key] = text
+    return found
+
+
+def _or_last(rank: int | None) -> int:
+    return MAX_RANKS if rank is None else rank
+
+
+def facts(db: Database, quality: Quality) -> dict[str, Any]:
+    """`Trace.metadata` of the export."""
+    environment = _environment(db)
+    world = _first_number(environment, _WORLD_KEYS)
+    found: dict[str, Any] = {} if world is None else {"world_size": world}
+    sidecars = db.rows("traceprobe", ("rank", "json"))
+    if sidecars:
+        # The first rank speaks for the run: its ranks step together.
+        first = min(sidecars, key=lambda row: _or_last(rank_number(row[0])))
+        recorded = checked(parse_object(str(first[1]).encode()), quality)
+        if recorded is not None:
+            found["traceprobe"] = recorded
+            ranks = rank_number(recorded.get("workload", {}).get("ranks"))
+            if ranks:
+                found.setdefault("world_size", ranks)
+    return found
+
+
+def thread_names(db: Database) -> dict[tuple[int, int], str]:
+    r"""(pid, tid) to the thread's name."""
+    rows = db.rows("ThreadNames", ("globalTid", "nameId"))
+    return {
+        (pid(g >> 24), g & 0xFFFFFF): text(db.strings.get(n, ""))
+        for g, n in rows
+        if isinstance(g, int) and isinstance(n, int)
+    }
+
+
+def warn(db: Database, gpu: Mapping[str, Any], host: Mapping[str, Any], quality: Quality) -> None:
+    """Warn of what the export itself says is missing.
+
+    Args:
+        gpu: columns of GPU_OPS. host: of HOST_CALLS.
+    """
+    metadata = db.metadata
+    if metadata.get("EXPORT_PARAM_TIMES_TO_EXPORT") or "DERIVED_WINDOW_NS" in metadata:
+        quality.warn(
+            "filtered-export",
+            "The file is an excerpt in time: work at its borders lost its launches.",
+        )
+    shared = _shared(db, gpu)
+    if shared:
+        quality.warn(
+            "shared-gpu",
+            f"Several processes use GPU {shared[0]}: each is accounted for itself, and what it "
+            "waits for may be another one's work.",
+        )
+    if "globalPid" not in db.columns.get(KERNEL, {"globalPid"}):
+        quality.warn("no-process-ids", "The export has no process ids; it is read as one process.")
+    graph_calls = (host["call"] == Call.GRAPH_LAUNCH) & ~host["recorded"]
+    if graph_calls.any():
+        quality.warn(
+            "graph-launches-unrecorded",
+            f"{int(graph_calls.sum())} CUDA graph launches have no GPU row: the GPU worked, the "
+            "file does not say when. Export with a newer nsys, or capture with "
+            "--cuda-graph-trace=node.",
+        )
+
+
+def why_empty(db: Database) -> str:
+    """The reason from the file's own diagnostics, else what is missing."""
+    texts = [
+        str(text)
+        for severity, text in db.rows("DIAGNOSTIC_EVENT", ("severity", "text"))
+        if isinstance(severity, int) and severity >= 2
+    ]
+    telling = [t for t in texts if re.search(r"CUDA|CUPTI|driver", t)] or texts
+    if telling:
+        return f"no GPU work in the export. Nsight Systems said: {said(telling)}"
+    if KERNEL not in db.columns:
+        return (
+            "no CUDA tables in the export: either CUDA was not traced (`nsys profile "
+            "--trace=cuda,nvtx`) "
+            "or the export was cut short (`nsys export --type sqlite --force-overwrite true`)"
+        )
+    return "no GPU work in the export; profile with `nsys profile --trace=cuda,nvtx`"

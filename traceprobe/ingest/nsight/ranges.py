@@ -1,0 +1,97 @@
+"""NVTX ranges and marks, and the profiler's own rows, of an Nsight export."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from traceprobe.ingest.classify import is_profiler
+from traceprobe.ingest.lookup import Table, concatenate
+from traceprobe.ingest.nsight.ids import Names, process, strings, tid
+from traceprobe.ingest.nsight.tables import MISSING, Database
+from traceprobe.ingest.values import FARTHEST_NS
+from traceprobe.model.events import HOST_RANGES, UNKNOWN, Bools, Quality, Source
+
+# Event types: ranges pushed and popped on one thread, ranges that start and end anywhere, marks;
+# the second number of each pair is the nvtxt import of the same.
+_PUSH_POP, _START_END, _MARK = (59, 70), (60, 71), 34
+_OPEN = np.iinfo(np.int64).max
+_LIBRARY = re.compile(
+    r"^(nccl|\[DALI\]|cub::|thrust::|cudnn|cublas|aten::|autograd::)", re.IGNORECASE
+)
+
+_OPERATOR = re.compile(r"^(?:(?:aten|autograd)::|\w+Backward\d*$)")
+
+
+def read(db: Database, names: Names, last: int, quality: Quality) -> dict[str, Any]:
+    """Columns of HOST_RANGES.
+
+    Args:
+        last: end of the capture, ns; open ranges end there.
+    """
+    parts = [_nvtx(db, table, names, last, quality) for table in ("NVTX_EVENTS", "NVTXT_EVENTS")]
+    for table in ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD"):
+        wanted = {"start": MISSING, "end": MISSING, "globalTid": UNKNOWN, "nameId": UNKNOWN}
+        if rows := db.integers(table, wanted):
+            name, own = strings(db, names, rows["nameId"], is_profiler)
+            keep = own == 1
+            parts.append(
+                {
+                    "pid": process(rows["globalTid"])[keep],
+                    "thread": tid(rows["globalTid"])[keep],
+                    "t0": rows["start"][keep],
+                    "t1": rows["end"][keep],
+                    "name": name[keep],
+                    "source": np.full(int(keep.sum()), Source.PROFILER),
+                }
+            )
+    return concatenate([part for part in parts if len(part["t0"])] or parts[:1])
+
+
+def _nvtx(db: Database, table: str, names: Names, last: int, quality: Quality) -> dict[str, Any]:
+    """NVTX ranges and marks; a range without an end is open and runs to the capture's end."""
+    wanted = {"start": MISSING, "end": int(_OPEN), "eventType": 0, "globalTid": UNKNOWN}
+    types = ", ".join(map(str, (*_PUSH_POP, *_START_END, _MARK)))
+    none: dict[str, Any] = {c: np.empty(0, dtype=np.int64) for c in HOST_RANGES}
+    if "eventType" not in db.columns.get(table, set()):
+        return none
+    rows, texts = db.named(table, wanted, f"eventType IN ({types})", _outermost)
+    if rows is None or not len(rows["start"]):
+        return none
+    index = np.array([names(t) for t in texts], dtype=np.int32)
+    library = np.array([bool(_LIBRARY.search(t)) for t in texts], dtype=np.int8)
+    mark = rows["eventType"] == _MARK
+    is_open = (rows["end"] > FARTHEST_NS) & ~mark
+    if is_open.any():
+        quality.warn(
+            "open-ranges",
+            f"{int(is_open.sum())} NVTX ranges never closed; they are taken to run to the end "
+            "of the capture.",
+        )
+    closed = np.where(is_open, max(last, int(rows["start"].max())), rows["end"])
+    return {
+        "pid": process(rows["globalTid"]),
+        "thread": tid(rows["globalTid"]),
+        "t0": rows["start"],
+        "t1": np.where(mark, rows["start"], np.maximum(closed, rows["start"])),
+        "name": index[rows["text"]],
+        "source": np.where(mark, int(Source.MARK), library[rows["text"]]),
+    }
+
+
+def _outermost(page: Table, texts: list[str]) -> Bools:
+    """All rows but operators inside of operators: they say nothing that the outer one does not.
+
+    With autograd's own NVTX these are most rows of an export.
+    """
+    operator = np.array([bool(_OPERATOR.match(text)) for text in texts], dtype=bool)
+    keep = np.ones(len(page["text"]), dtype=bool)
+    rows = np.flatnonzero(operator[page["text"]] & np.isin(page["eventType"], _PUSH_POP))
+    for thread in np.unique(page["globalTid"][rows]):
+        mine = rows[page["globalTid"][rows] == thread]
+        mine = mine[np.lexsort((-page["end"][mine], page["start"][mine]))]
+        reach = np.maximum.accumulate(page["end"][mine])
+        keep[mine[1:][page["end"][mine[1:]] <= reach[:-1]]] = False
+    return keep

@@ -1,0 +1,392 @@
+"""Tolerant access to an export: which tables and columns exist, and integer columns from them."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from itertools import count, islice
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
+
+from traceprobe.ingest.lookup import Table, compact, concatenate
+from traceprobe.ingest.nsight.pages import DAMAGE, copied, interrupted
+from traceprobe.ingest.values import FARTHEST_NS, NAME_LENGTH, text
+from traceprobe.model.events import Bools, Ints
+
+MISSING = int(np.iinfo(np.int64).min)
+"""A time that is not there; unlike UNKNOWN no clock ever shows it."""
+_PREFIX = "CUPTI_ACTIVITY_KIND_"
+KERNEL, MEMCPY, MEMSET, RUNTIME, GRAPH = (
+    _PREFIX + table for table in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME", "GRAPH_TRACE")
+)
+EXPORT_TABLES = {"StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA", KERNEL, MEMCPY, GRAPH}
+"""Any of these makes a SQLite file an export."""
+_ROWS = 100_000
+"""Rows that are read before their columns are made narrow."""
+_OURS = re.compile(
+    r"(CUPTI|NVTXT?|ENUM|TARGET_INFO|META_DATA|EXPORT_META|MPI|PROFILER|DIAGNOSTIC)_"
+    r"|(StringIds|ThreadNames|traceprobe)$"
+)
+"""Tables of exports; others are left where they are."""
+_TABLE = "CREATE TABLE "
+"""How SQLite writes down a real table, however it was created."""
+_LONGEST_NAME = 4 * NAME_LENGTH
+"""Bytes: no character has more than four."""
+_MOST_TABLES = 10_000
+_ROW_BYTES = 16
+"""What a row counts beside its texts, of which it may have none."""
+_NUMBERS = (b", seq = ", b", op_id = ", b", sizes = [")
+"""What autograd's NVTX says after the name of an operator; it makes each such text unique."""
+_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
+Result = TypeVar("Result")
+
+
+Choose = Callable[[Table, list[str]], Bools]
+NUMBERING = "traceprobe_number"
+"""An SQL function that gives each distinct text a number."""
+
+
+def _all(page: Table) -> Table:
+    return page
+
+
+def _is_time(column: Ints) -> Bools:
+    return np.asarray((column >= -FARTHEST_NS) & (column <= FARTHEST_NS), dtype=np.bool_)
+
+
+def _every(page: Table, texts: list[str]) -> Bools:
+    return np.ones(len(page["text"]), dtype=bool)
+
+
+class TooMuchText(Exception):
+    """The rows of a file hold more than the file: its pages are used many times over."""
+
+
+class Database:
+    """One export.
+
+    Only what is stored is read. The rows of a view, of a virtual table, and the values of a column
+    that is generated are made up on the way, and a few bytes of SQL can make up any number of them.
+
+    Args:
+        budget: bytes of texts and blobs that may be read in all.
+
+    Attributes:
+        columns: names of the columns of each table.
+        left_out: tables of an export that are there as something else.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, budget: int) -> None:
+        self._connection = connection
+        self._encoding = encoding(connection)
+        self._budget = budget
+        self.lost = 0
+        self.mended: dict[str, int] = {}
+        """Tables with damaged pages, and the rows that are missing of each."""
+        self._copies: dict[str, sqlite3.Connection] = {}
+        self._number: Callable[[bytes | None, Any], int] | None = None
+        rows = connection.execute(
+            f"SELECT name, rootpage, substr(sql, 1, {len(_TABLE)}) FROM sqlite_master "
+            f"WHERE type IN ('table', 'view') LIMIT {_MOST_TABLES}"
+        ).fetchall()
+        named = [row for row in rows if isinstance(row[0], str) and _OURS.match(row[0])]
+        # What the entry calls itself is a text like any other; a real table has a page.
+        real = [name for name, page, sql in named if page and sql == _TABLE]
+        self.columns = {name: columns for name in real if (columns := self._columns(name))}
+        self.left_out = sorted({name for name, _, _ in named} - set(self.columns))
+
+    def _columns(self, table: str) -> set[str]:
+        """Names of the columns; none of a table that computes some of them, or makes no sense."""
+        try:
+            rows = self._connection.execute(f"PRAGMA table_xinfo({_quote(table)})").fetchall()
+        except DAMAGE as error:
+            if interrupted(error):
+                raise
+            return set()
+        return set() if any(row[6] for row in rows) else {row[1] for row in rows}
+
+    def spend(self, values: Iterable[object]) -> None:
+        """Count a row against the budget.
+
+        Raises:
+            TooMuchText: that is used up.
+        """
+        self._budget -= _ROW_BYTES
+        self._budget -= sum(len(v) for v in values if isinstance(v, (str, bytes)))
+        if self._budget < 0:
+            raise TooMuchText
+
+    def integers(self, table: str, wanted: Mapping[str, int], condition: str = "") -> Table | None:
+        """Columns of integers of a table, in the file's own row order.
+
+        Args:
+            wanted: column to the value that stands for a NULL, a text or a missing column; rows in
+                which MISSING has to stand for something, or for what no clock can show, are left
+                out and counted in `lost`.
+            condition: SQL that chooses rows.
+
+        Returns:
+            None where the table does not exist or is empty.
+        """
+        return self._integers(table, wanted, condition, {}, _all)
+
+    def named(
+        self,
+        table: str,
+        wanted: Mapping[str, int],
+        condition: str,
+        choose: Choose = _every,
+        *,
+        whole: bool = False,
+    ) -> tuple[Table | None, list[str]]:
+        """The same of NVTX rows, with a column `text`: the number of each row's text.
+
+        Args:
+            choose: which rows of a page to keep, by its columns and the texts so far.
+            whole: leave operators their sequence number, id and sizes, which make each text unique.
+
+        Returns:
+            The rows and the texts, which are not all distinct: own ones, else registered strings.
+        """
+        present = self.columns.get(table, set())
+        numbers: defaultdict[tuple[bytes | None, Any], int] = defaultdict(count().__next__)
+        texts: list[str] = []
+        utf8 = _to_utf8(self._encoding)
+
+        def reduced(page: Table) -> Table:
+            for own, i in list(islice(numbers, len(texts), None)):
+                registered = self.strings.get(i, "unnamed")
+                # Bytes are decoded here, once per distinct text.
+                texts.append(registered if own is None else own.decode("utf-8", "replace"))
+            missing = {c: d for c, d in wanted.items() if c not in page}
+            page |= {c: np.full(len(page["text"]), d, np.int64) for c, d in missing.items()}
+            keep = choose(page, texts)
+            return page if keep.all() else {c: v[keep] for c, v in page.items()}
+
+        def number(text: bytes | None, i: Any) -> int:
+            if text is not None:
+                self.spend((text,))
+                text = utf8(text[:_LONGEST_NAME])
+                if not whole and b", " in text:
+                    for begin in _NUMBERS:
+                        text = text[: text.find(begin)] if begin in text else text
+            return numbers[text, i]
+
+        self._number = number
+        for connection in (self._connection, *self._copies.values()):
+            connection.create_function(NUMBERING, 2, number, deterministic=True)
+        own = "CAST(text AS BLOB)" if "text" in present else "NULL"
+        string = "textId" if "textId" in present else "NULL"
+        computed = {"text": f"{NUMBERING}({own}, {string})"}
+        return self._integers(table, wanted, condition, computed, reduced), texts
+
+    def _integers(
+        self,
+        table: str,
+        wanted: Mapping[str, int],
+        condition: str,
+        computed: Mapping[str, str],
+        reduced: Callable[[Table], Table],
+    ) -> Table | None:
+        present = self.columns.get(table)
+        if present is None or "start" not in present:
+            return None
+        stored = {_quote(c): (c, d) for c, d in wanted.items() if c in present}
+        try:
+            select = {c: f"ifnull({q}, {d})" for q, (c, d) in stored.items()}
+            rows = self._rows(table, {**select, **computed}, condition, reduced)
+        except ValueError:  # a text or a fraction among the integers; to ask for them takes longer
+            select = {
+                c: f"CASE WHEN typeof({q}) IN ('integer', 'real') THEN CAST({q} AS INTEGER) "
+                f"ELSE {d} END"
+                for q, (c, d) in stored.items()
+            }
+            rows = self._rows(table, {**select, **computed}, condition, reduced)
+        if rows is None:
+            return None
+        length = len(rows["start"])
+        missing = {c: d for c, d in wanted.items() if c not in rows}
+        found = rows | {c: np.full(length, d, dtype=np.int64) for c, d in missing.items()}
+        needed = [column for column, default in wanted.items() if default == MISSING]
+        keep = np.all([_is_time(found[column]) for column in needed], axis=0)
+        self.lost += int(len(keep) - np.count_nonzero(keep))
+        return found if keep.all() else {column: v[keep] for column, v in found.items()}
+
+    def _rows(
+        self,
+        table: str,
+        select: Mapping[str, str],
+        condition: str,
+        reduced: Callable[[Table], Table],
+    ) -> Table | None:
+        """Columns by SQL expression, None without a row.
+
+        Raises:
+            ValueError: a value is no integer.
+            sqlite3.DatabaseError: the file is damaged.
+        """
+        read = self._pages if self._has_row_ids(table) else self._chunks
+
+        def parts() -> list[Table]:
+            try:
+                return [compact(reduced(part)) for part in read(table, select, condition)]
+            except pd.errors.DatabaseError as error:
+                raise error.__cause__ or error from error
+
+        found = self._tolerant(table, parts)
+        return concatenate(found) if found else None
+
+    def _tolerant(self, table: str, query: Callable[[], Result]) -> Result:
+        """The result of a query; of a table with damaged pages, that on what can be read of it.
+
+        Raises:
+            sqlite3.DatabaseError: that cannot be read either, or a query takes far too long.
+        """
+        try:
+            return query()
+        except DAMAGE as error:
+            if self._budget < 0:  # SQLite does not pass on what a function raises
+                raise TooMuchText from error
+            if interrupted(error) or table in self.mended:
+                raise
+        columns = sorted(_quote(column) for column in self.columns[table])
+        self._copies[table], self.mended[table] = copied(
+            self._connection,
+            _quote(table),
+            columns,
+            self.spend,
+            encoding=self._encoding,
+            numbered=self._has_row_ids(table),
+        )
+        if self._number is not None:
+            self._copies[table].create_function(NUMBERING, 2, self._number, deterministic=True)
+        return query()
+
+    def close(self) -> None:
+        """Delete the copies of damaged tables."""
+        for copy in self._copies.values():
+            copy.close()
+
+    def _on(self, table: str) -> sqlite3.Connection:
+        return self._copies.get(table, self._connection)
+
+    def _pages(self, table: str, select: Mapping[str, str], condition: str) -> Iterator[Table]:
+        """Columns of so many rows at a time, each column as one text of all its numbers.
+
+        To make a Python object of every number takes three times as long as to write them in a row
+        and read them back.
+        """
+        inner = ", ".join(f"{value} AS {_quote(c)}" for c, value in select.items())
+        outer = ", ".join(f"group_concat({_quote(c)}) AS {_quote(c)}" for c in select)
+        query = (
+            f"SELECT max(rowid) AS last, count(*) AS length, {outer} FROM (SELECT rowid, {inner} "
+            f"FROM {_quote(table)} WHERE rowid >= ?{condition and f' AND ({condition})'} "
+            f"ORDER BY rowid LIMIT {_ROWS})"
+        )
+        first = _LOWEST
+        while first <= _HIGHEST:
+            page = pd.read_sql_query(query, self._on(table), params=(first,)).iloc[0]
+            if not page["length"]:
+                return
+            columns = {c: np.fromstring(page[c], dtype=np.int64, sep=",") for c in select}
+            if any(len(column) != page["length"] for column in columns.values()):
+                raise ValueError("a column of integers holds texts")
+            yield columns
+            first = int(page["last"]) + 1
+
+    def _chunks(self, table: str, select: Mapping[str, str], condition: str) -> Iterator[Table]:
+        """The same of a table that has no row ids to go on from."""
+        named = ", ".join(f"{value} AS {_quote(c)}" for c, value in select.items())
+        query = f"SELECT {named} FROM {_quote(table)} {self._where(table, condition)}"
+        for rows in pd.read_sql_query(query, self._on(table), chunksize=_ROWS):
+            if rows.empty:
+                continue
+            if any(dtype != np.int64 for dtype in rows.dtypes):
+                raise ValueError("a column of integers holds something else")
+            yield {c: rows[c].to_numpy() for c in select}
+
+    def _has_row_ids(self, table: str) -> bool:
+        """Whether rows have numbers of SQLite's own, which no column hides by its name."""
+        if any(column.lower() == "rowid" for column in self.columns[table]):
+            return False
+        try:
+            self._connection.execute(f"SELECT rowid FROM {_quote(table)} LIMIT 0")
+        except DAMAGE as error:
+            return "no such column" not in str(error)
+        return True
+
+    def _where(self, table: str, condition: str) -> str:
+        chosen = f"WHERE {condition}" if condition else ""
+        return f"{chosen} ORDER BY rowid" if self._has_row_ids(table) else chosen
+
+    def values(self, table: str, column: str, condition: str) -> list[object]:
+        """One column, as stored, of the rows that `condition` selects; NULLs without it."""
+        name = _quote(column) if column in self.columns[table] else "NULL"
+        where = self._where(table, condition)
+        query = f"SELECT {name} FROM {_quote(table)} {where}"
+        return [value for (value,) in self._fetched(table, query)]
+
+    def rows(self, table: str, columns: tuple[str, ...]) -> list[tuple[object, ...]]:
+        """Rows of a small table; a missing column gives NULLs, a missing table no rows."""
+        present = self.columns.get(table)
+        if present is None:
+            return []
+        select = ", ".join(_quote(c) if c in present else "NULL" for c in columns)
+        query = f"SELECT {select} FROM {_quote(table)}"
+        return self._fetched(table, query)
+
+    def _fetched(self, table: str, query: str) -> list[tuple[object, ...]]:
+        def rows() -> list[tuple[object, ...]]:
+            found = []
+            for row in self._on(table).execute(query):
+                self.spend(row)
+                found.append(row)
+            return found
+
+        return self._tolerant(table, rows)
+
+    def pairs(self, table: str, key: str = "name", value: str = "value") -> dict[str, str]:
+        """A key-value table as a dict of strings."""
+        return {text(k): text(v, NAME_LENGTH) for k, v in self.rows(table, (key, value))}
+
+    @cached_property
+    def metadata(self) -> dict[str, str]:
+        """Facts of the export: META_DATA_EXPORT, before schema 3.4 EXPORT_META_DATA."""
+        return self.pairs("EXPORT_META_DATA") | self.pairs("META_DATA_EXPORT")
+
+    @cached_property
+    def strings(self) -> dict[int, str]:
+        """StringIds: id to text."""
+        return {
+            i: text(value, NAME_LENGTH)
+            for i, value in self.rows("StringIds", ("id", "value"))
+            if isinstance(i, int) and value is not None
+        }
+
+    def labels(self, table: str) -> dict[int, str]:
+        """An ENUM_* table: code to label, empty where the export has none."""
+        return {
+            code: text(label or name)
+            for code, name, label in self.rows(table, ("id", "name", "label"))
+            if isinstance(code, int)
+        }
+
+
+def encoding(connection: sqlite3.Connection, schema: str = "main") -> str:
+    """How a database stores its texts, and so the bytes that SQL makes of one: a codec's name."""
+    return str(connection.execute(f"PRAGMA {schema}.encoding").fetchone()[0])
+
+
+def _to_utf8(stored: str) -> Callable[[bytes], bytes]:
+    if stored == "UTF-8":
+        return lambda text: text
+    return lambda text: text.decode(stored, "replace").encode()
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

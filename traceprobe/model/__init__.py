@@ -1,0 +1,1 @@
+"""The columns of events, and the words for what a GPU does."""

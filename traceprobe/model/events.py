@@ -1,0 +1,244 @@
+"""The event model that both formats are read into: three frames of typed columns.
+
+Every time is an int64 nanosecond on the trace's own clock. A *process* is identified by `pid`, a
+*device* by `(pid, device)` because device ordinals are local to a process, a *host thread* by
+`(pid, thread)`. Rows of one process are in the order of their start. Names are indices into
+`Trace.names`, so that a regular expression runs once per distinct name and never once per event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+Int64s = NDArray[np.int64]
+Ints = NDArray[np.signedinteger[Any]]
+"""Integers in the width that they need."""
+Bools = NDArray[np.bool_]
+
+UNKNOWN = -1
+"""Stands for "not recorded" in integer columns where a null would cost a float or a mask."""
+
+
+class Kind(IntEnum):
+    """What a GPU op does. Only these count as GPU work."""
+
+    KERNEL = 0
+    COMM = 1
+    H2D = 2
+    D2H = 3
+    D2D = 4
+    MEMSET = 5
+
+
+class Call(IntEnum):
+    """What a host call asks of the GPU."""
+
+    OTHER = 0
+    LAUNCH = 1
+    GRAPH_LAUNCH = 2
+    COPY = 3
+    MEMSET = 4
+    SYNC = 5
+
+
+class Source(IntEnum):
+    """Who wrote a host range."""
+
+    USER = 0
+    FRAMEWORK = 1
+    PROFILER = 2
+    MARK = 3
+
+
+class Role(IntEnum):
+    """What autograd says about the operator that made a launch."""
+
+    UNKNOWN = 0
+    FORWARD = 1
+    BACKWARD = 2
+
+
+class Operation(IntEnum):
+    """What a GPU op of kind COMM does; the report writes the name in lower case."""
+
+    OTHER = 0
+    ALL_REDUCE = 1
+    ALL_GATHER = 2
+    REDUCE_SCATTER = 3
+    BROADCAST = 4
+    REDUCE = 5
+    ALL_TO_ALL = 6
+    GATHER = 7
+    SCATTER = 8
+    SEND_RECV = 9
+    BARRIER = 10
+    COPY = 11
+
+
+GPU_OPS: Mapping[str, Any] = {
+    "pid": pl.Int64,
+    "device": pl.Int64,
+    "stream": pl.Int64,
+    "kind": pl.Int8,  # Kind
+    "name": pl.Int32,  # index into Trace.names
+    "t0": pl.Int64,
+    "t1": pl.Int64,
+    "bytes": pl.Int64,  # of a copy, or of a collective's message; UNKNOWN where not recorded
+    "pageable": pl.Boolean,  # a copy from or to pageable host memory
+    "graph": pl.Boolean,  # replayed from a CUDA graph
+    "correlation": pl.Int64,  # UNKNOWN where not recorded
+    "linked": pl.Boolean,  # a launch row with this correlation exists
+    "launch_t0": pl.Int64,  # UNKNOWN without a launch site
+    "launch_t1": pl.Int64,
+    "thread": pl.Int64,  # host thread of the launch site
+    "role": pl.Int8,  # Role of the operator that launched it
+    "operation": pl.Int8,  # Operation of communication, else UNKNOWN
+    "group": pl.Int64,  # process group: the same number in every rank's file; UNKNOWN without one
+    "group_size": pl.Int64,  # ranks in that group; UNKNOWN where not recorded
+}
+
+HOST_CALLS: Mapping[str, Any] = {
+    "pid": pl.Int64,
+    "thread": pl.Int64,
+    "t0": pl.Int64,
+    "t1": pl.Int64,
+    "name": pl.Int32,
+    "call": pl.Int8,  # Call
+    "blocking": pl.Boolean,  # does not return before the GPU has caught up
+    "correlation": pl.Int64,
+    "recorded": pl.Boolean,  # at least one GPU op carries this correlation
+}
+
+HOST_RANGES: Mapping[str, Any] = {
+    "pid": pl.Int64,
+    "thread": pl.Int64,
+    "t0": pl.Int64,
+    "t1": pl.Int64,
+    "name": pl.Int32,
+    "source": pl.Int8,  # Source
+}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a trace came from. `name` is the file's base name: no directory leaves this machine.
+
+    Args:
+        base_ns: what the time stamps in the file leave out of the trace's clock.
+    """
+
+    name: str
+    sha256: str
+    format: str
+    dialect: str
+    producer: str
+    bytes: int
+    base_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Device:
+    """One accelerator as one process sees it (`kind` "gpu"), or the process's own CPU ("cpu").
+
+    Args:
+        capability: compute capability, e.g. "9.0".
+        multiprocessors: SMs or CUs; of a slice, its own.
+    """
+
+    pid: int
+    index: int
+    name: str | None
+    kind: str = "gpu"
+    capability: str | None = None
+    multiprocessors: int | None = None
+    memory_bytes: int | None = None
+    warp_size: int | None = None
+
+
+@dataclass
+class Quality:
+    """Counts of what ingest had to repair, lost or could not link, and warnings for the reader.
+
+    Args:
+        damage: further kinds of damage by the code of their warning.
+    """
+
+    events_repaired: int = 0
+    events_lost: int = 0
+    damage: dict[str, int] = field(default_factory=dict)
+    warnings: dict[str, str] = field(default_factory=dict)
+
+    def damaged(self, code: str, number: int, words: str) -> None:
+        """Count damage of one kind, and warn of it in words that follow the number."""
+        self.damage[code] = self.damage.get(code, 0) + number
+        self.warnings[code] = f"{self.damage[code]} {words}"
+
+    def warn(self, code: str, message: str) -> None:
+        """Record a warning once per code; the first message stays."""
+        self.warnings.setdefault(code, message)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One input file as columns. `gpu_ops`, `host_calls`, `host_ranges` follow the schemas above.
+
+    Args:
+        rank_of: rank of each process where the file records it.
+        thread_names: (pid, thread) to the name the program gave the thread.
+        profiled: what a profiler that slows the host recorded: "operators", "stacks", "memory",
+            "shapes".
+        metadata: whitelisted facts (world size, library versions, capture calibration).
+    """
+
+    origin: Origin
+    names: list[str]
+    gpu_ops: pl.DataFrame
+    host_calls: pl.DataFrame
+    host_ranges: pl.DataFrame
+    devices: tuple[Device, ...]
+    quality: Quality
+    rank_of: Mapping[int, int] = field(default_factory=dict)
+    thread_names: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    profiled: frozenset[str] = frozenset()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+def frame(
+    schema: Mapping[str, Any], columns: dict[str, Any], by: Sequence[str] = ()
+) -> pl.DataFrame:
+    """Build a frame with exactly `schema`'s columns and dtypes; a missing column is an error.
+
+    Args:
+        columns: arrays of equal length, which may be of narrower types; those of the frame are
+            taken out, so that no column is in memory twice.
+        by: columns to sort the rows by; rows that are equal in all of them keep their order.
+    """
+    # One column after the other: a sort of the whole frame takes as much memory again.
+    order = np.lexsort([columns[c] for c in reversed(by)]) if by else slice(None)
+    return pl.DataFrame(
+        {c: pl.Series(c, columns.pop(c)[order], dtype=t) for c, t in schema.items()}
+    )
+
+
+def rows_of(rows: pl.DataFrame, column: str, value: int) -> pl.DataFrame:
+    """The rows whose `column` is `value`: a view of the frame where it is sorted by that column.
+
+    Most traces hold one process and one device, and a copy of a big one takes as much again.
+    """
+    values = rows[column].to_numpy()
+    if (values[1:] >= values[:-1]).all():
+        low, high = (np.searchsorted(values, value, side) for side in ("left", "right"))
+        return rows[int(low) : int(high)]
+    return rows.filter(pl.col(column) == value)
+
+
+def empty(schema: Mapping[str, Any]) -> pl.DataFrame:
+    """A frame of `schema` without rows."""
+    return pl.DataFrame(schema=dict(schema))

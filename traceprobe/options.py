@@ -1,0 +1,56 @@
+"""What callers say about an analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from traceprobe.ingest.limits import Limits
+    from traceprobe.records.ablation import Ablation
+    from traceprobe.records.peaks import MeasuredPeaks
+    from traceprobe.verdict.thresholds import Thresholds
+
+
+def _default_thresholds() -> Thresholds:
+    from traceprobe.verdict.thresholds import Thresholds
+
+    return Thresholds()
+
+
+def _default_limits() -> Limits:
+    from traceprobe.ingest.limits import Limits
+
+    return Limits()
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to analyse.
+
+    Args:
+        step: regular expression of the step ranges; None looks for them.
+        phases: phase name to regular expression, before the built-in table
+            (`traceprobe.timeline.phases.RANGE_NAMES` lists the names).
+        steps: use only iterations with first <= index < last.
+        rank: use only this rank.
+        unprofiled_step_ms: step time without a profiler, in ms; corrects the observer effect.
+        thresholds: the numbers that the verdict depends on.
+        limits: what a file may hold before it is refused.
+        ablation: what `traceprobe bench` measured of the same run; becomes part of the report.
+        flops_per_step: operations of the model in a step of all ranks, where the recording does not
+            say.
+        peaks: what `traceprobe roofline --measure` measured of the device.
+    """
+
+    step: str | None = None
+    phases: Mapping[str, str] = field(default_factory=dict)
+    steps: tuple[int, int] | None = None
+    rank: int | None = None
+    unprofiled_step_ms: float | None = None
+    thresholds: Thresholds = field(default_factory=_default_thresholds)
+    limits: Limits = field(default_factory=_default_limits)
+    ablation: Ablation | None = None
+    flops_per_step: float | None = None
+    peaks: MeasuredPeaks | None = None

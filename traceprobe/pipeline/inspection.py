@@ -1,0 +1,90 @@
+"""What a trace holds and what it lacks, in plain lines: can this be analysed?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from traceprobe.model.events import Kind, Source, Trace
+from traceprobe.timeline import markers, phases
+
+_TOP = 12
+
+
+Line = tuple[str, str]
+"""What the line is about, and what it says."""
+
+
+def describe(trace: Trace) -> Iterator[Line]:
+    """Lines about one trace: origin, devices, ops, threads, ranges, marker, what is missing."""
+    origin = trace.origin
+    yield "file", f"{origin.name}: {origin.format}, {origin.dialect}"
+    yield "producer", origin.producer
+    yield "size", f"{origin.bytes / 1e6:.2f} MB, sha256 {origin.sha256[:12]}"
+    for device in trace.devices:
+        rank = trace.rank_of.get(device.pid)
+        place = f"{device.kind} {device.index} of process {device.pid}"
+        yield (
+            "device",
+            f"{place}: {device.name or 'unknown model'}"
+            + ("" if rank is None else f", rank {rank}"),
+        )
+    counts = {
+        Kind(k).name.lower(): n for k, n in trace.gpu_ops["kind"].value_counts().sort("kind").rows()
+    }
+    yield "gpu ops", f"{len(trace.gpu_ops)}: " + ", ".join(f"{n} {k}" for k, n in counts.items())
+    linked = int(trace.gpu_ops["linked"].sum())
+    yield "linked", f"{linked} of {len(trace.gpu_ops)} GPU ops have their launch in the file"
+    yield "host calls", f"{len(trace.host_calls)}, ranges {len(trace.host_ranges)}"
+    if trace.profiled:
+        yield "profiler", f"records {', '.join(sorted(trace.profiled))}"
+    yield from _ranges(trace)
+    yield from _markers(trace)
+    quality = trace.quality
+    yield "quality", f"{quality.events_repaired} events repaired, {quality.events_lost} lost"
+    for code, message in sorted(quality.warnings.items()):
+        yield "warning", f"{code}: {message}"
+    for missing in _missing(trace):
+        yield "missing", missing
+
+
+def _ranges(trace: Trace) -> Iterator[Line]:
+    shown = trace.host_ranges.filter(pl.col("source") != int(Source.PROFILER))
+    counts = shown["name"].value_counts().rows()
+    alike: dict[str, list[tuple[str, int]]] = {}
+    for name, count in counts:
+        text = trace.names[name]
+        alike.setdefault(markers.template(text), []).append((text, count))
+    merged = [
+        # A number that never changes, as in "h2d", is part of the name.
+        (template if len(members) > 1 else members[0][0], sum(count for _, count in members))
+        for template, members in alike.items()
+    ]
+    top = sorted(merged, key=lambda item: (-item[1], item[0]))
+    for text, count in top[:_TOP]:
+        yield "range", f"{count:6d} x {text[:80]}"
+    if len(top) > _TOP:
+        yield "range", f"and {len(top) - _TOP} more names"
+
+
+def _markers(trace: Trace) -> Iterator[Line]:
+    for pid in sorted({d.pid for d in trace.devices}):
+        mine = pl.col("pid") == pid
+        found = markers.find(
+            trace.host_ranges.filter(mine), trace.gpu_ops.filter(mine), trace.names, None
+        )
+        if found is None:
+            yield "steps", f"process {pid}: no step marker"
+        else:
+            pattern = f"{found.pattern[:60]} ({found.kind})"
+            yield "steps", f"process {pid}: {len(found.starts)} x {pattern}"
+
+
+def _missing(trace: Trace) -> Iterator[str]:
+    if not len(trace.host_calls):
+        yield "host calls: idle time cannot be explained; record the CPU too"
+    marks = phases.phase_ranges(trace.host_ranges, trace.names, phases.compile_names({}))
+    for phase in ("data", "forward", "optimizer"):
+        if not marks.select(phase).any():
+            yield f"{phase} ranges (annotate them, or name yours with --phase {phase}=REGEX)"

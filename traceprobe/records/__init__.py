@@ -1,0 +1,1 @@
+"""What is saved and read back: plain records that serialise to JSON."""

@@ -1,0 +1,92 @@
+"""Records hold clean strings only, by their type: whoever makes or reads one need not think of it.
+
+Names come from traces, from file names and from saved results, so from anybody. What could steer a
+terminal, reorder the text around a name or break a line of it is taken out where a record comes
+into being; so JSON, page, Markdown and terminal say the same, and none of them can forget to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from traceprobe.formatting import shorten
+
+MAX_TEXT = 4_000
+"""Characters of a string; of what traceprobe says itself, the longest has a quarter of it."""
+MAX_KEY = 1_000
+"""Characters of a key, which is a name."""
+
+_ESCAPED = re.compile(rb'(?<!\\)(?:\\\\)*\\[^\\"]')
+"""In JSON, all but quotes and backslashes."""
+_LONG = re.compile(rf'[:,\[{{]"(?![-0-9 ]*")[^"]{{{MAX_KEY}}}')
+_COLUMN = re.compile(r"[-0-9 ]*")
+
+
+class Clean(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that is clean, however it was made: in Python, from JSON, or from another one."""
+
+    def __post_init__(self) -> None:
+        if _is_plain(self):
+            return
+        for name in self.__struct_fields__:
+            msgspec.structs.force_setattr(self, name, cleaned(getattr(self, name)))
+
+
+class Columns(msgspec.Struct, frozen=True, kw_only=True):
+    """A record whose texts are columns of integers between spaces, of any length."""
+
+
+def cleaned(value: Any) -> Any:
+    """`value` with every string in it clean and of bounded length, keys of mappings too.
+
+    Keys that become one get numbers, so that no value is lost.
+    """
+    if isinstance(value, str):
+        return shorten(value, MAX_TEXT)
+    if isinstance(value, msgspec.Struct):
+        one = _column if isinstance(value, Columns) else cleaned
+        return type(value)(**{name: one(getattr(value, name)) for name in value.__struct_fields__})
+    if isinstance(value, Mapping):
+        return _mapping(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(cleaned(item) for item in value)
+    return value
+
+
+def _column(value: Any) -> Any:
+    """A column as it is; nothing of a text that is none."""
+    if isinstance(value, str):
+        return value if _COLUMN.fullmatch(value) else ""
+    return cleaned(value)
+
+
+def _mapping(value: Mapping[Any, Any]) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    for key, item in value.items():
+        name = plain = shorten(key, MAX_KEY) if isinstance(key, str) else key
+        number = 2
+        while name in found:
+            name, number = f"{plain} ({number})", number + 1
+        found[name] = cleaned(item)
+    return found
+
+
+def _is_plain(record: msgspec.Struct) -> bool:
+    """Whether all strings of a record are clean, as nearly all are.
+
+    Looking at its JSON takes a fraction of what walking through it would.
+    """
+    try:
+        content = msgspec.json.encode(record)
+    except (UnicodeEncodeError, OverflowError, TypeError):  # what JSON cannot hold
+        return False
+    if _ESCAPED.search(content):
+        return False
+    text = content.decode()
+    if not text.isprintable() or "  " in text:
+        return False
+    return not _LONG.search(text.replace('\\"', "'"))

@@ -1,0 +1,128 @@
+"""The result of comparing two runs: plain records that serialise to JSON.
+
+Times are ms per step, or per sample where the steps of the two runs differ in size
+(`Comparison.per`). A quantity that one of the runs does not show is None, never 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from traceprobe.records.base import Record
+from traceprobe.records.report import Bound, Message
+
+SCHEMA_VERSION = "1.0"
+
+Per = Literal["step", "sample"]
+Basis = Literal["unprofiled", "traced"]
+Direction = Literal["slower", "faster", "unchanged", "unknown"]
+Decision = Literal["pass", "regression", "inconclusive"]
+KernelState = Literal["appeared", "vanished", "slower", "faster"]
+
+
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One run, as all comparisons show it. Means over its used steps and its ranks."""
+
+    label: str
+    inputs: list[str]
+    """Base names of the traces."""
+    formats: list[str]
+    devices: list[str]
+    """Names of the devices, each once."""
+    world_size: int
+    steps: int
+    samples_per_step: float | None
+    """Of all ranks together; None where the capture did not record it."""
+    tokens_per_step: float | None
+    basis: Basis
+    """Where `step_ms` comes from: timed without a profiler, or out of the trace."""
+    step_ms: float
+    traced_step_ms: float
+    unprofiled_step_ms: float | None
+    samples_per_second: float | None
+    tokens_per_second: float | None
+    partition_ms: dict[str, float | None]
+    """Exclusive classes of a traced step; they sum to `traced_step_ms`."""
+    shares: dict[str, float]
+    """Those of the verdict, corrected for the profiler."""
+    bound: Bound
+    secondary: str | None
+    confidence: float
+    settings: dict[str, Any]
+    """What the capture recorded of the program, flattened."""
+
+
+def scale_of(run: RunSummary, per: Per) -> float:
+    """What makes a time of a step one of `per`; 1 where samples are not known."""
+    return 1 / run.samples_per_step if per == "sample" and run.samples_per_step else 1.0
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """A quantity in both runs and by how much it differs, with its interval.
+
+    `low` and `high` bound `delta`. The change is `real` where the interval leaves out 0 and `delta`
+    exceeds `floor`, which is how much the quantity drifts inside the runs themselves.
+    """
+
+    name: str
+    unit: str
+    base: float | None
+    new: float | None
+    delta: float | None
+    low: float | None
+    high: float | None
+    floor: float | None
+    real: bool
+
+
+class KernelChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A kernel of a phase, in ms and calls per step (or sample).
+
+    Reports list the longest kernels only: `None` says that it is not among those, so it takes less
+    than the shortest of them.
+    """
+
+    name: str
+    phase: str
+    state: KernelState
+    base_ms: float | None
+    new_ms: float | None
+    base_count: float | None
+    new_count: float | None
+
+
+class Gate(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the new run is slower by more than is allowed."""
+
+    allowed: float
+    """As a fraction of the base's step."""
+    decision: Decision
+    reason: str
+
+
+class Comparison(Record, frozen=True, kw_only=True):
+    """Two runs and what changed between them. See `docs/compare.md` for the meaning of a field."""
+
+    kind: Literal["comparison"] = "comparison"
+    base: RunSummary
+    new: RunSummary
+    per: Per
+    direction: Direction
+    headline: str
+    explanation: list[str]
+    step: Change
+    """The step on the basis that both runs have."""
+    traced_step: Change
+    classes: list[Change]
+    """Exclusive classes of the step, as traced; their deltas sum to that of `traced_step`."""
+    measures: list[Change]
+    """Overlap, collectives, launches and others that are no part of the step."""
+    settings: dict[str, list[Any]]
+    """Settings that differ: value in the base, value in the new run."""
+    kernels: list[KernelChange]
+    cautions: list[Message]
+    steps_ms: list[list[float]]
+    """Traced step times of base and of new run, in order."""
+    gate: Gate | None = None

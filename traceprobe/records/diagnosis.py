@@ -1,0 +1,55 @@
+"""The result of `traceprobe doctor`: checks of a machine or of traces, each with what it means.
+
+Plain records that serialise to JSON. They hold counts, versions and base names of files only, so
+that the output can go into a public issue as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from traceprobe.records.cleaning import Clean
+
+SCHEMA_VERSION = "1.0"
+
+CheckStatus = Literal["fail", "warn", "unknown", "ok", "not-applicable"]
+STATUSES: tuple[CheckStatus, ...] = ("fail", "warn", "unknown", "ok", "not-applicable")
+"""Most urgent first."""
+TROUBLE: tuple[CheckStatus, ...] = ("fail", "warn")
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """One check. `meaning` and `fix` are empty where there is nothing to mend."""
+
+    id: str
+    status: CheckStatus
+    found: str
+    meaning: str = ""
+    fix: str = ""
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """The checks of one thing: the environment, an input by its base name, or the whole run."""
+
+    subject: str
+    checks: list[Outcome]
+
+
+class Diagnosis(Clean, frozen=True, kw_only=True):
+    """Everything that was checked. See `docs/doctor.md` for the checks."""
+
+    schema_version: str
+    traceprobe_version: str
+    sections: list[Section]
+
+    @property
+    def failed(self) -> bool:
+        """Whether any check failed."""
+        return any(c.status == "fail" for section in self.sections for c in section.checks)
+
+    def to_json(self) -> str:
+        """Indented JSON with sorted keys, ending in a newline."""
+        compact = msgspec.json.encode(self, order="sorted")
+        return msgspec.json.format(compact, indent=1).decode() + "\n"

@@ -1,0 +1,63 @@
+"""The result of an ordered chain of runs, each a change of the one before."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from traceprobe.records.base import Record
+from traceprobe.records.comparison import Change, Per, RunSummary
+from traceprobe.records.report import Message
+
+SCHEMA_VERSION = "1.0"
+
+
+class Rung(msgspec.Struct, frozen=True, kw_only=True):
+    """A run, and what it gains over the one before. The first has nothing before it."""
+
+    change: str
+    run: RunSummary
+    speedup: float | None
+    """Throughput over that of the rung before."""
+    total_speedup: float
+    """Throughput over that of the first rung."""
+    step: Change | None
+    """Against the rung before, per step or sample."""
+    classes: list[Change]
+    """Classes whose change is real, largest first."""
+    explanation: list[str]
+    cautions: list[Message]
+
+
+class Missing(msgspec.Struct, frozen=True, kw_only=True):
+    """A rung that could not be measured."""
+
+    change: str
+    label: str
+    reason: str
+
+
+class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
+    """What to try next: a finding of the last rung."""
+
+    finding: str
+    title: str
+    saving_ms_per_step: float
+    speedup: float
+    """At most, if all of the saving is realised."""
+    advice: str
+
+
+class Ladder(Record, frozen=True, kw_only=True):
+    """A chain of runs. See `docs/ladder.md` for the meaning of a field."""
+
+    kind: Literal["ladder"] = "ladder"
+    name: str
+    per: Per
+    headline: str
+    rungs: list[Rung]
+    missing: list[Missing]
+    limits: str
+    """What limits the last rung, in a sentence."""
+    suggestions: list[Suggestion]

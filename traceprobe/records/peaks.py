@@ -1,0 +1,28 @@
+"""What a device did when it was measured: a plain record that serialises to JSON."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from traceprobe.records.base import Record
+
+SCHEMA_VERSION = "1.0"
+
+
+class MeasuredPeaks(Record, frozen=True, kw_only=True):
+    """As `traceprobe roofline --measure` writes it; medians of `repetitions`."""
+
+    kind: Literal["peaks"] = "peaks"
+    device: str
+    device_kind: Literal["gpu", "cpu"]
+    torch: str
+    """Version of PyTorch, with which its libraries come."""
+    matrix_side: int
+    """Of the square matrices that were multiplied."""
+    repetitions: int
+    tflops: dict[str, float]
+    """By precision; those that the device or PyTorch lack are missing."""
+    copy_gbps: float
+    """Copies inside of the memory, bytes read and written together."""
+    h2d_gbps: float | None
+    """Copies from page-locked memory of the host; None on a CPU."""

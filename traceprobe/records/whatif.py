@@ -1,0 +1,71 @@
+"""The result of `traceprobe whatif`: a step with changes, predicted by playing it again."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from traceprobe.records.base import Record
+from traceprobe.records.comparison import RunSummary
+from traceprobe.records.report import Message
+
+SCHEMA_VERSION = "1.0"
+
+
+class Predicted(msgspec.Struct, frozen=True, kw_only=True):
+    """A step with changes; with `--accumulate`, of several batches."""
+
+    changes: list[str]
+    step_ms: float
+    low_ms: float
+    high_ms: float
+    """Around `step_ms`: what is not known of the host, what the calibration left, and noise."""
+    speedup: float
+    """Throughput over that of the run as it is."""
+
+
+class Buckets(msgspec.Struct, frozen=True, kw_only=True):
+    """Gradients in other buckets, on links as the trace shows them."""
+
+    limit_mb: float
+    bytes: list[int]
+    """Sizes of the buckets of a step, in the order in which they are sent."""
+    before_bytes: list[int]
+    gbps: float
+    """Bus bandwidth of a large message."""
+    latency_us: float | None
+    """Of one hop; None where all messages are of about one size."""
+    fit_error: float
+    """Root mean square of the relative errors of the messages that it was fitted to."""
+
+
+class Calibration(msgspec.Struct, frozen=True, kw_only=True):
+    """How the replay was made to take as long as the run takes without a profiler."""
+
+    played_ms: float
+    """What the rows take as they were recorded."""
+    host: float
+    """Factor on the host's own time."""
+    host_known: bool
+    """Whether the step depends on the host, which makes its factor a measurement."""
+    collectives: float
+    """Factor on the durations of collectives."""
+    rest: float
+    """Factor on every prediction: what scaling these could not explain."""
+
+
+class WhatIf(Record, frozen=True, kw_only=True):
+    """A prediction. See `docs/whatif.md` for the meaning of a field."""
+
+    kind: Literal["whatif"] = "whatif"
+    headline: str
+    run: RunSummary
+    now_ms: float
+    asked: Predicted | None
+    """None where no change was asked for; then `alone` has what could be."""
+    alone: list[Predicted]
+    """Each change by itself, the largest effect first."""
+    buckets: Buckets | None
+    calibration: Calibration
+    cautions: list[Message]

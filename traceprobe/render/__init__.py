@@ -1,0 +1,31 @@
+"""From a saved result to what people read: a page, Markdown, a summary in a terminal.
+
+A kind of record has its page in `render/pages/`, a module with the function `document`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Literal
+
+from traceprobe.records.base import Record
+from traceprobe.records.report import Report
+from traceprobe.render import html, markdown
+from traceprobe.render.document import Document
+from traceprobe.render.pages import report_html, report_markdown
+
+Output = Literal["html", "markdown"]
+
+
+def document_of(record: Record) -> Document:
+    """The sections that all outputs but JSON show."""
+    document: Document = import_module(f"traceprobe.render.pages.{record.kind}").document(record)
+    return document
+
+
+def render(record: Record | Report, output: Output) -> str:
+    """One self-contained HTML page, readable without scripts, or Markdown that fits a comment."""
+    if isinstance(record, Report):
+        return report_html.render(record) if output == "html" else report_markdown.render(record)
+    document = document_of(record)
+    return html.render(document) if output == "html" else markdown.render(document)

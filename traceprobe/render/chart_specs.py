@@ -1,0 +1,166 @@
+"""The chart specifications of the page, in Vega-Lite, made with altair.
+
+    python -m traceprobe.render.chart_specs   # writes templates/charts.json
+
+A spec names its data and holds none, so but for a few lists and a height it is the same on every
+page. `charts.py` fills those in, from the file that this module writes: that saves every run the
+import of altair, which takes longer than reading a small trace. Text and axes are drawn in
+`currentColor`, so that a chart follows the theme of the page and turns black in print without being
+drawn again.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import altair as alt
+
+from traceprobe.model.labels import SHARE_COLOURS
+from traceprobe.render.resources import templates_dir
+
+NAME = "charts.json"
+Chart = alt.Chart | alt.LayerChart | alt.FacetChart
+
+
+def iterations() -> Chart:
+    """Stacked bars, one an iteration: ms of each exclusive class; skipped ones pale and crossed."""
+    x = alt.X(
+        "iteration:N",
+        title="iteration",
+        scale=alt.Scale(domain=[], paddingInner=0.15),
+        axis=alt.Axis(labelAngle=0, labelOverlap="greedy", labelSeparation=6),
+    )
+    stack = (
+        alt.Chart(alt.NamedData(name="segments"))
+        .mark_bar()
+        .encode(
+            x=x,
+            y=alt.Y("ms:Q", title="ms", stack="zero"),
+            color=alt.Color("class:N", scale=alt.Scale(domain=[], range=[]), legend=None),
+            order=alt.Order("order:Q"),
+            opacity=alt.Opacity("opacity:Q", scale=None, legend=None),
+            tooltip=[
+                alt.Tooltip(field)
+                for field in ("iteration:N", "class:N", "time:N", "share:N", "status:N")
+            ],
+        )
+    )
+    crosses = (
+        alt.Chart(alt.NamedData(name="skipped"))
+        .mark_text(text="✕", baseline="bottom", dy=-3, color="currentColor", fontWeight="bold")
+        .encode(
+            x=x,
+            y=alt.Y("ms:Q"),
+            tooltip=[alt.Tooltip(field) for field in ("iteration:N", "status:N")],
+        )
+    )
+    return alt.layer(stack, crosses).properties(height=260)
+
+
+def ranks() -> Chart:
+    """A heat map: ranks across, exclusive classes down, ms per step."""
+    chart: alt.Chart = (
+        alt.Chart(alt.NamedData(name="cells"))
+        .mark_rect()
+        .encode(
+            x=alt.X(
+                "rank:N",
+                title="rank",
+                sort=[],
+                axis=alt.Axis(labelAngle=0, labelOverlap="greedy"),
+            ),
+            y=alt.Y("class:N", title=None, sort=[], axis=alt.Axis(labelLimit=150)),
+            color=alt.Color(
+                "share:Q",
+                scale=alt.Scale(scheme="blues", domain=[0, 1]),
+                legend=alt.Legend(
+                    title="of the step",
+                    format=".0%",
+                    labelColor="currentColor",
+                    titleColor="currentColor",
+                ),
+            ),
+            tooltip=[alt.Tooltip(field) for field in ("rank:N", "class:N", "time:N", "part:N")],
+        )
+        .properties(height=0)
+    )
+    return chart
+
+
+def rank_steps() -> Chart:
+    """A heat map: steps across, ranks down, ms of each step."""
+    chart: alt.Chart = (
+        alt.Chart(alt.NamedData(name="cells"))
+        .mark_rect()
+        .encode(
+            x=alt.X(
+                "step:N",
+                title="step",
+                sort=[],
+                axis=alt.Axis(labelAngle=0, labelOverlap="greedy", labelLimit=90),
+            ),
+            y=alt.Y("rank:N", title="rank", sort=[], axis=alt.Axis(labelOverlap="greedy")),
+            color=alt.Color(
+                "ms:Q",
+                scale=alt.Scale(scheme="blues", zero=False),
+                legend=alt.Legend(title="ms", labelColor="currentColor", titleColor="currentColor"),
+            ),
+            tooltip=[alt.Tooltip(field) for field in ("rank:N", "step:N", "time:N")],
+        )
+        .properties(height=0)
+    )
+    return chart
+
+
+def steps() -> Chart:
+    """Steps by duration, with lines at the median and where the outer tenths begin."""
+    bars = (
+        alt.Chart(alt.NamedData(name="bins"))
+        .mark_bar(color=SHARE_COLOURS["compute"], binSpacing=1)
+        .encode(
+            x=alt.X(
+                "from:Q",
+                bin="binned",
+                title="ms",
+                scale=alt.Scale(zero=False),
+                axis=alt.Axis(tickCount=8, labelOverlap="greedy"),
+            ),
+            x2="to:Q",
+            y=alt.Y("steps:Q", title="steps", axis=alt.Axis(values=[], format="d")),
+            tooltip=[alt.Tooltip("range:N"), alt.Tooltip("steps:Q")],
+        )
+    )
+    marks = alt.Chart(alt.NamedData(name="marks"))
+    lines = marks.mark_rule(color="currentColor", strokeDash=[4, 3]).encode(x="ms:Q")
+    words = marks.mark_text(align="left", dx=4, dy=4, baseline="top", color="currentColor").encode(
+        x="ms:Q", y=alt.value(0), text="what:N"
+    )
+    return alt.layer(bars, lines, words).properties(height=160)
+
+
+def specification(chart: Chart) -> dict[str, Any]:
+    """The finished spec; the page's script sets the width."""
+    faint = {"gridColor": "currentColor", "gridOpacity": 0.15}
+    lines = {"domainColor": "currentColor", "tickColor": "currentColor"}
+    texts = {"labelColor": "currentColor", "titleColor": "currentColor"}
+    spec: dict[str, Any] = (
+        chart.properties(width=640, autosize=alt.AutoSizeParams(type="fit-x", contains="padding"))
+        .configure(background="transparent", font="system-ui, sans-serif")
+        .configure_view(stroke=None)
+        .configure_axis(**faint, **lines, **texts, labelFontSize=12, titleFontSize=12)
+        .to_dict()
+    )
+    return spec
+
+
+def render() -> str:
+    """The text of the file."""
+    charts: dict[str, Chart] = {"iterations": iterations(), "ranks": ranks(), "steps": steps()}
+    charts["rank_steps"] = rank_steps()
+    specs = {name: specification(chart) for name, chart in charts.items()}
+    return json.dumps(specs, indent=1, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    (templates_dir() / NAME).write_text(render(), encoding="utf-8")

@@ -1,0 +1,153 @@
+"""A document as Markdown for an issue comment: at most 60 lines and 65,535 characters.
+
+What does not fit is counted or named, not dropped. Names are made literal by `gfm`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from traceprobe.render.blocks import cells, glyphs, stacked, table_of
+from traceprobe.render.document import Bars, Block, Document, Section, Table
+from traceprobe.render.gfm import in_html, literal, prose
+from traceprobe.render.pages.report_markdown import MAX_LINES
+
+MAX_CHARACTERS = 65_535
+MAX_SENTENCE = 400
+MAX_POINTS = 6
+MAX_CAUTIONS = 4
+MAX_TEXTS = 2
+"""Sentences of a section."""
+MAX_INPUTS = 3
+MAX_COLUMNS = 12
+BAR_WIDTH = 32
+OPEN = 2
+"""Sections that are not folded."""
+
+
+@dataclass(frozen=True)
+class _Room:
+    """How much is shown.
+
+    Args:
+        first: rows of a table in the sections that are open. rest: in the others.
+        sections: how many there are. cell: characters of a cell.
+    """
+
+    first: int
+    rest: int
+    sections: int
+    cell: int
+
+
+def render(document: Document) -> str:
+    """The Markdown of a document, ending in a newline, with as much as fits."""
+    sections = [section for section in document.sections if section.brief]
+    for room in _rooms(len(sections)):
+        lines = _lines(document, sections, room)
+        text = "\n".join(lines) + "\n"
+        if len(lines) <= MAX_LINES and len(text) <= MAX_CHARACTERS:
+            return text
+    raise AssertionError("a document without its sections fits")
+
+
+def _rooms(sections: int) -> Iterator[_Room]:
+    """From everything to nothing but the headline: rows of what is folded go first."""
+    for first, rest in (*((99, n) for n in (99, 8, 6, 5, 4, 3, 2, 1)), (8, 2), (8, 1)):
+        yield _Room(first, rest, sections, 80)
+    for fewer in reversed(range(sections)):
+        for first, rest in ((8, 2), (8, 1), (6, 1)):
+            yield _Room(first, rest, fewer, 80)
+    for fewer in reversed(range(min(sections, OPEN) + 1)):
+        yield _Room(4, 1, fewer, 24)
+
+
+def _lines(document: Document, sections: Sequence[Section], room: _Room) -> list[str]:
+    lines = [f"### {literal(document.title)}", "", prose(document.headline, MAX_SENTENCE), ""]
+    lines += [f"- {line}" for line in _most(document.points, MAX_POINTS)]
+    lines += [f"- ⚠ {line}" for line in _most(document.cautions, MAX_CAUTIONS)]
+    if document.points or document.cautions:
+        lines.append("")
+    for n, section in enumerate(sections[: room.sections]):
+        if lines[-1] == "" and lines[-2] == "</details>":
+            lines.pop()  # one fold after another is one block of HTML
+        lines += _section(section, room, is_open=n < OPEN and not section.folded)
+    left_out = ", ".join(literal(section.title, 80) for section in sections[room.sections :])
+    if left_out:
+        lines += [f"Not shown here: {left_out}", ""]
+    return [*lines, _provenance(document)]
+
+
+def _most(items: Sequence[str], most: int) -> Iterator[str]:
+    yield from (prose(item, MAX_SENTENCE) for item in items[:most])
+    if len(items) > most:
+        yield f"… and {len(items) - most} more"
+
+
+def _provenance(document: Document) -> str:
+    names = ", ".join(literal(name, 80) for name in document.inputs[:MAX_INPUTS])
+    more = len(document.inputs) - MAX_INPUTS
+    rest = f" and {more} more" if more > 0 else ""
+    return f"traceprobe {literal(document.version, 40)}; {names or 'no inputs'}{rest}"
+
+
+def _section(section: Section, room: _Room, *, is_open: bool) -> list[str]:
+    if is_open:
+        lines = [f"#### {literal(section.title)}", ""]
+    else:
+        lines = [f"<details><summary>{in_html(section.title)}</summary>", ""]
+    if section.text:
+        lines += [" ".join(_most(section.text, MAX_TEXTS)), ""]
+    for n, block in enumerate(section.blocks):
+        caption = literal(block.caption) if n else ""  # that of the first is the title
+        rows = room.first if is_open else room.rest
+        lines += [*_block(block, caption, rows, room.cell), ""]
+    return lines if is_open else [*lines, "</details>", ""]
+
+
+def _block(block: Block, caption: str, rows: int, cell: int) -> list[str]:
+    if isinstance(block, Bars):
+        return _bars(block, caption, rows, cell)
+    table = table_of(block)
+    if table.head[0] or not caption:
+        above = [caption, ""] if caption else []
+        return [*above, *_table(table, literal(table.head[0], cell), rows, cell)]
+    return _table(table, caption, rows, cell)
+
+
+def _bars(bars: Bars, caption: str, rows: int, cell: int) -> list[str]:
+    """A row for each bar, and what the glyphs in it mean."""
+    signs = glyphs(bars)
+    lines = [_row([caption, "", literal(bars.unit, cell)]), "|:--|--:|:--|"]
+    for bar, segments in stacked(bars)[:rows]:
+        drawn = "".join(glyph for glyph, _ in cells(segments, signs, BAR_WIDTH))
+        picture = f"`{drawn}`" if drawn else ""
+        lines.append(f"| {literal(bar.label, cell)} | {literal(bar.text, cell)} | {picture} |")
+    if len(bars.bars) > rows:
+        lines.append(f"| … and {len(bars.bars) - rows} more | | |")
+    words = ", ".join(f"{glyph} {literal(word, cell)}" for word, glyph in signs.items())
+    return [*lines, "", words] if words else lines
+
+
+def _table(table: Table, corner: str, rows: int, cell: int) -> list[str]:
+    """At most so many rows; `corner` is the title of the first column."""
+    columns = range(min(len(table.head), MAX_COLUMNS))
+    lines = [
+        _row([corner, *(literal(table.head[n], cell) for n in columns[1:])]),
+        "|" + "".join("--:|" if n in table.numeric else ":--|" for n in columns),
+    ]
+    most = min(table.most, rows)
+    for k, row in enumerate(table.rows[:most]):
+        texts = [literal(row[n], cell) for n in columns]
+        if table.tones and table.tones[k] != "plain" and texts[0]:
+            texts[0] = f"**{texts[0]}**"
+        lines.append(_row(texts))
+    if len(table.rows) > most:
+        lines.append(_row([f"… and {len(table.rows) - most} more", *("" for _ in columns[1:])]))
+    left_out = ", ".join(literal(name, cell) for name in table.head[MAX_COLUMNS:])
+    return [*lines, "", f"Columns left out: {left_out}"] if left_out else lines
+
+
+def _row(texts: Sequence[str]) -> str:
+    return f"| {' | '.join(texts)} |"

@@ -1,0 +1,53 @@
+"""The command that a reader of the report would want next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from traceprobe.records.report import Report
+from traceprobe.system import shell
+
+
+def next_command(report: Report, paths: Sequence[str] = ()) -> tuple[str, str] | None:
+    """A command line and what it is for; None for a report without inputs.
+
+    Args:
+        paths: where the inputs are; the report itself knows their base names only.
+    """
+    if not report.inputs:
+        return None
+    names = _names(report, paths)
+    first = shell.file(names[0])
+    if not any(rank.summary.iterations_used for rank in report.ranks):
+        return f"traceprobe inspect {first}", "what the trace holds, and what is missing for steps"
+    if any(term.name == "observer-effect" for term in report.verdict.confidence_terms):
+        return (
+            f"traceprobe analyze {first} --unprofiled-step-ms MS",
+            "with the step time without a profiler, which decides here",
+        )
+    cut = slice_command(report, names)
+    if cut is None:
+        return None
+    if report.inputs[0].format == "nsys":
+        return cut, "a typical step, small enough for an issue"
+    return cut, "a typical step, to look at in Perfetto"
+
+
+def slice_command(report: Report, paths: Sequence[str] = ()) -> str | None:
+    """Cuts the typical step of the first rank that has one; None where none has."""
+    names = _names(report, paths)
+    for rank in report.ranks:
+        if rank.timeline is not None and rank.timeline.iteration is not None:
+            k = rank.timeline.iteration
+            ending = "sqlite.gz" if report.inputs[rank.input].format == "nsys" else "json.gz"
+            # One more than is wanted: the last iteration of a slice has no end.
+            name = shell.file(names[rank.input])
+            return f"traceprobe slice {name} --steps {k}:{k + 2} -o step{k}.{ending}"
+    return None
+
+
+def _names(report: Report, paths: Sequence[str]) -> Sequence[str]:
+    """The paths, unless some of their files were lost: then nothing says which."""
+    if len(paths) == len(report.inputs):
+        return paths
+    return [source.name for source in report.inputs]

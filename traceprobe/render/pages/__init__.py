@@ -1,0 +1,1 @@
+"""One page a kind of record: the record in, a document out."""

@@ -1,0 +1,73 @@
+"""How long the used steps of a rank take: a histogram, its table and its words."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from traceprobe.formatting import significant
+from traceprobe.records.report import Rank
+from traceprobe.render.pages.report_tables import Table
+
+FEWEST = 5
+"""Steps below which a distribution shows nothing that the picture of every step does not."""
+MAX_BINS = 40
+TAIL = 1.5
+"""A step this many times the median is slow enough to be mentioned."""
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Steps by duration. Bin `i` holds `counts[i]` steps from `edges[i]` to `edges[i + 1]` ms."""
+
+    edges: list[float]
+    counts: list[int]
+    steps_ms: list[float]
+
+
+def histogram(rank: Rank) -> Histogram | None:
+    """The steps that the summary uses; None where they are too few."""
+    times = sorted(
+        (i.end_ns - i.start_ns) / 1e6
+        for i in rank.iterations
+        if i.used and i.start_ns is not None and i.end_ns is not None
+    )
+    if len(times) < FEWEST:
+        return None
+    low, high = times[0], times[-1]
+    # As narrow as the steps allow, but a spread of nothing is one bin and not forty.
+    count = min(MAX_BINS, 2 * math.isqrt(len(times)) + 1) if high > low else 1
+    width = (high - low) / count or low * 0.01 or 1.0
+    counts = [0] * count
+    for time in times:
+        counts[min(int((time - low) / width), count - 1)] += 1
+    return Histogram([low + k * width for k in range(count + 1)], counts, times)
+
+
+def histogram_table(found: Histogram) -> Table:
+    """The bins that hold a step."""
+    rows = [
+        [significant(found.edges[k]), significant(found.edges[k + 1]), str(count)]
+        for k, count in enumerate(found.counts)
+        if count
+    ]
+    return Table("Steps by duration", "rrr", ["from (ms)", "to (ms)", "steps"], rows)
+
+
+def histogram_summary(found: Histogram, rank: Rank) -> str:
+    """The spread in words, with what is slow."""
+    times, step = found.steps_ms, rank.summary.step_ms
+    middle = step.p50 if step is not None else times[len(times) // 2]
+    words = (
+        f"{len(times)} steps from {significant(times[0])} to {significant(times[-1])} ms,"
+        f" the median {significant(middle)} ms."
+    )
+    slow = [time for time in times if time > TAIL * middle]
+    if slow:
+        part = sum(slow) / sum(times)
+        are = "step is" if len(slow) == 1 else "steps are"
+        words += (
+            f" {len(slow)} {are} more than {TAIL:g} times as long as that and take"
+            f" {100 * part:.0f} % of the time."
+        )
+    return words

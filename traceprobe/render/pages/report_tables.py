@@ -1,0 +1,344 @@
+"""Tables of plain text, filled from the report and laid out by the outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from traceprobe.formatting import (
+    NOT_OBSERVED,
+    clean,
+    duration,
+    ms,
+    number,
+    percent,
+    shorten,
+    significant,
+    size,
+)
+from traceprobe.model.labels import BUSY_WORDS, CLASS_WORDS, SHARE_WORDS
+from traceprobe.records.ablation import Ablation
+from traceprobe.records.report import (
+    BUSY,
+    SHARES,
+    Communication,
+    Gap,
+    HostToDevice,
+    Input,
+    Rank,
+    Report,
+    Run,
+)
+from traceprobe.render.pages import ablation as ablation_text
+
+MAX_GAPS = 15
+MAX_KERNELS = 8
+"""Kernels of one phase."""
+MAX_RANK_COLUMNS = 4
+"""With more ranks than this a rank is a row, so that the table grows downwards."""
+MAX_COLLECTIVES = 2
+"""Kinds of collectives in the outputs that are short."""
+MAX_NAME = 110
+MAX_NEIGHBOUR = 64
+"""Characters of a name in a table; the embedded data has more of it."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Text in rows and columns.
+
+    Args:
+        align: a letter a column: `l` text, `r` number, `n` name from the trace, `k` name of
+            traceprobe's own, `w` sentence.
+    """
+
+    caption: str
+    align: str
+    header: list[str]
+    rows: list[list[str]]
+
+
+def steps_divisor(rank: Rank) -> int:
+    """What turns a rank's totals into values per step; 1 when the whole capture is one window."""
+    return max(1, rank.summary.iterations_used)
+
+
+def metrics_tables(ranks: Sequence[Rank]) -> list[Table]:
+    """The numbers of every rank by subject; times per step, or per capture for one without steps.
+
+    A metric that no rank could observe is left out, and so is a kind of work that no rank did.
+    """
+    busy = {key for rank in ranks for key, value in rank.summary.busy_ns.items() if value}
+    tables: list[Table] = []
+    for caption, metrics in _metrics(busy).items():
+        cells = {label: [value(rank) for rank in ranks] for label, value in metrics}
+        seen = {label: row for label, row in cells.items() if set(row) != {NOT_OBSERVED}}
+        if seen:
+            tables.append(_by_rank(caption, seen, [f"rank {rank.rank}" for rank in ranks]))
+    return tables
+
+
+def _by_rank(caption: str, metrics: dict[str, list[str]], ranks: list[str]) -> Table:
+    if len(ranks) <= MAX_RANK_COLUMNS:
+        rows = [[label, *cells] for label, cells in metrics.items()]
+        return Table(caption, "l" + "r" * len(ranks), ["", *ranks], rows)
+    rows = [[rank, *cells] for rank, *cells in zip(ranks, *metrics.values(), strict=True)]
+    return Table(caption, "l" + "r" * len(metrics), ["", *metrics], rows)
+
+
+def ablation_table(ablation: Ablation) -> Table:
+    """The variants of an ablation: how fast each is, and what it includes."""
+    tokens = any(variant.tokens_per_second for variant in ablation.variants)
+    header = ["variant", "ms a step", "95 % interval", "samples/s", "tokens/s", "what it includes"]
+    rows = [
+        [row.name, row.step, row.interval, row.samples, row.tokens, row.includes]
+        for row in ablation_text.rows(ablation)
+    ]
+    if not tokens:
+        rows = [[*row[:4], *row[5:]] for row in rows]
+        header.remove("tokens/s")
+    return Table("The variants", "k" + "r" * (len(header) - 2) + "w", header, rows)
+
+
+_TENSOR_CORES = {True: "yes", False: "no", None: NOT_OBSERVED}
+
+Metric = tuple[str, Callable[[Rank], str]]
+
+
+def _metrics(busy: set[str]) -> dict[str, list[Metric]]:
+    return {
+        "Steps": [
+            ("device", lambda r: shorten(r.device.name or r.device.kind, 60)),
+            ("iterations used", lambda r: f"{r.summary.iterations_used} of {r.iteration_count}"),
+            ("launches with a GPU row", lambda r: percent(r.summary.coverage)),
+            ("mean (ms)", _step("mean")),
+            ("p10 (ms)", _step("p10")),
+            ("median (ms)", _step("p50")),
+            ("p90 (ms)", _step("p90")),
+        ],
+        "Shares as captured": [(SHARE_WORDS[key], _share(key)) for key in SHARES],
+        "Busy time, overlap included": [
+            *((f"{BUSY_WORDS[key]} (ms)", _busy(key)) for key in BUSY if key in busy),
+            ("kernel time with a known phase", lambda r: percent(r.summary.attributed_share)),
+        ],
+        "Communication": [
+            ("exposed (ms)", _communication(lambda c, r: _per_step(c.exposed_ns, r))),
+            (
+                "of that, waiting for other ranks (ms)",
+                _communication(lambda c, r: _per_step(c.skew_exposed_ns, r)),
+            ),
+            ("hidden by kernels", _communication(lambda c, _: percent(c.overlap_pct / 100))),
+            ("collectives", lambda r: number(r.summary.collectives_per_step)),
+        ],
+        "Host to device": [
+            ("exposed (ms)", _h2d(lambda h, r: _per_step(h.exposed_ns, r))),
+            ("hidden by kernels", _h2d(lambda h, _: percent(h.overlap_pct / 100))),
+            ("copied", _h2d(lambda h, r: size(h.bytes // steps_divisor(r)))),
+            ("from pageable memory", _h2d(lambda h, r: size(h.pageable_bytes // steps_divisor(r)))),
+            ("rate (GB/s)", _h2d(lambda h, _: number(h.gbps))),
+        ],
+        "Host": [
+            ("launches", lambda r: number(r.summary.host.launches_per_step)),
+            ("kernels", lambda r: number(r.summary.host.kernels_per_step)),
+            ("mean kernel (µs)", lambda r: number(r.summary.host.mean_kernel_us)),
+            (
+                "launch to start, median (µs)",
+                lambda r: number(r.summary.host.launch_to_start_us_p50),
+            ),
+            ("synchronisations", lambda r: number(r.summary.host.syncs_per_step)),
+            (
+                "idle after a synchronisation (ms)",
+                lambda r: _per_step(r.summary.host.idle_after_sync_ns, r),
+            ),
+            (
+                "data wait inferred (ms)",
+                lambda r: _per_step(r.summary.host.data_wait_inferred_ns, r),
+            ),
+        ],
+    }
+
+
+def _per_step(total_ns: int | None, rank: Rank) -> str:
+    return NOT_OBSERVED if total_ns is None else ms(total_ns / steps_divisor(rank))
+
+
+def _step(field: str) -> Callable[[Rank], str]:
+    return lambda r: number(getattr(r.summary.step_ms, field, None))
+
+
+def _share(key: str) -> Callable[[Rank], str]:
+    return lambda r: percent(r.summary.share.get(key))
+
+
+def _busy(key: str) -> Callable[[Rank], str]:
+    return lambda r: _per_step(r.summary.busy_ns.get(key), r)
+
+
+def _communication(text: Callable[[Communication, Rank], str]) -> Callable[[Rank], str]:
+    return lambda r: text(c, r) if (c := r.summary.communication) else NOT_OBSERVED
+
+
+def _h2d(text: Callable[[HostToDevice, Rank], str]) -> Callable[[Rank], str]:
+    return lambda r: text(h, r) if (h := r.summary.h2d) else NOT_OBSERVED
+
+
+def gaps_table(report: Report) -> Table:
+    """The longest idle gaps of all ranks, longest first."""
+    several = len(report.ranks) > 1
+    found = [(rank, gap) for rank in report.ranks for gap in rank.gaps]
+    found.sort(key=lambda item: (item[1].start_ns - item[1].end_ns, item[0].rank, item[1].start_ns))
+    header = ["idle", "cause", "iteration", "starts at", "in the file", "before", "after"]
+    rows = [
+        ([str(rank.rank)] if several else []) + _gap_row(gap, report.inputs[rank.input])
+        for rank, gap in found[:MAX_GAPS]
+    ]
+    caption = f"{len(rows)} longest idle gaps"
+    if len(found) > len(rows):
+        caption += f" ({len(found) - len(rows)} more in the embedded data)"
+    if several:
+        return Table(caption, "rrlrrrnn", ["rank", *header], rows)
+    return Table(caption, "rlrrrnn", header, rows)
+
+
+def _gap_row(gap: Gap, source: Input) -> list[str]:
+    return [
+        duration(gap.end_ns - gap.start_ns),
+        f"{CLASS_WORDS.get(gap.cause, clean(gap.cause)).removeprefix('idle: ')}:"
+        f" {shorten(gap.evidence, MAX_NAME)}",
+        NOT_OBSERVED if gap.iteration is None else str(gap.iteration),
+        f"{gap.start_ns / 1e6:,.3f} ms",
+        in_file(source, gap.start_ns),
+        _kernel(gap.before or NOT_OBSERVED, MAX_NEIGHBOUR),
+        _kernel(gap.after or NOT_OBSERVED, MAX_NEIGHBOUR),
+    ]
+
+
+def in_file(source: Input, time_ns: int) -> str:
+    """A time of the report as the file writes it: µs in a Chrome trace, ns in an export of nsys."""
+    stamp = int(source.origin_ns) - int(source.base_ns) + time_ns
+    if source.format == "nsys":
+        return f"{stamp} ns"
+    return f"{stamp // 1000}.{stamp % 1000:03d} µs"
+
+
+def _kernel(name: str, limit: int) -> str:
+    """A name without the return type, which all templates have."""
+    return shorten(name.removeprefix("void "), limit)
+
+
+def kernels_table(rank: Rank) -> Table:
+    """The kernels of one rank that took the most time, by phase; overlap is included."""
+    divisor = steps_divisor(rank)
+    kernels = rank.summary.top_kernels
+    time_of: dict[str, int] = {}
+    for kernel in kernels:
+        time_of[kernel.phase] = time_of.get(kernel.phase, 0) + kernel.total_ns
+    phases = sorted(time_of, key=lambda phase: -time_of[phase])
+    rows = [
+        [
+            BUSY_WORDS.get(kernel.phase, clean(kernel.phase)),
+            _kernel(kernel.name, MAX_NAME),
+            significant(kernel.count / divisor),
+            significant(kernel.mean_ns / 1e3),
+            ms(kernel.total_ns / divisor),
+            percent(kernel.phase_share),
+            _TENSOR_CORES[kernel.tensor_cores],
+        ]
+        for phase in phases
+        for kernel in [k for k in kernels if k.phase == phase][:MAX_KERNELS]
+    ]
+    unit = "per step" if rank.summary.iterations_used else "in the capture"
+    header = ["phase", "kernel", "count", "mean (µs)", "ms", "of phase"]
+    caption = f"{len(rows)} kernels with the most time, by phase; count and ms {unit}"
+    return Table(caption, "knrrrrr", [*header, "tensor cores"], rows)
+
+
+def collectives_table(rank: Rank) -> Table:
+    """The communication of one rank by operation and message size; times per step."""
+    divisor = steps_divisor(rank)
+    groups = rank.summary.collectives
+    rows = [
+        [
+            operation_word(group.operation),
+            NOT_OBSERVED if group.bytes is None else significant(group.bytes / 1e6),
+            NOT_OBSERVED if group.group_size is None else str(group.group_size),
+            significant(group.count / divisor),
+            ms(group.exposed_ns / divisor),
+            ms(group.overlapped_ns / divisor),
+            _each(group.duration_ns, group.count),
+            _each(group.transfer_ns, group.matched),
+            _each(group.skew_ns, group.matched),
+            bandwidth(group.algbw_gbps, group.algbw_at_least_gbps),
+            bandwidth(group.busbw_gbps, group.busbw_at_least_gbps),
+        ]
+        for group in groups
+    ]
+    unit = "per step" if rank.summary.iterations_used else "in the capture"
+    header = ["operation", "MB", "ranks", "count", "exposed ms", "overlapped ms"]
+    header += ["each ms", "transfer ms", "waiting ms", "algbw GB/s", "busbw GB/s"]
+    kinds = "kind" if len(rows) == 1 else "kinds"
+    caption = f"{len(rows)} {kinds} of collectives; count, exposed and overlapped {unit}"
+    if rank.summary.collectives_left_out:
+        caption += f" ({rank.summary.collectives_left_out} more left out)"
+    return Table(caption, "l" + "r" * (len(header) - 1), header, rows)
+
+
+def collectives_lines(report: Report) -> list[str]:
+    """What the first detailed rank sends and how fast, where communication is notable."""
+    notable = report.verdict.thresholds.get("notable", 1.0)
+    if not report.ranks or report.verdict.shares.get("communication", 0.0) < notable:
+        return []
+    rank = next((r for r in report.ranks if r.summary.collectives), report.ranks[0])
+    divisor = steps_divisor(rank)
+    unit = "a step" if rank.summary.iterations_used else "in the capture"
+    lines = []
+    for group in rank.summary.collectives[:MAX_COLLECTIVES]:
+        each = "" if group.bytes is None else f" of {significant(group.bytes / 1e6)} MB"
+        line = (
+            f"rank {rank.rank}: {significant(group.count / divisor)} ×"
+            f" {operation_word(group.operation)}{each} {unit}:"
+            f" {duration(group.exposed_ns / divisor)} exposed,"
+            f" {duration(group.overlapped_ns / divisor)} hidden"
+        )
+        if group.busbw_at_least_gbps is not None:
+            line += f"; bus {bandwidth(group.busbw_gbps, group.busbw_at_least_gbps)} GB/s"
+        lines.append(line)
+    communication = rank.summary.communication
+    if lines and communication is not None and communication.sizes:
+        lines.append(communication.sizes)
+    if lines and links_line(report.run):
+        lines.append(f"links: {links_line(report.run)}")
+    return lines
+
+
+def links_line(run: Run | None) -> str:
+    """How fast the ranks' links are by their messages, beside NVLink; empty where not known."""
+    if run is None or isinstance(run.links, msgspec.UnsetType):
+        return ""
+    links = run.links
+    text = f"{significant(links.gbps)} GB/s bus bandwidth for large messages"
+    if links.latency_us is not None:
+        text += f", {significant(links.latency_us)} µs a hop"
+    text += f" (fitted to {links.messages} kinds of messages, error {percent(links.fit_error)})"
+    if links.nvlink_gbps is not None:
+        part = percent(links.gbps / links.nvlink_gbps)
+        text += f"; {part} of the {significant(links.nvlink_gbps)} GB/s of these GPUs' NVLink"
+    return text
+
+
+def operation_word(operation: str) -> str:
+    """The operation of a collective as a reader writes it."""
+    return clean(operation).replace("_", "-")
+
+
+def bandwidth(measured: float | None, at_least: float | None) -> str:
+    """A bandwidth; a lower bound, from durations that may hold waiting, says so by its sign."""
+    if measured is not None:
+        return significant(measured)
+    return NOT_OBSERVED if at_least is None else f"≥ {significant(at_least)}"
+
+
+def _each(total_ns: int | None, count: int) -> str:
+    return NOT_OBSERVED if total_ns is None or not count else ms(total_ns / count)

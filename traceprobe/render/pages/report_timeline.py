@@ -1,0 +1,112 @@
+"""The segments of the timeline picture, its data table and its summary in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from traceprobe.formatting import duration, shorten
+from traceprobe.model.labels import BUSY_WORDS
+from traceprobe.records.report import Gap, Lane, Timeline
+from traceprobe.render.pages.report_tables import Table
+
+MAX_TABLE_ROWS = 40
+IDLE_LANE = "idle: longest gaps"
+
+
+@dataclass(frozen=True)
+class LaneSegment:
+    """One rectangle of a lane; times in ns after the picture's start."""
+
+    lane: str
+    start_ns: int
+    duration_ns: int
+    label: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class TimelinePicture:
+    """What is drawn; `joined` counts operations that share a rectangle with a longer neighbour."""
+
+    lanes: list[str]
+    segments: list[LaneSegment]
+    duration_ns: int
+    joined: int
+
+
+def timeline_picture(timeline: Timeline, gaps: list[Gap]) -> TimelinePicture:
+    """The lanes of a timeline; the longest idle gaps make a lane of their own."""
+    names = _distinct([shorten(lane.name, 60) for lane in timeline.lanes])
+    lanes = [_segments(name, lane) for name, lane in zip(names, timeline.lanes, strict=True)]
+    if idle := _idle_lane(timeline, gaps):
+        names.append(IDLE_LANE)
+        lanes.append(idle)
+    segments = [segment for lane in lanes for segment in lane]
+    return TimelinePicture(names, segments, timeline.duration_ns, timeline.merged)
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Lanes that look alike after shortening keep a row each."""
+    return [
+        name if names.index(name) == i else f"{name} ({names[: i + 1].count(name)})"
+        for i, name in enumerate(names)
+    ]
+
+
+def _segments(name: str, lane: Lane) -> list[LaneSegment]:
+    columns = zip(lane.start_ns, lane.duration_ns, lane.label, lane.detail, strict=True)
+    return [
+        LaneSegment(name, start, length, shorten(label, 80), shorten(detail, 200))
+        for start, length, label, detail in sorted(columns)
+    ]
+
+
+def _idle_lane(timeline: Timeline, gaps: list[Gap]) -> list[LaneSegment]:
+    """The parts of `gaps` inside the picture, in the order of time."""
+    end_ns = timeline.start_ns + timeline.duration_ns
+    inside = [g for g in gaps if g.end_ns > timeline.start_ns and g.start_ns < end_ns]
+    return [
+        LaneSegment(
+            IDLE_LANE,
+            max(gap.start_ns, timeline.start_ns) - timeline.start_ns,
+            min(gap.end_ns, end_ns) - max(gap.start_ns, timeline.start_ns),
+            gap.cause if gap.cause in BUSY_WORDS else shorten(gap.cause, 80),
+            shorten(gap.evidence, 200),
+        )
+        for gap in sorted(inside, key=lambda g: (g.start_ns, g.end_ns))
+    ]
+
+
+def label_word(label: str) -> str:
+    """The word for a segment's label: a class of the partition, or the label itself."""
+    return BUSY_WORDS.get(label, label)
+
+
+def timeline_table(picture: TimelinePicture) -> Table:
+    """The longest segments of the picture, in the order of time."""
+    longest = sorted(picture.segments, key=lambda s: (-s.duration_ns, s.start_ns, s.lane))
+    shown = sorted(longest[:MAX_TABLE_ROWS], key=lambda s: (s.start_ns, s.lane))
+    rows = [
+        [
+            f"{segment.start_ns / 1e6:,.3f} ms",
+            duration(segment.duration_ns),
+            segment.lane,
+            label_word(segment.label),
+            segment.detail,
+        ]
+        for segment in shown
+    ]
+    caption = f"{len(rows)} longest of {len(picture.segments)} segments"
+    return Table(caption, "rrnnn", ["starts at", "duration", "lane", "what", "detail"], rows)
+
+
+def timeline_summary(timeline: Timeline, picture: TimelinePicture) -> str:
+    """What the picture shows, in words."""
+    what = "The capture" if timeline.iteration is None else f"Iteration {timeline.iteration}"
+    sentence = (
+        f"{what}, {duration(timeline.duration_ns)} from {timeline.start_ns / 1e6:,.3f} ms after"
+        f" time zero: {len(picture.segments)} segments in {len(picture.lanes)} lanes."
+    )
+    if picture.joined:
+        sentence += f" {picture.joined} shorter operations are drawn together with a neighbour."
+    return sentence

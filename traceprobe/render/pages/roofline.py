@@ -1,0 +1,250 @@
+"""A roofline told in sections, and in the few lines that other reports have of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from traceprobe.formatting import NOT_OBSERVED, number, percent, significant
+from traceprobe.model.labels import BUSY_WORDS, OTHER_COLOUR, SHARE_COLOURS
+from traceprobe.records.roofline import Limit, Peaks, Roofline, RooflineRecord
+from traceprobe.render.document import (
+    Bar,
+    Bars,
+    Curves,
+    Document,
+    Line,
+    Piece,
+    Section,
+    Table,
+    Tone,
+)
+
+LIMIT_WORDS: dict[Limit, str] = {
+    "math": "math-bound kernels",
+    "memory": "memory-bound kernels",
+    "neither": "kernels below both roofs",
+}
+_TONES: dict[Limit, Tone] = {"math": "good", "memory": "plain", "neither": "bad"}
+_BEYOND = 4.0
+"""The picture goes so much farther than its outermost points, and than the ridge."""
+_HELP = (
+    "A phase is a point: how many operations it does for each byte it moves, and how many a "
+    "second. It cannot lie above the roofs: left of the ridge the bandwidth of the memory limits "
+    "it, right of it the peak of the precision. A point far below both has kernels that are small, "
+    "badly shaped or waiting. Operations and bytes are those of the model as written, counted "
+    "before training; what a cache saves is not known."
+)
+_WHY_THREE = (
+    "of the step a kernel runs: nvidia-smi calls this utilisation, and one thread is enough for it",
+    "of the multiprocessors have work, over the step: a kernel may be too small to reach all",
+    "of the threads that the GPU can hold are there, over the step: fewer can be enough",
+    "of the operations that the GPU could do are done for the model (MFU): only this one says how "
+    "well the hardware is used",
+)
+
+
+def document(record: RooflineRecord) -> Document:
+    """The roofline for all outputs."""
+    found = record.roofline
+    return Document(
+        kind=record.kind,
+        title=_title(found),
+        tone="plain" if found.limit is None else _TONES[found.limit],
+        headline=record.headline,
+        points=[line for line in (_utilisation(found),) if line],
+        cautions=found.notes,
+        sections=sections(found),
+        inputs=record.inputs,
+        version=record.traceprobe_version,
+        json=record.to_json(),
+    )
+
+
+def _title(found: Roofline) -> str:
+    if found.mfu is not None:
+        return f"MFU {percent(found.mfu)}"
+    if found.achieved_tflops is not None:
+        return f"{flops(found.achieved_tflops * 1e12)}/s"
+    return "How much the model computes is not known"
+
+
+def flops(count: float) -> str:
+    """A number of operations with its unit: 14.0 TFLOP."""
+    for factor, unit in ((1e15, "P"), (1e12, "T"), (1e9, "G")):
+        if count >= factor:
+            return f"{significant(count / factor)} {unit}FLOP"
+    return f"{significant(count / 1e6)} MFLOP"
+
+
+def lines(found: Roofline) -> list[str]:
+    """What Markdown and terminal say, a line each: MFU, where the step goes, utilisation."""
+    return [line for line in (_rate(found), _split(found), _utilisation(found)) if line]
+
+
+def _rate(found: Roofline) -> str:
+    if found.flops_per_step is None or found.achieved_tflops is None:
+        return ""
+    timed = "without a profiler" if found.unprofiled else "in the trace"
+    work = (
+        f"{flops(found.flops_per_step)} in {number(found.step_ms)} ms {timed}: "
+        f"{flops(found.achieved_tflops * 1e12)}/s a device"
+    )
+    if found.mfu is None:
+        return work
+    hfu = f", HFU {percent(found.hfu)}" if found.hfu is not None else ""
+    return f"MFU {percent(found.mfu)}{hfu}: {work}"
+
+
+def _split(found: Roofline) -> str:
+    """T = T_math + T_mem + the rest."""
+    if found.math_ms is None:
+        return ""
+    parts = [f"math at peak {_of(found.math_ms, found)}"]
+    if found.memory_ms is not None:
+        parts.append(f"traffic that it does not hide {_of(found.memory_ms, found)}")
+    if found.rest_ms is not None:
+        parts.append(f"rest {_of(found.rest_ms, found)}")
+    words = "" if found.limit is None else f"; {LIMIT_WORDS[found.limit]}"
+    return f"of the step: {', '.join(parts)}{words}"
+
+
+def _of(ms: float, found: Roofline) -> str:
+    return f"{percent(ms / found.step_ms)} ({number(ms)} ms)"
+
+
+def _utilisation(found: Roofline) -> str:
+    used = found.utilisation
+    named = {
+        "with a kernel": used.busy,
+        "of the multiprocessors": used.covered,
+        "of their threads": used.occupancy,
+        "MFU": used.mfu,
+    }
+    parts = [f"{percent(value)} {name}" for name, value in named.items() if value is not None]
+    return f"utilisation: {', '.join(parts)}" if used.busy is not None else ""
+
+
+def sections(found: Roofline) -> list[Section]:
+    """The roofline with its picture, and the three utilisations."""
+    roof = Section(
+        "roofline",
+        "Roofline",
+        text=[line for line in (_rate(found), _split(found)) if line] + _source(found),
+        blocks=[*_bars(found), *_picture(found), *_phases(found)],
+        help=_HELP,
+    )
+    return [section for section in (roof, _three(found)) if section.text or section.blocks]
+
+
+def _source(found: Roofline) -> list[str]:
+    """The peaks of the precisions that ran, and where they are from."""
+    used = {name for phase in found.phases for name in phase.flops}
+    told = [
+        f"peaks: {_peaks(peaks, used)} ({peaks.source})"
+        for peaks in (found.published, found.measured)
+        if peaks is not None and found.flops_per_step is not None
+    ]
+    if len(told) == 2:
+        told[0] += ", for MFU and HFU"
+        told[1] += ", for the floors"
+    return told
+
+
+def _peaks(peaks: Peaks, used: set[str]) -> str:
+    told = {name: rate for name, rate in peaks.tflops.items() if not used or name in used}
+    rates = [f"{name} {number(rate)}" for name, rate in sorted(told.items())]
+    bandwidth = "" if peaks.bandwidth_gbps is None else f"; {number(peaks.bandwidth_gbps)} GB/s"
+    return f"{', '.join(rates)} TFLOP/s{bandwidth}"
+
+
+def _bars(found: Roofline) -> list[Bars]:
+    if found.math_ms is None or found.memory_ms is None or found.rest_ms is None:
+        return []
+    pieces = [
+        Piece("math at peak", SHARE_COLOURS["compute"], found.math_ms),
+        Piece("traffic that math does not hide", SHARE_COLOURS["io"], found.memory_ms),
+        Piece("the rest", OTHER_COLOUR, found.rest_ms),
+    ]
+    bar = Bar("step", pieces, f"{number(found.step_ms)} ms")
+    return [Bars("The step: math, memory and the rest", "ms", [bar])]
+
+
+def _picture(found: Roofline) -> list[Curves]:
+    """Roofs, dashed, and a point for each phase; empty where no phase has both coordinates."""
+    points = [p for p in found.phases if p.intensity and p.tflops]
+    peaks = _taken(found)
+    bandwidth = peaks.bandwidth_gbps if peaks is not None else None
+    precisions = sorted({name for p in points for name in p.flops})
+    roofs = {name: found_peak for name in precisions if (found_peak := peak(found, name))}
+    if not points or not bandwidth or not roofs:
+        return []
+    ridges = {name: 1e3 * tflops / bandwidth for name, tflops in roofs.items()}
+    reached = [p.intensity for p in points if p.intensity]
+    low = min([*reached, *ridges.values()]) / _BEYOND
+    high = max([*reached, *ridges.values()]) * _BEYOND
+    drawn = [
+        Line(
+            f"roof of {name}",
+            [(low, low * bandwidth / 1e3), (ridges[name], roofs[name]), (high, roofs[name])],
+            dashed=True,
+        )
+        for name in precisions
+        if name in roofs
+    ]
+    drawn += [Line(_word(p.phase), [(p.intensity or 0.0, p.tflops or 0.0)]) for p in points]
+    return [Curves("Roofline", "operations per byte", "TFLOP/s", drawn, log=True)]
+
+
+def _taken(found: Roofline) -> Peaks | None:
+    """The peaks that bandwidth is taken from."""
+    measured = found.measured
+    return measured if measured is not None and measured.bandwidth_gbps else found.published
+
+
+def peak(found: Roofline, precision: str) -> float | None:
+    """The peak that floors are computed with, TFLOP/s."""
+    both = [peaks.tflops.get(precision) for peaks in (found.measured, found.published) if peaks]
+    return next((rate for rate in both if rate), None)
+
+
+def _word(phase: str) -> str:
+    return BUSY_WORDS.get(phase, phase)
+
+
+def _phases(found: Roofline) -> list[Table]:
+    if not found.phases:
+        return []
+    rows = [
+        [
+            _word(p.phase),
+            number(p.ms),
+            flops(sum(p.flops.values())) if p.flops else "",
+            ", ".join(sorted(p.flops)),
+            NOT_OBSERVED if p.bytes is None else number(p.bytes / 1e9),
+            f"{flops(p.tflops * 1e12)}/s" if p.tflops is not None else "",
+            number(p.gbps),
+            number(p.intensity) if p.flops else "",
+            number(p.math_ms),
+            number(p.memory_ms),
+        ]
+        for p in found.phases
+    ]
+    head = ["", "ms", "work", "in", "GB", "rate", "GB/s", "FLOP/byte", "T_math ms", "T_mem ms"]
+    return [Table("Phases beside their floors", head, rows, frozenset(range(1, len(head))) - {3})]
+
+
+def _three(found: Roofline) -> Section:
+    used = found.utilisation
+    values: Sequence[float | None] = (used.busy, used.covered, used.occupancy, used.mfu)
+    text = [
+        f"{percent(value)} {words}"
+        for value, words in zip(values, _WHY_THREE, strict=True)
+        if value is not None
+    ]
+    return Section(
+        "utilisation",
+        "What is called utilisation",
+        text=text if used.busy is not None else (),
+        help="All of them are parts of the step, and none is wrong: they ask different questions.",
+        brief=False,
+    )

@@ -1,0 +1,197 @@
+"""A document in a terminal: title, headline, what explains it, bars, tables, cautions.
+
+Works without colour, down to 40 columns and in encodings that know ASCII only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
+from rich.table import Table as Grid
+from rich.text import Text
+
+from traceprobe.formatting import encodable, shorten
+from traceprobe.render.blocks import cells, glyphs, legend, stacked, table_of
+from traceprobe.render.console import collected, console
+from traceprobe.render.document import Bars, Block, Document, Section, Table, Tone
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+MAX_POINTS = 8
+MAX_TEXTS = 3
+"""Sentences of a section."""
+MAX_PROSE = 400
+MAX_TITLE = 120
+MAX_LABEL = 24
+MAX_CELL = 60
+MAX_BAR = 60
+LEAST_BESIDE = 56
+"""Columns from which a bar stands beside its label, not below."""
+LEAST_CELL = 12
+"""Cells that a column of text can be narrowed to."""
+GAP = 2
+
+_STYLES: dict[Tone, str] = {"good": "green", "bad": "red", "unclear": "yellow", "plain": ""}
+
+
+def render(document: Document, width: int, color: bool, encoding: str = "utf-8") -> str:
+    """The summary in lines of at most `width` columns, all of it encodable in `encoding`."""
+    out = _Out(console(width, color=color), encoding)
+    out.say((shorten(document.title, MAX_TITLE), f"bold {_STYLES[document.tone]}".strip()))
+    out.say((shorten(document.headline, MAX_PROSE), ""))
+    for point in _most(document.points, MAX_POINTS):
+        out.say((f"- {shorten(point, MAX_PROSE)}", ""))
+    for caution in document.cautions:
+        out.say(("note: ", "yellow"), (shorten(caution, MAX_PROSE), ""))
+    for section in document.sections:
+        if section.brief:
+            _section(out, section)
+    return collected(out.console)
+
+
+class _Out:
+    """Prints what the encoding knows."""
+
+    def __init__(self, printed: Console, encoding: str) -> None:
+        self.console, self._encoding = printed, encoding
+        self.width = printed.width
+
+    def known(self, text: str, style: str = "") -> Text:
+        return Text(encodable(text, self._encoding), style)
+
+    def say(self, *pieces: tuple[str, str]) -> None:
+        line = Text.assemble(*(self.known(text, style) for text, style in pieces))
+        self.console.print(line, overflow="fold")
+
+
+def _most(items: Sequence[str], most: int) -> Iterator[str]:
+    yield from items[:most]
+    if len(items) > most:
+        yield f"… and {len(items) - most} more"
+
+
+def _section(out: _Out, section: Section) -> None:
+    out.say()
+    out.say((shorten(section.title, MAX_TITLE), "bold"))
+    for text in _most(section.text, MAX_TEXTS):
+        out.say((shorten(text, MAX_PROSE), ""))
+    for n, block in enumerate(section.blocks):
+        if n:
+            out.say()
+            out.say((shorten(block.caption, MAX_TITLE), ""))
+        _block(out, block)
+
+
+def _block(out: _Out, block: Block) -> None:
+    if isinstance(block, Bars):
+        _bars(out, block)
+    else:
+        _table(out, table_of(block))
+
+
+def _bars(out: _Out, bars: Bars) -> None:
+    """Bars on one scale, beside their labels where there is room, and what their glyphs mean."""
+    rows = stacked(bars)
+    signs = glyphs(bars)
+    labels = [shorten(bar.label, MAX_LABEL) for bar, _ in rows]
+    texts = [shorten(bar.text, MAX_LABEL) for bar, _ in rows]
+    beside = max(map(cell_len, labels), default=0)
+    rest = out.width - beside - max(map(cell_len, texts), default=0) - 2 * GAP
+    for label, text, (_, segments) in zip(labels, texts, rows, strict=True):
+        if out.width >= LEAST_BESIDE:
+            padding = " " * (beside - cell_len(label) + GAP)
+            drawn = cells(segments, signs, min(rest, MAX_BAR))
+            out.say((label + padding, ""), *drawn, ("  " + text, ""))
+        else:
+            out.say((f"{label}  {text}", ""))
+            out.say(*cells(segments, signs, out.width))
+    entries = [
+        (f"{signs[word]} ", colour, shorten(word, MAX_CELL)) for word, colour in legend(bars)
+    ]
+    for line in _packed([*entries, ("", "", f"in {shorten(bars.unit, MAX_CELL)}")], out.width):
+        out.say(*line)
+
+
+def _packed(entries: Sequence[tuple[str, str, str]], width: int) -> Iterator[list[tuple[str, str]]]:
+    """As many entries on a line as fit."""
+    line: list[tuple[str, str]] = []
+    used = 0
+    for sign, colour, name in entries:
+        word = shorten(name, MAX_CELL)
+        length = cell_len(sign + word) + GAP
+        if line and used + length - GAP > width:
+            yield line
+            line, used = [], 0
+        line += [(sign, colour), (word + " " * GAP, "")]
+        used += length
+    yield line
+
+
+def _table(out: _Out, table: Table) -> None:
+    """As many columns as fit; which do not is said."""
+    rows = (table.head, *table.rows[: table.most])
+    texts = [[shorten(cell, MAX_CELL) for cell in row] for row in rows]
+    shown, widths = _fitting(texts, table.numeric, out.width)
+    grid = Grid(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="")
+    for column in shown:
+        numeric = column in table.numeric
+        grid.add_column(
+            out.known(texts[0][column], "underline"),
+            justify="right" if numeric else "left",
+            width=widths[column],
+            overflow="fold",
+        )
+    for n, row in enumerate(texts[1:]):
+        style = _STYLES[table.tones[n]] if table.tones else ""
+        grid.add_row(*(out.known(row[column]) for column in shown), style=style)
+    out.console.print(grid)
+    if len(table.rows) > table.most:
+        out.say((f"… and {len(table.rows) - table.most} more", ""))
+    left_out = [texts[0][n] or "one without a title" for n in _columns(texts) if n not in shown]
+    if left_out:
+        out.say((f"left out for want of width: {', '.join(left_out)}", ""))
+
+
+def _columns(texts: Sequence[Sequence[str]]) -> range:
+    return range(len(texts[0]))
+
+
+def _fitting(
+    texts: Sequence[Sequence[str]], numeric: frozenset[int], width: int
+) -> tuple[list[int], dict[int, int]]:
+    """Columns that fit beside each other, and their widths.
+
+    Text is folded before a column goes.
+    """
+    full = {n: max(cell_len(row[n]) for row in texts) for n in _columns(texts)}
+    least = {n: min(full[n], LEAST_CELL) for n in full}
+    for n in numeric & full.keys():  # a number is not folded, but its title is
+        least[n] = max(least[n], *(cell_len(row[n]) for row in texts))
+    shown = list(full)
+    for column in _expendable(full, numeric):
+        if _total(least, shown) > width:
+            shown.remove(column)
+    widths = {n: min(full[n], width) for n in shown}
+    while _total(widths, shown) > width:
+        widest = max((n for n in shown if widths[n] > least[n]), key=lambda n: widths[n])
+        widths[widest] -= 1
+    return shown, widths
+
+
+def _expendable(full: dict[int, int], numeric: frozenset[int]) -> list[int]:
+    """Columns in the order in which they go: long texts, then from the right.
+
+    The last number, which often is the result, goes after those before it; the first column, which
+    names the row, stays.
+    """
+    columns = list(full)[:0:-1]
+    long = [n for n in columns if n not in numeric and full[n] > LEAST_CELL]
+    rest = [n for n in columns if n not in long]
+    return [*long, *rest[1:], *rest[:1]]
+
+
+def _total(widths: dict[int, int], shown: Sequence[int]) -> int:
+    return sum(widths[n] for n in shown) + GAP * (len(shown) - 1)

@@ -1,1 +1,0 @@
-"""From a result to what people read: HTML, Markdown, terminal and JSON."""

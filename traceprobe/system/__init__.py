@@ -1,0 +1,1 @@
+"""Files, processes and memory: what every room uses and none explains."""

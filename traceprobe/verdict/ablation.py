@@ -1,0 +1,155 @@
+"""What bounds a loop by ablation alone: what goes away when a part is taken out.
+
+A step of the whole loop is cut in four by taking out one part after the other:
+
+    io             full − synthetic           waiting for the loader, and copies that nothing hides
+    communication  synthetic − synthetic without gradient synchronisation
+    overhead       what is left − the GPU's busy time in it: the host is not fast enough
+    compute        the GPU's busy time
+
+`synthetic` is the variant with a batch on the device, or in host memory where there is no GPU. The
+thresholds are those of the verdict from a trace, so that the two can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from traceprobe.records.ablation import Interval, Oracle, Overlap, Share, VariantName
+from traceprobe.verdict.bounds import CANDIDATES, by_threshold
+from traceprobe.verdict.thresholds import Thresholds
+
+RESAMPLES = 2000
+SEED = 20
+LEAST_CONTRAST = 0.1
+DISTURBED = 0.95
+Floats = npt.NDArray[np.float64]
+Trials = Mapping[VariantName, Floats]
+"""Step times of the trials of each variant, ms, all equally many and taken in turns."""
+
+
+def interval(values: Floats) -> Interval:
+    """Median, its 95 % bootstrap interval, and the 10th and 90th percentile."""
+    medians = np.median(values[_samples(len(values))], axis=1)
+    low, high = np.percentile(medians, [2.5, 97.5])
+    p10, p90 = np.percentile(values, [10, 90])
+    return Interval(
+        median=_round(np.median(values)),
+        low=_round(low),
+        high=_round(high),
+        p10=_round(p10),
+        p90=_round(p90),
+    )
+
+
+def overlap(trials: Trials) -> Overlap | None:
+    """Where the whole loop lies between loading then training, and both at once."""
+    bare = trials.get("synthetic-host", trials.get("synthetic-device"))
+    if bare is None or "io" not in trials:
+        return None
+    return position(*(1e3 / float(np.median(t)) for t in (trials["io"], bare, trials["full"])))
+
+
+def position(io: float, synthetic: float, full: float) -> Overlap:
+    """Overlap of three throughputs in the same unit."""
+    serial, parallel = 1 / (1 / io + 1 / synthetic), min(io, synthetic)
+    wide = parallel - serial > LEAST_CONTRAST * parallel
+    return Overlap(
+        serial=_round(serial),
+        full=_round(full),
+        parallel=_round(parallel),
+        position=round((full - serial) / (parallel - serial), 4) if wide else None,
+    )
+
+
+def judge(trials: Trials, busy_ms: float | None, limits: Thresholds) -> Oracle:
+    """The bound of a loop by its ablation.
+
+    Args:
+        busy_ms: busy time of the GPU in a synthetic step; None where there is no GPU, or where
+            collectives in that step leave open what the rest of it is.
+    """
+    shares = _shares({name: np.median(t, keepdims=True) for name, t in trials.items()}, busy_ms)
+    rows = _samples(len(trials["full"]))
+    # One draw of rounds for all variants: they took turns, and drift together.
+    drawn = _shares({name: np.median(t[rows], axis=1) for name, t in trials.items()}, busy_ms)
+    known = {
+        name: Share(
+            value=_round(value[0]),
+            low=_round(np.percentile(drawn[name], 2.5)),
+            high=_round(np.percentile(drawn[name], 97.5)),
+        )
+        for name, value in shares.items()
+    }
+    values = {name: known[name].value if name in known else 0.0 for name in CANDIDATES}
+    decision = by_threshold(values, limits)
+    return Oracle(
+        bound=decision.bound if decision.bound != "inconclusive" else "compute",
+        secondary=decision.secondary,
+        margin=round(decision.margin, 6),
+        shares={name: known.get(name) for name in (*CANDIDATES, "compute")},
+        reasons=_reasons(trials, busy_ms),
+        thresholds=limits.as_dict(),
+    )
+
+
+def bare_variant(trials: Mapping[VariantName, Floats]) -> VariantName:
+    """The variant without loading and copying that this program has."""
+    return "synthetic-device" if "synthetic-device" in trials else "synthetic-host"
+
+
+def _shares(step: Mapping[VariantName, Floats], busy: float | None) -> dict[str, Floats]:
+    """Fractions of the whole step that are known; never below 0, which would be noise.
+
+    Args:
+        step: step times of each variant, all equally many.
+    """
+    full = step["full"]
+    synthetic = np.minimum(step[bare_variant(step)], full)
+    bare = np.minimum(step.get("synthetic-no-comm", synthetic), synthetic)
+    work = bare if busy is None else np.minimum(busy, bare)
+    found = {"io": (full - synthetic) / full, "compute": work / full}
+    if "synthetic-no-comm" in step:
+        found["communication"] = (synthetic - bare) / full
+    if busy is not None:
+        found["overhead"] = (bare - work) / full
+    return found
+
+
+def _reasons(trials: Trials, busy_ms: float | None) -> list[str]:
+    step = {name: float(np.median(t)) for name, t in trials.items()}
+    bare = bare_variant(trials)
+    found = [
+        f"{step['full']:.2f} ms a step with everything, {step[bare]:.2f} ms without loading"
+        + (" and copying" if bare == "synthetic-device" else "")
+    ]
+    if step["full"] < DISTURBED * step[bare]:
+        found.append("that training alone took longer can only be a disturbance: measure again")
+    if "synthetic-host" in step and bare == "synthetic-device":
+        found.append(f"the copy to the device costs {step['synthetic-host'] - step[bare]:.2f} ms")
+    if "io" in step:
+        slower = step["io"] > step[bare]
+        needs = f"{step['io']:.2f}" if step["io"] >= 0.01 else "less than 0.01"
+        found.append(
+            f"the loader alone needs {needs} ms a step, "
+            + ("more" if slower else "less")
+            + " than training does"
+        )
+    if "synthetic-no-comm" in step:
+        found.append(f"{step['synthetic-no-comm']:.2f} ms without gradient synchronisation")
+    if busy_ms is not None:
+        found.append(f"the GPU is busy for {busy_ms:.2f} ms of a step")
+    return found
+
+
+def _samples(count: int) -> npt.NDArray[np.int64]:
+    """Rows drawn with replacement, the same in every run."""
+    return np.random.default_rng(SEED).integers(count, size=(RESAMPLES, count))
+
+
+def _round(value: float | np.floating[Any]) -> float:
+    return round(float(value), 6)

@@ -1,0 +1,167 @@
+"""From a report to the record of a prediction, and to what single changes would give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from traceprobe.compare.run import Observed, rounded, summarize
+from traceprobe.formatting import significant
+from traceprobe.records.report import Message
+from traceprobe.records.whatif import SCHEMA_VERSION, Buckets, Calibration, Predicted, WhatIf
+from traceprobe.version import __version__
+from traceprobe.whatif.predict import Playable, Prediction, predict, prepare
+from traceprobe.whatif.scenario import Changes
+from traceprobe.whatif.simulate import ImpossibleChange
+
+TWICE = ("forward", "backward", "recompute", "optimizer", "host", "loader", "communication", "h2d")
+MENU = (
+    *(Changes(removed=frozenset({name})) for name in ("data-wait", "sync", "host", "skew")),
+    *(Changes(overlapped=frozenset({name})) for name in ("h2d", "communication")),
+    *(Changes(speedup={name: 2.0}) for name in TWICE),
+)
+"""Changes to look at where none is asked for."""
+
+
+def what_if(run: Observed, asked: Changes | None) -> WhatIf:
+    """What changes would make of a run; without any, what each of `MENU` would.
+
+    Raises:
+        ImpossibleChange: the report cannot be played, or has not what is to be changed.
+    """
+    played = prepare(run.report)
+    told = predict(played, asked or Changes())
+    rows = [
+        _row(played, changes, found)
+        for changes in (MENU if asked is None else _single(asked))
+        if (found := _possible(played, changes)) is not None
+    ]
+    rows.sort(key=lambda row: -row.speedup)
+    return WhatIf(
+        schema_version=SCHEMA_VERSION,
+        traceprobe_version=__version__,
+        headline=_headline(played, told, asked, rows),
+        run=summarize(run),
+        now_ms=rounded(played.now),
+        asked=None if asked is None else _row(played, asked, told),
+        alone=rows,
+        buckets=None if asked is None else _buckets(told, asked),
+        calibration=Calibration(
+            played_ms=rounded(played.base.played_ns / 1e6),
+            host=round(played.base.host, 4),
+            host_known=played.base.host_known,
+            collectives=round(played.base.collectives, 4),
+            rest=round(played.base.factor, 4),
+        ),
+        cautions=list(_cautions(played, told, asked)),
+    )
+
+
+def _single(asked: Changes) -> Iterator[Changes]:
+    """Each of several changes by itself."""
+    for name in sorted(asked.removed):
+        yield Changes(removed=frozenset({name}))
+    for name in sorted(asked.overlapped):
+        yield Changes(overlapped=frozenset({name}))
+    for name, factor in sorted(asked.speedup.items()):
+        yield Changes(speedup={name: factor})
+    if asked.bucket_mb is not None:
+        yield Changes(bucket_mb=asked.bucket_mb)
+    if asked.accumulate > 1:
+        yield Changes(accumulate=asked.accumulate)
+
+
+def _possible(run: Playable, changes: Changes) -> Prediction | None:
+    try:
+        return predict(run, changes)
+    except ImpossibleChange:
+        return None
+
+
+def _row(run: Playable, changes: Changes, found: Prediction) -> Predicted:
+    return Predicted(
+        changes=changes.words(),
+        step_ms=rounded(found.predicted),
+        low_ms=rounded(found.low),
+        high_ms=rounded(found.high),
+        speedup=round(changes.accumulate * run.now / found.predicted, 4),
+    )
+
+
+def _buckets(told: Prediction, asked: Changes) -> Buckets | None:
+    if asked.bucket_mb is None or told.links is None:
+        return None
+    return Buckets(
+        limit_mb=asked.bucket_mb,
+        bytes=told.sizes,
+        before_bytes=told.sizes_before,
+        gbps=rounded(told.links.gbps),
+        latency_us=rounded(told.links.latency_us) if told.links.latency_known else None,
+        fit_error=round(told.links.error, 4),
+    )
+
+
+def _headline(
+    run: Playable, told: Prediction, asked: Changes | None, alone: list[Predicted]
+) -> str:
+    now = f"a step takes {significant(run.now)} ms"
+    if asked is not None:
+        words = ", ".join(asked.words())
+        step = "a step" if asked.accumulate == 1 else f"a step of {asked.accumulate} batches"
+        return (
+            f"Now {now}. With {words}, {step} would take {significant(told.predicted)} ms "
+            f"({significant(told.low)} to {significant(told.high)})."
+        )
+    if not alone or alone[0].speedup <= 1.01:
+        return f"Now {now}. None of the changes below would make it clearly shorter."
+    first = alone[0]
+    return (
+        f"Now {now}. Of single changes, {first.changes[0]} would do most: "
+        f"{significant(first.step_ms)} ms."
+    )
+
+
+def _caution(code: str, message: str) -> Message:
+    return Message(code=code, message=message)
+
+
+def _cautions(run: Playable, told: Prediction, asked: Changes | None) -> Iterator[Message]:
+    if run.late_loader:
+        yield _caution(
+            "loader-speed",
+            "The loader was late, so it is known how fast it is: at most one batch in "
+            f"{significant(run.now)} ms, whatever the GPU does.",
+        )
+    else:
+        yield _caution(
+            "loader-unknown",
+            "The loader was never late, so it is not known how much faster it could be "
+            "than the step is now.",
+        )
+    if run.report.quality.observer_effect is None:
+        yield _caution(
+            "profiled-step",
+            "The step without a profiler is not known: the prediction is of a profiled "
+            "run, whose host is slower. Record with `traceprobe profile`, or give "
+            "`--unprofiled-step-ms` to `traceprobe analyze`.",
+        )
+    if len(run.base.parts) < run.ranks:
+        yield _caution(
+            "one-rank",
+            f"Only {len(run.base.parts)} of {run.ranks} ranks are played: collectives keep the "
+            "time that they waited for the others.",
+        )
+    if asked is not None and "communication" in asked.removed:
+        yield _caution(
+            "kernels-beside",
+            "Kernels that run beside collectives get faster without them, and DDP's copies "
+            "of gradients into buckets go away. Neither is in the prediction.",
+        )
+    if (
+        asked is not None
+        and asked.bucket_mb is not None
+        and len(told.sizes) > len(told.sizes_before)
+    ):
+        yield _caution(
+            "uncut-gradients",
+            "Buckets are cut evenly here; a gradient larger than the limit cannot be cut.",
+        )
