@@ -49,6 +49,7 @@ def reported(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", DATA, ids=" ".join)
 def test_a_reader_that_has_gone_away(folder, arguments):
     read, write = os.pipe()

@@ -81,6 +81,7 @@ def one_message(done: Done, *parts: str) -> None:
     assert all(part in err for part in parts), err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRITES)
 def test_a_full_disk_leaves_the_old_file_and_no_other(folder, name):
     command = WRITES[name]
@@ -121,6 +122,7 @@ def test_a_file_that_may_not_be_read(folder):
     assert "file 'run.json' is not readable" in done.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRITES)
 def test_a_folder_that_may_not_be_written(folder, name):
     folder.chmod(0o555)
@@ -131,6 +133,7 @@ def test_a_folder_that_may_not_be_written(folder, name):
     assert listed(folder) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["html", "slice", "anonymise"])
 @pytest.mark.parametrize("leads", ["nowhere", "report.json"])
 def test_links_are_no_outputs(folder, name, leads):
@@ -159,6 +162,7 @@ def test_no_standard_output_for_data(folder, command):
     one_message(done, "standard output is closed")
 
 
+@pytest.mark.slow
 def test_no_standard_streams_at_all(folder):
     """As a service runs: files are written all the same, and nothing ends up in them."""
     spawn("analyze", "run.json", "-q", "-o", "a.json", cwd=folder).expect(0)
@@ -194,6 +198,7 @@ def test_a_folder_that_is_gone(folder):
     one_message(Done(done.returncode, done.stdout, done.stderr), "the current folder is gone")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"HOME": ""}, {"TMPDIR": "/nonexistent"}], ids=str)
 def test_no_home_and_no_temporary_folder(folder, changes):
     kept = {k: v for k, v in environment().items() if k not in ("HOME", "TMPDIR", "USER")}
@@ -203,6 +208,7 @@ def test_no_home_and_no_temporary_folder(folder, changes):
     assert {"a.html", "a.md"} <= set(listed(folder))
 
 
+@pytest.mark.slow
 def test_names_that_are_no_text(folder):
     name, target = os.fsdecode(b"r\xff.json"), os.fsdecode(b"o\xfe.html")
     (folder / "run.json").rename(folder / name)
@@ -228,6 +234,7 @@ def test_names_as_long_as_can_be(folder):
     assert "File name too long" in spawn("analyze", "k" * 300, cwd=folder).expect(2).err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["analyze", "inspect", "render"])
 @pytest.mark.parametrize("there", [True, False], ids=["there", "absent"])
 def test_file_names_cannot_steer_the_terminal(folder, command, there):
@@ -258,6 +265,7 @@ def started(*command, cwd, **options):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what is open")
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=["TERM", "HUP"]
@@ -293,6 +301,7 @@ def test_what_nohup_ignores_stays_ignored(folder):
     assert "a.html" in listed(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what is open")
 @pytest.mark.parametrize("change", ["grows", "vanishes"])
 def test_an_input_that_changes_while_it_is_read(tmp_path, change):
@@ -348,6 +357,7 @@ for number, x in enumerate(recorder().steps([0] * 1000)):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["profile", "bench"])
 @pytest.mark.parametrize(
     ("number", "code"),

@@ -118,6 +118,7 @@ ARGUMENTS = [
 AMOUNTS = ["@2e400@", "@" + "9" * 400 + "@", 2**62, -(2**63), "²", "\ud800", [[[[]]]], "x" * 10_000]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", AMOUNTS, ids=lambda v: repr(v)[:14])
 def test_arguments_that_are_none(tmp_path, value):
     for field in ARGUMENTS:

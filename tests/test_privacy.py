@@ -94,6 +94,7 @@ def in_export(data: bytes) -> bytes:
         return gzip.compress(database.serialize())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "redact"),
     [(name, name in (KINETO[0], NSIGHT[0])) for name in (*KINETO, *NSIGHT)],

@@ -255,6 +255,7 @@ def test_straggler_is_always_among_the_ranks_in_detail():
     assert "Without pictures here: rank 7–39, 41–63." in html.render(REPORTS["many-ranks"])
 
 
+@pytest.mark.slow
 def test_a_thousand_ranks_stay_one_page():
     report = make_run(1024, straggler=700)
     text = html.render(report)
