@@ -2,12 +2,13 @@
 
 The corpus holds traces that may be tested with but not passed on. Tests that need it take the
 fixture `corpus` (its folder) or `corpus_row` (one entry of its manifest; such a test runs once for
-each). They are skipped where it is absent, unless TRACEPROBE_REQUIRE_CORPUS=1 says that it must be
-there.
+each). They are slow, and skipped where it is absent, unless TRACEPROBE_REQUIRE_CORPUS=1 says that it
+must be there.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 CORPUS = Path(os.environ.get("TRACEPROBE_CORPUS") or ROOT.parent / "shared" / "corpus")
 REQUIRED = os.environ.get("TRACEPROBE_REQUIRE_CORPUS") == "1"
+TORCH_REQUIRED = os.environ.get("TRACEPROBE_REQUIRE_TORCH") == "1"
 ABSENT = f"no corpus at {CORPUS}; TRACEPROBE_CORPUS names another place"
 
 CHANGES_OUTPUT = (
@@ -58,6 +60,12 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: places.get(item.path.stem, len(SLOW)))
 
 
+def pytest_itemcollected(item):
+    """What reads the corpus is slow."""
+    if "corpus" in item.fixturenames:
+        item.add_marker("slow")
+
+
 def pytest_addoption(parser):
     """`--update-goldens` accepts the reports as they are now."""
     parser.addoption("--update-goldens", action="store_true", help="rewrite tests/goldens/*.json")
@@ -91,6 +99,14 @@ def clean_environment(monkeypatch):
 def samples():
     """The folder of the sample traces."""
     return ROOT / "sample_traces"
+
+
+@pytest.fixture(scope="session")
+def pytorch():
+    """PyTorch is installed. It is not imported: most tests need it in another process only."""
+    if importlib.util.find_spec("torch") is None:
+        message = "PyTorch is not installed; pip install traceprobe[torch]"
+        (pytest.fail if TORCH_REQUIRED else pytest.skip)(message)
 
 
 @pytest.fixture(scope="session")

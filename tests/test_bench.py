@@ -15,7 +15,7 @@ from tests.test_profile import survivors, until
 from traceprobe.capture.optimizer_hook import NO_RECORDER
 from traceprobe.records.ablation import Ablation
 
-pytest.importorskip("torch", reason="PyTorch is not installed; pip install traceprobe[torch]")
+pytestmark = pytest.mark.usefixtures("pytorch")
 
 FAST = ["--trials", "2", "--seconds", "0.05", "--warmup", "2"]
 RECORDED = """

@@ -7,15 +7,14 @@ from itertools import pairwise
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-
+from tests.lazy import Lazy
 from traceprobe.capture import ablation
 from traceprobe.capture.ablation import Ablation
 from traceprobe.capture.trials import Trials, results
 
+pytestmark = pytest.mark.usefixtures("pytorch")
+torch = Lazy("torch")
+dist = Lazy("torch.distributed")
 VARIANTS = {"io", "synthetic-host", "full", "full-no-comm", "synthetic-no-comm"}
 Pair = namedtuple("Pair", "x y")
 
@@ -30,7 +29,7 @@ def parallel(monkeypatch):
     """A DDP model in a group of one that passes for two, and a count of its synchronisations."""
     monkeypatch.setattr(ablation, "_world_size", lambda: 2)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    model = DistributedDataParallel(torch.nn.Linear(4, 1))
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
     calls = []
 
     def count(_, bucket):
@@ -114,9 +113,13 @@ def test_what_the_program_says_of_its_samples_counts(trials, tmp_path):
     assert found.workload == {"name": "test", "samples_per_step": 99, "tokens_per_step": 5}
 
 
-@pytest.mark.parametrize("loader", [[], iter([torch.zeros(1)] * 3)], ids=["empty", "generator"])
-def test_a_loader_that_gives_too_little_ends_the_loop_without_results(trials, tmp_path, loader):
-    assert len(list(Ablation(trials).steps(loader))) < 4
+@pytest.mark.parametrize("loader", [list, iter], ids=["list", "generator"])
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_loader_that_gives_too_little_ends_the_loop_without_results(
+    trials, tmp_path, loader, count
+):
+    batches = [torch.zeros(1)] * count
+    assert len(list(Ablation(trials).steps(loader(batches)))) < 4
     assert results(tmp_path) == {}
 
 

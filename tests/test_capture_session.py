@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-pytest.importorskip("torch", reason="PyTorch is not installed; pip install traceprobe[torch]")
-
 from traceprobe.capture import plan as plans
 from traceprobe.capture.recorder import Recorder
 from traceprobe.capture.session import Session
+
+pytestmark = pytest.mark.usefixtures("pytorch")
 
 PLAN = {"warmup": 2, "calibrate": 3, "settle": 1, "active": 2}
 

@@ -364,8 +364,8 @@ for number, x in enumerate(recorder().steps([0] * 1000)):
     [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)],
     ids=["TERM", "INT", "HUP"],
 )
+@pytest.mark.usefixtures("pytorch")
 def test_an_end_while_a_program_runs_leaves_neither_it_nor_files(tmp_path, command, number, code):
-    pytest.importorskip("torch", reason="PyTorch is not installed; pip install traceprobe[torch]")
     (tmp_path / "train.py").write_text(textwrap.dedent(SLOW))
     out = tmp_path / "out"
     out.mkdir()

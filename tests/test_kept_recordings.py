@@ -42,9 +42,8 @@ def train(steps=100, each=lambda: None):
 
 
 @pytest.fixture
-def record(tmp_path):
+def record(pytorch, tmp_path):
     """Records a program that goes on as given; everything is in a folder of its own."""
-    pytest.importorskip("torch", reason="PyTorch is not installed")
 
     def run(text, *options):
         (tmp_path / "train.py").write_text(TRAIN + text)
@@ -65,8 +64,8 @@ def test_a_program_that_changes_its_folder_is_recorded(record, tmp_path):
     assert listed(tmp_path / "elsewhere") == set()
 
 
+@pytest.mark.usefixtures("pytorch")
 def test_no_variable_and_no_argument_is_in_any_file(tmp_path):
-    pytest.importorskip("torch", reason="PyTorch is not installed")
     (tmp_path / "train.py").write_text(TRAIN + "train()")
     program = ("env", "HF_TOKEN=canary-token", sys.executable, "train.py", "--key=canary-key")
     spawn("profile", *FAST, "--", *program, cwd=tmp_path).expect(0)
@@ -172,8 +171,8 @@ def test_a_recording_that_is_placed_without_force_is_whole(tmp_path):
     assert listed(out) == {"rank0.json.gz", "rank9.json.gz"}
 
 
+@pytest.mark.usefixtures("pytorch")
 def test_a_complete_recording_outlives_a_command_that_is_interrupted(tmp_path):
-    pytest.importorskip("torch", reason="PyTorch is not installed")
     ends = "finally: open('trained', 'w').close(); import time; time.sleep(300)"
     (tmp_path / "train.py").write_text(TRAIN + f"try: train()\n{ends}")
     process = subprocess.Popen(
@@ -244,9 +243,8 @@ print(json.dumps(ends))
 
 
 @pytest.fixture(scope="module")
-def with_own(tmp_path_factory):
+def with_own(pytorch, tmp_path_factory):
     """Each of these programs, as a rank of its own: how it ended, and what it left."""
-    pytest.importorskip("torch", reason="PyTorch is not installed")
     folder = tmp_path_factory.mktemp("own")
     plan = Plan(folder=str(folder), warmup=1, calibrate=2, active=3)
     done = subprocess.run(
@@ -295,10 +293,10 @@ class Activity:
     ],
 )
 @pytest.mark.parametrize("first", ["theirs", "ours"])
+@pytest.mark.usefixtures("pytorch")
 def test_nsight_systems_shares_with_those_that_leave_the_device_alone(
     tmp_path, monkeypatch, backend, activities, refused, first
 ):
-    pytest.importorskip("torch", reason="PyTorch is not installed")
     from torch.autograd import profiler
 
     monkeypatch.setattr(profiler, "_enable_profiler", lambda *_: "enabled")

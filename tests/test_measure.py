@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from itertools import chain
 
 import pytest
 
 from tests.cli_runner import Cli
-
-try:
-    import torch
-except ImportError:
-    if os.environ.get("TRACEPROBE_REQUIRE_TORCH") == "1":
-        raise
-    pytest.skip("PyTorch is not installed", allow_module_level=True)
-
+from tests.lazy import Lazy
 from traceprobe.capture import measure
 from traceprobe.records import base
+
+pytestmark = pytest.mark.usefixtures("pytorch")
+torch = Lazy("torch")
 
 
 @pytest.fixture

@@ -9,11 +9,10 @@ import textwrap
 import pytest
 
 from tests.cli_runner import spawn
-
-pytest.importorskip("torch", reason="PyTorch is not installed")
-
 from traceprobe.capture.memory_prediction import NO_MODEL
 from traceprobe.records.memory import read
+
+pytestmark = pytest.mark.usefixtures("pytorch")
 
 WIDTH = 256
 PROGRAM = f"""

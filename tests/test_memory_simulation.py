@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-
-from torch import nn
-from torch.nn.functional import cross_entropy
-from torch.utils._pytree import tree_leaves
-
-import bert
-import resnet50
+from tests.lazy import Lazy
 from traceprobe.capture.allocation_log import Ledger, account
-from traceprobe.capture.simulation import STEPS, Follow, Simulation, workspace_bytes
 
+pytestmark = pytest.mark.usefixtures("pytorch")
+bert = Lazy("bert")
+resnet50 = Lazy("resnet50")
+torch = Lazy("torch")
+nn = Lazy("torch.nn")
+simulation = Lazy("traceprobe.capture.simulation")
 WAYS = [{"foreach": True}, {"fused": True}, {"foreach": False}]
 WIDTH = 256
 
@@ -24,7 +22,7 @@ def train(steps, model, optimizer, phase, accumulate=1):
     for inputs, targets in steps:
         for piece, wanted in zip(inputs.chunk(accumulate), targets.chunk(accumulate), strict=True):
             with phase("forward"):
-                loss = cross_entropy(model(piece).flatten(0, -2), wanted.flatten())
+                loss = nn.functional.cross_entropy(model(piece).flatten(0, -2), wanted.flatten())
             with phase("backward"):
                 (loss / accumulate).backward()
         with phase("optimizer"):
@@ -33,15 +31,15 @@ def train(steps, model, optimizer, phase, accumulate=1):
 
 
 def simulated(model, optimizer, batch, accumulate=1):
-    simulation = Simulation(model, optimizer)
-    train(simulation.steps(batch), model, optimizer, simulation.phase, accumulate)
-    return simulation.result
+    steps = simulation.Simulation(model, optimizer)
+    train(steps.steps(batch), model, optimizer, steps.phase, accumulate)
+    return steps.result
 
 
 def real(model, optimizer, batch, accumulate=1):
     """The same steps with data, every storage followed."""
     ledger = Ledger()
-    follow = Follow(ledger, torch.device("cpu"))
+    follow = simulation.Follow(ledger, torch.device("cpu"))
 
     def there(tensors, part):
         for tensor in tensors:
@@ -51,7 +49,7 @@ def real(model, optimizer, batch, accumulate=1):
                 follow._watch(storage)
 
     def state(*_):
-        for tensor in tree_leaves(list(optimizer.state.values())):
+        for tensor in torch.utils._pytree.tree_leaves(list(optimizer.state.values())):
             if isinstance(tensor, torch.Tensor):
                 follow.is_for(tensor, "optimizer_state")
 
@@ -62,7 +60,7 @@ def real(model, optimizer, batch, accumulate=1):
         parameter.register_post_accumulate_grad_hook(lambda p: follow.is_for(p.grad, "gradients"))
 
     def steps():
-        for _ in range(STEPS):
+        for _ in range(simulation.STEPS):
             ledger.next_step()
             yield batch
         # Before the loop ends, and drops its last loss.
@@ -153,7 +151,7 @@ def test_model_and_optimizer_are_put_back(small):
 def test_they_are_put_back_after_an_error_too(small):
     model, optimizer = small
     weight = model.weight
-    steps = Simulation(model, optimizer).steps(batch())
+    steps = simulation.Simulation(model, optimizer).steps(batch())
     next(steps)
     assert model.weight is not weight
     steps.close()
@@ -164,23 +162,23 @@ def test_they_are_put_back_after_an_error_too(small):
 def test_what_the_host_reads_does_not_end_the_simulation(small):
     model, optimizer = small
     scaler = torch.amp.GradScaler("cpu")
-    simulation = Simulation(model, optimizer)
-    for inputs, _ in simulation.steps(batch()):
+    steps = simulation.Simulation(model, optimizer)
+    for inputs, _ in steps.steps(batch()):
         loss = model(inputs).sum()
         assert isinstance(loss.item(), float)
         scaler.scale(loss).backward()
         optimizer.step()
         optimizer.zero_grad()
-    assert simulation.result["peak_bytes"] > 0
+    assert steps.result["peak_bytes"] > 0
 
 
 def test_results_of_the_step_before_count_where_the_program_keeps_them(small):
     model, optimizer = small
     kept = []
-    simulation = Simulation(model, optimizer)
-    for inputs, _ in simulation.steps(batch()):
+    steps = simulation.Simulation(model, optimizer)
+    for inputs, _ in steps.steps(batch()):
         kept.append(model(inputs).detach())
-    assert simulation.result["parts"]["held"] == 8 * WIDTH * 4
+    assert steps.result["parts"]["held"] == 8 * WIDTH * 4
 
 
 @pytest.mark.parametrize(
@@ -195,4 +193,4 @@ def test_results_of_the_step_before_count_where_the_program_keeps_them(small):
     ],
 )
 def test_workspaces_of_cublas_are_those_of_its_documentation(capability, configured, nbytes):
-    assert workspace_bytes(capability, configured) == nbytes
+    assert simulation.workspace_bytes(capability, configured) == nbytes

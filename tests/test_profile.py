@@ -15,7 +15,7 @@ import pytest
 import traceprobe
 from tests.cli_runner import interruptible
 
-pytest.importorskip("torch", reason="PyTorch is not installed; pip install traceprobe[torch]")
+pytestmark = pytest.mark.usefixtures("pytorch")
 
 FAST = ["--warmup", "2", "--calibrate", "3", "--active", "4"]
 NAMES = {"rank0.json.gz", "rank0.traceprobe.json", "report.html", "report.json"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import os
 import re
@@ -243,9 +244,9 @@ def __getattr__(name):
 
 
 @pytest.fixture(scope="module")
-def elsewhere(tmp_path_factory):
+def elsewhere(pytorch, tmp_path_factory):
     """An environment with another numpy, and torch from that of the tests behind it."""
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    torch = importlib.import_module("torch")
     folder = tmp_path_factory.mktemp("elsewhere")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     site = next((folder / "lib").glob("python*/site-packages"))
