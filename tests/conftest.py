@@ -2,8 +2,8 @@
 
 The corpus holds traces that may be tested with but not passed on. Tests that need it take the
 fixture `corpus` (its folder) or `corpus_row` (one entry of its manifest; such a test runs once for
-each). They are slow, and skipped where it is absent, unless TRACEPROBE_REQUIRE_CORPUS=1 says that it
-must be there.
+each). They are slow. They are skipped where it is absent, unless TRACEPROBE_REQUIRE_CORPUS=1 says
+that it must be there.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(items):
 
 def pytest_itemcollected(item):
     """What reads the corpus is slow."""
-    if "corpus" in item.fixturenames:
+    if {"corpus", "corpus_row"} & {*item.fixturenames}:
         item.add_marker("slow")
 
 

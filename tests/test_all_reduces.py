@@ -35,6 +35,7 @@ def test_the_full_unet_is_reduced_in_as_many_calls_as_were_measured(cap_mb, by_d
     assert harness.all_reduces(wrapped(cap_mb, by_default)) == expected
 
 
+@pytest.mark.slow
 def test_a_two_rank_trace_shows_the_predicted_number(tmp_path):
     arguments = ["--warmup", "2", "--calibrate", "2", "--active", "4", "--nproc-per-node", "2"]
     subprocess.run(

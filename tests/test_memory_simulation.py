@@ -77,6 +77,7 @@ def tokens(size, count=4):
     return torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accumulate", [1, 4])
 @pytest.mark.parametrize("way", WAYS, ids=["foreach", "fused", "for-loop"])
 def test_a_transformer_holds_what_it_holds_with_data(way, accumulate):
@@ -89,6 +90,7 @@ def test_a_transformer_holds_what_it_holds_with_data(way, accumulate):
     assert found == expected
 
 
+@pytest.mark.slow
 def test_recomputation_holds_what_it_holds_with_data():
     size = bert.SIZES["tiny"]
     model = bert.BERT(size, recompute=True)
@@ -98,6 +100,7 @@ def test_recomputation_holds_what_it_holds_with_data():
     assert found == expected
 
 
+@pytest.mark.slow
 def test_a_net_with_buffers_and_momentum_holds_what_it_holds_with_data():
     size = resnet50.SIZES["tiny"]
     model = resnet50.ResNet(size)

@@ -13,6 +13,8 @@ from traceprobe.render.pages import report_html as html
 
 __all__ = ["browser"]
 
+pytestmark = pytest.mark.slow
+
 READY = "html[data-charts-ready]"
 REPORTS = {
     "io": make_report("io"),

@@ -9,10 +9,10 @@ import sys
 from collections import Counter
 from html.parser import HTMLParser
 
-import altair as alt
 import msgspec
 import pytest
 
+from tests.lazy import Lazy
 from tests.report_factory import (
     HOSTILE,
     MS,
@@ -27,7 +27,6 @@ from tests.report_factory import (
 )
 from traceprobe.formatting import clean, duration, percentages, shorten, significant
 from traceprobe.records.report import Iteration, Lane, Report, Timeline, encode
-from traceprobe.render import chart_specs as specs
 from traceprobe.render import gfm
 from traceprobe.render.bars import partition_bar, share_bar
 from traceprobe.render.page import DOCUMENTATION
@@ -38,6 +37,9 @@ from traceprobe.render.pages import report_terminal as terminal
 from traceprobe.render.pages import report_timeline as lanes
 from traceprobe.render.ranking import ranked_findings, ranks_in_detail
 from traceprobe.render.resources import templates_dir
+
+altair = Lazy("altair")
+specs = Lazy("traceprobe.render.chart_specs")  # which imports altair
 
 REPORTS = {
     **{bound: make_report(bound) for bound in PARTITIONS},
@@ -162,7 +164,7 @@ def test_charts_are_valid_specs_with_named_data_and_few_marks(case):
     _, text = case
     payload = json.loads(Page(text).json["traceprobe-charts"])
     for chart in payload:
-        alt.Chart.from_dict(chart["spec"], validate=True)
+        altair.Chart.from_dict(chart["spec"], validate=True)
         names = set(re.findall(r'"name": "(\w+)"', json.dumps(chart["spec"]))) - {"zoom"}
         assert names == set(chart["data"])
         for columns in chart["data"].values():
@@ -418,10 +420,10 @@ def test_ranks_are_compared_where_there_are_several():
 def test_vendored_libraries_are_those_altair_writes_for():
     versions = json.loads((templates_dir() / "vendor" / "VERSIONS.json").read_text())
     found = {record["package"]: record["version"] for record in versions["load_order"]}
-    wanted = alt.SCHEMA_VERSION.removeprefix("v")
+    wanted = altair.SCHEMA_VERSION.removeprefix("v")
     assert found["vega-lite"].split(".")[:2] == wanted.split(".")[:2]
-    assert found["vega"].split(".")[0] == str(alt.VEGA_VERSION).split(".")[0]
-    assert found["vega-embed"].split(".")[0] == str(alt.VEGAEMBED_VERSION).split(".")[0]
+    assert found["vega"].split(".")[0] == str(altair.VEGA_VERSION).split(".")[0]
+    assert found["vega-embed"].split(".")[0] == str(altair.VEGAEMBED_VERSION).split(".")[0]
 
 
 def test_vendored_libraries_can_stand_in_a_script_and_carry_their_licences():

@@ -360,6 +360,7 @@ def test_what_cannot_work_is_refused_before_anything_runs(
     assert recorded.requests == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pytorch")
 def test_a_sweep_on_the_cpu(ladder, tmp_path):
     arguments = ("sweep", ladder, "--rungs", "1:3", "-o", "out")

@@ -30,6 +30,7 @@ def measured(case, folder):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cpu-unet-io", "cpu-wide2"])
 @pytest.mark.usefixtures("pytorch")
 def test_the_verdict_from_a_trace_is_that_of_the_ablation(name, tmp_path):
