@@ -49,6 +49,7 @@ def test_a_grown_kineto_trace_has_the_same_steps_again(name, tmp_path):
     assert len(set(labels)) == len(labels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NSIGHT)
 def test_a_grown_export_has_the_same_steps_again(name, tmp_path):
     made = grow_nsight.grow(SAMPLES / name, tmp_path / "3x.sqlite", 3)

@@ -482,6 +482,7 @@ def test_workers_share_a_cache(how, tmp_path):
     assert len(entries(tmp_path / "cache")) == 2
 
 
+@pytest.mark.slow
 def test_two_commands_may_write_at_once(tmp_path):
     write_trace(tmp_path / "trace.json")
     command = [*MODULE, "analyze", "trace.json", "-q", "-o", "-", "--cache", "cache"]

@@ -113,13 +113,11 @@ def test_what_the_program_says_of_its_samples_counts(trials, tmp_path):
     assert found.workload == {"name": "test", "samples_per_step": 99, "tokens_per_step": 5}
 
 
-@pytest.mark.parametrize("loader", [list, iter], ids=["list", "generator"])
-@pytest.mark.parametrize("count", [0, 3])
-def test_a_loader_that_gives_too_little_ends_the_loop_without_results(
-    trials, tmp_path, loader, count
-):
-    batches = [torch.zeros(1)] * count
-    assert len(list(Ablation(trials).steps(loader(batches)))) < 4
+@pytest.mark.parametrize(
+    "loader", [list, lambda: iter([torch.zeros(1)] * 3)], ids=["empty", "generator"]
+)
+def test_a_loader_that_gives_too_little_ends_the_loop_without_results(trials, tmp_path, loader):
+    assert len(list(Ablation(trials).steps(loader()))) < 4
     assert results(tmp_path) == {}
 
 

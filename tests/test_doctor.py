@@ -109,6 +109,7 @@ def test_lines_fit(width, encoding):
     assert "\x1b" not in text
 
 
+@pytest.mark.slow
 def test_colour_is_for_those_who_take_it(tmp_path):
     write_trace(tmp_path / "run.json")
     plain = spawn("doctor", "run.json", cwd=tmp_path, env={"COLUMNS": "60"}).out

@@ -216,6 +216,7 @@ def test_chatter_of_libraries_is_no_answer():
     assert found == Torch()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pytorch")
 def test_a_pytorch_that_works_says_so():
     found = gather.probe()

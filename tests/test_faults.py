@@ -94,6 +94,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_other(folder, name):
     assert listed(folder) == before
 
 
+@pytest.mark.slow
 def test_a_full_temporary_folder_is_named(folder, tmp_path_factory):
     temporary = tmp_path_factory.mktemp("temporary")
     done = spawn(
@@ -114,6 +115,7 @@ def as_others():
             assert ctypes.CDLL(None).prctl(24, capability, 0, 0, 0) == 0  # PR_CAPBSET_DROP
 
 
+@pytest.mark.slow
 def test_a_file_that_may_not_be_read(folder):
     (folder / "run.json").chmod(0)
     done = spawn("analyze", "run.json", "-o", "-", cwd=folder, preexec_fn=as_others)
@@ -154,6 +156,7 @@ def closed(*numbers):
     return close
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", [["analyze", "run.json", "-o", "-"], ["inspect", "run.json"]], ids=" ".join
 )
@@ -221,6 +224,7 @@ def test_names_that_are_no_text(folder):
     assert os.fsdecode(b"traceprobe-r\xff.html") in listed(folder)
 
 
+@pytest.mark.slow
 def test_names_as_long_as_can_be(folder):
     name = "é" * 122 + ".json.gz"[:5]
     (folder / "run.json").rename(folder / name)
@@ -245,6 +249,7 @@ def test_file_names_cannot_steer_the_terminal(folder, command, there):
     assert all(c.isprintable() or c == "\n" for c in done.out + done.err)
 
 
+@pytest.mark.slow
 def test_names_in_the_progress_bar_cannot_steer_the_terminal(folder):
     (folder / "run.json").rename(folder / HOSTILE)
     for command in (["inspect", HOSTILE], ["analyze", HOSTILE, "-o", "a.html"]):
@@ -290,6 +295,7 @@ def test_an_end_from_outside_leaves_nothing(tmp_path, command, number, code):
     assert listed(tmp_path) == ["big.json"]
 
 
+@pytest.mark.slow
 def test_what_nohup_ignores_stays_ignored(folder):
     ignoring = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)}
     process = started("analyze", "run.json", "-o", "a.html", cwd=folder, **ignoring)
@@ -320,6 +326,7 @@ def test_an_input_that_changes_while_it_is_read(tmp_path, change):
     assert "out.json" not in listed(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jump_us", [-3_600_000_000, 3_600_000_000], ids=["back", "forward"])
 def test_a_clock_that_jumps_between_iterations(tmp_path, jump_us):
     """The second half of the capture has time stamps of an hour before or after."""

@@ -147,6 +147,7 @@ NAMES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_built_in_expressions_in_long_names(name):
     def prepare(size):

@@ -98,6 +98,7 @@ TIMES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", TIMES, ids=lambda v: repr(v)[:20])
 @pytest.mark.parametrize("field", ["ts", "dur"])
 def test_times_that_are_none(tmp_path, field, value):

@@ -293,6 +293,7 @@ class Activity:
         self.name = name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "activities", "refused"),
     [

@@ -112,6 +112,7 @@ def test_300_megabytes_behind_the_events_cost_the_properties_there_only(tmp_path
     assert json.loads(done.out)["quality"]["gpu_ops"] == 3
 
 
+@pytest.mark.slow
 def test_a_file_that_unpacks_to_more_than_the_limit_is_refused(tmp_path):
     bomb = packed(tmp_path / "trace.json.gz", b'{"traceEvents": [', b" ", 100, b"]}")
     done = in_little_memory("analyze", bomb.name, "--limit", "unpacked=64M", cwd=tmp_path).expect(2)
@@ -121,6 +122,7 @@ def test_a_file_that_unpacks_to_more_than_the_limit_is_refused(tmp_path):
     assert "--limit" in inspected.expect(2).err
 
 
+@pytest.mark.slow
 def test_an_export_that_unpacks_to_more_than_the_limit_is_refused(tmp_path):
     bomb = packed(tmp_path / "run.sqlite.gz", b"SQLite format 3\0", b"\0", 100, b"")
     done = in_little_memory("analyze", bomb.name, "--limit", "unpacked=64M", cwd=tmp_path).expect(2)

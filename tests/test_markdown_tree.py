@@ -123,6 +123,7 @@ def numbered(pattern):
     return lambda number, _: pattern.replace("%", str(number))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", RECORD_NAMES)
 def test_names_leave_the_tree_as_it_is(kind):
     wrong = {}

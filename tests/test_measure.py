@@ -80,7 +80,7 @@ def test_the_command_writes_what_analyze_reads(small, tmp_path, samples, monkeyp
     assert "no GPU is visible" in done.err
     peaks = base.read((tmp_path / "peaks.json").read_bytes())
     assert all(rate >= 0 for rate in peaks.tflops.values())
-    assert peaks.torch == torch.__version__
+    assert peaks.torch == torch.version.__version__
     cpu = samples / "cpu_convnet.json.gz"
     cli(
         "analyze", cpu, "--peaks", "peaks.json", "--flops-per-step", "1e9", "-o", "report.json"

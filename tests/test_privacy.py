@@ -119,6 +119,7 @@ def test_no_canary_in_any_output(tmp_path, name, redact):
     assert CANARY not in listed.lower()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [KINETO[0], NSIGHT[0]])
 def test_no_canary_in_a_slice(tmp_path, name):
     data = (ROOT / "sample_traces" / name).read_bytes()

@@ -160,6 +160,7 @@ def test_the_chart_specs_are_what_altair_writes():
     assert path.read_text(encoding="utf-8") == specs.render()
 
 
+@pytest.mark.slow
 def test_charts_are_valid_specs_with_named_data_and_few_marks(case):
     _, text = case
     payload = json.loads(Page(text).json["traceprobe-charts"])

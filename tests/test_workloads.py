@@ -321,6 +321,7 @@ def test_training_on_cubes_turned_on_the_device_is_the_same_training(run, monkey
     assert losses[0] == losses[1] != losses[2]
 
 
+@pytest.mark.slow
 def test_a_script_runs_by_its_path_with_many_settings(folder):
     data_settings = "--storage zlib --workers 1 --augment-passes 2 --inject 1"
     compute_settings = "--precision bf16 --accumulate 2 --item-every 1 --fused"
@@ -331,6 +332,7 @@ def test_a_script_runs_by_its_path_with_many_settings(folder):
     assert list(folder.glob("unet-box48-seed0-zlib*"))
 
 
+@pytest.mark.slow
 def test_two_ranks_train_together(folder):
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     arguments = ("--steps", "3", "--accumulate", "2", "--no-broadcast-buffers")
