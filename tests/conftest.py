@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,15 @@ def pytest_collection_modifyitems(items):
     """Slow files first; the others keep their order."""
     places = {f"test_{name}": place for place, name in enumerate(SLOW)}
     items.sort(key=lambda item: places.get(item.path.stem, len(SLOW)))
+
+
+HEAVY = pytest.StashKey[set[str]]()
+"""Modules that take long to import and were imported while the tests were collected."""
+
+
+def pytest_collection_finish(session):
+    """Remember what collecting has imported."""
+    session.config.stash[HEAVY] = {"torch", "altair", "playwright", "distributed"} & {*sys.modules}
 
 
 def pytest_itemcollected(item):
