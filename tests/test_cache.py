@@ -88,8 +88,8 @@ def test_what_is_cached_is_not_parsed(name, tmp_path, monkeypatch):
     path = write_trace(tmp_path / name)
     folder = tmp_path / "cache"
     expected = traceprobe.load(path, cache=folder)
-    monkeypatch.setattr("traceprobe.ingest.kineto.read.read", None)
-    monkeypatch.setattr("traceprobe.ingest.nsight.read.read", None)
+    monkeypatch.setattr("traceprobe.ingest.kineto.read.read_kineto", None)
+    monkeypatch.setattr("traceprobe.ingest.nsight.read.read_nsight", None)
     seen = []
     found = traceprobe.load(path, lambda done, total: seen.append((done, total)), folder)
     assert_same(found, expected)
@@ -394,7 +394,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(tmp_path, monkeypatch)
     path = write_trace(tmp_path / "trace.json")
     other = write_trace(tmp_path / "trace.sqlite")
     changed = traceprobe.load(other)
-    monkeypatch.setattr("traceprobe.ingest.load", lambda *_: changed)
+    monkeypatch.setattr("traceprobe.ingest.read_trace.read_trace", lambda *_: changed)
     _, use = cache.load(path, tmp_path / "cache")
     assert use.failed
     assert "changed while it was read" in use.text

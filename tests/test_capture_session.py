@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed; pip install traceprobe[torch]")
 
-from traceprobe.capture import plan as plans
-from traceprobe.capture.recorder import Recorder
-from traceprobe.capture.session import Session
+from traceprobe.capture import recording_plan as plans
+from traceprobe.capture.recording_session import RecordingSession
+from traceprobe.capture.step_recorder import Recorder
 
 PLAN = {"warmup": 2, "calibrate": 3, "settle": 1, "active": 2}
 
@@ -39,7 +39,7 @@ class Log:
 @pytest.fixture
 def recording(tmp_path):
     log = Log()
-    session = Session(plans.Plan(folder=str(tmp_path), **PLAN), log)
+    session = RecordingSession(plans.RecordingPlan(folder=str(tmp_path), **PLAN), log)
     return Recorder(session), log, tmp_path
 
 
@@ -87,7 +87,7 @@ def test_the_sidecar_holds_the_calibration_and_what_the_script_describes(recordi
 
 
 def test_a_wait_that_nobody_measures_is_unknown_not_zero(tmp_path):
-    session = Session(plans.Plan(folder=str(tmp_path), **PLAN), Log())
+    session = RecordingSession(plans.RecordingPlan(folder=str(tmp_path), **PLAN), Log())
     number = 0
     while session.before_step(number):
         number += 1
@@ -103,10 +103,10 @@ def test_progress_names_every_stage(recording):
 
 
 def test_while_nobody_records_a_range_is_one_shared_object_that_does_nothing():
-    from traceprobe.capture.ranges import NOTHING
+    from traceprobe.capture.profiler_ranges import NO_RANGE
 
     record = Recorder(None)
-    assert record.phase("forward") is record.phase("backward") is NOTHING
+    assert record.phase("forward") is record.phase("backward") is NO_RANGE
 
 
 def test_an_empty_loader_ends_the_loop(recording):
@@ -116,12 +116,12 @@ def test_an_empty_loader_ends_the_loop(recording):
 
 
 def test_a_plan_comes_back_as_it_was_handed_over(tmp_path, monkeypatch):
-    plan = plans.Plan(folder=str(tmp_path), stacks=True, workload={"name": "unet"}, **PLAN)
+    plan = plans.RecordingPlan(folder=str(tmp_path), stacks=True, workload={"name": "unet"}, **PLAN)
     monkeypatch.setenv(plans.VARIABLE, str(plan.save()))
-    assert plans.current() == plan
+    assert plans.current_recording_plan() == plan
     assert plan.steps == 9
 
 
 def test_without_the_variable_there_is_no_plan(monkeypatch):
     monkeypatch.delenv(plans.VARIABLE, raising=False)
-    assert plans.current() is None
+    assert plans.current_recording_plan() is None

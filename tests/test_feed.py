@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from traceprobe.capture import batch_source as feed
-from traceprobe.capture.batch_source import Feed, NoBatchesError
+from traceprobe.capture.batch_source import BatchSource, NoBatchesError
 
 
 class Loader:
@@ -29,7 +29,7 @@ class Loader:
 def clocked(monkeypatch):
     def start(loader):
         monkeypatch.setattr(feed.time, "perf_counter", lambda: loader.clock)
-        return Feed(loader)
+        return BatchSource(loader)
 
     return start
 
@@ -39,7 +39,7 @@ def taken(source, count):
 
 
 def test_it_starts_anew_where_the_loader_ends():
-    assert taken(Feed([1, 2, 3]), 8) == [1, 2, 3, 1, 2, 3, 1, 2]
+    assert taken(BatchSource([1, 2, 3]), 8) == [1, 2, 3, 1, 2, 3, 1, 2]
 
 
 def test_every_pass_asks_the_loader_anew():
@@ -50,16 +50,16 @@ def test_every_pass_asks_the_loader_anew():
             passes.append(len(passes))
             return iter([passes[-1]] * 2)
 
-    assert taken(Feed(Shuffled()), 5) == [0, 0, 1, 1, 2]
+    assert taken(BatchSource(Shuffled()), 5) == [0, 0, 1, 1, 2]
 
 
 def test_an_empty_loader_is_an_error():
     with pytest.raises(NoBatchesError):
-        Feed([]).next()
+        BatchSource([]).next()
 
 
 def test_a_loader_that_is_empty_the_second_time_is_an_error_too():
-    once = Feed(iter([1]))
+    once = BatchSource(iter([1]))
     assert once.next() == 1
     with pytest.raises(NoBatchesError):
         once.next()
@@ -84,15 +84,15 @@ def test_without_workers_nothing_is_thrown_away(clocked):
         source = clocked(loader)
         source.drain()
         assert source.next() == 0
-    plain = Feed([7, 8])
+    plain = BatchSource([7, 8])
     plain.drain()
     assert (plain.workers, plain.next()) == (0, 7)
 
 
 def test_rest_returns_at_once_for_a_loader_without_workers(monkeypatch):
     monkeypatch.setattr(feed.time, "sleep", lambda _: pytest.fail("waited"))
-    Feed([1]).rest()
-    Feed(Loader(num_workers=0)).rest()
+    BatchSource([1]).rest()
+    BatchSource(Loader(num_workers=0)).rest()
 
 
 def test_rest_waits_until_the_workers_use_no_more_cpu(monkeypatch):
@@ -100,7 +100,7 @@ def test_rest_waits_until_the_workers_use_no_more_cpu(monkeypatch):
     waited = []
     monkeypatch.setattr(feed, "_cpu_ticks", lambda: next(ticks))
     monkeypatch.setattr(feed.time, "sleep", waited.append)
-    Feed(Loader()).rest()
+    BatchSource(Loader()).rest()
     assert waited == [feed.REST_S] * 3
 
 
@@ -110,4 +110,4 @@ def test_rest_ends_where_the_workers_never_do(monkeypatch):
     monkeypatch.setattr(feed, "_cpu_ticks", lambda: next(busy))
     monkeypatch.setattr(feed.time, "sleep", lambda _: None)
     monkeypatch.setattr(feed.time, "monotonic", lambda: next(clock))
-    Feed(Loader()).rest()
+    BatchSource(Loader()).rest()

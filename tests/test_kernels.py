@@ -12,7 +12,7 @@ import traceprobe
 from tests.analyses import report_of, trace_of
 from traceprobe.model.events import Kind
 from traceprobe.records.report import KERNEL_CLASSES
-from traceprobe.timeline import kernels
+from traceprobe.timeline import kernel_classes
 from traceprobe.timeline.phases import Phase
 
 NAMES = {
@@ -105,11 +105,11 @@ NAMES = {
     ("expected", "name"), [(c, n) for c, names in NAMES.items() for n in names]
 )
 def test_a_kernel_is_known_by_its_name(expected, name):
-    assert kernels.classify(name) == expected
+    assert kernel_classes.kernel_class(name) == expected
 
 
 def test_the_classes_are_those_of_the_report():
-    assert kernels.CLASSES == KERNEL_CLASSES
+    assert kernel_classes.CLASSES == KERNEL_CLASSES
 
 
 def test_time_adds_up_without_the_optimizer_and_without_collectives():
@@ -127,7 +127,7 @@ def test_time_adds_up_without_the_optimizer_and_without_collectives():
         orient="row",
     )
     names = ["volta_sgemm_64x64_nt", "at::copy", "ncclDevKernel_AllReduce"]
-    found = kernels.time_by_class(ops, names)
+    found = kernel_classes.time_by_class(ops, names)
     assert {name: ns for name, ns in found.items() if ns} == {"matmul_fp32": 12, "other": 3}
 
 

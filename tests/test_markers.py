@@ -8,7 +8,7 @@ from tests.builders import memory
 from tests.builders.loop import LOADER
 from tests.builders.scenario import AUTOGRAD, PID, Script
 from traceprobe.errors import UsageError
-from traceprobe.timeline import markers
+from traceprobe.timeline import step_markers
 
 ADAM = "void at::native::multi_tensor_apply_kernel<AdamFunctor>(int)"
 PITCH = 1_000
@@ -16,7 +16,7 @@ PITCH = 1_000
 
 def find(script, step=None):
     trace = memory.trace(script.build())
-    return markers.find(trace.host_ranges, trace.gpu_ops, trace.names, step)
+    return step_markers.find_step_marker(trace.host_ranges, trace.gpu_ops, trace.names, step)
 
 
 def numbered(script, name, count=5, *, length=900, offset=0, first=0, **columns):
@@ -303,4 +303,4 @@ def test_without_any_of_these_there_is_no_marker():
     [("step 7", r"step \d+"), ("epoch 3 step 12", r"epoch \d+ step \d+"), ("warmup", "warmup")],
 )
 def test_a_template_blots_out_the_numbers_of_a_name(name, pattern):
-    assert markers.template(name) == pattern
+    assert step_markers.name_template(name) == pattern

@@ -17,7 +17,7 @@ except ImportError:
         raise
     pytest.skip("PyTorch is not installed", allow_module_level=True)
 
-from traceprobe.capture import measure
+from traceprobe.capture import device_peaks
 from traceprobe.records import base
 
 
@@ -25,23 +25,23 @@ from traceprobe.records import base
 def small(monkeypatch):
     """Few and small products on the CPU."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(measure, "CPU_SIDE", 64)
-    monkeypatch.setattr(measure, "WARM_UP_SECONDS", 0.0)
-    monkeypatch.setattr(measure, "COPIED_BYTES", {"cpu": 1 << 16})
+    monkeypatch.setattr(device_peaks, "CPU_SIDE", 64)
+    monkeypatch.setattr(device_peaks, "WARM_UP_SECONDS", 0.0)
+    monkeypatch.setattr(device_peaks, "COPIED_BYTES", {"cpu": 1 << 16})
 
 
 def test_the_median_of_several_times_counts(monkeypatch):
     times = [(0, 11), (20, 32), (40, 53), (60, 79), (80, 91)]
     warm_up = (0.0, 1.0)
     clock = iter([*warm_up, *chain.from_iterable(times)])
-    monkeypatch.setattr(measure.time, "perf_counter", lambda: next(clock))
-    monkeypatch.setattr(measure, "WARM_UP_SECONDS", 0.5)
-    assert measure._seconds(lambda: None, torch.device("cpu")) == 12
+    monkeypatch.setattr(device_peaks.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(device_peaks, "WARM_UP_SECONDS", 0.5)
+    assert device_peaks._seconds(lambda: None, torch.device("cpu")) == 12
 
 
 def test_a_rate_is_the_work_over_its_time(small, monkeypatch):
-    monkeypatch.setattr(measure, "_seconds", lambda work, device: work() is not None and 2e-6)
-    found = measure.measure()
+    monkeypatch.setattr(device_peaks, "_seconds", lambda work, device: work() is not None and 2e-6)
+    found = device_peaks.measure_device_peaks()
     assert (found.device, found.kind, found.side) == ("CPU", "cpu", 64)
     rate = round(2 * 64**3 / 2e-6 / 1e12, 4)
     assert found.tflops == {"fp32": rate, "bf16": rate}
@@ -61,13 +61,13 @@ def test_a_rate_is_the_work_over_its_time(small, monkeypatch):
 def test_only_what_the_device_has_is_measured(monkeypatch, capability, precisions):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(torch.version, "hip", None)
-    assert measure._precisions(torch.device("cuda", 0)) == precisions
+    assert device_peaks._precisions(torch.device("cuda", 0)) == precisions
 
 
 def test_a_rate_that_rounds_to_nothing_is_no_peak(
     small, tmp_path, samples, monkeypatch, capfdbinary
 ):
-    monkeypatch.setattr(measure, "_seconds", lambda work, device: work() is not None and 1e6)
+    monkeypatch.setattr(device_peaks, "_seconds", lambda work, device: work() is not None and 1e6)
     cli = Cli(tmp_path, monkeypatch, capfdbinary)
     cli("roofline", "--measure", "-o", "peaks.json").expect(0)
     assert set(base.read((tmp_path / "peaks.json").read_bytes()).tflops.values()) == {0.0}

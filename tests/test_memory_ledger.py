@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from traceprobe.capture.allocation_log import MOMENTS, PARTS, Ledger, account
-from traceprobe.capture.allocator import Allocator
+from traceprobe.capture.allocation_log import (
+    PARTS,
+    TIMELINE_POINTS,
+    AllocationLog,
+    summarize_allocations,
+)
+from traceprobe.capture.caching_allocator import CachingAllocator
 
 KB, MB = 1 << 10, 1 << 20
 
 
 def one_step():
     """A weight, an activation, a gradient; the peak is in the backward pass."""
-    ledger = Ledger()
+    ledger = AllocationLog()
     ledger.there("weight", 1000, "weights")
     ledger.there("workspace", 512, "held")
     with ledger.phase("h2d"):
@@ -33,7 +38,7 @@ def one_step():
 
 
 def test_the_parts_at_the_peak_are_told_by_makers_and_lives():
-    found = account(one_step())
+    found = summarize_allocations(one_step())
     # rounded up to 512: 1024 + 512 + 512 + 2048 + 1024 + 4096
     assert found["peak_bytes"] == 9216
     assert found["parts"] == {
@@ -49,7 +54,7 @@ def test_the_parts_at_the_peak_are_told_by_makers_and_lives():
 
 
 def test_each_phase_has_its_own_peak():
-    assert account(one_step())["phases"] == {
+    assert summarize_allocations(one_step())["phases"] == {
         "h2d": 2048,
         "forward": 2048 + 2048 + 3072,
         "backward": 9216,
@@ -58,13 +63,13 @@ def test_each_phase_has_its_own_peak():
 
 
 def test_a_part_may_be_largest_at_another_moment():
-    found = account(one_step())
+    found = summarize_allocations(one_step())
     assert found["most"]["temporary"] == 4096
     assert found["most"]["activations"] == 2048
 
 
 def test_a_timeline_holds_the_peak_however_many_events_there_are():
-    ledger = Ledger()
+    ledger = AllocationLog()
     for number in range(5000):
         ledger.born(number, 512)
         ledger.times.append(number / 2)
@@ -75,29 +80,29 @@ def test_a_timeline_holds_the_peak_however_many_events_there_are():
     ledger.times.append(2500.0)
     ledger.died("largest")
     ledger.times.append(2501.0)
-    found = account(ledger)
+    found = summarize_allocations(ledger)
     timeline = found["timeline"]
-    assert len(timeline["position"]) == MOMENTS
+    assert len(timeline["position"]) == TIMELINE_POINTS
     assert timeline["position"] == sorted(timeline["position"])
     totals = [sum(each) for each in zip(*(timeline["parts"][p] for p in PARTS), strict=True)]
     assert max(totals) == found["peak_bytes"] == 1 * MB + 512
 
 
 def test_what_lives_at_the_end_of_a_step_is_held_in_the_next():
-    ledger = Ledger()
+    ledger = AllocationLog()
     ledger.there("weight", 512, "weights")
     ledger.born("loss", 512)
     ledger.next_step()
     ledger.born("loss of this step", 512)
-    found = account(ledger)
+    found = summarize_allocations(ledger)
     assert (found["parts"]["held"], found["parts"]["weights"]) == (512, 512)
     assert found["peak_bytes"] == 1536
 
 
 def test_a_step_without_events_holds_what_was_there():
-    ledger = Ledger()
+    ledger = AllocationLog()
     ledger.there("weight", 512, "weights")
-    found = account(ledger)
+    found = summarize_allocations(ledger)
     assert found["peak_bytes"] == 512
     assert (found["peak_phase"], found["peak_operator"]) == (None, None)
 
@@ -119,14 +124,14 @@ def test_a_step_without_events_holds_what_was_there():
     ],
 )
 def test_segments_are_as_large_as_the_rules_say(requests, reserved):
-    allocator = Allocator()
+    allocator = CachingAllocator()
     for key, nbytes in enumerate(requests):
         allocator.allocate(key, nbytes)
     assert allocator.reserved == reserved
 
 
 def test_a_block_that_comes_back_is_used_again():
-    allocator = Allocator()
+    allocator = CachingAllocator()
     for key in range(100):
         allocator.allocate(key, 30 * MB)
         allocator.free(key)
@@ -134,7 +139,7 @@ def test_a_block_that_comes_back_is_used_again():
 
 
 def test_neighbours_that_are_free_are_joined():
-    allocator = Allocator()
+    allocator = CachingAllocator()
     for key in range(5):
         allocator.allocate(key, 4 * MB)
     for key in (1, 3, 2):
@@ -144,7 +149,7 @@ def test_neighbours_that_are_free_are_joined():
 
 
 def test_what_lies_between_blocks_in_use_is_no_place_for_a_larger_one():
-    allocator = Allocator()
+    allocator = CachingAllocator()
     for key in range(5):
         allocator.allocate(key, 4 * MB)
     for key in (0, 2, 4):
@@ -154,7 +159,7 @@ def test_what_lies_between_blocks_in_use_is_no_place_for_a_larger_one():
 
 
 def test_a_rest_of_a_megabyte_is_not_split_off():
-    allocator = Allocator()
+    allocator = CachingAllocator()
     allocator.allocate("freed", 12 * MB)
     allocator.free("freed")
     allocator.allocate("most of it", 11 * MB)
@@ -163,7 +168,7 @@ def test_a_rest_of_a_megabyte_is_not_split_off():
 
 
 def test_the_smallest_piece_that_fits_is_taken():
-    allocator = Allocator()
+    allocator = CachingAllocator()
     allocator.allocate("large", 40 * MB)
     allocator.allocate("fits", 12 * MB)
     allocator.free("large")
@@ -174,7 +179,7 @@ def test_the_smallest_piece_that_fits_is_taken():
 
 
 def test_blocks_that_nobody_knows_are_let_pass():
-    ledger, allocator = Ledger(), Allocator()
+    ledger, allocator = AllocationLog(), CachingAllocator()
     ledger.died("nobody")
     allocator.free("nobody")
     assert (ledger.events, allocator.reserved) == (0, 0)

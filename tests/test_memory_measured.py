@@ -11,11 +11,11 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from torch import nn
 
-from traceprobe.capture import memory
-from traceprobe.capture import plan as plans
-from traceprobe.capture.memory import Memory
-from traceprobe.capture.recorder import Recorder
-from traceprobe.capture.session import Session
+from traceprobe.capture import memory_measurement
+from traceprobe.capture import recording_plan as plans
+from traceprobe.capture.memory_measurement import MemoryMeasurement
+from traceprobe.capture.recording_session import RecordingSession
+from traceprobe.capture.step_recorder import Recorder
 from traceprobe.records.memory import read
 
 MB = 1 << 20
@@ -86,9 +86,9 @@ def books(monkeypatch):
     monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", books.record)
     monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: {"device_traces": [books.history]})
     monkeypatch.setattr(
-        memory, "_places", lambda tensors: [t.place for t in tensors if t is not None]
+        memory_measurement, "_places", lambda tensors: [t.place for t in tensors if t is not None]
     )
-    monkeypatch.setattr(memory, "_processes", lambda device: 1)
+    monkeypatch.setattr(memory_measurement, "_processes", lambda device: 1)
     return books
 
 
@@ -139,7 +139,7 @@ def step(books, model, phase):
 def measured(books, simulate=False):
     model = Model()
     there(books)
-    found = Memory(model, optimizer(), simulate=simulate)
+    found = MemoryMeasurement(model, optimizer(), simulate=simulate)
     found.begin()
     step(books, model, found.phase)
     batch = torch.zeros(1)
@@ -188,7 +188,7 @@ def test_the_context_is_what_the_device_lost_beyond_the_allocator(books):
 
 
 def test_with_others_on_the_device_the_context_is_unknown(books, monkeypatch):
-    monkeypatch.setattr(memory, "_processes", lambda device: 2)
+    monkeypatch.setattr(memory_measurement, "_processes", lambda device: 2)
     assert measured(books).facts["outside_bytes"] is None
 
 
@@ -205,7 +205,7 @@ def test_trouble_before_the_step_is_a_reason(books, monkeypatch, broken):
         raise RuntimeError("no such thing\nand more")
 
     monkeypatch.setattr(torch.cuda, broken, fails)
-    found = Memory(Model(), optimizer(), simulate=True)
+    found = MemoryMeasurement(Model(), optimizer(), simulate=True)
     found.begin()
     with found.phase("forward"):
         pass
@@ -229,8 +229,10 @@ def test_a_wrapped_model_is_not_simulated():
     class DistributedDataParallel(nn.Module):
         pass
 
-    assert "DistributedDataParallel" in memory.why_not(DistributedDataParallel())
-    assert memory.why_not(nn.Linear(1, 1)) is None
+    assert "DistributedDataParallel" in memory_measurement.why_not_simulated(
+        DistributedDataParallel()
+    )
+    assert memory_measurement.why_not_simulated(nn.Linear(1, 1)) is None
 
 
 @pytest.mark.parametrize(
@@ -238,7 +240,9 @@ def test_a_wrapped_model_is_not_simulated():
     [({}, "foreach"), ({"fused": True}, "fused"), ({"foreach": False}, "for-loop")],
 )
 def test_how_an_optimizer_goes_through_its_parameters(options, implementation):
-    found = memory.described(torch.optim.AdamW([nn.Parameter(torch.zeros(1))], **options))
+    found = memory_measurement.describe_optimizer(
+        torch.optim.AdamW([nn.Parameter(torch.zeros(1))], **options)
+    )
     assert found == {"optimizer": "AdamW", "implementation": implementation}
 
 
@@ -246,7 +250,7 @@ def test_an_optimizer_of_the_program_s_own_has_no_name_here():
     class Secret(torch.optim.Optimizer):
         pass
 
-    found = memory.described(Secret([nn.Parameter(torch.zeros(1))], {}))
+    found = memory_measurement.describe_optimizer(Secret([nn.Parameter(torch.zeros(1))], {}))
     assert found == {"optimizer": None, "implementation": None}
 
 
@@ -260,10 +264,10 @@ class Log:
 
 
 def test_a_recording_watches_its_last_warm_up_step_and_simulates_after_it(books, tmp_path):
-    plan = plans.Plan(
+    plan = plans.RecordingPlan(
         folder=str(tmp_path), warmup=2, calibrate=1, settle=1, active=1, simulate=True
     )
-    session = Session(plan, Log())
+    session = RecordingSession(plan, Log())
     record = Recorder(session)
     seen = []
 
@@ -275,13 +279,16 @@ def test_a_recording_watches_its_last_warm_up_step_and_simulates_after_it(books,
 
         def phase(self, name):
             seen.append(name)
-            return memory._nothing()
+            return memory_measurement._nothing()
 
         def end(self, batch):
             seen.append(("end", batch))
 
         def simulated(self, batch):
-            yield -batch, lambda name: seen.append(("simulated", name)) or memory._nothing()
+            yield (
+                -batch,
+                lambda name: seen.append(("simulated", name)) or memory_measurement._nothing(),
+            )
 
     session._memory = Watch()
     for batch in record.steps(range(1, 100)):
@@ -296,8 +303,8 @@ def test_a_recording_watches_its_last_warm_up_step_and_simulates_after_it(books,
 
 
 def test_on_a_cpu_nothing_is_recorded(tmp_path):
-    plan = plans.Plan(folder=str(tmp_path), warmup=1, calibrate=1, settle=1, active=1)
-    record = Recorder(Session(plan, Log()))
+    plan = plans.RecordingPlan(folder=str(tmp_path), warmup=1, calibrate=1, settle=1, active=1)
+    record = Recorder(RecordingSession(plan, Log()))
     model = nn.Linear(1, 1)
     record.memory(model, torch.optim.SGD(model.parameters(), lr=1.0))
     assert list(record.steps("abcde")) == list("abcde")
@@ -309,10 +316,10 @@ def trained(simulate, folder):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 1))
     optimizer = torch.optim.AdamW(model.parameters())
-    plan = plans.Plan(folder=str(folder), warmup=2, calibrate=1, settle=1, active=1)
-    session = Session(plan, Log())
+    plan = plans.RecordingPlan(folder=str(folder), warmup=2, calibrate=1, settle=1, active=1)
+    session = RecordingSession(plan, Log())
     record = Recorder(session)
-    watched = Memory(model, optimizer, simulate=True)
+    watched = MemoryMeasurement(model, optimizer, simulate=True)
     if simulate:
         watched._facts["measured"] = {}
     session._memory = watched

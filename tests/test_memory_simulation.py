@@ -12,8 +12,13 @@ from torch.utils._pytree import tree_leaves
 
 import bert
 import resnet50
-from traceprobe.capture.allocation_log import Ledger, account
-from traceprobe.capture.simulation import STEPS, Follow, Simulation, workspace_bytes
+from traceprobe.capture.allocation_log import AllocationLog, summarize_allocations
+from traceprobe.capture.step_simulation import (
+    STEPS,
+    StepSimulation,
+    StorageTracker,
+    workspace_bytes,
+)
 
 WAYS = [{"foreach": True}, {"fused": True}, {"foreach": False}]
 WIDTH = 256
@@ -33,15 +38,15 @@ def train(steps, model, optimizer, phase, accumulate=1):
 
 
 def simulated(model, optimizer, batch, accumulate=1):
-    simulation = Simulation(model, optimizer)
+    simulation = StepSimulation(model, optimizer)
     train(simulation.steps(batch), model, optimizer, simulation.phase, accumulate)
     return simulation.result
 
 
 def real(model, optimizer, batch, accumulate=1):
     """The same steps with data, every storage followed."""
-    ledger = Ledger()
-    follow = Follow(ledger, torch.device("cpu"))
+    ledger = AllocationLog()
+    follow = StorageTracker(ledger, torch.device("cpu"))
 
     def there(tensors, part):
         for tensor in tensors:
@@ -66,7 +71,7 @@ def real(model, optimizer, batch, accumulate=1):
             ledger.next_step()
             yield batch
         # Before the loop ends, and drops its last loss.
-        found.update(account(ledger), reserved_bytes=follow.allocator.reserved)
+        found.update(summarize_allocations(ledger), reserved_bytes=follow.allocator.reserved)
 
     found = {}
     with follow:
@@ -146,14 +151,14 @@ def test_model_and_optimizer_are_put_back(small):
     assert optimizer.param_groups[0]["foreach"] is None
     assert not optimizer.state
     assert model.weight.grad is None
-    train([batch()], model, optimizer, Ledger().phase)
+    train([batch()], model, optimizer, AllocationLog().phase)
     assert not torch.equal(model.weight, before)
 
 
 def test_they_are_put_back_after_an_error_too(small):
     model, optimizer = small
     weight = model.weight
-    steps = Simulation(model, optimizer).steps(batch())
+    steps = StepSimulation(model, optimizer).steps(batch())
     next(steps)
     assert model.weight is not weight
     steps.close()
@@ -164,7 +169,7 @@ def test_they_are_put_back_after_an_error_too(small):
 def test_what_the_host_reads_does_not_end_the_simulation(small):
     model, optimizer = small
     scaler = torch.amp.GradScaler("cpu")
-    simulation = Simulation(model, optimizer)
+    simulation = StepSimulation(model, optimizer)
     for inputs, _ in simulation.steps(batch()):
         loss = model(inputs).sum()
         assert isinstance(loss.item(), float)
@@ -177,7 +182,7 @@ def test_what_the_host_reads_does_not_end_the_simulation(small):
 def test_results_of_the_step_before_count_where_the_program_keeps_them(small):
     model, optimizer = small
     kept = []
-    simulation = Simulation(model, optimizer)
+    simulation = StepSimulation(model, optimizer)
     for inputs, _ in simulation.steps(batch()):
         kept.append(model(inputs).detach())
     assert simulation.result["parts"]["held"] == 8 * WIDTH * 4

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from traceprobe.capture.naming import name_of
+from traceprobe.capture.program_name import program_name
 from traceprobe.cli.program import chosen
 
 COMMANDS = {
@@ -46,7 +46,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize(("command", "name"), COMMANDS.items(), ids=COMMANDS)
 def test_a_program_is_called_by_its_file(command, name):
-    assert name_of(shlex.split(command)) == name
+    assert program_name(shlex.split(command)) == name
 
 
 def test_every_command_names_its_program_so():

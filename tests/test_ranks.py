@@ -14,7 +14,11 @@ import traceprobe
 from tests.builders import memory
 from tests.builders.scenario import COMM_STREAM, Message, Process, Script, merge
 from traceprobe.errors import UsageError
-from traceprobe.timeline import device, footprint, phases, process, ranks
+from traceprobe.timeline import phases
+from traceprobe.timeline.collective_waits import collective_waits
+from traceprobe.timeline.device_timeline import device_timeline
+from traceprobe.timeline.process_timeline import process_timeline
+from traceprobe.timeline.rank_collectives import rank_collectives
 
 PITCH = 10_000
 STEPS = 6  # five windows
@@ -61,14 +65,14 @@ LATE = ((4_000, 5_000),)
 
 
 def match(*scenarios):
-    names = phases.compile_names({})
+    names = phases.compile_phase_names({})
     footprints = []
     for scenario in scenarios:
         trace = memory.trace(scenario)
         for found in trace.devices:
-            ready = process.prepare(trace, found.pid, None, names)
-            footprints.append(footprint.footprint(device.account(ready, found.index)))
-    return ranks.match(footprints)
+            ready = process_timeline(trace, found.pid, None, names)
+            footprints.append(rank_collectives(device_timeline(ready, found.index)))
+    return collective_waits(footprints)
 
 
 def analyze(*scenarios, **options):

@@ -23,7 +23,7 @@ import resnet50
 import transformer
 import unet
 from traceprobe.capture import work
-from traceprobe.capture.precision import tf32
+from traceprobe.capture.tf32 import tf32_allowed
 
 counting = importlib.import_module("traceprobe.capture.work")  # the package has the function
 
@@ -186,7 +186,7 @@ def test_autocast_decides_the_precision_of_matrices_not_that_of_the_rest():
 
 @pytest.mark.parametrize("matmul", [False, True])
 def test_tf32_is_a_matter_of_the_switches_for_matrices_and_convolutions(monkeypatch, matmul):
-    precision = importlib.import_module("traceprobe.capture.precision")
+    precision = importlib.import_module("traceprobe.capture.tf32")
     monkeypatch.setattr(precision, "has_tf32", lambda device: True)
     allowed = {"matmul": matmul, "convolution": not matmul}
     monkeypatch.setattr(precision, "tf32", lambda: allowed)
@@ -199,21 +199,21 @@ def test_tf32_is_a_matter_of_the_switches_for_matrices_and_convolutions(monkeypa
 
 def test_the_switches_for_tf32_are_read_old_and_new():
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    assert tf32() == {"matmul": False, "convolution": True}  # PyTorch's defaults
+    assert tf32_allowed() == {"matmul": False, "convolution": True}  # PyTorch's defaults
     try:
         torch.set_float32_matmul_precision("high")
         cudnn.allow_tf32 = False
-        assert tf32() == {"matmul": True, "convolution": False}
+        assert tf32_allowed() == {"matmul": True, "convolution": False}
         torch.set_float32_matmul_precision("highest")
         if hasattr(matmul, "fp32_precision"):
             matmul.fp32_precision, cudnn.conv.fp32_precision = "tf32", "tf32"
-            assert tf32() == {"matmul": True, "convolution": True}
+            assert tf32_allowed() == {"matmul": True, "convolution": True}
             matmul.fp32_precision = "ieee"
-            assert tf32()["matmul"] is False
+            assert tf32_allowed()["matmul"] is False
     finally:
         torch.set_float32_matmul_precision("highest")
         cudnn.allow_tf32 = True
-    assert tf32() == {"matmul": False, "convolution": True}
+    assert tf32_allowed() == {"matmul": False, "convolution": True}
 
 
 def test_lookups_read_what_they_write_not_the_whole_table():

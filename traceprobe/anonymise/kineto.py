@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from traceprobe.anonymise.names import public
+from traceprobe.anonymise.names import public_name
 from traceprobe.ingest.kineto.columns import LONGEST_US
-from traceprobe.slicing.kineto import head_and_tail, pieces
+from traceprobe.slicing.kineto import event_texts, read_metadata
 from traceprobe.slicing.kineto_fields import METADATA_EVENTS, public_event, public_metadata
 from traceprobe.version import __version__
 
@@ -23,11 +23,11 @@ _NUMERIC = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 _DECODE = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def write(source: Path, target: Path) -> None:
+def write_kineto_copy(source: Path, target: Path) -> None:
     """Write the copy, one event a line. Damaged events are left out."""
     times = (_nanoseconds(event.get("ts")) for event in _events(source))
     first = min((time for time in times if time), default=0)
-    facts = head_and_tail(source)
+    facts = read_metadata(source)
     metadata = {k: without_names(v) for k, v in public_metadata(facts).items()}
     if "baseTimeNanoseconds" in metadata:
         metadata["baseTimeNanoseconds"] = 0
@@ -44,7 +44,7 @@ def write(source: Path, target: Path) -> None:
 
 
 def _events(source: Path) -> Iterator[dict[str, Any]]:
-    for piece in pieces(source):
+    for piece in event_texts(source):
         try:
             yield _DECODE(piece)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -65,11 +65,11 @@ def _event(event: dict[str, Any], first: int) -> dict[str, Any]:
 def without_names(value: Any) -> Any:
     """The same with public texts; numbers stay, written as they are."""
     if isinstance(value, dict):
-        return {public(str(key)): without_names(item) for key, item in value.items()}
+        return {public_name(str(key)): without_names(item) for key, item in value.items()}
     if isinstance(value, list):
         return [without_names(item) for item in value]
     if isinstance(value, str) and not _NUMERIC.fullmatch(value):
-        return public(value)
+        return public_name(value)
     return value
 
 

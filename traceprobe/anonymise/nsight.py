@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 
 from traceprobe.anonymise.kineto import without_names
-from traceprobe.anonymise.names import public
-from traceprobe.ingest.detect_format import recognise
-from traceprobe.ingest.nsight.read import plain
+from traceprobe.anonymise.names import public_name
+from traceprobe.ingest.detect_format import detect_format
+from traceprobe.ingest.nsight.open_export import unpacked_export
 from traceprobe.slicing.nsight import (
     attached,
     copy,
@@ -24,13 +24,16 @@ _LEFT_OUT = ("TARGET_INFO_SESSION_START_TIME", "ANALYSIS_DETAILS")
 """Tables that say when the capture was, and nothing that is read."""
 _METADATA = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 _TIMES = ("start", "end", "timestamp")
-_FUNCTIONS = {"anonymous": public}
+_FUNCTIONS = {"anonymous": public_name}
 
 
-def write(source: Path, target: Path) -> None:
+def write_nsight_copy(source: Path, target: Path) -> None:
     """Write the copy as a database of its own."""
     target.unlink()  # SQLite makes its own file
-    with plain(source, recognise(source).gzipped) as file, attached(target, file, _FUNCTIONS) as db:
+    with (
+        unpacked_export(source, detect_format(source).gzipped) as file,
+        attached(target, file, _FUNCTIONS) as db,
+    ):
         db.create_function("anonymous_record", 1, _record, deterministic=True)
         columns = {t: c for t, c in public_columns(db).items() if t not in _LEFT_OUT}
         first = _first(db, columns)

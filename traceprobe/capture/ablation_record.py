@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from traceprobe.capture.trials import RankTrials
+from traceprobe.capture.ablation_plan import RankTrials
 from traceprobe.records.ablation import (
     INCLUDES,
     SCHEMA_VERSION,
@@ -20,7 +20,9 @@ from traceprobe.verdict.thresholds import Thresholds
 from traceprobe.version import __version__
 
 
-def summarize(ranks: Mapping[int, RankTrials], limits: Thresholds | None = None) -> Ablation:
+def summarize_ablation(
+    ranks: Mapping[int, RankTrials], limits: Thresholds | None = None
+) -> Ablation:
     """Put the ranks of a run together; a trial takes as long as its slowest rank.
 
     Args:

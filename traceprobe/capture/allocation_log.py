@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any
 
-GRANULE = 512
+MIN_BLOCK_BYTES = 512
 """Bytes: the caching allocator rounds every request up to a multiple of this."""
-MOMENTS = 120
+TIMELINE_POINTS = 120
 """Points of a timeline."""
 PARTS = (
     "weights",
@@ -36,7 +36,7 @@ INPUT_PHASES = ("h2d", "data_loading")
 
 
 @dataclass(slots=True)
-class Block:
+class Allocation:
     """One allocation. `born` and `died` number the events of the step; -1 is before it.
 
     Args:
@@ -54,7 +54,7 @@ class Block:
 
 
 @dataclass(slots=True)
-class Span:
+class PhaseSpan:
     """A phase: its name, and the events `first` <= event < `end`."""
 
     name: str
@@ -62,35 +62,35 @@ class Span:
     end: int | None = None
 
 
-def rounded(nbytes: int) -> int:
+def round_to_blocks(nbytes: int) -> int:
     """What the allocator takes for a request of so many bytes."""
-    return -(-nbytes // GRANULE) * GRANULE
+    return -(-nbytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
 
 
 @dataclass
-class Ledger:
+class AllocationLog:
     """Births and deaths of blocks in the order in which they happen.
 
     A key names a living block; it may come back for another one after its death.
     """
 
-    blocks: list[Block] = field(default_factory=list)
-    spans: list[Span] = field(default_factory=list)
+    blocks: list[Allocation] = field(default_factory=list)
+    spans: list[PhaseSpan] = field(default_factory=list)
     events: int = 0
     times: list[float] = field(default_factory=list)
     """When each event was, in a unit of the owner's; empty where only the order is known."""
-    _alive: dict[Hashable, Block] = field(default_factory=dict)
+    _alive: dict[Hashable, Allocation] = field(default_factory=dict)
     _open: list[int] = field(default_factory=list)
 
     def there(self, key: Hashable, nbytes: int, part: str) -> None:
         """A block from before the step."""
         if key not in self._alive:
-            self._keep(key, Block(rounded(nbytes), -1, part))
+            self._keep(key, Allocation(round_to_blocks(nbytes), -1, part))
 
     def born(self, key: Hashable, nbytes: int, what: str = "", part: str = "") -> None:
         """A block is allocated."""
         span = self._open[-1] if self._open else -1
-        self._keep(key, Block(rounded(nbytes), self.events, part, span, what))
+        self._keep(key, Allocation(round_to_blocks(nbytes), self.events, part, span, what))
         self.events += 1
 
     def died(self, key: Hashable) -> None:
@@ -116,7 +116,7 @@ class Ledger:
     def enter(self, name: str) -> None:
         """A phase begins; phases may be nested."""
         self._open.append(len(self.spans))
-        self.spans.append(Span(name, self.events))
+        self.spans.append(PhaseSpan(name, self.events))
 
     def leave(self) -> None:
         """The phase ends that began last."""
@@ -131,12 +131,12 @@ class Ledger:
         finally:
             self.leave()
 
-    def _keep(self, key: Hashable, block: Block) -> None:
+    def _keep(self, key: Hashable, block: Allocation) -> None:
         self._alive[key] = block
         self.blocks.append(block)
 
 
-def account(ledger: Ledger) -> dict[str, Any]:
+def summarize_allocations(ledger: AllocationLog) -> dict[str, Any]:
     """What a step held, as a plain record.
 
     Returns:
@@ -167,7 +167,7 @@ def account(ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def _part(block: Block, spans: list[Span]) -> str:
+def _part(block: Allocation, spans: list[PhaseSpan]) -> str:
     if block.part:
         return block.part
     if block.span < 0:
@@ -179,7 +179,7 @@ def _part(block: Block, spans: list[Span]) -> str:
     return "activations" if span.name == "forward" and outlives else "temporary"
 
 
-def _within(span: Span, event: int) -> bool:
+def _within(span: PhaseSpan, event: int) -> bool:
     return span.first <= event and (span.end is None or event < span.end)
 
 
@@ -188,7 +188,7 @@ def _highest(series: list[int], begin: int, end: int) -> int:
     return max(range(begin, end), key=series.__getitem__)
 
 
-def _phases(ledger: Ledger, total: list[int]) -> dict[str, int]:
+def _phases(ledger: AllocationLog, total: list[int]) -> dict[str, int]:
     """The largest total within each phase, over all its turns."""
     found: dict[str, int] = {}
     for span in ledger.spans:
@@ -197,8 +197,10 @@ def _phases(ledger: Ledger, total: list[int]) -> dict[str, int]:
     return found
 
 
-def _timeline(ledger: Ledger, totals: dict[str, list[int]], total: list[int]) -> dict[str, Any]:
-    count = min(MOMENTS, len(total))
+def _timeline(
+    ledger: AllocationLog, totals: dict[str, list[int]], total: list[int]
+) -> dict[str, Any]:
+    count = min(TIMELINE_POINTS, len(total))
     edges = [len(total) * number // count for number in range(count + 1)]
     chosen = [_highest(total, begin, end) for begin, end in pairwise(edges)]
     place: Callable[[int], float] = (

@@ -25,7 +25,7 @@ class NoBatchesError(Exception):
     """A loader that gives nothing, or nothing more."""
 
 
-class Feed(Generic[Batch]):
+class BatchSource(Generic[Batch]):
     """An endless iterator over a loader, which starts anew where it ends."""
 
     def __init__(self, loader: Iterable[Batch]) -> None:

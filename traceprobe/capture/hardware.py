@@ -9,10 +9,10 @@ import shutil
 import subprocess
 from typing import Any
 
-from traceprobe.capture.precision import tf32
+from traceprobe.capture.tf32 import tf32_allowed
 
 
-def facts() -> dict[str, Any]:
+def collect_environment() -> dict[str, Any]:
     """Hardware, library versions and the flags that decide which kernels run."""
     return {"hardware": _hardware(), "libraries": _libraries(), "flags": _flags()}
 
@@ -81,7 +81,7 @@ def _flags() -> dict[str, Any]:
 
     return {
         "matmul_precision": torch.get_float32_matmul_precision(),
-        "cudnn_allow_tf32": tf32()["convolution"],
+        "cudnn_allow_tf32": tf32_allowed()["convolution"],
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }

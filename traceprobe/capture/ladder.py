@@ -18,14 +18,14 @@ from traceprobe.capture.ladder_bounds import (
     MOST_RANKS,
     MOST_RUNGS,
     MOST_STEPS,
-    Nonsense,
+    InvalidLadder,
     check_environment,
     check_settings,
     check_text,
 )
-from traceprobe.capture.program import WORKLOADS, built_in
+from traceprobe.capture.program import WORKLOADS, workloads_folder
 from traceprobe.errors import UsageError
-from traceprobe.system.reading import content
+from traceprobe.system.reading import read_saved
 
 Value = bool | int | float | str
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=60)]
@@ -104,7 +104,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     settings: dict[_Name, Any] = {}
 
 
-def find(argument: str) -> Path:
+def find_ladder(argument: str) -> Path:
     """The file of a ladder: a path, or the name of a built-in one.
 
     Raises:
@@ -115,7 +115,7 @@ def find(argument: str) -> Path:
         if not path.exists():
             raise UsageError(f"{path}: there is no such file")
         return path
-    folder = built_in() / "ladders"
+    folder = workloads_folder() / "ladders"
     known = {path.stem: path for path in sorted(folder.glob("*.toml"))}
     if argument not in known:
         raise UsageError(
@@ -125,7 +125,7 @@ def find(argument: str) -> Path:
     return known[argument]
 
 
-def read(path: Path, ranks: int | None = None) -> Ladder:
+def read_ladder(path: Path, ranks: int | None = None) -> Ladder:
     """Read a ladder and work out every rung.
 
     Args:
@@ -135,10 +135,10 @@ def read(path: Path, ranks: int | None = None) -> Ladder:
         UsageError: the file is none, or contradicts itself; the message names file, rung and key.
     """
     try:
-        text = content(path)
+        text = read_saved(path)
         check_text(text)
         return _ladder(msgspec.toml.decode(text, type=_File), ranks)
-    except Nonsense as error:
+    except InvalidLadder as error:
         raise UsageError(f"{path}: {error}") from error
     except RecursionError as error:
         raise UsageError(f"{path}: is no ladder: it is nested too deeply") from error
@@ -148,24 +148,24 @@ def read(path: Path, ranks: int | None = None) -> Ladder:
 
 def _ladder(file: _File, ranks: int | None) -> Ladder:
     if file.workload not in WORKLOADS:
-        raise Nonsense(
+        raise InvalidLadder(
             f"workload: there is none called {file.workload!r}; one of {', '.join(WORKLOADS)}"
         )
     if file.rungs[0].side:
-        raise Nonsense(f"{_of(file.rungs[0])}: side: the first rung has none before it")
+        raise InvalidLadder(f"{_of(file.rungs[0])}: side: the first rung has none before it")
     check_settings("settings", file.settings)
     known = set(file.settings).union(*(said.set for said in file.rungs))
     for name in file.shared:
         if name not in known:
-            raise Nonsense(f"shared: {name!r} is set nowhere")
+            raise InvalidLadder(f"shared: {name!r} is set nowhere")
     rungs: list[Rung] = []
     before = Rung("", "", settings=file.settings)
     for said in file.rungs:
         if said.name in {rung.name for rung in rungs}:
-            raise Nonsense(f"{_of(said)}: name: there is another of that name")
+            raise InvalidLadder(f"{_of(said)}: name: there is another of that name")
         rung = _next(before, said, ranks)
         if rungs and _same(before, rung):
-            raise Nonsense(f"{_of(said)}: changes nothing")
+            raise InvalidLadder(f"{_of(said)}: changes nothing")
         rungs.append(_divided(rung, file.shared))
         before = before if rung.side else rung
     profile = file.profile
@@ -187,9 +187,9 @@ def _next(before: Rung, said: _Rung, ranks: int | None) -> Rung:
     check_environment(_of(said), said.environment)
     for name in said.drop:
         if name not in before.settings:
-            raise Nonsense(f"{_of(said)}: drop: {name!r} is not set before")
+            raise InvalidLadder(f"{_of(said)}: drop: {name!r} is not set before")
         if name in said.set:
-            raise Nonsense(f"{_of(said)}: drop: {name!r} is also set")
+            raise InvalidLadder(f"{_of(said)}: drop: {name!r} is also set")
     count = before.ranks if said.ranks is None else said.ranks
     if said.ranks is not None and said.ranks > 1:
         count = ranks or said.ranks
@@ -221,7 +221,7 @@ def _divided(rung: Rung, shared: Sequence[str]) -> Rung:
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int) or value % rung.ranks:
-            raise Nonsense(
+            raise InvalidLadder(
                 f"rung {rung.name!r}: {name}: {value!r} cannot be shared by {rung.ranks} ranks"
             )
         settings[name] = value // rung.ranks

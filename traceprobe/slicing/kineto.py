@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import polars as pl
 
-from traceprobe.ingest.detect_format import recognise
-from traceprobe.ingest.kineto.chunks import BOUNDARY, Reader, Split
+from traceprobe.ingest.detect_format import detect_format
+from traceprobe.ingest.kineto.chunks import BOUNDARY, BlockReader, EventSplitter
 from traceprobe.ingest.kineto.columns import GPU, base_ns, floats, nanoseconds
-from traceprobe.ingest.kineto.envelope import parse_object
+from traceprobe.ingest.untrusted_values import json_object
 from traceprobe.model.events import UNKNOWN
 from traceprobe.slicing.kineto_fields import METADATA_EVENTS, public_event, public_metadata
 
 if TYPE_CHECKING:
-    from traceprobe.slicing.window import Cut, Window
+    from traceprobe.slicing.window import SlicePlan, Window
 
 _FLOW = ("s", "f", "t")
 
@@ -41,10 +41,10 @@ class _Row(msgspec.Struct, gc=False):
 _DECODE = msgspec.json.Decoder(_Row).decode
 
 
-def write(source: Path, target: Path, plan: Cut) -> None:
+def write_kineto_slice(source: Path, target: Path, plan: SlicePlan) -> None:
     """Write the slice, one event a line. Damaged events are left out."""
     window = next(iter(plan.windows.values()))
-    facts = head_and_tail(source)
+    facts = read_metadata(source)
     base = base_ns(facts)
     calls = plan.trace.host_calls
     kept_calls = calls.filter((pl.col("t0") >= window.low) & (pl.col("t0") < window.high))
@@ -96,36 +96,36 @@ def _whole(text: bytes) -> dict[str, Any] | None:
 
 
 def _events(source: Path) -> Iterator[tuple[_Row, bytes]]:
-    for piece in pieces(source):
+    for piece in event_texts(source):
         try:
             yield _DECODE(piece), piece
         except (msgspec.MsgspecError, UnicodeDecodeError):
             continue
 
 
-def pieces(source: Path) -> Iterator[bytes]:
+def event_texts(source: Path) -> Iterator[bytes]:
     """The text of each event, damaged ones too."""
-    found = recognise(source)
-    reader = Reader(source, found.gzipped, lambda done, total: None)
-    for chunk in Split().chunks(reader.blocks()):
+    found = detect_format(source)
+    reader = BlockReader(source, found.gzipped, lambda done, total: None)
+    for chunk in EventSplitter().chunks(reader.blocks()):
         start = 0
         for match in [*BOUNDARY.finditer(chunk), None]:
             yield chunk[start : match.start() + 1 if match else len(chunk)].strip(b", \t\r\n")
             start = match.end() if match else len(chunk)
 
 
-def head_and_tail(source: Path) -> dict[str, Any]:
+def read_metadata(source: Path) -> dict[str, Any]:
     """The metadata of a trace."""
-    reader = Reader(source, recognise(source).gzipped, lambda done, total: None)
-    split = Split()
+    reader = BlockReader(source, detect_format(source).gzipped, lambda done, total: None)
+    split = EventSplitter()
     for _ in split.chunks(reader.blocks()):
         pass
     head = split.head.strip().rstrip(b", \t\r\n") + b"}"
     tail = b"{" + split.tail.strip().removeprefix(b",")
-    return {**(parse_object(head) or {}), **(parse_object(tail) or {})}
+    return {**(json_object(head) or {}), **(json_object(tail) or {})}
 
 
-def _head(facts: dict[str, Any], plan: Cut) -> str:
+def _head(facts: dict[str, Any], plan: SlicePlan) -> str:
     metadata = public_metadata(facts)
     metadata["traceName"] = plan.trace.origin.name
     metadata["traceprobe_slice"] = plan.note

@@ -11,22 +11,25 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from traceprobe.ingest.detect_format import recognise
-from traceprobe.ingest.nsight.read import plain
+from traceprobe.ingest.detect_format import detect_format
+from traceprobe.ingest.nsight.open_export import unpacked_export
 from traceprobe.ingest.nsight.tables import encoding
-from traceprobe.slicing.nsight_columns import FUNCTIONS, STRINGS, Value, rows, text
-from traceprobe.slicing.nsight_columns import columns as allowed
+from traceprobe.slicing.nsight_columns import FUNCTIONS, STRINGS, Value, public_rows, public_text
+from traceprobe.slicing.nsight_columns import public_columns_of as allowed
 
 if TYPE_CHECKING:
-    from traceprobe.slicing.window import Cut
+    from traceprobe.slicing.window import SlicePlan
 
 _GPU = re.compile(r"CUPTI_ACTIVITY_KIND_(KERNEL|MEMCPY|MEMSET|GRAPH_TRACE)")
 
 
-def write(source: Path, target: Path, plan: Cut) -> None:
+def write_nsight_slice(source: Path, target: Path, plan: SlicePlan) -> None:
     """Write the slice as a database of its own."""
     target.unlink()  # SQLite makes its own file
-    with plain(source, recognise(source).gzipped) as file, attached(target, file) as db:
+    with (
+        unpacked_export(source, detect_format(source).gzipped) as file,
+        attached(target, file) as db,
+    ):
         _declare_windows(db, plan)
         columns = public_columns(db)
         for table, present in columns.items():
@@ -104,14 +107,14 @@ def copy(
     )
     db.execute(
         f'CREATE TABLE main."{table}" AS SELECT {chosen} FROM source."{table}" t '
-        f"WHERE ({rule}) AND ({rows(table, columns)})"
+        f"WHERE ({rule}) AND ({public_rows(table, columns)})"
     )
 
 
 def _value(table: str, column: str, columns: list[str]) -> str:
     """SQL expression of a column of a row `t`: numbers, and texts where they may be."""
     value = f't."{column}"'
-    told = text(table, column, columns)
+    told = public_text(table, column, columns)
     other = f"WHEN typeof({value}) IN ('text', 'blob') THEN {told} " if told else ""
     return f"CASE WHEN typeof({value}) IN ('integer', 'real') THEN {value} {other}END"
 
@@ -120,7 +123,7 @@ def _of_bytes(function: Callable[[str], Value], stored: str) -> Callable[[bytes 
     return lambda value: None if value is None else function(value.decode(stored, "replace"))
 
 
-def _declare_windows(db: sqlite3.Connection, plan: Cut) -> None:
+def _declare_windows(db: sqlite3.Connection, plan: SlicePlan) -> None:
     """Temporary tables: the window of each process, and the correlation ids launched in it."""
     db.execute(
         "CREATE TEMP TABLE windows (pid INTEGER PRIMARY KEY, low INT, high INT, gpu_low INT, "

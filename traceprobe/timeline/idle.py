@@ -23,8 +23,8 @@ from traceprobe.timeline.intervals import (
     subtract,
     union,
 )
-from traceprobe.timeline.markers import Marker
 from traceprobe.timeline.phases import PhaseRanges
+from traceprobe.timeline.step_markers import StepMarker
 
 CAUSES = (
     "idle_data_wait",
@@ -92,7 +92,7 @@ def host_state(
     calls: pl.DataFrame,
     ranges: pl.DataFrame,
     marks: PhaseRanges,
-    marker: Marker | None,
+    marker: StepMarker | None,
     step_thread: int,
     threads: set[int],
 ) -> HostState:
@@ -134,7 +134,7 @@ def _sets(
     }
 
 
-def causes(gaps: Gaps, host: HostState, loaders: set[int]) -> dict[str, Intervals]:
+def idle_causes(gaps: Gaps, host: HostState, loaders: set[int]) -> dict[str, Intervals]:
     """Split the gaps into disjoint sets, one per cause, plus `data_inferred` inside idle_data_wait.
 
     A gap that ends with an op of unknown launch is unexplained. A loader thread is no step thread:
@@ -171,7 +171,7 @@ def causes(gaps: Gaps, host: HostState, loaders: set[int]) -> dict[str, Interval
     return {cause: merge(*parts) for cause, parts in found.items()}
 
 
-def main_cause(gaps: Gaps, by_cause: dict[str, Intervals]) -> list[str]:
+def main_causes(gaps: Gaps, by_cause: dict[str, Intervals]) -> list[str]:
     """The cause that fills most of each gap."""
     spent = np.stack(
         [measure_until(by_cause[c], gaps.t1) - measure_until(by_cause[c], gaps.t0) for c in CAUSES]
@@ -179,7 +179,7 @@ def main_cause(gaps: Gaps, by_cause: dict[str, Intervals]) -> list[str]:
     return [CAUSES[i] for i in np.argmax(spent, axis=0)] if len(gaps.t0) else []
 
 
-def after_sync(gaps: Gaps, ops: pl.DataFrame, sync_ends: Int64s) -> Intervals:
+def idle_after_sync(gaps: Gaps, ops: pl.DataFrame, sync_ends: Int64s) -> Intervals:
     """Host-late idle from a synchronisation until the host is ahead of the GPU again.
 
     A gap counts if a synchronisation ended between the launch of the last op that was launched

@@ -87,6 +87,6 @@ def inclusive(sets: Mapping[str, Intervals], edges: Int64s) -> dict[str, Int64s]
     return {name: per_window(mine, edges) for name, mine in sets.items()}
 
 
-def compute(sets: Mapping[str, Intervals]) -> Intervals:
+def compute_intervals(sets: Mapping[str, Intervals]) -> Intervals:
     """When any kernel that is not communication runs."""
     return merge(*(sets[name] for name in PHASES))

@@ -59,9 +59,9 @@ class _ThenInstall(importlib.abc.Loader):
         if sys.version_info < _OLDEST:
             wanted = ".".join(map(str, _OLDEST))
             raise SystemExit(f"traceprobe records programs that run on Python {wanted} or later")
-        from traceprobe.capture.optimizer_hook import install
+        from traceprobe.capture.optimizer_hook import install_optimizer_hook
 
-        install(module)
+        install_optimizer_hook(module)
 
 
 def _step_aside() -> None:

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from traceprobe.ingest.kineto.duplicates import has_repeated
-from traceprobe.ingest.values import bounded_int
+from traceprobe.ingest.kineto.duplicate_keys import has_duplicate_key
+from traceprobe.ingest.untrusted_values import bounded_int
 from traceprobe.model.events import Quality
 
 _TAIL = 1 << 20
@@ -96,15 +96,7 @@ class _Rest:
         return True
 
 
-def parse_object(text: bytes) -> dict[str, Any] | None:
-    """`text` as a JSON object, or None."""
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-
-
-def top_level(head: bytes, tail: bytes, quality: Quality) -> dict[str, Any]:
+def top_level_properties(head: bytes, tail: bytes, quality: Quality) -> dict[str, Any]:
     """Known top-level keys from before and after the events; a damaged tail costs only itself."""
     before = head.strip().removeprefix(b"\xef\xbb\xbf").rstrip(b", \t\r\n")
     after = tail.strip().removeprefix(b",")
@@ -112,7 +104,7 @@ def top_level(head: bytes, tail: bytes, quality: Quality) -> dict[str, Any]:
     seen, long = set[str](), set[str]()
     for text in (before + b"}", b"{" + after):
         values = _values(text)
-        if has_repeated(text) or seen & values.keys():
+        if has_duplicate_key(text) or seen & values.keys():
             quality.warn(
                 "duplicate-metadata",
                 "The file names one of its properties twice; the last value counts.",

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from traceprobe.ingest.classify import is_profiler
-from traceprobe.ingest.lookup import Table, per_name
+from traceprobe.ingest.event_kinds import is_profiler
+from traceprobe.ingest.joins import Table, per_name
 from traceprobe.model.events import Ints, Source
 
 _FRAMEWORK = re.compile(
@@ -43,7 +43,7 @@ def operator_sources(operators: Table, names: list[str], categories: set[str]) -
     return per_name(operators["name"], names, source)
 
 
-def ranges(
+def host_ranges(
     tables: Mapping[str, Table], names: list[str], operator_source: Ints | None
 ) -> dict[str, Any]:
     """Columns of HOST_RANGES."""

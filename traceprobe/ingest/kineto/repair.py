@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from traceprobe.ingest.kineto.chunks import BOUNDARY
-from traceprobe.ingest.kineto.duplicates import has_repeated
+from traceprobe.ingest.kineto.duplicate_keys import has_duplicate_key
 
 Event = TypeVar("Event")
 
@@ -55,7 +55,7 @@ def salvage(chunk: bytes, decode: Callable[[bytes], Event]) -> Salvage[Event]:
     for piece in _pieces(chunk):
         try:
             result.events.append(decode(piece))
-            result.twice += has_repeated(piece)
+            result.twice += has_duplicate_key(piece)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             event = _mend(piece, decode)
             if event is None:

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from traceprobe.ingest.collective import operation, operations
-from traceprobe.ingest.nsight.ids import Names
+from traceprobe.ingest.collective_metadata import collective_operation, collective_operations
+from traceprobe.ingest.nsight.ids import NameTable
 from traceprobe.ingest.nsight.payloads import payloads
 from traceprobe.ingest.nsight.tables import MISSING, Database
-from traceprobe.ingest.plausible import possible_sizes
-from traceprobe.ingest.values import MAX_RANKS, MOST_BYTES
+from traceprobe.ingest.plausibility import plausible_sizes
+from traceprobe.ingest.untrusted_values import MAX_RANKS, MOST_BYTES
 from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind, Operation
 
 _TABLE = "NVTX_EVENTS"
@@ -42,8 +42,8 @@ _PART = [
 _SAID = ("operation", "message", "communicator", "group_size")
 
 
-def describe(
-    db: Database, gpu: Mapping[str, Any], names: Names, world_size: int | None
+def collective_columns(
+    db: Database, gpu: Mapping[str, Any], names: NameTable, world_size: int | None
 ) -> dict[str, Int64s]:
     """Columns `operation`, `group`, `group_size` and `bytes` of GPU ops.
 
@@ -53,7 +53,7 @@ def describe(
     """
     unknown = np.full(len(gpu["kind"]), UNKNOWN, dtype=np.int64)
     found = {
-        "operation": operations(gpu["kind"], gpu["name"], list(names.index)),
+        "operation": collective_operations(gpu["kind"], gpu["name"], list(names.index)),
         "group": unknown,
         "group_size": unknown.copy(),
         "bytes": gpu["bytes"].astype(np.int64),
@@ -75,7 +75,7 @@ def describe(
 
 
 def _is_size(message: Int64s) -> Bools:
-    return np.asarray(possible_sizes(message) != UNKNOWN, dtype=np.bool_)
+    return np.asarray(plausible_sizes(message) != UNKNOWN, dtype=np.bool_)
 
 
 def _calls(db: Database) -> pl.DataFrame | None:
@@ -97,7 +97,7 @@ def _calls(db: Database) -> pl.DataFrame | None:
     if rows is None or not len(rows["start"]):
         return None
     texts = [names[number] for number in rows["text"].tolist()]
-    distinct = {text: int(operation(text)) for text in names}
+    distinct = {text: int(collective_operation(text)) for text in names}
     return pl.DataFrame(
         {
             "thread": rows["globalTid"],
