@@ -383,7 +383,7 @@ def test_metadata_that_json_does_not_keep_is_not_kept(tmp_path, monkeypatch):
     folder = tmp_path / "cache"
     for odd in ((1, 2), float("nan"), object()):
         monkeypatch.setattr(
-            "traceprobe.ingest.kineto.link.facts", lambda metadata, odd=odd: {"world_size": odd}
+            "traceprobe.ingest.kineto.link.trace_metadata", lambda metadata, odd=odd: {"world_size": odd}
         )
         with pytest.warns(UserWarning, match=r"trace\.json: not kept in the cache"):
             traceprobe.load(path, cache=folder)
@@ -394,7 +394,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(tmp_path, monkeypatch)
     path = write_trace(tmp_path / "trace.json")
     other = write_trace(tmp_path / "trace.sqlite")
     changed = traceprobe.load(other)
-    monkeypatch.setattr("traceprobe.ingest.read_trace.read_trace", lambda *_: changed)
+    monkeypatch.setattr("traceprobe.pipeline.cache.read_trace", lambda *_: changed)
     _, use = cache.load(path, tmp_path / "cache")
     assert use.failed
     assert "changed while it was read" in use.text

@@ -15,7 +15,7 @@ from tests.test_ingest_kineto import assert_same
 from tests.test_ingest_nsight import KERNEL, LOOP, RUNTIME, read, two_ranks
 from traceprobe.errors import DamagedInput
 from traceprobe.ingest.nsight import damaged_pages as nsight_pages
-from traceprobe.ingest.nsight import read as reader
+from traceprobe.ingest.nsight import open_export as reader
 from traceprobe.ingest.read_trace import read_trace
 
 COUNT = 2_000
@@ -198,7 +198,7 @@ def test_nothing_is_left_of_the_copies(whole, tmp_path, monkeypatch):
     made = []
     original = nsight_pages.copy_readable_rows
     monkeypatch.setattr(
-        "traceprobe.ingest.nsight.tables.copied",
+        "traceprobe.ingest.nsight.tables.copy_readable_rows",
         lambda *a, **k: made.append(original(*a, **k)) or made[-1],
     )
     path = tmp_path / "run.sqlite"

@@ -334,14 +334,14 @@ def two_ranks(folder):
 )
 def test_a_rank_that_breaks_the_reader_is_lost_and_named(tmp_path, monkeypatch, error):
     paths = two_ranks(tmp_path)
-    read = part.load
+    read = part.read_trace
 
     def breaking(path, *arguments):
         if path.name == "rank1.json":
             raise error
         return read(path, *arguments)
 
-    monkeypatch.setattr(part, "load", breaking)
+    monkeypatch.setattr(part, "read_trace", breaking)
     found = [part.read_or_lose(path, Options()) for path in paths]
     assert isinstance(found[1], Lost)
     name = type(error).__name__
@@ -361,7 +361,7 @@ def test_who_ends_the_program_ends_it(tmp_path, monkeypatch):
         def breaking(*arguments, error=error):
             raise error
 
-        monkeypatch.setattr(part, "load", breaking)
+        monkeypatch.setattr(part, "read_trace", breaking)
         with pytest.raises(type(error)):
             part.read_or_lose(tmp_path / "a.json", Options())
 

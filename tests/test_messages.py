@@ -239,7 +239,7 @@ def test_what_a_program_said_last_keeps_its_lines(monkeypatch, cli):
             "the program ended with status 1; its last lines:\n    a\x1b[1m\n    b"
         )
 
-    monkeypatch.setattr("traceprobe.ingest.read_trace.read_trace", fails)
+    monkeypatch.setattr("traceprobe.pipeline.load.read_trace", fails)
     write_trace(cli.folder / "run.json")
     done = cli("inspect", "run.json").expect(2)
     assert done.err.splitlines()[-2:] == ["    a", "    b"]

@@ -47,6 +47,6 @@ def test_one_trace_at_a_time_is_in_memory(tmp_path, monkeypatch):
         return trace
 
     monkeypatch.setattr(workers, "cores", lambda: 1)
-    monkeypatch.setattr(part, "load", loaded)
+    monkeypatch.setattr(part, "read_trace", loaded)
     made = profile.analyze(PAIR, tmp_path, None)
     assert len(made.ranks) == len(seen) == 2

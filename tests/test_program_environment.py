@@ -278,8 +278,6 @@ def test_a_program_of_another_environment_is_recorded_with_its_own_numpy(
 
 
 def test_ranks_are_started_by_the_interpreter_of_the_program(tmp_path):
-    command = launch.torchrun_command(
-        "/opt/python3", ["/opt/python3", "-O", "train.py"], 2, tmp_path
-    )
+    command = launch.rank_command(["/opt/python3", "-O", "train.py"], 2, tmp_path)
     assert command[:2] == ["/opt/python3", "-c"]
     assert command[-4:] == ["--no-python", "/opt/python3", "-O", "train.py"]

@@ -188,7 +188,7 @@ def test_of_what_a_program_wrote_only_the_end_is_read_and_told(tmp_path, monkeyp
     )
     read = []
     monkeypatch.setattr(
-        launch, "_short", lambda line, short=launch._short: read.append(line) or short(line)
+        launch, "_shortened", lambda line, short=launch._shortened: read.append(line) or short(line)
     )
     with pytest.raises(RecordingFailed) as failed:
         ran(tmp_path, [sys.executable, "-c", write])

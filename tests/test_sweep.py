@@ -85,8 +85,8 @@ class Recordings:
 @pytest.fixture
 def recorded(monkeypatch):
     recordings = Recordings()
-    monkeypatch.setattr(run_recording, "record", recordings)
-    monkeypatch.setattr(program, "interpreter", lambda: sys.executable)
+    monkeypatch.setattr(run_recording, "run_recording", recordings)
+    monkeypatch.setattr(program, "torch_interpreter", lambda: sys.executable)
     monkeypatch.setattr(gpus, "visible_gpus", lambda: 0)
     return recordings
 
@@ -234,7 +234,7 @@ def test_a_rung_with_too_few_steps_to_compare_has_failed(cli, ladder, recorded, 
     short = LOOP.__class__(**{**LOOP.__dict__, "steps": 3})
     monkeypatch.setattr(
         run_recording,
-        "record",
+        "run_recording",
         lambda request, folder, *_: [write_trace(folder / "a.json.gz", short)],
     )
     done = cli("sweep", ladder, "--rungs", "plain", "-o", "out").expect(1)
