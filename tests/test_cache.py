@@ -144,7 +144,7 @@ def form_of(package):
 @pytest.mark.parametrize(
     ("changed", "same"),
     [
-        ("ingest/classify.py", False),
+        ("ingest/event_kinds.py", False),
         ("ingest/nsight/nccl.py", False),
         ("model/events.py", False),
         ("pipeline/cache.py", False),
@@ -383,7 +383,8 @@ def test_metadata_that_json_does_not_keep_is_not_kept(tmp_path, monkeypatch):
     folder = tmp_path / "cache"
     for odd in ((1, 2), float("nan"), object()):
         monkeypatch.setattr(
-            "traceprobe.ingest.kineto.link.trace_metadata", lambda metadata, odd=odd: {"world_size": odd}
+            "traceprobe.ingest.kineto.link.trace_metadata",
+            lambda metadata, odd=odd: {"world_size": odd},
         )
         with pytest.warns(UserWarning, match=r"trace\.json: not kept in the cache"):
             traceprobe.load(path, cache=folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 
 import pytest
@@ -22,10 +21,8 @@ import gpt2
 import resnet50
 import transformer
 import unet
-from traceprobe.capture import work
+from traceprobe.capture import flop_count, work
 from traceprobe.capture.tf32 import tf32_allowed
-
-counting = importlib.import_module("traceprobe.capture.work")  # the package has the function
 
 
 def tokens(*shape):
@@ -186,10 +183,9 @@ def test_autocast_decides_the_precision_of_matrices_not_that_of_the_rest():
 
 @pytest.mark.parametrize("matmul", [False, True])
 def test_tf32_is_a_matter_of_the_switches_for_matrices_and_convolutions(monkeypatch, matmul):
-    precision = importlib.import_module("traceprobe.capture.tf32")
-    monkeypatch.setattr(precision, "has_tf32", lambda device: True)
+    monkeypatch.setattr(flop_count, "supports_tf32", lambda device: True)
     allowed = {"matmul": matmul, "convolution": not matmul}
-    monkeypatch.setattr(precision, "tf32", lambda: allowed)
+    monkeypatch.setattr(flop_count, "tf32_allowed", lambda: allowed)
     model = nn.Sequential(nn.Conv1d(4, 4, 1), nn.Linear(8, 8))
     found = work(model, loss, torch.empty(2, 4, 8))["work"]["forward"]["flops"]
     convolution, product = 2 * 2 * 4 * 4 * 8, 2 * 2 * 4 * 8 * 8
@@ -269,7 +265,7 @@ def test_an_update_reads_and_writes_weights_gradients_and_moments(kind, options,
     model = two_layers()
     model[1].weight.requires_grad_(False)
     optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.1, **options)
-    assert counting.optimizer_bytes(optimizer) == accesses * 4 * 64 * 64
+    assert flop_count.optimizer_bytes(optimizer) == accesses * 4 * 64 * 64
 
 
 def test_the_traffic_of_other_optimizers_is_unknown():

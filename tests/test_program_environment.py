@@ -67,16 +67,17 @@ INSIDE = inside()
 
 def test_all_that_runs_inside_a_program_is_known():
     names = {name.rpartition(".")[2] for name in INSIDE}
-    assert {"recorder", "session", "torch_backend", "cuda_range", "ablation"} <= names
+    assert {"step_recorder", "recording_session", "torch_backend", "nsys_backend"} <= names
     assert {
-        "memory_prediction",
-        "simulation",
+        "ablation_session",
+        "memory_prediction_session",
+        "step_simulation",
         "allocation_log",
-        "memory",
-        "rivals",
-        "counting",
+        "memory_measurement",
+        "other_profilers",
+        "flop_counter",
     } <= names
-    assert names.isdisjoint({"model", "launch", "program", "profile", "nsys_backend", "ladder"})
+    assert names.isdisjoint({"model", "launch", "program", "run_recording", "nsys_tool", "ladder"})
 
 
 @pytest.mark.parametrize("name", [n for n in INSIDE if n != "traceprobe"])

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from traceprobe.capture.tf32 import supports_tf32, tf32_allowed
+
 _MAX_REASON = 160
 
 
@@ -78,7 +80,6 @@ def _count(
     from torch.utils._pytree import tree_map_only
 
     from traceprobe.capture.flop_counter import FlopCounter
-    from traceprobe.capture.tf32 import supports_tf32, tf32_allowed
 
     device = next(model.parameters()).device
     allowed = tf32_allowed() if supports_tf32(device) else {"matmul": False, "convolution": False}

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from traceprobe.model.events import Bools, Int64s, Kind, rows_of
+from traceprobe.model.taxonomy import IDLE_CAUSES
 from traceprobe.timeline import idle, iterations, partition
 from traceprobe.timeline.intervals import Intervals, intersect, merge, per_window
 from traceprobe.timeline.process_timeline import ProcessTimeline
@@ -71,7 +72,7 @@ def device_timeline(process: ProcessTimeline, device: int) -> DeviceTimeline:
     compute = partition.compute_intervals(sets)
     syncs = process.calls.filter(pl.col("blocking"))["t1"].to_numpy()
     late = idle.idle_after_sync(gaps, ops, syncs)
-    idle_sets = {cause: by_cause[cause] for cause in idle.CAUSES}
+    idle_sets = {cause: by_cause[cause] for cause in IDLE_CAUSES}
     return DeviceTimeline(
         process=process,
         device=device,
