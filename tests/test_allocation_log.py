@@ -1,4 +1,4 @@
-"""Ledgers of allocations and the replay of the caching allocator, by hand."""
+"""Allocation logs and the replay of the caching allocator, by hand."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ KB, MB = 1 << 10, 1 << 20
 
 def one_step():
     """A weight, an activation, a gradient; the peak is in the backward pass."""
-    ledger = AllocationLog()
-    ledger.there("weight", 1000, "weights")
-    ledger.there("workspace", 512, "held")
-    with ledger.phase("h2d"):
-        ledger.born("batch", 100)
-    with ledger.phase("forward"):
-        ledger.born("hidden", 2000, "mm")
-        ledger.born("scratch", 3000, "gelu")
-        ledger.died("scratch")
-    with ledger.phase("backward"):
-        ledger.born("gradient", 1000, "mm")
-        ledger.is_for("gradient", "gradients")
-        ledger.born("passing", 4000, "t")
-        ledger.died("passing")
-        ledger.died("hidden")
-    with ledger.phase("optimizer"):
-        ledger.died("gradient")
-    return ledger
+    log = AllocationLog()
+    log.add_existing("weight", 1000, "weights")
+    log.add_existing("workspace", 512, "held")
+    with log.phase("h2d"):
+        log.allocate("batch", 100)
+    with log.phase("forward"):
+        log.allocate("hidden", 2000, "mm")
+        log.allocate("scratch", 3000, "gelu")
+        log.free("scratch")
+    with log.phase("backward"):
+        log.allocate("gradient", 1000, "mm")
+        log.set_part("gradient", "gradients")
+        log.allocate("passing", 4000, "t")
+        log.free("passing")
+        log.free("hidden")
+    with log.phase("optimizer"):
+        log.free("gradient")
+    return log
 
 
 def test_the_parts_at_the_peak_are_told_by_makers_and_lives():
@@ -69,18 +69,18 @@ def test_a_part_may_be_largest_at_another_moment():
 
 
 def test_a_timeline_holds_the_peak_however_many_events_there_are():
-    ledger = AllocationLog()
+    log = AllocationLog()
     for number in range(5000):
-        ledger.born(number, 512)
-        ledger.times.append(number / 2)
+        log.allocate(number, 512)
+        log.times.append(number / 2)
         if number != 3217:
-            ledger.died(number)
-            ledger.times.append(number / 2)
-    ledger.born("largest", 1 * MB)
-    ledger.times.append(2500.0)
-    ledger.died("largest")
-    ledger.times.append(2501.0)
-    found = summarize_allocations(ledger)
+            log.free(number)
+            log.times.append(number / 2)
+    log.allocate("largest", 1 * MB)
+    log.times.append(2500.0)
+    log.free("largest")
+    log.times.append(2501.0)
+    found = summarize_allocations(log)
     timeline = found["timeline"]
     assert len(timeline["position"]) == TIMELINE_POINTS
     assert timeline["position"] == sorted(timeline["position"])
@@ -89,20 +89,20 @@ def test_a_timeline_holds_the_peak_however_many_events_there_are():
 
 
 def test_what_lives_at_the_end_of_a_step_is_held_in_the_next():
-    ledger = AllocationLog()
-    ledger.there("weight", 512, "weights")
-    ledger.born("loss", 512)
-    ledger.next_step()
-    ledger.born("loss of this step", 512)
-    found = summarize_allocations(ledger)
+    log = AllocationLog()
+    log.add_existing("weight", 512, "weights")
+    log.allocate("loss", 512)
+    log.start_step()
+    log.allocate("loss of this step", 512)
+    found = summarize_allocations(log)
     assert (found["parts"]["held"], found["parts"]["weights"]) == (512, 512)
     assert found["peak_bytes"] == 1536
 
 
 def test_a_step_without_events_holds_what_was_there():
-    ledger = AllocationLog()
-    ledger.there("weight", 512, "weights")
-    found = summarize_allocations(ledger)
+    log = AllocationLog()
+    log.add_existing("weight", 512, "weights")
+    found = summarize_allocations(log)
     assert found["peak_bytes"] == 512
     assert (found["peak_phase"], found["peak_operator"]) == (None, None)
 
@@ -179,7 +179,7 @@ def test_the_smallest_piece_that_fits_is_taken():
 
 
 def test_blocks_that_nobody_knows_are_let_pass():
-    ledger, allocator = AllocationLog(), CachingAllocator()
-    ledger.died("nobody")
+    log, allocator = AllocationLog(), CachingAllocator()
+    log.free("nobody")
     allocator.free("nobody")
-    assert (ledger.events, allocator.reserved) == (0, 0)
+    assert (log.events, allocator.reserved) == (0, 0)

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from traceprobe.capture import batch_source as feed
+from traceprobe.capture import batch_source
 from traceprobe.capture.batch_source import BatchSource, NoBatchesError
 
 
@@ -28,7 +28,7 @@ class Loader:
 @pytest.fixture
 def clocked(monkeypatch):
     def start(loader):
-        monkeypatch.setattr(feed.time, "perf_counter", lambda: loader.clock)
+        monkeypatch.setattr(batch_source.time, "perf_counter", lambda: loader.clock)
         return BatchSource(loader)
 
     return start
@@ -90,24 +90,24 @@ def test_without_workers_nothing_is_thrown_away(clocked):
 
 
 def test_rest_returns_at_once_for_a_loader_without_workers(monkeypatch):
-    monkeypatch.setattr(feed.time, "sleep", lambda _: pytest.fail("waited"))
-    BatchSource([1]).rest()
-    BatchSource(Loader(num_workers=0)).rest()
+    monkeypatch.setattr(batch_source.time, "sleep", lambda _: pytest.fail("waited"))
+    BatchSource([1]).wait_for_workers()
+    BatchSource(Loader(num_workers=0)).wait_for_workers()
 
 
 def test_rest_waits_until_the_workers_use_no_more_cpu(monkeypatch):
     ticks = iter([0, 15, 30, 31, 99])
     waited = []
-    monkeypatch.setattr(feed, "_cpu_ticks", lambda: next(ticks))
-    monkeypatch.setattr(feed.time, "sleep", waited.append)
-    BatchSource(Loader()).rest()
-    assert waited == [feed.REST_S] * 3
+    monkeypatch.setattr(batch_source, "_cpu_ticks", lambda: next(ticks))
+    monkeypatch.setattr(batch_source.time, "sleep", waited.append)
+    BatchSource(Loader()).wait_for_workers()
+    assert waited == [batch_source.REST_S] * 3
 
 
 def test_rest_ends_where_the_workers_never_do(monkeypatch):
     busy = itertools.count(step=15)
-    clock = itertools.count(step=feed.PATIENCE_S / 4)
-    monkeypatch.setattr(feed, "_cpu_ticks", lambda: next(busy))
-    monkeypatch.setattr(feed.time, "sleep", lambda _: None)
-    monkeypatch.setattr(feed.time, "monotonic", lambda: next(clock))
-    BatchSource(Loader()).rest()
+    clock = itertools.count(step=batch_source.PATIENCE_S / 4)
+    monkeypatch.setattr(batch_source, "_cpu_ticks", lambda: next(busy))
+    monkeypatch.setattr(batch_source.time, "sleep", lambda _: None)
+    monkeypatch.setattr(batch_source.time, "monotonic", lambda: next(clock))
+    BatchSource(Loader()).wait_for_workers()

@@ -304,8 +304,8 @@ def test_nsight_systems_shares_with_those_that_leave_the_device_alone(
     monkeypatch.setattr(profiler, "_enable_profiler", lambda *_: "enabled")
     monkeypatch.setattr(profiler, "_prepare_profiler", lambda *_: None)
     monkeypatch.setattr(profiler, "_disable_profiler", lambda *_: None)
-    rivals = OtherProfilers()
-    rivals.watch()
+    other_profilers = OtherProfilers()
+    other_profilers.watch()
 
     def theirs():
         return profiler._enable_profiler("config", {Activity(name) for name in activities})
@@ -315,8 +315,8 @@ def test_nsight_systems_shares_with_those_that_leave_the_device_alone(
             begin()
 
     def ours():
-        rivals.claim(str(tmp_path), backend)
-        with rivals.ours():
+        other_profilers.claim(str(tmp_path), backend)
+        with other_profilers.ours():
             profiler._enable_profiler("config", {Activity("CUDA")})
 
     if not refused:

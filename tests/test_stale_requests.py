@@ -33,7 +33,7 @@ STALE = {
 def ended(tmp_path_factory):
     """One process in which the loop finds one left over order after the other."""
     folder = tmp_path_factory.mktemp("stale")
-    cases = {("TRACEPROBE_FORECAST", "absent"): str(folder / "absent")}
+    cases = {("TRACEPROBE_MEMORY_PREDICTION", "absent"): str(folder / "absent")}
     os.mkfifo(folder / "fifo")
     for variable in ("TRACEPROBE_PLAN", "TRACEPROBE_TRIALS"):
         cases |= {(variable, "fifo"): str(folder / "fifo"), (variable, "folder"): str(folder)}
@@ -55,7 +55,7 @@ def ended(tmp_path_factory):
     return dict(zip(cases, zip(outs, errs, strict=False), strict=True))
 
 
-CASES = [("TRACEPROBE_FORECAST", "absent")] + [
+CASES = [("TRACEPROBE_MEMORY_PREDICTION", "absent")] + [
     (variable, case)
     for variable in ("TRACEPROBE_PLAN", "TRACEPROBE_TRIALS")
     for case in ("fifo", "folder", *STALE)

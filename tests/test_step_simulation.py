@@ -45,37 +45,37 @@ def simulated(model, optimizer, batch, accumulate=1):
 
 def real(model, optimizer, batch, accumulate=1):
     """The same steps with data, every storage followed."""
-    ledger = AllocationLog()
-    follow = StorageTracker(ledger, torch.device("cpu"))
+    log = AllocationLog()
+    follow = StorageTracker(log, torch.device("cpu"))
 
     def there(tensors, part):
         for tensor in tensors:
             storage = tensor.untyped_storage()
             if storage._cdata not in follow._watched:
-                ledger.there(storage._cdata, storage.nbytes(), part)
+                log.add_existing(storage._cdata, storage.nbytes(), part)
                 follow._watch(storage)
 
     def state(*_):
         for tensor in tree_leaves(list(optimizer.state.values())):
             if isinstance(tensor, torch.Tensor):
-                follow.is_for(tensor, "optimizer_state")
+                follow.set_part(tensor, "optimizer_state")
 
     there([*model.parameters(), *model.buffers()], "weights")
     there(batch, "input")
     optimizer.register_step_post_hook(state)
     for parameter in model.parameters():
-        parameter.register_post_accumulate_grad_hook(lambda p: follow.is_for(p.grad, "gradients"))
+        parameter.register_post_accumulate_grad_hook(lambda p: follow.set_part(p.grad, "gradients"))
 
     def steps():
         for _ in range(STEPS):
-            ledger.next_step()
+            log.start_step()
             yield batch
         # Before the loop ends, and drops its last loss.
-        found.update(summarize_allocations(ledger), reserved_bytes=follow.allocator.reserved)
+        found.update(summarize_allocations(log), reserved_bytes=follow.allocator.reserved)
 
     found = {}
     with follow:
-        train(steps(), model, optimizer, ledger.phase, accumulate)
+        train(steps(), model, optimizer, log.phase, accumulate)
     return found
 
 

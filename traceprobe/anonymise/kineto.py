@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator
@@ -13,7 +12,8 @@ import msgspec
 
 from traceprobe.anonymise.names import public_name
 from traceprobe.ingest.kineto.columns import LONGEST_US
-from traceprobe.slicing.kineto import event_texts, read_metadata
+from traceprobe.ingest.untrusted_values import JSON_ERRORS
+from traceprobe.slicing.kineto_events import event_texts, read_metadata, write_trace
 from traceprobe.slicing.kineto_fields import METADATA_EVENTS, public_event, public_metadata
 from traceprobe.version import __version__
 
@@ -32,22 +32,19 @@ def write_kineto_copy(source: Path, target: Path) -> None:
     if "baseTimeNanoseconds" in metadata:
         metadata["baseTimeNanoseconds"] = 0
     metadata["traceprobe_anonymised"] = __version__
-    with target.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(json.dumps(metadata, sort_keys=True)[:-1] + ', "traceEvents": [')
-        separator = "\n"
-        for event in _events(source):
-            if event.get("ph") == "M" and event.get("name") not in METADATA_EVENTS:
-                continue
-            file.write(separator + json.dumps(_event(event, first)))
-            separator = ",\n"
-        file.write("\n]}\n")
+    kept = (
+        event
+        for event in _events(source)
+        if event.get("ph") != "M" or event.get("name") in METADATA_EVENTS
+    )
+    write_trace(target, metadata, (_event(event, first) for event in kept))
 
 
 def _events(source: Path) -> Iterator[dict[str, Any]]:
     for piece in event_texts(source):
         try:
             yield _DECODE(piece)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except JSON_ERRORS:
             continue
 
 

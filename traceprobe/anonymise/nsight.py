@@ -9,15 +9,7 @@ from pathlib import Path
 
 from traceprobe.anonymise.kineto import without_names
 from traceprobe.anonymise.names import public_name
-from traceprobe.ingest.detect_format import detect_format
-from traceprobe.ingest.nsight.open_export import unpacked_export
-from traceprobe.slicing.nsight import (
-    attached,
-    copy,
-    has_strings,
-    public_columns,
-    used_strings,
-)
+from traceprobe.slicing.nsight_tables import copy_strings, copy_table, new_export, public_columns
 from traceprobe.version import __version__
 
 _LEFT_OUT = ("TARGET_INFO_SESSION_START_TIME", "ANALYSIS_DETAILS")
@@ -29,29 +21,15 @@ _FUNCTIONS = {"anonymous": public_name}
 
 def write_nsight_copy(source: Path, target: Path) -> None:
     """Write the copy as a database of its own."""
-    target.unlink()  # SQLite makes its own file
-    with (
-        unpacked_export(source, detect_format(source).gzipped) as file,
-        attached(target, file, _FUNCTIONS) as db,
-    ):
+    with new_export(source, target, _FUNCTIONS) as db:
         db.create_function("anonymous_record", 1, _record, deterministic=True)
         columns = {t: c for t, c in public_columns(db).items() if t not in _LEFT_OUT}
         first = _first(db, columns)
         for table, present in columns.items():
-            copy(db, table, present, "1", partial(_changed, table, first))
-        used = used_strings(columns)
-        if used and has_strings(db):
-            db.execute("CREATE TABLE main.StringIds (id INTEGER PRIMARY KEY, value TEXT)")
-            text = "anonymous(CAST(value AS BLOB))"
-            db.execute(
-                f"INSERT OR IGNORE INTO main.StringIds SELECT id, {text} FROM source.StringIds "
-                f"WHERE id IN ({used})"
-            )
+            copy_table(db, table, present, change=partial(_changed, table, first))
+        copy_strings(db, columns, "anonymous(CAST(value AS BLOB))")
         db.execute("CREATE TABLE main.traceprobe_anonymised (version TEXT)")
         db.execute("INSERT INTO main.traceprobe_anonymised VALUES (?)", [__version__])
-        db.execute("COMMIT")
-        db.execute("DETACH source")
-        db.execute("VACUUM")
 
 
 def _record(written: object) -> str:

@@ -49,8 +49,8 @@ class _Variant:
 class AblationSession:
     """Feeds a loop its trials; `steps` ends when all are done."""
 
-    def __init__(self, trials: AblationPlan) -> None:
-        self._trials = trials
+    def __init__(self, plan: AblationPlan) -> None:
+        self._plan = plan
         self._described: dict[str, object] = {}
         self._seconds: dict[str, list[float]] = {}
         self._steps: dict[str, int] = {}
@@ -73,23 +73,23 @@ class AblationSession:
         with suppress(NoBatchesError):
             yield from self._run(BatchSource(loader))
 
-    def _run(self, feed: BatchSource[Any]) -> Iterator[Any]:
+    def _run(self, batches: BatchSource[Any]) -> Iterator[Any]:
         self._report("warming up")
-        for _ in range(self._trials.warmup):
-            yield feed.next()
-        batch = feed.next()
+        for _ in range(self._plan.warmup):
+            yield batches.next()
+        batch = batches.next()
         self._guess_samples(batch)
         variants = self._variants(batch)
         for variant in variants:
-            yield from self._probe(variant, feed)
-        for number in range(self._trials.count):
-            self._report(f"trial {number + 1} of {self._trials.count}")
+            yield from self._probe(variant, batches)
+        for number in range(self._plan.count):
+            self._report(f"trial {number + 1} of {self._plan.count}")
             first = number % len(variants)  # no variant always follows the same other
             for variant in (*variants[first:], *variants[:first]):
                 steps = self._steps[variant.name]
-                seconds = yield from self._trial(variant, feed, steps)
+                seconds = yield from self._trial(variant, batches, steps)
                 self._seconds.setdefault(variant.name, []).append(seconds)
-        busy = yield from self._busy(variants, feed)
+        busy = yield from self._busy(variants, batches)
         self._finish(busy)
 
     def _variants(self, batch: Any) -> list[_Variant]:
@@ -120,39 +120,39 @@ class AblationSession:
             self._absent |= {"full-no-comm": why, "synthetic-no-comm": why}
         return found
 
-    def _probe(self, variant: _Variant, feed: BatchSource[Any]) -> Iterator[Any]:
+    def _probe(self, variant: _Variant, batches: BatchSource[Any]) -> Iterator[Any]:
         """Find out how many steps a trial has. All ranks must come to the same number."""
         self._report(f"trying {variant.name}")
-        seconds = yield from self._trial(variant, feed, PROBE)
-        steps = min(max(math.ceil(self._trials.seconds * PROBE / seconds), FEWEST), MOST)
-        if variant.batch is None and feed.workers > 1:
+        seconds = yield from self._trial(variant, batches, PROBE)
+        steps = min(max(math.ceil(self._plan.seconds * PROBE / seconds), FEWEST), MOST)
+        if variant.batch is None and batches.workers > 1:
             # Workers deliver in turn: only whole turns have the mean pace.
-            steps = math.ceil(steps / feed.workers) * feed.workers
+            steps = math.ceil(steps / batches.workers) * batches.workers
         self._steps[variant.name] = _agreed(steps)
 
     def _trial(
-        self, variant: _Variant, feed: BatchSource[Any], steps: int, lead_in: int = LEAD_IN
+        self, variant: _Variant, batches: BatchSource[Any], steps: int, lead_in: int = LEAD_IN
     ) -> Generator[Any, None, float]:
         """Run one trial as part of the loop; returns its seconds."""
         with _without_synchronization([] if variant.synchronizes else self._models):
             if variant.batch is None:
-                feed.drain()
+                batches.drain()
             else:
-                feed.rest()
+                batches.wait_for_workers()
             if variant.trains:
                 for _ in range(lead_in):
-                    yield feed.next() if variant.batch is None else variant.batch
+                    yield batches.next() if variant.batch is None else variant.batch
             _synchronize()
             began = time.perf_counter()
             for _ in range(steps):
-                batch = feed.next() if variant.batch is None else variant.batch
+                batch = batches.next() if variant.batch is None else variant.batch
                 if variant.trains:
                     yield batch
             _synchronize(together=False)
             return time.perf_counter() - began
 
     def _busy(
-        self, variants: list[_Variant], feed: BatchSource[Any]
+        self, variants: list[_Variant], batches: BatchSource[Any]
     ) -> Generator[Any, None, float | None]:
         """Busy time of the GPU in a step of training alone; durations survive a profiler."""
         if not _has_gpu():
@@ -162,18 +162,18 @@ class AblationSession:
         self._report("measuring the GPU")
         known = {variant.name: variant for variant in variants}
         variant = next(known[name] for name in _BARE if name in known)
-        yield from self._trial(variant, feed, LEAD_IN)
-        other_profilers.claim(self._trials.folder, "torch")
+        yield from self._trial(variant, batches, LEAD_IN)
+        other_profilers.claim(self._plan.folder, "torch")
         profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
         with other_profilers.ours():
             profile.start()
         try:
-            yield from self._trial(variant, feed, BUSY_STEPS, lead_in=0)
+            yield from self._trial(variant, batches, BUSY_STEPS, lead_in=0)
         finally:
             with other_profilers.ours():
                 profile.stop()
             other_profilers.release()
-        with tempfile.TemporaryDirectory(dir=self._trials.folder) as folder:
+        with tempfile.TemporaryDirectory(dir=self._plan.folder) as folder:
             path = Path(folder) / "busy.json"
             profile.export_chrome_trace(str(path))
             events = json.loads(path.read_bytes())["traceEvents"]
@@ -194,14 +194,14 @@ class AblationSession:
             absent=self._absent,
             busy_ns=busy,
             collectives=self._collectives,
-            workload={**self._trials.workload, **self._described},
+            workload={**self._plan.workload, **self._described},
             **collect_environment(),
         )
-        results.save(Path(self._trials.folder))
+        results.save(Path(self._plan.folder))
         self._report(DONE)
 
     def _report(self, state: str) -> None:
-        report_state(self._trials.folder, state)
+        report_state(self._plan.folder, state)
 
 
 @contextmanager

@@ -59,7 +59,7 @@ class BatchSource(Generic[Batch]):
             if time.perf_counter() - began > READY_S:
                 return
 
-    def rest(self) -> None:
+    def wait_for_workers(self) -> None:
         """Wait until the workers have filled their queues and need the CPU no more."""
         if not self.workers:
             return

@@ -147,42 +147,42 @@ class _Step:
         peak = torch.cuda.max_memory_allocated()
         history = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
         events = [e for e in history if e["action"] in ("alloc", "free_requested")]
-        ledger = AllocationLog()
+        log = AllocationLog()
         inputs = set(_places(t for t in tree_leaves(batch) if isinstance(t, torch.Tensor)))
         for address, nbytes, part in self._before:
             held = "input" if part == "held" and address in inputs else part
-            ledger.there(address, nbytes, held)
+            log.add_existing(address, nbytes, held)
         marks = iter([*self._marks, (len(events) + 1, "", None)])
         place, kind, what = next(marks)
         for number, event in enumerate(events):
             while place <= number:
-                _apply(ledger, kind, what)
+                _apply(log, kind, what)
                 place, kind, what = next(marks)
-            before = ledger.events
+            before = log.events
             if event["action"] == "alloc":
-                ledger.born(event["addr"], event["size"])
+                log.allocate(event["addr"], event["size"])
             else:
-                ledger.died(event["addr"])
-            if ledger.events > before:
-                ledger.times.append(event.get("time_us", 0) - events[0].get("time_us", 0))
+                log.free(event["addr"])
+            if log.events > before:
+                log.times.append(event.get("time_us", 0) - events[0].get("time_us", 0))
         while kind:
-            _apply(ledger, kind, what)
+            _apply(log, kind, what)
             _, kind, what = next(marks)
         return {
-            **summarize_allocations(ledger),
+            **summarize_allocations(log),
             "allocated_bytes": peak,
             "reserved_bytes": torch.cuda.memory_reserved(),
         }
 
 
-def _apply(ledger: AllocationLog, kind: str, what: Any) -> None:
+def _apply(log: AllocationLog, kind: str, what: Any) -> None:
     if kind == "enter":
-        ledger.enter(what)
+        log.enter_phase(what)
     elif kind == "leave":
-        ledger.leave()
+        log.leave_phase()
     else:
         for address in what:
-            ledger.is_for(address, "gradients")
+            log.set_part(address, "gradients")
 
 
 def _events() -> int:

@@ -16,7 +16,7 @@ from traceprobe.capture.progress import report_state, write_result
 if TYPE_CHECKING:
     import torch
 
-VARIABLE = "TRACEPROBE_FORECAST"
+VARIABLE = "TRACEPROBE_MEMORY_PREDICTION"
 """Environment variable with the folder for the answer."""
 ANSWER = "memory.json"
 NO_MODEL = (
@@ -65,7 +65,7 @@ class MemoryPredictionSession:
 
 
 def current_memory_prediction() -> MemoryPredictionSession | None:
-    """The forecast that this process was started for, or None."""
+    """The prediction that this process was started for, or None."""
     name = os.environ.get(VARIABLE)
     found = request_folder(VARIABLE, name) if name else None
     return MemoryPredictionSession(found) if found else None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from traceprobe.capture.ablation_plan import current_ablation_plan as current_trials
-from traceprobe.capture.memory_prediction_session import NO_MODEL
+from traceprobe.capture.ablation_plan import current_ablation_plan
 from traceprobe.capture.memory_prediction_session import (
-    current_memory_prediction as current_forecast,
+    NO_MODEL,
+    current_memory_prediction,
 )
 from traceprobe.capture.other_profilers import other_profilers
 from traceprobe.capture.recording_plan import RecordingPlan, current_recording_plan
@@ -37,9 +37,9 @@ def install_optimizer_hook(module: Any) -> None:
         return
     other_profilers.watch()
     plan = current_recording_plan()
-    if current_trials() is not None:
+    if current_ablation_plan() is not None:
         module.register_optimizer_step_post_hook(lambda *_: _refuse(NO_RECORDER))
-    elif current_forecast() is not None:
+    elif current_memory_prediction() is not None:
         module.register_optimizer_step_post_hook(lambda *_: _refuse(NO_MODEL))
     elif plan is not None:
         module.register_optimizer_step_post_hook(_Steps(plan))

@@ -23,8 +23,6 @@ from traceprobe.capture.recording_plan import RecordingPlan, sidecar_name
 if TYPE_CHECKING:
     import torch
 
-"""Top-level key of a Kineto trace, and table of an Nsight export, that holds the sidecar."""
-
 
 class Backend(Protocol):
     """A backend inside the profiled process."""

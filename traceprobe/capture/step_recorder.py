@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from traceprobe.capture.ablation_plan import current_ablation_plan as current_trials
+from traceprobe.capture.ablation_plan import current_ablation_plan
 from traceprobe.capture.ablation_session import AblationSession
 from traceprobe.capture.batch_source import BatchSource, NoBatchesError
-from traceprobe.capture.memory_prediction_session import MemoryPredictionSession
 from traceprobe.capture.memory_prediction_session import (
-    current_memory_prediction as current_forecast,
+    MemoryPredictionSession,
+    current_memory_prediction,
 )
 from traceprobe.capture.optimizer_hook import adopt_recorder
 from traceprobe.capture.profiler_ranges import ProfilerRanges
@@ -28,12 +28,13 @@ Batch = TypeVar("Batch")
 def recorder() -> Recorder:
     """The recorder of this process; it records if `traceprobe profile` started the process."""
     adopt_recorder()
-    trials, plan, forecast = current_trials(), current_recording_plan(), current_forecast()
-    if forecast is not None:
-        return Recorder(forecast)
-    if trials is not None:
-        return Recorder(AblationSession(trials))
-    return Recorder(None if plan is None else RecordingSession(plan))
+    ablation, recording = current_ablation_plan(), current_recording_plan()
+    prediction = current_memory_prediction()
+    if prediction is not None:
+        return Recorder(prediction)
+    if ablation is not None:
+        return Recorder(AblationSession(ablation))
+    return Recorder(None if recording is None else RecordingSession(recording))
 
 
 class Recorder:
@@ -52,8 +53,8 @@ class Recorder:
 
     def phase(self, name: str) -> Any:
         """A context manager around a phase, such as "h2d", "forward", "backward", "optimizer"."""
-        told = None if self._driver is None else self._driver.phases
-        return self._ranges(name) if told is None else told(name)
+        phase = None if self._driver is None else self._driver.phases
+        return self._ranges(name) if phase is None else phase(name)
 
     def describe(self, **facts: object) -> None:
         """Add facts about the workload to the recording: batch size, parameters, precision."""
@@ -96,16 +97,16 @@ class Recorder:
                     return
                 yield batch
 
-    def _recorded(self, session: RecordingSession, feed: BatchSource[Batch]) -> Iterator[Batch]:
+    def _recorded(self, session: RecordingSession, batches: BatchSource[Batch]) -> Iterator[Batch]:
         number = 0
         while session.before_step(number):
             if number in session.plan.drains:
-                feed.drain()
+                batches.drain()
             with self._ranges(f"step {number}"):
                 began = time.perf_counter_ns()
                 try:
                     with self._ranges("data_loading"):
-                        batch = feed.next()
+                        batch = batches.next()
                 except NoBatchesError:
                     return
                 session.waited(time.perf_counter_ns() - began)

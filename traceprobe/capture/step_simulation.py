@@ -33,17 +33,17 @@ HANDLES = 2
 
 
 class StorageTracker(TorchDispatchMode):  # type: ignore[misc]
-    """Writes the storages that operators make on a device into a ledger, from birth to death."""
+    """Logs the storages that operators make on a device, from allocation to release."""
 
-    def __init__(self, ledger: AllocationLog, device: torch.device) -> None:
+    def __init__(self, log: AllocationLog, device: torch.device) -> None:
         super().__init__()
-        self._ledger, self._device = ledger, device
+        self._log, self._device = log, device
         self._watched: dict[int, weakref.ref[Any]] = {}
         self.allocator = CachingAllocator()
 
-    def is_for(self, tensor: torch.Tensor, part: str) -> None:
+    def set_part(self, tensor: torch.Tensor, part: str) -> None:
         """A tensor turns out to be for something."""
-        self._ledger.is_for(tensor.untyped_storage()._cdata, part)
+        self._log.set_part(tensor.untyped_storage()._cdata, part)
 
     def _new(self, tensor: torch.Tensor) -> bool:
         if tensor.device.type != self._device.type:
@@ -56,7 +56,7 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]
 
         def gone(_: Any) -> None:
             del self._watched[key]
-            self._ledger.died(key)
+            self._log.free(key)
             self.allocator.free(key)
 
         self._watched[key] = weakref.ref(storage, gone)
@@ -74,7 +74,7 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]
         for tensor in tree_leaves(found):
             if isinstance(tensor, torch.Tensor) and self._new(tensor):
                 storage = tensor.untyped_storage()
-                self._ledger.born(storage._cdata, storage.nbytes(), func.overloadpacket.__name__)
+                self._log.allocate(storage._cdata, storage.nbytes(), func.overloadpacket.__name__)
                 self._watch(storage)
         return found
 
@@ -113,14 +113,14 @@ class StepSimulation:
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self._model, self._optimizer = model, optimizer
         self._device = next(model.parameters()).device
-        self._ledger = AllocationLog()
-        self._follow = StorageTracker(self._ledger, self._device)
+        self._log = AllocationLog()
+        self._follow = StorageTracker(self._log, self._device)
         self.result: dict[str, Any] = {}
         """The account of the last step, with what the allocator would have reserved."""
 
     def phase(self, name: str) -> Any:
         """A context manager around a phase of the step."""
-        return self._ledger.phase(name)
+        return self._log.phase(name)
 
     def steps(self, batch: Any) -> Iterator[Any]:
         """A fake of the batch, once for each step, while model and optimizer are fakes."""
@@ -129,11 +129,11 @@ class StepSimulation:
             fake = self._batch(batch)
             self._reserve_workspaces()
             for _ in range(STEPS):
-                self._ledger.next_step()
+                self._log.start_step()
                 yield fake
-            # Here, since what the fakes leave behind dies no death of the step.
+            # Here, since what the fakes leave behind is not freed by the step.
             reserved = self._follow.allocator.reserved
-            self.result = {**summarize_allocations(self._ledger), "reserved_bytes": reserved}
+            self.result = {**summarize_allocations(self._log), "reserved_bytes": reserved}
 
     def _reserve_workspaces(self) -> None:
         """What cuBLAS takes from the allocator at its first product, and keeps."""
@@ -145,7 +145,7 @@ class StepSimulation:
         )
         for number in range(HANDLES):
             key = f"workspace {number}"
-            self._ledger.there(key, nbytes, "held")
+            self._log.add_existing(key, nbytes, "held")
             self._follow.allocator.allocate(key, nbytes)
 
     def _batch(self, batch: Any) -> Any:
@@ -153,7 +153,7 @@ class StepSimulation:
             if not isinstance(item, torch.Tensor):
                 return item
             made = _like(item)
-            self._follow.is_for(made, "input")
+            self._follow.set_part(made, "input")
             return made
 
         return tree_map(fake, batch)
@@ -186,7 +186,7 @@ class StepSimulation:
 
     def _fake(self, tensor: torch.Tensor) -> torch.Tensor:
         made = _like(tensor)
-        self._follow.is_for(made, "weights")
+        self._follow.set_part(made, "weights")
         if not isinstance(tensor, nn.Parameter):
             return made
         parameter = nn.Parameter(made, requires_grad=tensor.requires_grad)
@@ -196,12 +196,12 @@ class StepSimulation:
 
     def _own_gradient(self, parameter: torch.Tensor) -> None:
         if parameter.grad is not None:
-            self._follow.is_for(parameter.grad, "gradients")
+            self._follow.set_part(parameter.grad, "gradients")
 
     def _own_state(self) -> None:
         for tensor in tree_leaves(list(self._optimizer.state.values())):
             if isinstance(tensor, torch.Tensor):
-                self._follow.is_for(tensor, "optimizer_state")
+                self._follow.set_part(tensor, "optimizer_state")
 
 
 def workspace_bytes(capability: tuple[int, int], configured: str) -> int:

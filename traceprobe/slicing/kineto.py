@@ -5,7 +5,6 @@ Every event is written anew from what is on the list.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
@@ -14,11 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import polars as pl
 
-from traceprobe.ingest.detect_format import detect_format
-from traceprobe.ingest.kineto.chunks import BOUNDARY, BlockReader, EventSplitter
 from traceprobe.ingest.kineto.columns import GPU, base_ns, floats, nanoseconds
-from traceprobe.ingest.untrusted_values import json_object
 from traceprobe.model.events import UNKNOWN
+from traceprobe.slicing.kineto_events import event_texts, read_metadata, write_trace
 from traceprobe.slicing.kineto_fields import METADATA_EVENTS, public_event, public_metadata
 
 if TYPE_CHECKING:
@@ -52,16 +49,17 @@ def write_kineto_slice(source: Path, target: Path, plan: SlicePlan) -> None:
     known = set(calls["correlation"].to_list()) - {UNKNOWN}
     chosen = _Chooser(window, base, linked, known)
     arrows = {(row.cat, str(row.id)) for row, _ in _events(source) if row.ph == "s" and chosen(row)}
-    with target.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(_head(facts, plan))
-        separator = "\n"
-        for row, text in _events(source):
-            keep = (row.cat, str(row.id)) in arrows if row.ph in _FLOW else chosen(row)
-            event = _whole(text) if keep else None
-            if event is not None:
-                file.write(separator + json.dumps(event))
-                separator = ",\n"
-        file.write("\n]}\n")
+    kept = (
+        text
+        for row, text in _events(source)
+        if ((row.cat, str(row.id)) in arrows if row.ph in _FLOW else chosen(row))
+    )
+    metadata = {
+        **public_metadata(facts),
+        "traceName": plan.trace.origin.name,
+        "traceprobe_slice": plan.note,
+    }
+    write_trace(target, metadata, filter(None, map(_public, kept)))
 
 
 class _Chooser:
@@ -87,7 +85,7 @@ class _Chooser:
         return window.low <= at < window.high
 
 
-def _whole(text: bytes) -> dict[str, Any] | None:
+def _public(text: bytes) -> dict[str, Any] | None:
     """What is passed on of an event; None where the rest of it is damaged."""
     try:
         return public_event(msgspec.json.decode(text.decode("utf-8", "replace")))
@@ -101,32 +99,3 @@ def _events(source: Path) -> Iterator[tuple[_Row, bytes]]:
             yield _DECODE(piece), piece
         except (msgspec.MsgspecError, UnicodeDecodeError):
             continue
-
-
-def event_texts(source: Path) -> Iterator[bytes]:
-    """The text of each event, damaged ones too."""
-    found = detect_format(source)
-    reader = BlockReader(source, found.gzipped, lambda done, total: None)
-    for chunk in EventSplitter().chunks(reader.blocks()):
-        start = 0
-        for match in [*BOUNDARY.finditer(chunk), None]:
-            yield chunk[start : match.start() + 1 if match else len(chunk)].strip(b", \t\r\n")
-            start = match.end() if match else len(chunk)
-
-
-def read_metadata(source: Path) -> dict[str, Any]:
-    """The metadata of a trace."""
-    reader = BlockReader(source, detect_format(source).gzipped, lambda done, total: None)
-    split = EventSplitter()
-    for _ in split.chunks(reader.blocks()):
-        pass
-    head = split.head.strip().rstrip(b", \t\r\n") + b"}"
-    tail = b"{" + split.tail.strip().removeprefix(b",")
-    return {**(json_object(head) or {}), **(json_object(tail) or {})}
-
-
-def _head(facts: dict[str, Any], plan: SlicePlan) -> str:
-    metadata = public_metadata(facts)
-    metadata["traceName"] = plan.trace.origin.name
-    metadata["traceprobe_slice"] = plan.note
-    return json.dumps(metadata, sort_keys=True)[:-1] + ', "traceEvents": ['

@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-_ORDERS = {"TRACEPROBE_PLAN", "TRACEPROBE_TRIALS", "TRACEPROBE_FORECAST"}
+_REQUESTS = {"TRACEPROBE_PLAN", "TRACEPROBE_TRIALS", "TRACEPROBE_MEMORY_PREDICTION"}
 _PACKAGE = "traceprobe"
 _TRIGGER = "torch.optim.optimizer"
 _OLDEST = (3, 10)
@@ -84,6 +84,6 @@ def _is_here(folder: str) -> bool:
         return False
 
 
-if _ORDERS & os.environ.keys():
+if _REQUESTS & os.environ.keys():
     sys.meta_path.insert(0, _Finder())
 _step_aside()

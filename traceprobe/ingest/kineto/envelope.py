@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from traceprobe.ingest.kineto.duplicate_keys import has_duplicate_key
-from traceprobe.ingest.untrusted_values import bounded_int
+from traceprobe.ingest.untrusted_values import JSON_ERRORS, bounded_int
 from traceprobe.model.events import Quality
 
 _TAIL = 1 << 20
@@ -87,7 +87,7 @@ class _Rest:
         self._text[begin] = ord("{")
         try:
             msgspec.json.decode(memoryview(self._text)[begin:], type=dict[str, msgspec.Raw])
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except JSON_ERRORS as error:
             broken = _BROKEN_AT.search(str(error))
             self._left -= int(broken[1]) if broken else len(self._text) - begin
             return False
@@ -134,7 +134,7 @@ def _values(text: bytes) -> dict[str, bytes]:
     """The properties of an object as JSON texts; of one that does not parse, what can be saved."""
     try:
         whole = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except JSON_ERRORS:
         return dict(_salvaged(text))
     return {key: bytes(raw) for key, raw in whole.items()}
 
@@ -167,7 +167,7 @@ def _decoded(text: bytes) -> Any:
     """A JSON text as a value, None where it is none; halves of characters are replaced."""
     try:
         return msgspec.json.decode(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except JSON_ERRORS:
         pass
     try:
         value = _LENIENT.decode(text.decode("utf-8", "replace"))

@@ -27,7 +27,7 @@ from traceprobe.ingest.kineto.event import Event
 from traceprobe.ingest.kineto.link import build_trace
 from traceprobe.ingest.kineto.repair import salvage
 from traceprobe.ingest.limits import Limits
-from traceprobe.ingest.untrusted_values import NAME_LENGTH, bounded_text, tool_version
+from traceprobe.ingest.untrusted_values import JSON_ERRORS, NAME_LENGTH, bounded_text, tool_version
 from traceprobe.model.events import Origin, Quality, Trace
 
 Row = TypeVar("Row")
@@ -117,7 +117,7 @@ def decode_events(chunks: Iterable[bytes], row: type[Row], quality: Quality) -> 
     for chunk in chunks:
         try:
             yield many.decode(b"[" + chunk + b"]")
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except JSON_ERRORS:
             saved = salvage(chunk, one.decode)
             quality.events_repaired += saved.repaired
             quality.events_lost += saved.lost
