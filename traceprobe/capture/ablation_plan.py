@@ -33,7 +33,7 @@ class AblationPlan:
     workload: dict[str, Any] = field(default_factory=dict)
 
     def save(self) -> Path:
-        """Write the plan into its folder; returns the path for the environment variable."""
+        """Path for the environment variable, after the plan is written into its folder."""
         return write_request(self, "trials.json")
 
 

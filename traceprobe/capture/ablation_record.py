@@ -23,7 +23,7 @@ from traceprobe.version import __version__
 def summarize_ablation(
     ranks: Mapping[int, RankTrials], limits: Thresholds | None = None
 ) -> Ablation:
-    """Put the ranks of a run together; a trial takes as long as its slowest rank.
+    """The ablation of a run, from the trials of its ranks; the slowest rank sets a trial's time.
 
     Args:
         ranks: what each rank measured; every rank has the same variants and steps.

@@ -89,8 +89,8 @@ class AblationSession:
                 steps = self._steps[variant.name]
                 seconds = yield from self._trial(variant, batches, steps)
                 self._seconds.setdefault(variant.name, []).append(seconds)
-        busy = yield from self._busy(variants, batches)
-        self._finish(busy)
+        busy_ns = yield from self._busy(variants, batches)
+        self._finish(busy_ns)
 
     def _variants(self, batch: Any) -> list[_Variant]:
         """What can be measured of this program; the reasons for the rest go into the results."""
@@ -187,12 +187,12 @@ class AblationSession:
         if "samples_per_step" not in self._described and first is not None and first.dim():
             self._described["samples_per_step"] = first.shape[0] * _world_size()
 
-    def _finish(self, busy: float | None) -> None:
+    def _finish(self, busy_ns: float | None) -> None:
         results = RankTrials(
             seconds=self._seconds,
             steps=self._steps,
             absent=self._absent,
-            busy_ns=busy,
+            busy_ns=busy_ns,
             collectives=self._collectives,
             workload={**self._plan.workload, **self._described},
             **collect_environment(),

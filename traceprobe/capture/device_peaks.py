@@ -39,7 +39,7 @@ class DevicePeaks(NamedTuple):
 
 
 def measure_device_peaks() -> DevicePeaks:
-    """Measure the first GPU, or the CPU where there is none."""
+    """Peak rates of the first GPU, or of the CPU where there is none: TFLOP/s and GB/s."""
     import torch
 
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")

@@ -56,7 +56,7 @@ def program_environment(
 
 
 def write_request(request: _Request, name: str) -> Path:
-    """Write a request into its folder under a name; returns the path for the variable."""
+    """Path for the variable, after a request is written into its folder under a name."""
     path = Path(request.folder) / name
     path.write_text(json.dumps(asdict(request), sort_keys=True))
     return path

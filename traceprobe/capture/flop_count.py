@@ -47,10 +47,10 @@ def work(
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         return {"work_missing": reason[:_MAX_REASON]}
     total = sum(sum(phase["model_flops"].values()) for phase in phases.values())
-    found: dict[str, Any] = {**phases, "compiled": _is_compiled(model)}
+    counted: dict[str, Any] = {**phases, "compiled": _is_compiled(model)}
     if optimizer is not None:
-        found["optimizer"] = {"bytes": optimizer_bytes(optimizer)}
-    return {"flops_per_step": total * _world(), "work": found}
+        counted["optimizer"] = {"bytes": optimizer_bytes(optimizer)}
+    return {"flops_per_step": total * _world(), "work": counted}
 
 
 def optimizer_bytes(optimizer: Any) -> int | None:
@@ -93,10 +93,10 @@ def _count(
 
         def forward(self, counting: FlopCounter, *batch: Any) -> None:
             counting.phase = "forward"
-            found = loss(self.model, *batch)
-            gradient = torch.ones_like(found)
+            total = loss(self.model, *batch)
+            gradient = torch.ones_like(total)
             counting.phase = "backward"
-            found.backward(gradient)
+            total.backward(gradient)
 
     # The first pass finds no gradients; further ones add theirs to those.
     passes = [FlopCounter(allowed) for _ in range(min(micro_batches, 2))]

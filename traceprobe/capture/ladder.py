@@ -126,7 +126,7 @@ def find_ladder(argument: str) -> Path:
 
 
 def read_ladder(path: Path, ranks: int | None = None) -> Ladder:
-    """Read a ladder and work out every rung.
+    """The ladder in a file, with every rung worked out.
 
     Args:
         ranks: of the rungs that have several, instead of what the file says.
@@ -154,18 +154,18 @@ def _ladder(file: _File, ranks: int | None) -> Ladder:
     if file.rungs[0].side:
         raise InvalidLadder(f"{_of(file.rungs[0])}: side: the first rung has none before it")
     check_settings("settings", file.settings)
-    known = set(file.settings).union(*(said.set for said in file.rungs))
+    known = set(file.settings).union(*(entry.set for entry in file.rungs))
     for name in file.shared:
         if name not in known:
             raise InvalidLadder(f"shared: {name!r} is set nowhere")
     rungs: list[Rung] = []
     before = Rung("", "", settings=file.settings)
-    for said in file.rungs:
-        if said.name in {rung.name for rung in rungs}:
-            raise InvalidLadder(f"{_of(said)}: name: there is another of that name")
-        rung = _next(before, said, ranks)
+    for entry in file.rungs:
+        if entry.name in {rung.name for rung in rungs}:
+            raise InvalidLadder(f"{_of(entry)}: name: there is another of that name")
+        rung = _next(before, entry, ranks)
         if rungs and _same(before, rung):
-            raise InvalidLadder(f"{_of(said)}: changes nothing")
+            raise InvalidLadder(f"{_of(entry)}: changes nothing")
         rungs.append(_divided(rung, file.shared))
         before = before if rung.side else rung
     profile = file.profile
@@ -181,26 +181,26 @@ def _ladder(file: _File, ranks: int | None) -> Ladder:
     )
 
 
-def _next(before: Rung, said: _Rung, ranks: int | None) -> Rung:
+def _next(before: Rung, entry: _Rung, ranks: int | None) -> Rung:
     """A rung on top of the one that it builds on."""
-    check_settings(f"{_of(said)}: set", said.set)
-    check_environment(_of(said), said.environment)
-    for name in said.drop:
+    check_settings(f"{_of(entry)}: set", entry.set)
+    check_environment(_of(entry), entry.environment)
+    for name in entry.drop:
         if name not in before.settings:
-            raise InvalidLadder(f"{_of(said)}: drop: {name!r} is not set before")
-        if name in said.set:
-            raise InvalidLadder(f"{_of(said)}: drop: {name!r} is also set")
-    count = before.ranks if said.ranks is None else said.ranks
-    if said.ranks is not None and said.ranks > 1:
-        count = ranks or said.ranks
-    settings = {name: v for name, v in before.settings.items() if name not in said.drop}
+            raise InvalidLadder(f"{_of(entry)}: drop: {name!r} is not set before")
+        if name in entry.set:
+            raise InvalidLadder(f"{_of(entry)}: drop: {name!r} is also set")
+    count = before.ranks if entry.ranks is None else entry.ranks
+    if entry.ranks is not None and entry.ranks > 1:
+        count = ranks or entry.ranks
+    settings = {name: v for name, v in before.settings.items() if name not in entry.drop}
     return Rung(
-        name=said.name,
-        change=said.change,
+        name=entry.name,
+        change=entry.change,
         ranks=count,
-        settings=settings | said.set,
-        environment={**before.environment, **said.environment},
-        side=said.side,
+        settings=settings | entry.set,
+        environment={**before.environment, **entry.environment},
+        side=entry.side,
         base=before.name,
     )
 
@@ -228,8 +228,8 @@ def _divided(rung: Rung, shared: Sequence[str]) -> Rung:
     return replace(rung, settings=settings)
 
 
-def _of(said: _Rung) -> str:
-    return f"rung {said.name!r}"
+def _of(entry: _Rung) -> str:
+    return f"rung {entry.name!r}"
 
 
 def _argument(name: str, value: Value) -> str:

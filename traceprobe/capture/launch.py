@@ -111,7 +111,7 @@ def run_program(
     on_state: Callable[[str], None],
     on_note: Callable[[str], None],
 ) -> ProgramEnd:
-    """Run a command to its end. Whatever happens, nothing that it started stays.
+    """How a command ended. Whatever happens, nothing that it started stays.
 
     Args:
         on_state: called with what rank 0 is doing.

@@ -150,8 +150,8 @@ class _Step:
         log = AllocationLog()
         inputs = set(_places(t for t in tree_leaves(batch) if isinstance(t, torch.Tensor)))
         for address, nbytes, part in self._before:
-            held = "input" if part == "held" and address in inputs else part
-            log.add_existing(address, nbytes, held)
+            part_of_block = "input" if part == "held" and address in inputs else part
+            log.add_existing(address, nbytes, part_of_block)
         marks = iter([*self._marks, (len(events) + 1, "", None)])
         place, kind, what = next(marks)
         for number, event in enumerate(events):
@@ -253,11 +253,11 @@ def describe_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     group = optimizer.param_groups[0]
     own = type(optimizer).__module__.startswith("torch.optim")
     ways = ("fused", "foreach")
-    given = next((way for way in ways if group.get(way)), None)
+    chosen = next((way for way in ways if group.get(way)), None)
     default = "for-loop" if group.get("foreach") is False else "foreach"
     return {
         "optimizer": type(optimizer).__name__ if own else None,
-        "implementation": given or (default if own and "foreach" in group else None),
+        "implementation": chosen or (default if own and "foreach" in group else None),
     }
 
 

@@ -59,7 +59,7 @@ def nsys_command(tool: str, output: Path, program: list[str]) -> list[str]:
 
 
 def export_sqlite(report: Path, target: Path, tool: str | None = None) -> Path:
-    """Export a report to SQLite with the tables that matter; sampling tables are most of its bytes.
+    """Path of the SQLite export of a report, without sampling tables: they are most of its bytes.
 
     The payloads of NVTX ranges come along: NCCL keeps the sizes of its messages there.
 
@@ -89,11 +89,11 @@ def read_sidecars(folder: Path) -> dict[int, dict[str, Any]]:
     Anybody may have left files of such names there: what is no calibration is none. What is in one
     is looked at where the export is read.
     """
-    read = (
+    sidecars = (
         (rank, _sidecar(folder / sidecar_name(rank)))
         for rank in recorded_ranks(folder)[:_MOST_SIDECARS]
     )
-    return {rank: recorded for rank, recorded in read if recorded is not None}
+    return {rank: sidecar for rank, sidecar in sidecars if sidecar is not None}
 
 
 def _sidecar(path: Path) -> dict[str, Any] | None:

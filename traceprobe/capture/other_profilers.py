@@ -97,14 +97,14 @@ class OtherProfilers:
             tool = {"torch": "torch.profiler", "nsys": "Nsight Systems"}[backend]
             refuse(folder, OWN_PROFILER.format(tool))
 
-    def _wrap(self, module: Any, place: str, told: Callable[..., None]) -> None:
+    def _wrap(self, module: Any, place: str, observe: Callable[..., None]) -> None:
         wrapped = getattr(module, place, None)
         if wrapped is None:
             return
 
         @wraps(wrapped)
         def call(*arguments: Any, **options: Any) -> Any:
-            told(*arguments)
+            observe(*arguments)
             return wrapped(*arguments, **options)
 
         setattr(module, place, call)

@@ -37,9 +37,9 @@ def program_name(program: Sequence[str]) -> str:
         if _SCRIPT.fullmatch(word):
             return PurePath(word).stem
         if _PYTHON.fullmatch(PurePath(word).name):
-            found = _of_python(words[place + 1 :])
-            if found is not None:
-                return found
+            name = _of_python(words[place + 1 :])
+            if name is not None:
+                return name
     executable = PurePath(words[0]).stem if words else ""
     return "program" if not executable or re.search(r"\s", executable) else executable
 

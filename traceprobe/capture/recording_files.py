@@ -31,10 +31,10 @@ def recording_files(folder: Path) -> list[Path]:
 
     A rank's sidecar tells: without one, a trace in the folder is not ours.
     """
-    found = recorded_ranks(folder)
-    if not found:
+    ranks = recorded_ranks(folder)
+    if not ranks:
         return []
-    names = [name for rank in found for name in (sidecar_name(rank), trace_name(rank))]
+    names = [name for rank in ranks for name in (sidecar_name(rank), trace_name(rank))]
     paths = (folder / name for name in (*names, *_OF_ALL))
     return [path for path in paths if path.is_file() and not path.is_symlink()]
 

@@ -56,7 +56,7 @@ class RecordingPlan:
         return max(self.warmup - 2, 0), self.warmup + self.calibrate
 
     def save(self) -> Path:
-        """Write the plan into its folder; returns the path for the environment variable."""
+        """Path for the environment variable, after the plan is written into its folder."""
         return write_request(self, "plan.json")
 
 

@@ -83,7 +83,7 @@ class RecordingSession:
         self._waits.append(ns)
 
     def before_step(self, number: int) -> bool:
-        """Do what is due before step `number`; False after the last."""
+        """Whether step `number` is to be made, after what is due before it is done."""
         plan = self.plan
         calibrated = plan.warmup + plan.calibrate
         if self._memory is not None and number == plan.warmup - 1:

@@ -54,7 +54,7 @@ def run_recording(
     on_state: Callable[[str], None],
     on_note: Callable[[str], None],
 ) -> list[Path]:
-    """Run the program and leave its traces in `folder`.
+    """Paths of the traces that a run of the program leaves in `folder`.
 
     A recording that is complete when this is interrupted is kept all the same; those of nsys are
     not, since the tool is ended while it writes.
@@ -97,8 +97,8 @@ def run_recording(
 
 
 def _kept_note(traces: Sequence[Path]) -> str:
-    words = " ".join(shell.file(str(path)) for path in traces)
-    return f"the recording was complete and is kept; analyse it with: traceprobe analyze {words}"
+    files = " ".join(shell.file(str(path)) for path in traces)
+    return f"the recording was complete and is kept; analyse it with: traceprobe analyze {files}"
 
 
 def _is_complete(plan: RecordingPlan, work: Path, processes: int | None) -> bool:

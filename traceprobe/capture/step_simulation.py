@@ -210,9 +210,9 @@ def workspace_bytes(capability: tuple[int, int], configured: str) -> int:
     Args:
         configured: `CUBLAS_WORKSPACE_CONFIG`, pairs of a size in KiB and a count, as in `:4096:8`.
     """
-    given = re.findall(r":(\d+):(\d+)", configured)
+    sizes = re.findall(r":(\d+):(\d+)", configured)
     default = [(4096, 8)] if capability >= (9, 0) else [(4096, 2), (16, 8)]
-    return sum(int(size) * int(count) for size, count in given or default) << 10
+    return sum(int(size) * int(count) for size, count in sizes or default) << 10
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:

@@ -35,7 +35,7 @@ def _allows(levels: tuple[Any, ...], old: Any) -> bool:
 
     The old one is not read where there are new ones: it raises if somebody has set both.
     """
-    said = [getattr(level, "fp32_precision", None) for level in levels]
-    if said[0] is None:
+    precisions = [getattr(level, "fp32_precision", None) for level in levels]
+    if precisions[0] is None:
         return bool(old.allow_tf32)
-    return next((each for each in said if each not in (None, "none")), "ieee") == "tf32"
+    return next((each for each in precisions if each not in (None, "none")), "ieee") == "tf32"

@@ -26,5 +26,5 @@ def visible_gpus() -> int:
         output = capture_output(isolated.command(_CODE), _SECONDS)
     except (OSError, SupervisorLost):
         return 0
-    found = re.search(rb"(\d{1,6})\s*\Z", output.stdout)  # libraries may print before
-    return int(found[1]) if found and output.exit_code == 0 else 0
+    count = re.search(rb"(\d{1,6})\s*\Z", output.stdout)  # libraries may print before
+    return int(count[1]) if count and output.exit_code == 0 else 0

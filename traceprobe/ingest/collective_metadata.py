@@ -83,11 +83,11 @@ def group_id(name: object, members: object) -> int:
     if name is None:
         return UNKNOWN
     identity = f"{bounded_text(name, NAME_LENGTH)}\n{bounded_text(members, _LONGEST_MEMBERS)}"
-    return (_kept if len(identity) <= NAME_LENGTH else _number)(identity)
+    return (_cached_number if len(identity) <= NAME_LENGTH else _number)(identity)
 
 
 def _number(identity: str) -> int:
     return int.from_bytes(hashlib.blake2b(identity.encode(), digest_size=7).digest(), "big")
 
 
-_kept = lru_cache(maxsize=1024)(_number)
+_cached_number = lru_cache(maxsize=1024)(_number)

@@ -26,7 +26,7 @@ class DetectedFormat:
 
 
 def detect_format(path: Path) -> DetectedFormat:
-    """Look at the first 64 KiB of a file, through gzip if need be.
+    """The format of a trace file, by its first 64 KiB, through gzip if need be.
 
     Raises:
         UnsupportedInput: with what the file is and the command that makes a readable one.

@@ -33,12 +33,12 @@ def _narrow(column: Ints) -> Ints:
 
 
 def concatenate_tables(parts: Sequence[Table]) -> Table:
-    """Join tables that have the same columns; empties them, so that no column is there twice."""
+    """One table of several with the same columns; empties them, so that no column is there twice."""
     return {column: np.concatenate([p.pop(column) for p in parts]) for column in list(parts[0])}
 
 
 def per_name(ids: Ints, names: Sequence[str], value: Callable[[str], Any]) -> Ints:
-    """Apply a function to each distinct name and spread the result over the rows."""
+    """Values of the rows by their names; the function is called once for each distinct name."""
     distinct = np.unique(ids)
     values = np.zeros(len(names), dtype=np.int64)
     values[distinct] = [int(value(names[i])) for i in distinct]

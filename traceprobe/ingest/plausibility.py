@@ -43,9 +43,9 @@ def drop_overruns(gpu: dict[str, Any], quality: Quality) -> dict[str, Any]:
     if kernel.any():
         limit = max(LEAST_OVERRUN_NS, OVERRUN_MEDIANS * float(np.median(length[kernel])))
         if length[kernel].max() > limit:
-            mine = np.flatnonzero(kernel)
-            over = _overruns({c: gpu[c][mine] for c in (*_STREAM, "t0", "t1")}, limit)
-            rows = np.concatenate([rows, mine[over]])
+            kernel_rows = np.flatnonzero(kernel)
+            over = _overruns({c: gpu[c][kernel_rows] for c in (*_STREAM, "t0", "t1")}, limit)
+            rows = np.concatenate([rows, kernel_rows[over]])
     if not len(rows):
         return gpu
     taken = float(length[rows].astype(np.float64).sum()) / 1e6

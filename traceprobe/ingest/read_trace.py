@@ -22,7 +22,7 @@ Progress = Callable[[int, int], None]
 def read_trace(
     path: str | Path, progress: Progress | None = None, limits: Limits = DEFAULT_LIMITS
 ) -> Trace:
-    """Read one Kineto Chrome trace or one Nsight Systems SQLite export, plain or gzipped.
+    """The trace in a Kineto Chrome trace or an Nsight Systems SQLite export, plain or gzipped.
 
     Raises:
         UnsupportedInput: the content is neither; the message names the command that converts it.

@@ -22,9 +22,9 @@ def find_traces(folder: Path) -> tuple[list[Path], list[Path]]:
         OSError: the folder cannot be read.
     """
     entries = sorted((p for p in folder.iterdir() if p.name[0] != "."), key=natural_order)
-    found = [path for path in entries if path.is_file() and _is_trace(path)]
-    taken = set(found)
-    return found, [path for path in entries if path not in taken]
+    traces = [path for path in entries if path.is_file() and _is_trace(path)]
+    taken = set(traces)
+    return traces, [path for path in entries if path not in taken]
 
 
 def natural_order(path: Path) -> list[tuple[int, str]]:
@@ -35,17 +35,17 @@ def natural_order(path: Path) -> list[tuple[int, str]]:
 
 def _is_trace(path: Path) -> bool:
     try:
-        found = detect_format(path)
-        return found.format == "nsys" or any(mark in _head(path, found) for mark in _MARKS)
+        detected = detect_format(path)
+        return detected.format == "nsys" or any(mark in _head(path, detected) for mark in _MARKS)
     except (UnsupportedInput, DamagedInput):
         return False
     except OSError:
         return True
 
 
-def _head(path: Path, found: DetectedFormat) -> bytes:
+def _head(path: Path, detected: DetectedFormat) -> bytes:
     """The first text of a JSON file, as far as it can be read."""
-    if found.gzipped:
+    if detected.gzipped:
         return gunzip_head(path)
     with path.open("rb") as file:
         return file.read(HEAD)

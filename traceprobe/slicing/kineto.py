@@ -44,8 +44,8 @@ def write_kineto_slice(source: Path, target: Path, plan: SlicePlan) -> None:
     facts = read_metadata(source)
     base = base_ns(facts)
     calls = plan.trace.host_calls
-    kept_calls = calls.filter((pl.col("t0") >= window.low) & (pl.col("t0") < window.high))
-    linked = set(kept_calls["correlation"].to_list()) - {UNKNOWN}
+    launched = calls.filter((pl.col("t0") >= window.low) & (pl.col("t0") < window.high))
+    linked = set(launched["correlation"].to_list()) - {UNKNOWN}
     known = set(calls["correlation"].to_list()) - {UNKNOWN}
     chosen = _Chooser(window, base, linked, known)
     arrows = {(row.cat, str(row.id)) for row, _ in _events(source) if row.ph == "s" and chosen(row)}

@@ -73,8 +73,8 @@ def _rule(table: str, columns: set[str]) -> str:
         )
     if table.startswith("NVTX") and "eventType" in columns:
         timed = _inside(pid)
-        mine = f"{pid} IN (SELECT pid FROM windows)"
-        return f"(t.eventType NOT IN (34, 59, 60, 70, 71) AND {mine}) OR {timed}"
+        of_process = f"{pid} IN (SELECT pid FROM windows)"
+        return f"(t.eventType NOT IN (34, 59, 60, 70, 71) AND {of_process}) OR {timed}"
     if "start" in columns and owner:
         return _inside(pid)
     if table in ("PROCESSES", "ThreadNames"):

@@ -53,10 +53,10 @@ def slice_trace(
 
 
 def _windows(trace: Trace, steps: tuple[int, int], step: str | None) -> dict[int, Window]:
-    found = {}
+    windows = {}
     for pid in sorted({d.pid for d in trace.devices}):
-        mine = pl.col("pid") == pid
-        ops, ranges = trace.gpu_ops.filter(mine), trace.host_ranges.filter(mine)
+        of_process = pl.col("pid") == pid
+        ops, ranges = trace.gpu_ops.filter(of_process), trace.host_ranges.filter(of_process)
         marker = step_markers.find_step_marker(ranges, ops, trace.names, step)
         if marker is None:
             raise UsageError(
@@ -75,8 +75,8 @@ def _windows(trace: Trace, steps: tuple[int, int], step: str | None) -> dict[int
         if not len(work):
             raise UsageError(f"--steps {first}:{last}: process {pid} launched no GPU work in them")
         gpu_low, gpu_high = int(work["t0"].to_numpy().min()), int(work["t1"].to_numpy().max())
-        found[pid] = Window(low, high, gpu_low, gpu_high)
-    return found
+        windows[pid] = Window(low, high, gpu_low, gpu_high)
+    return windows
 
 
 def _note(trace: Trace, steps: tuple[int, int]) -> dict[str, object]:

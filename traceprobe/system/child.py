@@ -101,10 +101,10 @@ class Child:
             Ended: it is gone.
         """
         try:
-            said: Ready | Progress | Done | Failed = self._answers.recv()
+            message: Ready | Progress | Done | Failed = self._answers.recv()
         except (EOFError, OSError, pickle.UnpicklingError) as error:
             raise ChildEnded(self._how()) from error
-        return said
+        return message
 
     def tell_to_end(self) -> None:
         """Let it clean up what it has begun, and end."""
@@ -148,7 +148,7 @@ def children() -> Iterator[list[Child]]:
 
 
 def wait_for_answers(started: Sequence[Child]) -> list[Child]:
-    """Wait until some of them have something to say, or are gone."""
+    """Those that have something to say, or are gone; waits until there are some."""
     known = {child.fileno(): child for child in started}
     return [known[number] for number in wait(known) if isinstance(number, int)]
 
@@ -207,12 +207,12 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 def _teller(answers: Connection) -> Callable[[float], None]:
     """A function that tells the done fraction, where it has grown enough."""
-    told = 0.0
+    reported = 0.0
 
     def tell(fraction: float) -> None:
-        nonlocal told
-        if fraction >= told + _STEP:
-            told = fraction
+        nonlocal reported
+        if fraction >= reported + _STEP:
+            reported = fraction
             _send(answers, Progress(fraction))
 
     return tell

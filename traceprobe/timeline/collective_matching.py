@@ -24,7 +24,7 @@ class MatchedCollectives:
     """Collectives of one rank that other ranks have too.
 
     Args:
-        row: index in the collectives of its footprint.
+        row: index in `RankCollectives.collectives`.
         transfer_ns: shortest duration among the ranks.
         ranks: how many ranks have it.
     """
@@ -35,7 +35,7 @@ class MatchedCollectives:
 
 
 def sequences(tables: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
-    """Put into `group` what runs in the same order on every rank that takes part in it.
+    """The tables with `group` numbering what runs in one order on every rank that takes part.
 
     That is an operation of a process group, as far as the trace tells these of every collective:
     ranks may launch groups, or operations of groups without a name, in turns of their own.
@@ -59,7 +59,7 @@ def sequences(tables: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
 
 
 def within_groups(tables: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
-    """Renumber `order` so that equal numbers of a step mean the same collective on every rank.
+    """The tables with `order` renumbered: equal numbers of a step are the same collective.
 
     Args:
         tables: per rank, with `iteration`, `order` (of launches in an iteration), `group`,
@@ -70,10 +70,10 @@ def within_groups(tables: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
         rank takes part in, ordered one by one.
     """
     tables = sequences(tables)
-    held = [set(t["group"].unique().to_list()) for t in tables]
-    if len(set().union(*held) - {UNKNOWN}) < 2:
+    groups_of_ranks = [set(t["group"].unique().to_list()) for t in tables]
+    if len(set().union(*groups_of_ranks) - {UNKNOWN}) < 2:
         return [t.with_columns(group=pl.lit(UNKNOWN, pl.Int64)) for t in tables]
-    shared = sorted(set.intersection(*held))
+    shared = sorted(set.intersection(*groups_of_ranks))
     return [
         t.filter(pl.col("group").is_in(shared))
         .sort("iteration", "group", "order")
@@ -82,17 +82,17 @@ def within_groups(tables: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
     ]
 
 
-def match_transfers(footprints: Sequence[RankCollectives]) -> list[MatchedCollectives | None]:
-    """Match the collectives of several ranks, each process group among the ranks that it has.
+def match_transfers(ranks: Sequence[RankCollectives]) -> list[MatchedCollectives | None]:
+    """Collectives that several ranks have, each process group among the ranks that it has.
 
     A step counts for a group where all of its ranks launched the same number in it.
 
     Returns:
         Per rank, its matched collectives; None for one rank alone.
     """
-    if len(footprints) < 2:
-        return [None] * len(footprints)
-    tables = [_launched(f.collectives, rank) for rank, f in enumerate(footprints)]
+    if len(ranks) < 2:
+        return [None] * len(ranks)
+    tables = [_launched(f.collectives, rank) for rank, f in enumerate(ranks)]
     every = pl.concat(sequences(tables))
     known = set(every["group"].unique().to_list()) - {UNKNOWN}
     if len(known) < 2:
@@ -108,10 +108,10 @@ def match_transfers(footprints: Sequence[RankCollectives]) -> list[MatchedCollec
         .with_columns(fewest=pl.col("ranks").min().over("step", "group"))
         .filter((pl.col("fewest") == pl.col("holders")) & (pl.col("holders") > 1))
     )
-    found = every.partition_by("rank", as_dict=True, maintain_order=True)
+    by_rank = every.partition_by("rank", as_dict=True, maintain_order=True)
     return [
         MatchedCollectives(*(rows[c].to_numpy() for c in ("row", "transfer", "ranks")))
-        for rows in (found.get((rank,), every.clear()) for rank in range(len(footprints)))
+        for rows in (by_rank.get((rank,), every.clear()) for rank in range(len(ranks)))
     ]
 
 

@@ -58,23 +58,26 @@ class CollectiveWaits:
     @property
     def causes(self) -> dict[str, float] | None:
         """Parts of the waiting by cause, over all late ranks; they sum to 1. None without any."""
-        total = sum(sum(mine.values()) for mine in self.causes_ns)
+        total = sum(sum(of_rank.values()) for of_rank in self.causes_ns)
         if not total:
             return None
         parts = {
-            name: round(sum(mine[name] for mine in self.causes_ns) / total, 6) for name in EXPLAINS
+            name: round(sum(of_rank[name] for of_rank in self.causes_ns) / total, 6)
+            for name in EXPLAINS
         }
         return {**parts, skew.UNEXPLAINED: round(max(1 - sum(parts.values()), 0.0), 6)}
 
 
-def collective_waits(footprints: Sequence[RankCollectives]) -> CollectiveWaits | None:
-    """Match the collectives of several ranks by iteration and launch order; None if there are none.
+def collective_waits(ranks: Sequence[RankCollectives]) -> CollectiveWaits | None:
+    """Waiting in the collectives that all ranks have, matched by iteration and launch order.
+
+    None where there are none.
 
     Where the trace tells process groups or operations apart, the order counts within each, and only
     those of all ranks matter. Copies are no collectives.
     Iterations in which the ranks launched different numbers of collectives are left out.
     """
-    tables = within_groups([f.collectives for f in footprints])
+    tables = within_groups([f.collectives for f in ranks])
     if len(tables) < 2 or not all(len(t) for t in tables):
         return None
     counts = [t.group_by("step").agg(len=_numbers()) for t in tables]
@@ -93,10 +96,10 @@ def collective_waits(footprints: Sequence[RankCollectives]) -> CollectiveWaits |
         transfer_ns=int(transfer.sum()),
         wait_ns=[int(row.sum()) for row in arrivals.wait],
         late_ns=[float(ns) for ns in (arrivals.last * arrivals.wait.sum(axis=0)).sum(axis=1)],
-        causes_ns=skew.wait_causes([f.computing for f in footprints], arrivals),
+        causes_ns=skew.wait_causes([f.computing for f in ranks], arrivals),
         exposed_wait=[
             per_window(subtract(_waits(t, transfer), f.computing), f.edges)
-            for t, f in zip(matched, footprints, strict=True)
+            for t, f in zip(matched, ranks, strict=True)
         ],
     )
 

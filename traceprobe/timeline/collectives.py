@@ -75,33 +75,33 @@ def bus_factor(operation: Operation, ranks: int | None) -> float | None:
     return None
 
 
-def collective_groups(account: DeviceTimeline) -> list[CollectiveGroup]:
+def collective_groups(timeline: DeviceTimeline) -> list[CollectiveGroup]:
     """The collectives of one rank by operation, bytes and group size; most busy time first.
 
     Counts and durations are of the collectives launched in the used iterations, of all without
     such; busy times are those of the windows of the summary, as in the partition. What takes other
     ranks to know is left open: `completed` adds it.
     """
-    used = account.index[account.used].tolist()
-    low, high = int(account.edges[0]), int(account.edges[-1])
+    used = timeline.index[timeline.used].tolist()
+    low, high = int(timeline.edges[0]), int(timeline.edges[-1])
     counted = pl.col("iteration").is_in(used) if used else pl.col("t0").is_between(low, high)
-    rows = account.ops.with_columns(counted=counted).filter(pl.col("kind") == int(Kind.COMM))
-    computing = compute_intervals(account.sets)
-    found = []
+    rows = timeline.ops.with_columns(counted=counted).filter(pl.col("kind") == int(Kind.COMM))
+    computing = compute_intervals(timeline.sets)
+    groups = []
     for part in rows.partition_by(KEY, maintain_order=True):
-        group = _group(part, account, computing)
+        group = _group(part, timeline, computing)
         if group.count or group.busy_ns:
-            found.append(group)
+            groups.append(group)
     return sorted(
-        found, key=lambda g: (-g.busy_ns, int(g.operation), g.bytes or 0, g.group_size or 0)
+        groups, key=lambda g: (-g.busy_ns, int(g.operation), g.bytes or 0, g.group_size or 0)
     )
 
 
-def _group(part: pl.DataFrame, account: DeviceTimeline, computing: Intervals) -> CollectiveGroup:
-    mine = union(part["t0"].to_numpy(), part["t1"].to_numpy())
-    windows = summary_windows(account)
-    busy = per_window(mine, account.edges)[windows]
-    hidden = per_window(intersect(mine, computing), account.edges)[windows]
+def _group(part: pl.DataFrame, timeline: DeviceTimeline, computing: Intervals) -> CollectiveGroup:
+    running = union(part["t0"].to_numpy(), part["t1"].to_numpy())
+    windows = summary_windows(timeline)
+    busy = per_window(running, timeline.edges)[windows]
+    hidden = per_window(intersect(running, computing), timeline.edges)[windows]
     inside = part.filter(pl.col("counted"))
     operation, size, members = part.select(KEY).row(0)
     return CollectiveGroup(
@@ -117,15 +117,15 @@ def _group(part: pl.DataFrame, account: DeviceTimeline, computing: Intervals) ->
 
 
 def with_matches(
-    found: Sequence[CollectiveGroup], table: pl.DataFrame, matched: MatchedCollectives | None
+    groups: Sequence[CollectiveGroup], table: pl.DataFrame, matched: MatchedCollectives | None
 ) -> list[CollectiveGroup]:
     """The groups of a rank with what its matched collectives add.
 
     Args:
-        table: the collectives of the rank's footprint, whose rows `matched` counts.
+        table: `RankCollectives.collectives` of the rank, whose rows `matched` counts.
     """
     if matched is None:
-        return list(found)
+        return list(groups)
     rows = table[matched.row].with_columns(
         transfer=pl.Series(matched.transfer_ns), ranks=pl.Series(matched.ranks)
     )
@@ -140,7 +140,7 @@ def with_matches(
         )
         .rows()
     }
-    return [_completed(group, sums) for group in found]
+    return [_completed(group, sums) for group in groups]
 
 
 def _completed(

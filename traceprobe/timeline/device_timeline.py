@@ -1,4 +1,4 @@
-"""The account of one device: its windows, partition, busy times, gaps and their causes."""
+"""The timeline of one device: its windows, partition, busy times, gaps and their causes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class DeviceTimeline:
 
 
 def device_timeline(process: ProcessTimeline, device: int) -> DeviceTimeline:
-    """Account for one device of a process; it must have at least one op."""
+    """Timeline of one device of a process; it must have at least one op."""
     ops = rows_of(process.ops, "device", device)
     iteration, kind, t0, t1 = (ops[c].to_numpy() for c in ("iteration", "kind", "t0", "t1"))
     marker = process.marker
@@ -114,7 +114,7 @@ def _observed(
 ) -> frozenset[str]:
     """Classes that occur, and idle causes that the trace could have shown had they occurred."""
     host = process.host
-    seen = {name for name, mine in (*sets.items(), *causes.items()) if len(mine.t0)}
+    seen = {name for name, intervals in (*sets.items(), *causes.items()) if len(intervals.t0)}
     has_host = bool(len(process.calls) or len(process.ranges))
     if has_host:
         seen |= {"idle_host", "idle_latency", "idle_unexplained"}

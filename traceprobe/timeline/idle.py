@@ -88,7 +88,7 @@ def host_state(
     step_thread: int,
     threads: set[int],
 ) -> HostState:
-    """Collect the sets that decide causes, for the threads that launch GPU work."""
+    """The sets of time that decide causes, for the threads that launch GPU work."""
     profiler = ranges.filter(pl.col("source") == int(Source.PROFILER))
     data = marks.select("data") & (marks.thread == step_thread)
     others = threads - {step_thread}
@@ -127,18 +127,18 @@ def _sets(
 
 
 def idle_causes(gaps: Gaps, host: HostState, loaders: set[int]) -> dict[str, Intervals]:
-    """Split the gaps into disjoint sets, one per cause, plus `data_inferred` inside idle_data_wait.
+    """Time of the gaps as disjoint sets by cause, plus `data_inferred` inside idle_data_wait.
 
     A gap that ends with an op of unknown launch is unexplained. A loader thread is no step thread:
     where it is late, what counts is what the step thread does.
     """
     known = gaps.thread != UNKNOWN
-    found: dict[str, list[Intervals]] = {cause: [] for cause in (*IDLE_CAUSES, "data_inferred")}
-    found["idle_unexplained"].append(union(gaps.t0[~known], gaps.t1[~known]))
-    found["idle_latency"].append(union(gaps.late_until[known], gaps.t1[known]))
+    by_cause: dict[str, list[Intervals]] = {cause: [] for cause in (*IDLE_CAUSES, "data_inferred")}
+    by_cause["idle_unexplained"].append(union(gaps.t0[~known], gaps.t1[~known]))
+    by_cause["idle_latency"].append(union(gaps.late_until[known], gaps.t1[known]))
     for thread in np.unique(gaps.thread[known]).tolist():
-        mine = gaps.thread == thread
-        late = union(gaps.t0[mine], gaps.late_until[mine])
+        of_thread = gaps.thread == thread
+        late = union(gaps.t0[of_thread], gaps.late_until[of_thread])
         if thread == host.step_thread or thread in loaders:
             busy, own_sync = EMPTY, EMPTY
         else:
@@ -159,8 +159,8 @@ def idle_causes(gaps: Gaps, host: HostState, loaders: set[int]) -> dict[str, Int
             ("idle_sync", sync),
             ("idle_host", subtract(late, sync)),
         ):
-            found[cause].append(part)
-    return {cause: merge(*parts) for cause, parts in found.items()}
+            by_cause[cause].append(part)
+    return {cause: merge(*parts) for cause, parts in by_cause.items()}
 
 
 def main_causes(gaps: Gaps, by_cause: dict[str, Intervals]) -> list[str]:

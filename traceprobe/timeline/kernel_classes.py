@@ -95,7 +95,7 @@ def time_by_class(ops: pl.DataFrame, names: Sequence[str]) -> dict[str, int]:
         (pl.col("kind") == int(Kind.KERNEL)) & ~pl.col("phase").is_in(left_out)
     )
     spent = kernels.group_by("name").agg(ns=(pl.col("t1") - pl.col("t0")).sum())
-    found = dict.fromkeys(KERNEL_CLASSES, 0)
+    by_class = dict.fromkeys(KERNEL_CLASSES, 0)
     for name, ns in spent.rows():
-        found[kernel_class(names[name])] += ns
-    return found
+        by_class[kernel_class(names[name])] += ns
+    return by_class

@@ -51,5 +51,5 @@ class NamePattern:
 
 def _reason(message: str) -> str:
     """The engine's last words, without where in its own query they were said."""
-    told = message.partition("\n\nThis error occurred")[0].removeprefix("regex error: ")
-    return told.rpartition("error: ")[2].strip()
+    reason = message.partition("\n\nThis error occurred")[0].removeprefix("regex error: ")
+    return reason.rpartition("error: ")[2].strip()

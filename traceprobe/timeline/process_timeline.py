@@ -41,7 +41,7 @@ class ProcessTimeline:
 def process_timeline(
     trace: Trace, pid: int, step: str | None, names: Mapping[str, NamePattern]
 ) -> ProcessTimeline:
-    """Collect one process.
+    """One process of a trace, ready for the timelines of its devices.
 
     Args:
         step: the user's step pattern, or None to look for a marker.

@@ -1,8 +1,8 @@
-"""What of one device's account the other ranks are compared with: its footprint.
+"""The collectives of one rank and what surrounds them: what other ranks are compared with.
 
 A rank is matched by its collectives and by what it did before and during them. That is little of
-its account, so the ranks of a large run can be accounted one by one, wherever their files are, and
-only footprints need to be in one place.
+its timeline, so the ranks of a large run can be analysed one by one, wherever their files are, and
+only this needs to be in one place.
 """
 
 from __future__ import annotations
@@ -57,31 +57,31 @@ class RankCollectives:
     chosen: Int64s
 
 
-def rank_collectives(account: DeviceTimeline) -> RankCollectives:
+def rank_collectives(timeline: DeviceTimeline) -> RankCollectives:
     """What other ranks need to know of a device."""
-    rows = _collectives(account)
+    rows = _collectives(timeline)
     during = union(rows["t0"].to_numpy(), rows["t1"].to_numpy())
     return RankCollectives(
         collectives=rows,
-        computing=intersect(during, compute_intervals(account.sets)) if len(rows) else EMPTY,
-        edges=account.edges,
-        chosen=summary_windows(account),
+        computing=intersect(during, compute_intervals(timeline.sets)) if len(rows) else EMPTY,
+        edges=timeline.edges,
+        chosen=summary_windows(timeline),
     )
 
 
-def summary_windows(account: DeviceTimeline) -> Int64s:
+def summary_windows(timeline: DeviceTimeline) -> Int64s:
     """Indices of the windows that the summary covers: the used ones, else all."""
-    everything = np.arange(len(account.edges) - 1)
-    return np.flatnonzero(account.used) if account.used.any() else everything
+    everything = np.arange(len(timeline.edges) - 1)
+    return np.flatnonzero(timeline.used) if timeline.used.any() else everything
 
 
-def _collectives(account: DeviceTimeline) -> pl.DataFrame:
-    marker = account.process.marker
+def _collectives(timeline: DeviceTimeline) -> pl.DataFrame:
+    marker = timeline.process.marker
     if marker is None:
         return pl.DataFrame(schema=TABLE)
-    used = account.index[account.used]
+    used = timeline.index[timeline.used]
     rows = (
-        account.ops.filter(IS_COLLECTIVE)
+        timeline.ops.filter(IS_COLLECTIVE)
         .sort("launch_t0", "t0")
         .with_columns(
             begin=pl.col("t1").shift(1).over("group"),
@@ -89,7 +89,7 @@ def _collectives(account: DeviceTimeline) -> pl.DataFrame:
         )
         .filter(pl.col("iteration").is_in(used.tolist()))
     )
-    window = account.edges[np.searchsorted(account.index, rows["iteration"].to_numpy())]
+    window = timeline.edges[np.searchsorted(timeline.index, rows["iteration"].to_numpy())]
     instants = {
         # Where none comes before it, the window stands in for its end.
         "begin": rows["begin"].fill_null(pl.Series(window)).to_numpy(),
@@ -104,13 +104,13 @@ def _collectives(account: DeviceTimeline) -> pl.DataFrame:
         *(
             pl.Series(f"{name}_{until}", values, pl.Int64)
             for until, at in instants.items()
-            for name, values in _spent_until(account, at).items()
+            for name, values in _spent_until(timeline, at).items()
         ),
     ).select(pl.col(column).cast(kind) for column, kind in TABLE.items())
 
 
-def _spent_until(account: DeviceTimeline, instants: Int64s) -> dict[str, Int64s]:
-    parts = exclusive_until(account.sets, instants)
+def _spent_until(timeline: DeviceTimeline, instants: Int64s) -> dict[str, Int64s]:
+    parts = exclusive_until(timeline.sets, instants)
     return {
         name: sum((parts[p] for p in SHARE_CLASSES[name]), np.zeros(len(instants), np.int64))
         for name in EXPLAINS

@@ -92,8 +92,8 @@ class _Ranges:
     """User and framework ranges of a process as arrays, selectable by a predicate on the name."""
 
     def __init__(self, ranges: pl.DataFrame, names: Sequence[str]) -> None:
-        mine = ranges["source"].to_numpy() != int(Source.PROFILER)
-        chosen: Bools | slice = slice(None) if mine.all() else mine
+        not_profiler = ranges["source"].to_numpy() != int(Source.PROFILER)
+        chosen: Bools | slice = slice(None) if not_profiler.all() else not_profiler
         self.t0, self.t1, self.name, self.thread, self.source = (
             ranges[c].to_numpy()[chosen] for c in ("t0", "t1", "name", "thread", "source")
         )
@@ -143,7 +143,7 @@ def _by_counter(ranges: _Ranges) -> Iterator[StepMarker]:
     of_row = of_name[np.searchsorted(ranges.distinct, ranges.name)]
     order = np.argsort(of_row, kind="stable")
     ends = np.searchsorted(of_row[order], np.arange(len(templates) + 1))
-    found: list[tuple[int, int, StepMarker]] = []
+    candidates: list[tuple[int, int, StepMarker]] = []
     for (pattern, _), (first, last) in zip(templates.items(), pairwise(ends), strict=True):
         rows = order[first:last]
         if r"\d+" not in pattern or not _counts_up(ranges.name[rows], ranges.names):
@@ -152,8 +152,8 @@ def _by_counter(ranges: _Ranges) -> Iterator[StepMarker]:
         confidence = 0.95 if len(rows) > 1 else 0.5
         marker = ranges.marker("range", pattern, rows, confidence, outside=not marks)
         total = int((ranges.t1[rows] - ranges.t0[rows]).sum())
-        found.append((-total, int(rows[0]), marker))
-    yield from (marker for _, _, marker in sorted(found, key=lambda f: f[:2]))
+        candidates.append((-total, int(rows[0]), marker))
+    yield from (marker for _, _, marker in sorted(candidates, key=lambda f: f[:2]))
 
 
 def name_template(name: str) -> str:
@@ -173,8 +173,8 @@ def _counts_up(rows: Ints, names: Sequence[str]) -> bool:
     if len(rows) < 2:
         return True
     distinct, place = np.unique(rows, return_inverse=True)
-    told = [[int(d[-18:]) for d in _DIGITS.findall(names[i])[:_MOST_NUMBERS]] for i in distinct]
-    return any(bool((np.diff(column[place]) == 1).mean() >= 0.8) for column in np.array(told).T)
+    numbers = [[int(d[-18:]) for d in _DIGITS.findall(names[i])[:_MOST_NUMBERS]] for i in distinct]
+    return any(bool((np.diff(column[place]) == 1).mean() >= 0.8) for column in np.array(numbers).T)
 
 
 def _by_optimizer(ranges: _Ranges) -> Iterator[StepMarker]:

@@ -44,47 +44,49 @@ class TimelineView:
     merged: int
 
 
-def representative_window(account: DeviceTimeline) -> int:
+def representative_window(timeline: DeviceTimeline) -> int:
     """Number of the used window whose partition, in shares, is most like that of all used windows.
 
     Neither the median nor the mean length will do: loader stalls come in bursts, and a window
     without one would show a healthy step.
     """
-    parts = np.stack(list(account.exclusive.values())).astype(np.float64)
+    parts = np.stack(list(timeline.exclusive.values())).astype(np.float64)
     length = np.maximum(parts.sum(axis=0), 1.0)
-    candidates = np.flatnonzero(account.used) if account.used.any() else np.arange(len(length))
+    candidates = np.flatnonzero(timeline.used) if timeline.used.any() else np.arange(len(length))
     whole = parts[:, candidates].sum(axis=1) / length[candidates].sum()
     distance = np.abs(parts[:, candidates] / length[candidates] - whole[:, None]).sum(axis=0)
     return int(candidates[np.argmin(distance)])
 
 
-def longest_window(account: DeviceTimeline) -> int | None:
+def longest_window(timeline: DeviceTimeline) -> int | None:
     """Number of the longest used window; None where there are none to choose from."""
-    used = np.flatnonzero(account.used)
+    used = np.flatnonzero(timeline.used)
     if len(used) < 2:
         return None
-    return int(used[np.argmax(np.diff(account.edges)[used])])
+    return int(used[np.argmax(np.diff(timeline.edges)[used])])
 
 
-def timeline_view(account: DeviceTimeline, names: Sequence[str], window: int) -> TimelineView:
+def timeline_view(timeline: DeviceTimeline, names: Sequence[str], window: int) -> TimelineView:
     """Lanes of a window: the step thread, then each stream."""
-    low, high = int(account.edges[window]), int(account.edges[window + 1])
+    low, high = int(timeline.edges[window]), int(timeline.edges[window + 1])
     pixel = max((high - low) // PIXELS, 1)
-    lanes, merged = [_host_lane(account, low, high)], 0
-    ops = account.ops.filter((pl.col("t0") < high) & (pl.col("t1") > low))
+    lanes, merged = [_host_lane(timeline, low, high)], 0
+    ops = timeline.ops.filter((pl.col("t0") < high) & (pl.col("t1") > low))
     for stream in sorted(ops["stream"].unique().to_list()):
         lane, joined = _stream_lane(
             ops.filter(pl.col("stream") == stream), stream, pixel, low, high, names
         )
         lanes.append(lane)
         merged += joined
-    index = int(account.index[window]) if len(account.index) else None
+    index = int(timeline.index[window]) if len(timeline.index) else None
     return TimelineView(index, low, high, [lane for lane in lanes if len(lane.t0)], merged)
 
 
-def _host_lane(account: DeviceTimeline, low: int, high: int) -> Lane:
-    marks = account.process.marks
-    keep = (marks.t0 < high) & (marks.t1 > low) & (marks.thread == account.process.host.step_thread)
+def _host_lane(timeline: DeviceTimeline, low: int, high: int) -> Lane:
+    marks = timeline.process.marks
+    keep = (
+        (marks.t0 < high) & (marks.t1 > low) & (marks.thread == timeline.process.host.step_thread)
+    )
     rows = np.flatnonzero(keep)
     outer = rows[marks.t1[rows] >= np.maximum.accumulate(marks.t1[rows])] if len(rows) else rows
     phase = [marks.phase[i] for i in outer.tolist()]

@@ -67,9 +67,9 @@ _TS, _ARGS = attrgetter("ts"), attrgetter("args")
 _FIELDS = {name: attrgetter(name) for name in ("device", "stream", "record", "sequence", "thread")}
 
 
-def read_kineto_audit(path: Path, found: DetectedFormat) -> AuditRows:
+def read_kineto_audit(path: Path, detected: DetectedFormat) -> AuditRows:
     """The rows of one trace; events that cannot be read are counted by `load`, not here."""
-    reader, split = BlockReader(path, found.gzipped, lambda done, total: None), EventSplitter()
+    reader, split = BlockReader(path, detected.gzipped, lambda done, total: None), EventSplitter()
     syncs: list[Table] = []
     backward: list[Table] = []
     names: dict[str, int] = {}

@@ -236,7 +236,7 @@ def base_ns(metadata: Mapping[str, Any]) -> int:
 def collect_tables(
     columns: EventColumns, metadata: Mapping[str, Any], quality: Quality
 ) -> dict[str, Table]:
-    """Concatenate the chunks and put every time on the trace's absolute clock.
+    """Columns of the whole trace by group, every time in ns on the trace's absolute clock.
 
     Returns:
         Group name ("gpu", "calls", "operators", "ranges", "overhead", "legacy_gpu", "flow_s",
@@ -315,11 +315,11 @@ def _messages(events: list[Event], args: list[Args]) -> Table:
         return table
     for row in [i for i, noted in enumerate(map(_COLLECTIVE, args)) if noted]:
         noted = args[row]
-        said, name = (
+        collective, name = (
             bounded_text(noted.collective, NAME_LENGTH),
             bounded_text(events[row].name, NAME_LENGTH),
         )
-        kind = collective_operation(said) or collective_operation(name)
+        kind = collective_operation(collective) or collective_operation(name)
         sent, received = integer(noted.elements_in), integer(noted.elements_out)
         table["bytes"][row] = message_bytes(kind, sent, received, noted.dtype)
         table["operation"][row] = int(kind)

@@ -77,9 +77,9 @@ def cpu_work(
     ops = {c: v[order] for c, v in ops.items()}
     keep = np.ones(len(order), dtype=bool)
     for thread in np.unique(ops["thread"]):
-        mine = np.flatnonzero(ops["thread"] == thread)
-        end = np.maximum.accumulate(ops["t1"][mine])
-        keep[mine[1:]] = ops["t0"][mine][1:] >= end[:-1]
+        rows = np.flatnonzero(ops["thread"] == thread)
+        end = np.maximum.accumulate(ops["t1"][rows])
+        keep[rows[1:]] = ops["t0"][rows][1:] >= end[:-1]
     ops = {c: v[keep] for c, v in ops.items()}
     # Gloo's collectives are annotations on threads of its own.
     wire = per_name(ranges["name"], names, lambda n: bool(COLLECTIVE.search(n))).astype(bool)

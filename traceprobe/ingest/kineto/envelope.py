@@ -46,7 +46,7 @@ _PROPERTY = re.compile(rf'"({_KEYS})"\s*:\s*')
 
 
 def split_tail(buffer: bytes, bare_list: bool) -> tuple[bytes, bytes, bool]:
-    """Cut the last buffer at the end of the events array: (events, rest, whether it ended).
+    """The last buffer, cut at the end of the events array: (events, rest, whether it ended).
 
     The array's end is the leftmost bracket after which the file still parses, or goes on with a
     key that only the top level has: brackets of the events' own arrays are followed by neither, and

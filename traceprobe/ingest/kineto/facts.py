@@ -25,11 +25,11 @@ def rank_of_pid(
     Args:
         noted: ranks that the notes of collectives name, by process.
     """
-    told = {pid: next(iter(found)) for pid, found in noted.items() if len(found) == 1}
+    by_pid = {pid: next(iter(ranks)) for pid, ranks in noted.items() if len(ranks) == 1}
     rank = rank_number(_distributed(metadata).get("rank"))
     if rank is not None and len(pids) == 1:
         return {pids[0]: rank}
-    return told if len(set(told.values())) == len(told) else {}
+    return by_pid if len(set(by_pid.values())) == len(by_pid) else {}
 
 
 def _distributed(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -43,16 +43,16 @@ def _distributed(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
 def gpu_device(metadata: Mapping[str, Any], pid: int, index: int) -> Device:
     """A GPU of a process, with what `deviceProperties` says of it."""
     properties = metadata.get("deviceProperties")
-    for told in properties if isinstance(properties, list) else []:
-        if isinstance(told, dict) and told.get("id") == index:
+    for gpu in properties if isinstance(properties, list) else []:
+        if isinstance(gpu, dict) and gpu.get("id") == index:
             return Device(
                 pid,
                 index,
-                bounded_text(told.get("name") or "") or None,
-                capability=compute_capability(told.get("computeMajor"), told.get("computeMinor")),
-                multiprocessors=device_amount(told.get("numSms")),
-                memory_bytes=device_amount(told.get("totalGlobalMem")),
-                warp_size=device_amount(told.get("warpSize")),
+                bounded_text(gpu.get("name") or "") or None,
+                capability=compute_capability(gpu.get("computeMajor"), gpu.get("computeMinor")),
+                multiprocessors=device_amount(gpu.get("numSms")),
+                memory_bytes=device_amount(gpu.get("totalGlobalMem")),
+                warp_size=device_amount(gpu.get("warpSize")),
             )
     return Device(pid, index, None)
 

@@ -55,7 +55,7 @@ def build_trace(
     categories: set[str],
     noted_ranks: Mapping[int, Set[int]],
 ) -> Trace:
-    """Assemble the trace; empties `tables`, so that nothing is in memory twice for long.
+    """The trace of some columns; empties `tables`, so that nothing is in memory twice for long.
 
     Raises:
         EmptyTrace: no GPU work, and no operators under a step or phase annotation either.

@@ -37,8 +37,8 @@ def operator_sources(operators: Table, names: list[str], categories: set[str]) -
     def source(name: str) -> int:
         if _STEP_OPERATOR.search(name):
             return Source.FRAMEWORK
-        told = _PHASE_OPERATOR.search(name) or _STEP_COUNTER.search(name[-_COUNTER_END:])
-        return Source.USER if anonymous and told else -1
+        is_annotation = _PHASE_OPERATOR.search(name) or _STEP_COUNTER.search(name[-_COUNTER_END:])
+        return Source.USER if anonymous and is_annotation else -1
 
     return per_name(operators["name"], names, source)
 

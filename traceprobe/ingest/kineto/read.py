@@ -39,11 +39,11 @@ _TWICE = "events name a key twice; the last value counts."
 
 
 def read_kineto(
-    path: Path, found: DetectedFormat, progress: Callable[[int, int], None], limits: Limits
+    path: Path, detected: DetectedFormat, progress: Callable[[int, int], None], limits: Limits
 ) -> Trace:
-    """Read a Kineto trace. See `traceprobe.ingest.read_trace.read_trace` for errors."""
+    """The trace in a Kineto file. Errors are those of `traceprobe.ingest.read_trace`."""
     quality = Quality()
-    reader = BlockReader(path, found.gzipped, progress, limits)
+    reader = BlockReader(path, detected.gzipped, progress, limits)
     split = EventSplitter()
     columns = EventColumns()
     with garbage_collection_paused():

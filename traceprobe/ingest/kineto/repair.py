@@ -43,7 +43,7 @@ class Salvage(Generic[Event]):
 
 
 def salvage(chunk: bytes, decode: Callable[[bytes], Event]) -> Salvage[Event]:
-    """Decode a chunk of comma-separated events one at a time.
+    """The events of a damaged chunk, decoded one at a time.
 
     Args:
         chunk: events without the array's brackets; may end in the middle of one, or run on past

@@ -30,9 +30,9 @@ _SAME_PROCESS = 1 << 32
 """Beyond every correlation id, which have 32 bits: a process and an id make one number."""
 
 
-def read_nsight_audit(path: Path, found: DetectedFormat) -> AuditRows:
+def read_nsight_audit(path: Path, detected: DetectedFormat) -> AuditRows:
     """The rows of one export."""
-    with open_export(path, found, DEFAULT_LIMITS, Quality()) as db:
+    with open_export(path, detected, DEFAULT_LIMITS, Quality()) as db:
         mislabelled, labelled = _sync_types(db)
         nodes, names = _nodes(db)
         return AuditRows(

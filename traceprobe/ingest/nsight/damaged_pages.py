@@ -109,7 +109,7 @@ class _Copy:
         self._missing = 0
 
     def run(self) -> int:
-        """Copy everything; the number of rows that are missing."""
+        """Number of rows that are missing, after all others are copied."""
         for _ in range(_MOST_GAPS):
             if self._to_next_damage():
                 return self._missing

@@ -53,15 +53,15 @@ def devices(db: Database, ops: pl.DataFrame) -> tuple[Device, ...]:
     )
 
 
-def _device(process: int, ordinal: int, told: tuple[object, ...] | None, own: int | None) -> Device:
+def _device(process: int, ordinal: int, gpu: tuple[object, ...] | None, own: int | None) -> Device:
     """A device with what its row of `_OF_GPU` says.
 
     Args:
         own: multiprocessors that the process sees: of a slice fewer than the GPU has.
     """
-    if told is None:
+    if gpu is None:
         return Device(process, ordinal, None, multiprocessors=own)
-    name, major, minor, multiprocessors, memory, warp = told
+    name, major, minor, multiprocessors, memory, warp = gpu
     return Device(
         process,
         ordinal,

@@ -54,7 +54,7 @@ _MEMORY_LABELS = {0: "Pageable", 1: "Pinned"}
 
 
 def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
-    """Read every table that matters.
+    """The trace in the tables of an export.
 
     Raises:
         EmptyTrace: no GPU work; with the file's own diagnostics where it has them.
@@ -201,8 +201,11 @@ def _link(gpu: dict[str, Any], calls: dict[str, Any]) -> tuple[dict[str, Any], d
     wanted = np.where(gpu["correlation"] > 0, gpu["correlation"], UNKNOWN)
     call = np.full(len(wanted), UNKNOWN, dtype=np.int64)
     for owner in np.unique(gpu["pid"]):
-        mine, theirs = gpu["pid"] == owner, order[calls["pid"][order] == owner]
-        call[mine] = find_rows(wanted[mine], calls["correlation"], theirs)
+        ops_of_process = gpu["pid"] == owner
+        calls_of_process = order[calls["pid"][order] == owner]
+        call[ops_of_process] = find_rows(
+            wanted[ops_of_process], calls["correlation"], calls_of_process
+        )
     linked = call != UNKNOWN
     recorded = np.zeros(len(calls["t0"]), dtype=bool)
     recorded[call[linked]] = True

@@ -51,7 +51,7 @@ _FUNCTIONS = {
 
 @contextmanager
 def open_export(
-    path: Path, found: DetectedFormat, limits: Limits, quality: Quality
+    path: Path, detected: DetectedFormat, limits: Limits, quality: Quality
 ) -> Iterator[Database]:
     """An export, open for reading.
 
@@ -64,7 +64,7 @@ def open_export(
     """
     _warn_of_journals(path, quality)
     with (
-        unpacked_export(path, found.gzipped, limits, quality) as file,
+        unpacked_export(path, detected.gzipped, limits, quality) as file,
         _database(file, path.name, quality) as db,
     ):
         try:

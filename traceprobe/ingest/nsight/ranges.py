@@ -92,8 +92,8 @@ def _outermost(page: Table, texts: list[str]) -> Bools:
     keep = np.ones(len(page["text"]), dtype=bool)
     rows = np.flatnonzero(operator[page["text"]] & np.isin(page["eventType"], _PUSH_POP))
     for thread in np.unique(page["globalTid"][rows]):
-        mine = rows[page["globalTid"][rows] == thread]
-        mine = mine[np.lexsort((-page["end"][mine], page["start"][mine]))]
-        reach = np.maximum.accumulate(page["end"][mine])
-        keep[mine[1:][page["end"][mine[1:]] <= reach[:-1]]] = False
+        of_thread = rows[page["globalTid"][rows] == thread]
+        of_thread = of_thread[np.lexsort((-page["end"][of_thread], page["start"][of_thread]))]
+        reach = np.maximum.accumulate(page["end"][of_thread])
+        keep[of_thread[1:][page["end"][of_thread[1:]] <= reach[:-1]]] = False
     return keep

@@ -30,12 +30,12 @@ _TOOL = re.compile(r"(?:NsightSystems-cli-|nsight-systems(?:-cli)?/)(\d{4}\.\d+(
 
 
 def read_nsight(
-    path: Path, found: DetectedFormat, progress: Callable[[int, int], None], limits: Limits
+    path: Path, detected: DetectedFormat, progress: Callable[[int, int], None], limits: Limits
 ) -> Trace:
-    """Read an Nsight Systems export. See `traceprobe.ingest.read_trace.read_trace` for errors."""
+    """The trace in an Nsight Systems export. Errors are those of `traceprobe.ingest.read_trace`."""
     digest = _sha256(path, progress)
     quality = Quality()
-    with open_export(path, found, limits, quality) as db:
+    with open_export(path, detected, limits, quality) as db:
         origin = Origin(
             name=printable(path.name),
             sha256=digest,
