@@ -42,7 +42,7 @@ for variable in CHANGES_OUTPUT:  # some are read when typer is imported, before 
 
 FAST = "not slow"
 """The selection of `make test`."""
-SLOW = (
+SLOWEST = (
     "validation",
     "profile",
     "kept_recordings",
@@ -59,8 +59,8 @@ SLOW = (
 
 def pytest_collection_modifyitems(items):
     """Slow files first; the others keep their order."""
-    places = {f"test_{name}": place for place, name in enumerate(SLOW)}
-    items.sort(key=lambda item: places.get(item.path.stem, len(SLOW)))
+    places = {f"test_{name}": place for place, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(SLOWEST)))
 
 
 HEAVY = pytest.StashKey[set[str]]()
