@@ -63,8 +63,7 @@ def _input(path: Path, options: Options, progress: Progress) -> tuple[Part, list
     """One input, of which only the part stays in memory."""
     from traceprobe.doctor import recorded, written
     from traceprobe.doctor.evidence import Evidence
-    from traceprobe.ingest.audit import read_audit
-    from traceprobe.ingest.read_trace import read_trace
+    from traceprobe.ingest.read_trace import read_audit, read_trace
     from traceprobe.pipeline.per_trace import part_of
 
     trace = read_trace(path, progress)

@@ -14,8 +14,6 @@ from traceprobe.ingest.joins import Table
 
 SYNC_KINDS = ("Stream Sync", "Event Sync", "Stream Wait Event", "Context Sync")
 """What the column `kind` of `Audit.syncs` holds indices into."""
-MESSAGE_FIELDS = ("Collective name", "dtype", "In msg nelems", "Out msg nelems", "Group size")
-"""What PyTorch notes of a collective, all or nothing."""
 
 
 def empty_table(*columns: str) -> Table:

@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import field
 
-from traceprobe.ingest.audit_rows import MESSAGE_FIELDS, SYNC_KINDS, AuditRows, empty_table
+from traceprobe.ingest.audit_rows import SYNC_KINDS, AuditRows, empty_table
 from traceprobe.ingest.detect_format import DetectedFormat
 from traceprobe.ingest.joins import Table, concatenate_tables
 from traceprobe.ingest.kineto.chunks import BlockReader, EventSplitter
@@ -29,31 +30,18 @@ _LONGEST_MESSAGE = 1_000
 _COUNTS = re.compile(r"Out-of-range = (\d{1,18})\b.*CUPTI stopped early\? = (\d)")
 
 
-class _Args(
-    msgspec.Struct,
-    gc=False,
-    rename={
-        "kind": "cuda_sync_kind",
-        "record": "wait_on_cuda_event_record_corr_id",
-        "sequence": "Sequence number",
-        "thread": "Fwd thread id",
-        "collective": MESSAGE_FIELDS[0],
-        "elements_in": MESSAGE_FIELDS[2],
-        "elements_out": MESSAGE_FIELDS[3],
-        "group_size": MESSAGE_FIELDS[4],
-    },
-):
-    kind: Any = None
-    record: Number = UNKNOWN
+class _Args(msgspec.Struct, gc=False):
+    kind: Any = field(default=None, name="cuda_sync_kind")
+    record: Number = field(default=UNKNOWN, name="wait_on_cuda_event_record_corr_id")
     device: Number = UNKNOWN
     stream: Number = UNKNOWN
-    sequence: Number = UNKNOWN
-    thread: Number = UNKNOWN
-    collective: Any = None
+    sequence: Number = field(default=UNKNOWN, name="Sequence number")
+    thread: Number = field(default=UNKNOWN, name="Fwd thread id")
+    collective: Any = field(default=None, name="Collective name")
     dtype: Any = None
-    elements_in: Any = None
-    elements_out: Any = None
-    group_size: Any = None
+    elements_in: Any = field(default=None, name="In msg nelems")
+    elements_out: Any = field(default=None, name="Out msg nelems")
+    group_size: Any = field(default=None, name="Group size")
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -119,6 +107,7 @@ def _nodes(events: Sequence[_Event], names: dict[str, int]) -> Table:
 
 
 def _complete(args: _Args) -> bool:
+    """Whether all is there that PyTorch notes of a collective, which is all or nothing."""
     noted = (args.collective, args.dtype, args.elements_in, args.elements_out, args.group_size)
     return None not in noted
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from traceprobe.errors import EmptyTrace
 from traceprobe.ingest.event_kinds import api_name, call_kind, copy_kind, is_blocking, kernel_kind
-from traceprobe.ingest.joins import Table, concatenate_tables, find_rows, take_rows
+from traceprobe.ingest.joins import Table, concatenate_tables, find_rows, keep_rows, take_rows
 from traceprobe.ingest.nsight import facts as facts
 from traceprobe.ingest.nsight import nccl as nsight_nccl
 from traceprobe.ingest.nsight import ranges as nsight_ranges
@@ -144,9 +144,8 @@ def _gpu_ops(db: Database, names: NameTable, quality: Quality) -> list[dict[str,
 def _complete(part: dict[str, Any], quality: Quality) -> dict[str, Any]:
     """Drop, and count, rows that end before they start: replays and kernels never finished."""
     keep = part["t1"] >= part["t0"]
-    lost = int(len(keep) - np.count_nonzero(keep))
-    quality.events_lost += lost
-    return part if not lost else {c: v[keep] for c, v in part.items()}
+    quality.events_lost += int(np.count_nonzero(~keep))
+    return keep_rows(part, keep)
 
 
 def _op(

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from traceprobe.ingest.joins import Table, concatenate_tables, narrow_table
+from traceprobe.ingest.joins import Table, concatenate_tables, keep_rows, narrow_table
 from traceprobe.ingest.nsight.damaged_pages import DAMAGE, copy_readable_rows, interrupted
 from traceprobe.ingest.untrusted_values import FARTHEST_NS, NAME_LENGTH, bounded_text
 from traceprobe.model.events import Bools, Ints
@@ -165,8 +165,7 @@ class Database:
                 texts.append(registered if own is None else own.decode("utf-8", "replace"))
             missing = {c: d for c, d in wanted.items() if c not in page}
             page |= {c: np.full(len(page["text"]), d, np.int64) for c, d in missing.items()}
-            keep = choose(page, texts)
-            return page if keep.all() else {c: v[keep] for c, v in page.items()}
+            return keep_rows(page, choose(page, texts))
 
         def number(text: bytes | None, i: Any) -> int:
             if text is not None:
@@ -214,8 +213,8 @@ class Database:
         found = rows | {c: np.full(length, d, dtype=np.int64) for c, d in missing.items()}
         needed = [column for column, default in wanted.items() if default == MISSING]
         keep = np.all([_is_time(found[column]) for column in needed], axis=0)
-        self.lost += int(len(keep) - np.count_nonzero(keep))
-        return found if keep.all() else {column: v[keep] for column, v in found.items()}
+        self.lost += int(np.count_nonzero(~keep))
+        return keep_rows(found, keep)
 
     def _rows(
         self,
