@@ -31,7 +31,6 @@ LONGEST_NS = 1_000_000_000_000_000_000
 """No event takes 30 years; with it, a time and a base still add up to an int64."""
 _LARGEST = 1 << 50
 """No device has a petabyte, or as many of anything else."""
-_DIGITS = range(100)
 _VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6}){0,3}(-[0-9]{1,15}(v[0-9])?)?")
 
 
@@ -46,14 +45,13 @@ def rank_number(value: object) -> int | None:
 
 def device_amount(value: object) -> int | None:
     """How much a device says it has of something; None for anything that none can have."""
-    usable = isinstance(value, int) and not isinstance(value, bool) and 0 < value < _LARGEST
-    return value if usable and isinstance(value, int) else None
+    return value if type(value) is int and 0 < value < _LARGEST else None
 
 
 def compute_capability(major: object, minor: object) -> str | None:
     """A compute capability, e.g. "9.0"; None where it is none."""
-    whole = all(isinstance(v, int) and not isinstance(v, bool) for v in (major, minor))
-    return f"{major}.{minor}" if whole and major in _DIGITS and minor in _DIGITS else None
+    known = all(type(number) is int and number in range(100) for number in (major, minor))
+    return f"{major}.{minor}" if known else None
 
 
 def bounded_text(value: object, longest: int = LONGEST_TEXT) -> str:

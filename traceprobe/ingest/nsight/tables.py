@@ -20,6 +20,8 @@ from traceprobe.model.events import Bools, Ints
 
 MISSING = int(np.iinfo(np.int64).min)
 """A time that is not there; unlike UNKNOWN no clock ever shows it."""
+TIMES = {"start": MISSING, "end": MISSING}
+"""Of rows that count only with both."""
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
 KERNEL, MEMCPY, MEMSET, RUNTIME, GRAPH = (
     _PREFIX + table for table in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME", "GRAPH_TRACE")
