@@ -64,20 +64,18 @@ class Ladder:
 
     Args:
         note: what the ladder is and where it comes from.
-        warmup, calibrate, active: steps, as of a `Plan`.
     """
 
     name: str
     note: str
     workload: str
-    warmup: int
-    calibrate: int
-    active: int
-    backend: Literal["torch", "nsys"]
+    profile: LadderProfile
     rungs: tuple[Rung, ...]
 
 
-class _Profile(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class LadderProfile(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """Steps and backend of each recording, as of a `RecordingPlan`."""
+
     warmup: _Steps = 5
     calibrate: _Steps = 20
     active: Annotated[int, msgspec.Meta(ge=3, le=MOST_ACTIVE)] = 8
@@ -100,7 +98,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     rungs: Annotated[list[_Rung], msgspec.Meta(min_length=1, max_length=MOST_RUNGS)]
     note: str = ""
     shared: list[str] = []
-    profile: _Profile = msgspec.field(default_factory=_Profile)
+    profile: LadderProfile = LadderProfile()
     settings: dict[_Name, Any] = {}
 
 
@@ -168,17 +166,7 @@ def _ladder(file: _File, ranks: int | None) -> Ladder:
             raise InvalidLadder(f"{_of(entry)}: changes nothing")
         rungs.append(_divided(rung, file.shared))
         before = before if rung.side else rung
-    profile = file.profile
-    return Ladder(
-        name=file.name,
-        note=file.note,
-        workload=file.workload,
-        warmup=profile.warmup,
-        calibrate=profile.calibrate,
-        active=profile.active,
-        backend=profile.backend,
-        rungs=tuple(rungs),
-    )
+    return Ladder(file.name, file.note, file.workload, file.profile, tuple(rungs))
 
 
 def _next(before: Rung, entry: _Rung, ranks: int | None) -> Rung:

@@ -8,7 +8,7 @@ here becomes a reason in the recording and never ends the run.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from traceprobe.capture.allocation_log import AllocationLog, summarize_allocations
@@ -52,7 +52,7 @@ class MemoryMeasurement:
 
     def phase(self, name: str) -> Any:
         """A context manager around a phase of the step that is measured."""
-        return _nothing() if self._step is None else self._step.phase(name)
+        return nullcontext() if self._step is None else self._step.phase(name)
 
     def end(self, batch: Any) -> None:
         """The step has ended; `batch` is what it was given."""
@@ -265,8 +265,3 @@ def why_not_simulated(model: torch.nn.Module) -> str | None:
 
 def _trouble(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:TROUBLE]
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield

@@ -12,32 +12,17 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from traceprobe.capture.hardware import collect_environment
 from traceprobe.capture.memory_measurement import MemoryMeasurement
 from traceprobe.capture.other_profilers import other_profilers
+from traceprobe.capture.profiler_backend import Backend, profiler_backend
 from traceprobe.capture.progress import DONE, current_rank, report_state, write_result
 from traceprobe.capture.recording_plan import RecordingPlan, sidecar_name
 
 if TYPE_CHECKING:
     import torch
-
-
-class Backend(Protocol):
-    """A backend inside the profiled process."""
-
-    def start(self) -> None:
-        """Begin; called before the first settling step."""
-
-    def step(self) -> None:
-        """A step has ended and another begins."""
-
-    def stop(self, metadata: dict[str, Any]) -> None:
-        """End after the last step and leave the trace behind."""
-
-    def abandon(self) -> None:
-        """End without a trace."""
 
 
 class RecordingSession:
@@ -46,7 +31,7 @@ class RecordingSession:
     def __init__(self, plan: RecordingPlan, profiler: Backend | None = None) -> None:
         self.plan = plan
         self.rank = current_rank()
-        self._profiler = profiler or _backend(plan, self.rank)
+        self._profiler = profiler or profiler_backend(plan, self.rank)
         other_profilers.watch()
         self._waits: list[int] = []
         self._marks: list[int] = []
@@ -165,16 +150,6 @@ class RecordingSession:
 
     def _report(self, state: str) -> None:
         report_state(self.plan.folder, state)
-
-
-def _backend(plan: RecordingPlan, number: int) -> Backend:
-    if plan.backend == "nsys":
-        from traceprobe.capture.nsys_backend import NsysBackend
-
-        return NsysBackend()
-    from traceprobe.capture.torch_backend import TorchBackend
-
-    return TorchBackend(plan, number)
 
 
 def _synchronize(*, reset_memory: bool = False) -> None:

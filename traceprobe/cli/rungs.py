@@ -62,9 +62,9 @@ class Climb:
         plan = RecordingPlan(
             folder="",
             backend="nsys" if self.backend == "nsys" else "torch",
-            warmup=ladder.warmup,
-            calibrate=ladder.calibrate,
-            active=ladder.active,
+            warmup=ladder.profile.warmup,
+            calibrate=ladder.profile.calibrate,
+            active=ladder.profile.active,
             workload={"name": name},
         )
         ranks = rung.ranks if rung.ranks > 1 else None
@@ -115,9 +115,9 @@ def record(climb: Climb, results: Mapping[str, RungResult]) -> Sweep:
         ladder=ladder.name,
         workload=ladder.workload,
         backend=climb.backend,
-        warmup=ladder.warmup,
-        calibrate=ladder.calibrate,
-        active=ladder.active,
+        warmup=ladder.profile.warmup,
+        calibrate=ladder.profile.calibrate,
+        active=ladder.profile.active,
         rungs=[results[rung.name] for rung in ladder.rungs if rung.name in results],
     )
 
