@@ -47,25 +47,12 @@ def _expressions(value: Any) -> Iterator[re.Pattern[str]]:
             yield from _expressions(item)
 
 
-_PHASES = {name: re.compile(text, re.IGNORECASE) for name, text in phases.RANGE_NAMES.items()}
-EXPRESSIONS: tuple[re.Pattern[str], ...] = tuple(
-    {
-        expression: None
-        for module in (
-            *(
-                event_kinds,
-                collective_metadata,
-                kineto_other,
-                kineto_ranges,
-                nsight_nccl,
-                nsight_ranges,
-            ),
-            *(kernel_classes, step_markers, phases),
-        )
-        for value in (*vars(module).values(), _PHASES)
-        for expression in _expressions(value)
-    }
+_ASKED = (
+    *map(vars, (event_kinds, collective_metadata, kineto_other, kineto_ranges, nsight_nccl)),
+    *map(vars, (nsight_ranges, kernel_classes, step_markers, phases)),
+    {name: re.compile(text, re.IGNORECASE) for name, text in phases.RANGE_NAMES.items()},
 )
+EXPRESSIONS = tuple(dict.fromkeys(found for names in _ASKED for found in _expressions(names)))
 """Whatever the analysis asks of a name."""
 _PARTS = ("pageable", "memcpy", "memset", "nccl")
 """What it looks for without an expression."""

@@ -6,7 +6,7 @@ measured (blocks of the allocator), so that the two can be compared part by part
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
@@ -105,6 +105,11 @@ class AllocationLog:
         block = self._in_use.get(key)
         if block is not None and not block.part:
             block.part = part
+
+    def set_parts(self, keys: Iterable[Hashable], part: str) -> None:
+        """The same of several blocks."""
+        for key in keys:
+            self.set_part(key, part)
 
     def start_step(self) -> None:
         """Forget the events so far; what lives is there from before."""

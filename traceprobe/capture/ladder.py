@@ -30,6 +30,7 @@ from traceprobe.system.reading import read_saved
 Value = bool | int | float | str
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=60)]
 _Steps = Annotated[int, msgspec.Meta(ge=1, le=MOST_STEPS)]
+_CHANGEABLE = ("settings", "ranks", "environment")
 _Ranks = Annotated[int, msgspec.Meta(ge=1, le=MOST_RANKS)]
 
 
@@ -162,7 +163,7 @@ def _ladder(file: _File, ranks: int | None) -> Ladder:
         if entry.name in {rung.name for rung in rungs}:
             raise InvalidLadder(f"{_of(entry)}: name: there is another of that name")
         rung = _next(before, entry, ranks)
-        if rungs and _same(before, rung):
+        if rungs and all(getattr(rung, name) == getattr(before, name) for name in _CHANGEABLE):
             raise InvalidLadder(f"{_of(entry)}: changes nothing")
         rungs.append(_divided(rung, file.shared))
         before = before if rung.side else rung
@@ -190,14 +191,6 @@ def _next(before: Rung, entry: _Rung, ranks: int | None) -> Rung:
         environment={**before.environment, **entry.environment},
         side=entry.side,
         base=before.name,
-    )
-
-
-def _same(one: Rung, other: Rung) -> bool:
-    return (one.settings, one.ranks, one.environment) == (
-        other.settings,
-        other.ranks,
-        other.environment,
     )
 
 

@@ -17,7 +17,8 @@ _LONGEST_NUMBER = 40
 """Characters of a number: to make one of many digits takes long, and none of ours has more."""
 _INT64 = 1 << 63
 _DIGIT = re.compile(r"[0-9]")
-_HALF = re.compile("[\ud800-\udfff]")
+HALF = re.compile("[\ud800-\udfff]")
+"""Half of a character, which no encoding writes."""
 MAX_RANKS = 1 << 24
 STEP_MS = (1e-3, 86_400_000.0)
 """The shortest and the longest training step, ms: a microsecond and a day."""
@@ -61,7 +62,7 @@ def bounded_text(value: object, longest: int = LONGEST_TEXT) -> str:
         written = value[:longest] if isinstance(value, str) else str(value)[:longest]
     except (ValueError, RecursionError):  # a number of too many digits, lists in lists in lists
         return ""
-    return _HALF.sub("\ufffd", written)
+    return HALF.sub("\ufffd", written)
 
 
 def integer(value: Any) -> int:

@@ -102,11 +102,6 @@ _THREAD_NAME = 39
 """Type of an NVTX event that names a thread."""
 
 
-def public_columns_of(table: str) -> frozenset[str]:
-    """Columns of a table that are passed on; none of a table that is not."""
-    return COLUMNS.get(table, frozenset())
-
-
 def public_text(table: str, column: str, present: list[str]) -> str | None:
     """SQL expression of the text in a column of a row `t`; None where none is passed on.
 

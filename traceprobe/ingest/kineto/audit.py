@@ -52,35 +52,31 @@ class _Event(msgspec.Struct, gc=False):
 
 
 _TS, _ARGS = attrgetter("ts"), attrgetter("args")
-_FIELDS = {name: attrgetter(name) for name in ("device", "stream", "record", "sequence", "thread")}
+_OF_SYNC, _OF_NODE = ("device", "stream", "record"), ("thread", "sequence")
 
 
 def read_kineto_audit(path: Path, detected: DetectedFormat) -> AuditRows:
     """The rows of one trace; events that cannot be read are counted by `load`, not here."""
     reader, split = BlockReader(path, detected.gzipped, lambda done, total: None), EventSplitter()
-    syncs: list[Table] = []
-    backward: list[Table] = []
+    syncs = [empty_table("t0", "kind", *_OF_SYNC)]
+    backward = [empty_table("name", *_OF_NODE)]
     names: dict[str, int] = {}
     collectives = incomplete = 0
     with garbage_collection_paused():
         for events in decode_events(split.chunks(reader.blocks()), _Event, Quality()):
             rows = [e for e in events if e.args is not None and e.ph == "X"]
             waits = [e for e in rows if e.args is not None and e.args.kind in SYNC_KINDS]
-            if waits:
-                syncs.append(_syncs(waits))
+            syncs.append(_syncs(waits))
             nodes = [e for e in rows if isinstance(e.name, str) and _NODE in e.name]
-            if nodes:
-                backward.append(_nodes(nodes, names))
+            backward.append(_nodes(nodes, names))
             noted = [e.args for e in rows if e.name == _NOTED and e.args is not None]
             collectives += len(noted)
             incomplete += sum(not _complete(args) for args in noted)
     metadata = top_level_properties(split.head, split.tail, Quality())
-    table = concatenate_tables(syncs) if syncs else empty_table("t0", "kind", *tuple(_FIELDS)[:3])
+    table = concatenate_tables(syncs)
     return AuditRows(
         syncs={**table, "t0": table["t0"] + base_ns(metadata)},
-        backward=concatenate_tables(backward)
-        if backward
-        else empty_table("name", "thread", "sequence"),
+        backward=concatenate_tables(backward),
         names=tuple(names),
         collectives=collectives,
         incomplete=incomplete,
@@ -93,7 +89,7 @@ def _syncs(events: Sequence[_Event]) -> Table:
     return {
         "t0": nanoseconds(times_or_zero(floats(events, _TS))),
         "kind": np.array([SYNC_KINDS.index(a.kind) for a in args], dtype=np.int64),
-        **{name: integers(args, _FIELDS[name]) for name in ("device", "stream", "record")},
+        **{name: integers(args, attrgetter(name)) for name in _OF_SYNC},
     }
 
 
@@ -102,7 +98,7 @@ def _nodes(events: Sequence[_Event], names: dict[str, int]) -> Table:
     texts = [bounded_text(event.name, NAME_LENGTH).partition(_NODE)[2] for event in events]
     return {
         "name": np.array([names.setdefault(t, len(names)) for t in texts], dtype=np.int64),
-        **{name: integers(args, _FIELDS[name]) for name in ("thread", "sequence")},
+        **{name: integers(args, attrgetter(name)) for name in _OF_NODE},
     }
 
 

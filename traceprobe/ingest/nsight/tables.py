@@ -46,23 +46,13 @@ _NUMBERS = (b", seq = ", b", op_id = ", b", sizes = [")
 """What autograd's NVTX says after the name of an operator; it makes each such text unique."""
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 Result = TypeVar("Result")
-
-
 Choose = Callable[[Table, list[str]], Bools]
 NUMBERING = "traceprobe_number"
 """An SQL function that gives each distinct text a number."""
 
 
-def _all(page: Table) -> Table:
-    return page
-
-
 def _is_time(column: Ints) -> Bools:
     return np.asarray((column >= -FARTHEST_NS) & (column <= FARTHEST_NS), dtype=np.bool_)
-
-
-def _every(page: Table, texts: list[str]) -> Bools:
-    return np.ones(len(page["text"]), dtype=bool)
 
 
 class TooMuchText(Exception):
@@ -135,21 +125,21 @@ class Database:
         Returns:
             None where the table does not exist or is empty.
         """
-        return self._integers(table, wanted, condition, {}, _all)
+        return self._integers(table, wanted, condition, {}, lambda page: page)
 
     def named(
         self,
         table: str,
         wanted: Mapping[str, int],
         condition: str,
-        choose: Choose = _every,
+        choose: Choose | None = None,
         *,
         whole: bool = False,
     ) -> tuple[Table | None, list[str]]:
         """The same of NVTX rows, with a column `text`: the number of each row's text.
 
         Args:
-            choose: which rows of a page to keep, by its columns and the texts so far.
+            choose: which rows of a page to keep, by its columns and the texts so far; else all.
             whole: leave operators their sequence number, id and sizes, which make each text unique.
 
         Returns:
@@ -167,7 +157,7 @@ class Database:
                 texts.append(registered if own is None else own.decode("utf-8", "replace"))
             missing = {c: d for c, d in wanted.items() if c not in page}
             page |= {c: np.full(len(page["text"]), d, np.int64) for c, d in missing.items()}
-            return keep_rows(page, choose(page, texts))
+            return page if choose is None else keep_rows(page, choose(page, texts))
 
         def number(text: bytes | None, i: Any) -> int:
             if text is not None:
