@@ -8,17 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from traceprobe.ingest.joins import Table
+from traceprobe.ingest.joins import Table, empty_table
 
 SYNC_KINDS = ("Stream Sync", "Event Sync", "Stream Wait Event", "Context Sync")
 """What the column `kind` of `Audit.syncs` holds indices into."""
-
-
-def empty_table(*columns: str) -> Table:
-    """A table without rows."""
-    return {column: np.empty(0, dtype=np.int64) for column in columns}
 
 
 @dataclass(frozen=True)

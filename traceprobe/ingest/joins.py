@@ -33,6 +33,11 @@ def narrow(column: Ints) -> Ints:
     return column
 
 
+def empty_table(*columns: str) -> Table:
+    """A table without rows."""
+    return {column: np.empty(0, dtype=np.int64) for column in columns}
+
+
 def keep_rows(table: Table, keep: Bools) -> Table:
     """The chosen rows of a table; the table itself, and no copy, where those are all."""
     return table if keep.all() else {column: values[keep] for column, values in table.items()}

@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 from msgspec import field
 
-from traceprobe.ingest.audit_rows import SYNC_KINDS, AuditRows, empty_table
+from traceprobe.ingest.audit_rows import SYNC_KINDS, AuditRows
 from traceprobe.ingest.detect_format import DetectedFormat
-from traceprobe.ingest.joins import Table, concatenate_tables
+from traceprobe.ingest.joins import Table, concatenate_tables, empty_table
 from traceprobe.ingest.kineto.chunks import BlockReader, EventSplitter
 from traceprobe.ingest.kineto.columns import base_ns, floats, integers, nanoseconds, times_or_zero
 from traceprobe.ingest.kineto.envelope import top_level_properties

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from traceprobe.ingest.audit_rows import AuditRows, empty_table
+from traceprobe.ingest.audit_rows import AuditRows
 from traceprobe.ingest.detect_format import DetectedFormat
 from traceprobe.ingest.event_kinds import api_name
-from traceprobe.ingest.joins import Table, find_rows, take_rows
+from traceprobe.ingest.joins import Table, empty_table, find_rows, take_rows
 from traceprobe.ingest.limits import DEFAULT_LIMITS
 from traceprobe.ingest.nsight.facts import diagnostics
 from traceprobe.ingest.nsight.ids import per_text, process_key
