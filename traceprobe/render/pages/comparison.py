@@ -8,12 +8,11 @@ from traceprobe.formatting import NOT_OBSERVED, number, percent, plus_minus, sig
 from traceprobe.model.labels import BOUND_WORDS, CLASS_COLOURS, CLASS_WORDS, SHARE_WORDS, word_for
 from traceprobe.records.comparison import Change, Comparison, RunSummary, scale_of
 from traceprobe.records.report import PARTITION, SHARES
+from traceprobe.render.charts import Line, curves
 from traceprobe.render.document import (
     Bar,
     Bars,
-    Curves,
     Document,
-    Line,
     Piece,
     Section,
     Table,
@@ -100,8 +99,8 @@ def _sections(c: Comparison) -> Iterator[Section]:
         Line(run.label, [(float(k), ms) for k, ms in enumerate(steps)])
         for run, steps in zip(runs, c.steps_ms, strict=True)
     ]
-    curves = Curves("Traced step times in order", "step", "ms", lines)
-    yield Section("order", "Steps in order", blocks=[curves], folded=True, brief=False)
+    steps = curves("chart-order", "Traced step times in order", "step", "ms", lines)
+    yield Section("order", "Steps in order", blocks=[steps], folded=True, brief=False)
     yield Section("runs", "The runs", blocks=[table_of(runs)])
 
 

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from traceprobe.formatting import NOT_OBSERVED, number, percent, significant
 from traceprobe.records.gpus import PEAKS, Contender, Fleet, device_scale
-from traceprobe.render.document import Curves, Document, Line, Section, Table
+from traceprobe.render.charts import Line, curves
+from traceprobe.render.document import Chart, Document, Section, Table
 from traceprobe.render.pages.comparison import named_inputs, phase_bars, shares, table_of
 
 PEAK_HEADS = {
@@ -113,7 +114,7 @@ def _precision(contender: Contender) -> str:
     return ran if contender.precision is None else f"{ran} (asked: {contender.precision})"
 
 
-def _peaks(fleet: Fleet) -> Iterator[Table | Curves]:
+def _peaks(fleet: Fleet) -> Iterator[Table | Chart]:
     head = ("run", "SMs or CUs", "compute ms", "fp32", "TF32", "16-bit", "GB/s")
     rows = [
         [
@@ -157,7 +158,7 @@ def _peaks(fleet: Fleet) -> Iterator[Table | Curves]:
         )
 
 
-def _curves(fleet: Fleet) -> Curves:
+def _curves(fleet: Fleet) -> Chart:
     """Speed by peak, both relative to the slowest device."""
     lines, most = [], 1.0
     for fit in fleet.fits:
@@ -171,7 +172,8 @@ def _curves(fleet: Fleet) -> Curves:
         lines.append(Line(PEAK_HEADS[fit.peak], points))
         most = max(most, *(value for point in points for value in point))
     lines.append(Line("proportional", [(1.0, 1.0), (most, most)], dashed=True))
-    return Curves(
+    return curves(
+        "chart-peaks",
         "Compute speed against each peak, relative to the slowest device",
         "peak, relative",
         "compute speed, relative",

@@ -1,16 +1,21 @@
-"""The segments of the timeline picture, its data table and its summary in words."""
+"""Timelines of a rank: the segments of their lanes, a table of the longest, words."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from traceprobe.formatting import duration, shorten
-from traceprobe.model.labels import BUSY_WORDS
-from traceprobe.records.report import Gap, Lane, Timeline
-from traceprobe.render.pages.report_tables import Table
+from traceprobe.model.labels import BUSY_WORDS, CLASS_COLOURS, OTHER_COLOUR
+from traceprobe.records.report import Gap, Lane, Rank
+from traceprobe.records.report import Timeline as Recorded
+from traceprobe.render.document import Table, Timeline
 
 MAX_TABLE_ROWS = 40
 IDLE_LANE = "idle: longest gaps"
+CAPTIONS = {"timeline": "A typical iteration", "worst": "The longest iteration"}
+"""Fields of a rank that hold timelines, and their titles."""
+OTHER = ("other", OTHER_COLOUR)
+"""Word and colour of labels that are no class."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,32 @@ class TimelinePicture:
     joined: int
 
 
-def timeline_picture(timeline: Timeline, gaps: list[Gap]) -> TimelinePicture:
+def timelines(rank: Rank, index: int) -> list[Timeline]:
+    """The timelines of a rank that hold anything; `index` is its place in the report."""
+    found = []
+    for field, caption in CAPTIONS.items():
+        recorded: Recorded | None = getattr(rank, field)
+        if recorded is None or not any(lane.start_ns for lane in recorded.lanes):
+            continue
+        picture = timeline_picture(recorded, rank.gaps)
+        present = {segment.label for segment in picture.segments}
+        known = {key: (label_word(key), colour) for key, colour in CLASS_COLOURS.items()}
+        legend = [entry for key, entry in known.items() if key in present]
+        found.append(
+            Timeline(
+                caption=caption if recorded.iteration is not None else "Timeline",
+                summary=timeline_summary(recorded, picture),
+                rank=index,
+                field=field,
+                legend=[*legend, *([OTHER] if present - known.keys() else [])],
+                labels={**known, "other": OTHER},
+                table=timeline_table(picture),
+            )
+        )
+    return found
+
+
+def timeline_picture(timeline: Recorded, gaps: list[Gap]) -> TimelinePicture:
     """The lanes of a timeline; the longest idle gaps make a lane of their own."""
     names = _distinct([shorten(lane.name, 60) for lane in timeline.lanes])
     lanes = [_segments(name, lane) for name, lane in zip(names, timeline.lanes, strict=True)]
@@ -61,7 +91,7 @@ def _segments(name: str, lane: Lane) -> list[LaneSegment]:
     ]
 
 
-def _idle_lane(timeline: Timeline, gaps: list[Gap]) -> list[LaneSegment]:
+def _idle_lane(timeline: Recorded, gaps: list[Gap]) -> list[LaneSegment]:
     """The parts of `gaps` inside the picture, in the order of time."""
     end_ns = timeline.start_ns + timeline.duration_ns
     inside = [g for g in gaps if g.end_ns > timeline.start_ns and g.start_ns < end_ns]
@@ -97,10 +127,11 @@ def timeline_table(picture: TimelinePicture) -> Table:
         for segment in shown
     ]
     caption = f"{len(rows)} longest of {len(picture.segments)} segments"
-    return Table(caption, "rrnnn", ["starts at", "duration", "lane", "what", "detail"], rows)
+    head = ["starts at", "duration", "lane", "what", "detail"]
+    return Table(caption, head, rows, frozenset({0, 1}), names=frozenset({2, 3, 4}))
 
 
-def timeline_summary(timeline: Timeline, picture: TimelinePicture) -> str:
+def timeline_summary(timeline: Recorded, picture: TimelinePicture) -> str:
     """What the picture shows, in words."""
     what = "The capture" if timeline.iteration is None else f"Iteration {timeline.iteration}"
     sentence = (

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from traceprobe.formatting import NOT_OBSERVED, number, percent, significant
 from traceprobe.model.labels import BUSY_WORDS, OTHER_COLOUR, SHARE_COLOURS
 from traceprobe.records.roofline import Limit, Peaks, Roofline, RooflineRecord
+from traceprobe.render.charts import Line, curves
 from traceprobe.render.document import (
     Bar,
     Bars,
-    Curves,
+    Chart,
     Document,
-    Line,
     Piece,
     Section,
     Table,
@@ -169,7 +169,7 @@ def _bars(found: Roofline) -> list[Bars]:
     return [Bars("The step: math, memory and the rest", "ms", [bar])]
 
 
-def _picture(found: Roofline) -> list[Curves]:
+def _picture(found: Roofline) -> list[Chart]:
     """Roofs, dashed, and a point for each phase; empty where no phase has both coordinates."""
     points = [p for p in found.phases if p.intensity and p.tflops]
     peaks = _taken(found)
@@ -192,7 +192,8 @@ def _picture(found: Roofline) -> list[Curves]:
         if name in roofs
     ]
     drawn += [Line(_word(p.phase), [(p.intensity or 0.0, p.tflops or 0.0)]) for p in points]
-    return [Curves("Roofline", "operations per byte", "TFLOP/s", drawn, log=True)]
+    axes = ("operations per byte", "TFLOP/s")
+    return [curves("chart-roofline", "Roofline", *axes, drawn, log=True)]
 
 
 def _taken(found: Roofline) -> Peaks | None:

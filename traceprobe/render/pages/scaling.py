@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from traceprobe.formatting import NOT_OBSERVED, number, percent, plus_minus, significant
 from traceprobe.model.labels import LOSS_COLOURS, LOSS_WORDS
 from traceprobe.records.scaling import LOSSES, Fit, Prediction, Scaling, ScalingPoint
+from traceprobe.render.charts import Line, curves
 from traceprobe.render.document import (
     Bar,
     Bars,
-    Curves,
+    Chart,
     Document,
-    Line,
     Piece,
     Section,
     Table,
@@ -105,7 +105,7 @@ def _sections(s: Scaling) -> Iterator[Section]:
     yield Section("runs", "The runs", blocks=[table_of(runs)])
 
 
-def _rates(s: Scaling) -> Curves:
+def _rates(s: Scaling) -> Chart:
     lines = [
         Line("measured", [(float(p.world_size), p.per_second) for p in s.points]),
         Line("ideal", [(float(n), rate) for n, rate in _ideal(s)], dashed=True),
@@ -125,7 +125,8 @@ def _rates(s: Scaling) -> Curves:
         [(float(p.world_size), p.per_second) for p in _held_out(s) if p.per_second is not None],
         [(float(p.world_size), p.per_second) for p in _ahead(s) if p.per_second is not None],
     )
-    return Curves(f"{s.work.capitalize()} per second", "ranks", f"{s.work}/s", lines, log=True)
+    caption = f"{s.work.capitalize()} per second"
+    return curves("chart-rates", caption, "ranks", f"{s.work}/s", lines, log=True)
 
 
 def _ideal(s: Scaling) -> list[tuple[int, float]]:
@@ -137,7 +138,7 @@ def _ideal(s: Scaling) -> list[tuple[int, float]]:
     return [(n, first.per_second * n / first.world_size) for n in sorted(sizes)]
 
 
-def _efficiency(s: Scaling) -> Curves:
+def _efficiency(s: Scaling) -> Chart:
     measured = [(float(p.world_size), 100 * p.efficiency) for p in s.points]
     lines = [
         Line("measured", measured),
@@ -148,7 +149,7 @@ def _efficiency(s: Scaling) -> Curves:
         [(float(p.world_size), 100 * p.efficiency) for p in _held_out(s) if p.efficiency],
         [(float(p.world_size), 100 * p.efficiency) for p in _ahead(s) if p.efficiency],
     )
-    return Curves("Efficiency", "ranks", "%", lines)
+    return curves("chart-efficiency", "Efficiency", "ranks", "%", lines)
 
 
 def _modelled(measured: Points, held_out: Points, ahead: Points) -> list[Line]:

@@ -1,4 +1,4 @@
-// Draws the charts and timelines, after page.js.
+// Draws the charts, after page.js.
 (() => {
   const root = document.documentElement;
   const embedded = (id) => document.getElementById(id).textContent;
@@ -10,7 +10,7 @@
   };
 
   // A folded chart has no width of its own yet; the figures all share that of the column.
-  const column = document.querySelector("#ranks");
+  const column = document.querySelector("main");
   const chartWidth = () => Math.max(240, Math.floor(column.clientWidth - 2));
 
   const views = [];
@@ -47,11 +47,6 @@
     clearTimeout(resizing);
     resizing = setTimeout(() => views.forEach((view) => view.width(chartWidth()).runAsync()), 150);
   });
-
-  const report = JSON.parse(embedded("traceprobe-report"));
-  root.dataset.timelinesReady = String(
-    drawTimelines(report, JSON.parse(embedded("traceprobe-labels"))),
-  );
 
   followLink();
   drawAll().then(followLink); // the charts moved what lies below them
