@@ -19,7 +19,8 @@ from traceprobe.findings import (
     unaligned_matmul,
     unfused_kernels,
 )
-from traceprobe.records.report import KERNEL_CLASSES, KernelShare
+from traceprobe.model.taxonomy import KERNEL_CLASSES
+from traceprobe.records.report import KernelShare
 from traceprobe.verdict import gpu_specs as gpus
 
 STEP = {"forward": 40, "backward": 50, "optimizer": 10}

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION, SHARES, SHARE_LABELS
+from traceprobe.render.colours import CLASS_COLOURS, OTHER_COLOUR, SHARE_COLOURS
+
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from traceprobe.formatting import duration, percentages, significant
-from traceprobe.model.labels import (
-    CLASS_COLOURS,
-    CLASS_WORDS,
-    OTHER_COLOUR,
-    SHARE_COLOURS,
-    SHARE_WORDS,
-)
-from traceprobe.records.report import PARTITION, SHARES, Nanoseconds
+from traceprobe.records.report import Nanoseconds
 from traceprobe.render.document import Bar, Bars, Piece, Table
 
 MAX_COLUMNS = 4
@@ -56,7 +52,7 @@ def partition_bar(label: str, partition_ns: Nanoseconds, steps: int = 1, text: s
     """
     observed = {key: float(partition_ns.get(key) or 0) for key in PARTITION}
     pieces = [
-        Piece(CLASS_WORDS[key], CLASS_COLOURS[key], value, duration(value / steps))
+        Piece(CLASS_LABELS[key], CLASS_COLOURS[key], value, duration(value / steps))
         for key, value in observed.items()
         if value > 0
     ]
@@ -71,7 +67,7 @@ def share_bar(
     Without pieces where nothing was measured.
     """
     pieces = [
-        Piece(SHARE_WORDS[key], SHARE_COLOURS[key], shares.get(key, 0.0), (notes or {}).get(key, ""))
+        Piece(SHARE_LABELS[key], SHARE_COLOURS[key], shares.get(key, 0.0), (notes or {}).get(key, ""))
         for key in SHARES
         if shares
     ]

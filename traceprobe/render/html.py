@@ -17,8 +17,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from traceprobe.formatting import code_spans, shorten, significant
-from traceprobe.model import labels as palette
-from traceprobe.render import bars
+from traceprobe.model import taxonomy
+from traceprobe.render import bars, colours
 from traceprobe.render.compiled import Compiled
 from traceprobe.render.document import Block, Chart, Document, Section, Table, Timeline
 from traceprobe.render.markdown import render as markdown
@@ -130,7 +130,7 @@ def _environment() -> Environment:
         ranked=ranked_findings,
     )
     environment.globals.update(
-        palette=palette,
+        taxonomy=taxonomy, colours=colours,
         documentation=DOCUMENTATION,
         max_help=MAX_HELP,
         attention=ATTENTION,

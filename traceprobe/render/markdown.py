@@ -5,11 +5,13 @@ What does not fit is counted or named, not dropped. Names are made literal by `g
 
 from __future__ import annotations
 
+from traceprobe.model.taxonomy import STATUS_LABELS
+from traceprobe.render.colours import STATUS_SHAPES
+
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from traceprobe.formatting import significant
-from traceprobe.model.labels import STATUS_SHAPES, STATUS_WORDS
 from traceprobe.records.report import Finding
 from traceprobe.render.bars import cells, glyphs, segments, stacked
 from traceprobe.render.document import (
@@ -200,7 +202,7 @@ def _findings(block: Findings, room: int) -> list[str]:
         lines += added
         shown += 1
     states = [finding.status for finding in findings[shown:]]
-    counts = {STATUS_WORDS[status]: states.count(status) for status in STATUS_WORDS}
+    counts = {STATUS_LABELS[status]: states.count(status) for status in STATUS_LABELS}
     words = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     return [*lines, f"Further findings: {words}."] if words else lines[:-1]
 
@@ -208,7 +210,7 @@ def _findings(block: Findings, room: int) -> list[str]:
 def _finding(finding: Finding) -> list[str]:
     saving = finding.saving_ms_per_step
     up_to = f", up to {significant(saving)} ms per step" if saving is not None else ""
-    status = f"{STATUS_SHAPES[finding.status]} {STATUS_WORDS[finding.status]}"
+    status = f"{STATUS_SHAPES[finding.status]} {STATUS_LABELS[finding.status]}"
     lines = [f"<details><summary>{status}: {in_html(finding.title)}{up_to}</summary>", ""]
     lines += [f"- {prose(item)}" for item in finding.evidence[:MAX_EVIDENCE]]
     if len(finding.evidence) > MAX_EVIDENCE:

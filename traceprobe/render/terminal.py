@@ -5,6 +5,9 @@ Works without colour, down to 40 columns and in encodings that know ASCII only.
 
 from __future__ import annotations
 
+from traceprobe.model.taxonomy import STATUS_LABELS
+from traceprobe.render.colours import STATUS_SHAPES
+
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,7 +16,6 @@ from rich.table import Table as Grid
 from rich.text import Text as Line
 
 from traceprobe.formatting import encodable, shorten, significant
-from traceprobe.model.labels import STATUS_SHAPES, STATUS_WORDS
 from traceprobe.records.report import Finding
 from traceprobe.render.bars import cells, glyphs, legend, stacked
 from traceprobe.render.console import collected, console
@@ -155,7 +157,7 @@ def _findings(out: _Out, findings: Sequence[Finding]) -> None:
     """The most urgent ones, and how many more there are."""
     shown = [f for f in ranked_findings(list(findings)) if f.status in ATTENTION][:MAX_FINDINGS]
     for finding in shown:
-        mark = f"{STATUS_SHAPES[finding.status]} {STATUS_WORDS[finding.status]}: "
+        mark = f"{STATUS_SHAPES[finding.status]} {STATUS_LABELS[finding.status]}: "
         saving = finding.saving_ms_per_step
         up_to = f", up to {significant(saving)} ms per step" if saving is not None else ""
         title = shorten(finding.title, MAX_PROSE)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from traceprobe.model.taxonomy import BOUND_LABELS, SHARE_MEANINGS, label_of
+
 import json
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from traceprobe.formatting import ranges, shorten, signed, significant, size
-from traceprobe.model.labels import BOUND_WORDS, SHARE_MEANING, word_for
 from traceprobe.records.report import Input, Rank, Report, StepMarker, encode
 from traceprobe.render.bars import share_bar
 from traceprobe.render.document import (
@@ -78,8 +79,8 @@ def document(report: Report, paths: Sequence[str] = ()) -> Document:
     verdict = report.verdict
     return Document(
         kind="report",
-        title=BOUND_WORDS[verdict.bound],
-        secondary=f"then {word_for(verdict.secondary)}" if verdict.secondary else "",
+        title=BOUND_LABELS[verdict.bound],
+        secondary=f"then {label_of(verdict.secondary)}" if verdict.secondary else "",
         aside=f"  confidence {100 * verdict.confidence:.0f} %",
         tone=verdict.bound,
         headline=verdict.headline,
@@ -108,7 +109,7 @@ def _verdict(report: Report) -> Iterator[Block]:
         whole = f"of the {'used iterations' if used else 'capture'}"
         if report.quality.observer_effect or (report.run and report.run.transfer_ns is not None):
             whole += ", after corrections"
-        bar = share_bar("", verdict.shares, SHARE_MEANING, whole)
+        bar = share_bar("", verdict.shares, SHARE_MEANINGS, whole)
         caption = "Shares of the step that decide the verdict"
         yield Bars(caption, "share of the step", [bar], relative=True)
     else:

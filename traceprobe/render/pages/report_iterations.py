@@ -6,12 +6,14 @@ label of a bar is the range it stands for. Used and skipped iterations never sha
 
 from __future__ import annotations
 
+from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION
+from traceprobe.render.colours import CLASS_COLOURS
+
 from dataclasses import dataclass
 from itertools import groupby
 
 from traceprobe.formatting import NOT_OBSERVED, duration, ms, percent, shorten, significant
-from traceprobe.model.labels import CLASS_COLOURS, CLASS_WORDS
-from traceprobe.records.report import PARTITION, Iteration, Rank
+from traceprobe.records.report import Iteration, Rank
 from traceprobe.render.bars import partition_bar, segments
 from traceprobe.render.charts import specification
 from traceprobe.render.document import Chart, Columns, Table
@@ -76,7 +78,7 @@ def iterations_chart(rank: Rank) -> Chart | None:
     classes = [key for key in PARTITION if any(key in bar.partition_ns for bar in bars)]
     if not classes:
         return None
-    words = [CLASS_WORDS[key] for key in classes]
+    words = [CLASS_LABELS[key] for key in classes]
     colours = [CLASS_COLOURS[key] for key in classes]
     spec = specification("iterations")
     for layer in spec["layer"]:
@@ -105,7 +107,7 @@ def _segments(bars: list[IterationBar]) -> Columns:
     parts = [(bar, key, ns) for bar in bars for key, ns in bar.partition_ns.items()]
     return {
         "iteration": [bar.label for bar, _, _ in parts],
-        "class": [CLASS_WORDS[key] for _, key, _ in parts],
+        "class": [CLASS_LABELS[key] for _, key, _ in parts],
         "order": [PARTITION.index(key) for _, key, _ in parts],
         "ms": [round(ns / 1e6, 6) for _, _, ns in parts],
         "time": [duration(ns) for _, _, ns in parts],
@@ -132,7 +134,7 @@ def _table(bars: list[IterationBar], classes: list[str]) -> Table:
         ]
         for bar in bars
     ]
-    head = ["iteration", "used", "window (ms)", *(f"{CLASS_WORDS[key]} (ms)" for key in classes)]
+    head = ["iteration", "used", "window (ms)", *(f"{CLASS_LABELS[key]} (ms)" for key in classes)]
     numeric = frozenset({0, *range(2, len(head))})
     return Table("Exclusive time of every iteration", head, rows, numeric)
 

@@ -6,6 +6,8 @@ their mean.
 
 from __future__ import annotations
 
+from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION, SHARES, SHARE_LABELS
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,8 +20,7 @@ from traceprobe.formatting import (
     shorten,
     significant,
 )
-from traceprobe.model.labels import CLASS_WORDS, SHARE_WORDS
-from traceprobe.records.report import PARTITION, SHARES, Overview, Rank, Report, StepMatrix
+from traceprobe.records.report import Overview, Rank, Report, StepMatrix
 from traceprobe.render.charts import specification
 from traceprobe.render.document import Chart, Table
 from traceprobe.render.pages.report_tables import steps_divisor
@@ -92,7 +93,7 @@ def ranks_chart(report: Report) -> Chart | None:
     shares = [ns / max(column.step_ns, 1) for column, _, ns in cells]
     spec = specification("ranks")
     spec["encoding"]["x"]["sort"] = [column.label for column in columns]
-    spec["encoding"]["y"]["sort"] = [CLASS_WORDS[key] for key in classes]
+    spec["encoding"]["y"]["sort"] = [CLASS_LABELS[key] for key in classes]
     spec["height"] = CLASS_HEIGHT * len(classes)
     return Chart(
         id="chart-ranks",
@@ -102,7 +103,7 @@ def ranks_chart(report: Report) -> Chart | None:
         data={
             "cells": {
                 "rank": [column.label for column, _, _ in cells],
-                "class": [CLASS_WORDS[key] for _, key, _ in cells],
+                "class": [CLASS_LABELS[key] for _, key, _ in cells],
                 "share": [round(share, 5) for share in shares],
                 "time": [duration(ns) for _, _, ns in cells],
                 "part": [percent(share) for share in shares],
@@ -117,7 +118,7 @@ def _ranks_table(columns: Sequence[RankColumn], classes: Sequence[str]) -> Table
         [column.label, ms(column.step_ns), *(ms(column.partition_ns[key]) for key in classes)]
         for column in columns
     ]
-    head = ["rank", "step (ms)", *(f"{CLASS_WORDS[key]} (ms)" for key in classes)]
+    head = ["rank", "step (ms)", *(f"{CLASS_LABELS[key]} (ms)" for key in classes)]
     caption = "Exclusive time of every rank"
     if any("–" in column.label for column in columns):
         caption += ", means of neighbours"
@@ -133,7 +134,7 @@ def _ranks_summary(ranks: Sequence[Rank]) -> str:
     key = max(spread, key=lambda k: spread[k][0][0] - spread[k][1][0])
     (most, high), (least, low) = spread[key]
     return (
-        f"{len(ranks)} ranks. They differ most in {CLASS_WORDS[key]}: {duration(most)} on rank "
+        f"{len(ranks)} ranks. They differ most in {CLASS_LABELS[key]}: {duration(most)} on rank "
         f"{high}, {duration(least)} on rank {low}."
     )
 
@@ -156,7 +157,7 @@ def groups_table(report: Report, overview: Overview) -> Table:
     caption = "Groups of similar ranks"
     if len(overview.groups) > MAX_GROUPS:
         caption += f" ({len(overview.groups) - MAX_GROUPS} more in the embedded data)"
-    head = ["ranks", "which", "median rank", "its step (ms)", *(SHARE_WORDS[k] for k in SHARES)]
+    head = ["ranks", "which", "median rank", "its step (ms)", *(SHARE_LABELS[k] for k in SHARES)]
     return Table(caption, head, rows, frozenset({0, *range(2, len(head))}))
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from traceprobe.model.taxonomy import label_of
+
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from traceprobe.formatting import duration, percent, shorten, signed, significant
-from traceprobe.model.labels import word_for
 from traceprobe.records.report import Rank, Report, StepTimes
 from traceprobe.render.bars import Segment, partition_bar, segments, share_bar
 from traceprobe.render.document import Bars, Block, Code, Findings, Text
@@ -154,7 +155,7 @@ def _rank_lines(report: Report) -> Iterator[str]:
         yield f"… and {len(report.ranks) - MAX_MARKDOWN_RANKS} more ranks"
     run = report.run
     if run is not None and run.straggler_rank is not None:
-        cause = f" ({word_for(run.straggler_cause)})" if run.straggler_cause else ""
+        cause = f" ({label_of(run.straggler_cause)})" if run.straggler_cause else ""
         yield (
             f"the others wait for rank {run.straggler_rank}{cause}: {duration(run.skew_ns)} a "
             f"step, beside {duration(run.transfer_ns)} of transfer"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from traceprobe.model.taxonomy import label_of
+from traceprobe.render.colours import CLASS_COLOURS, SHARE_COLOURS
+
 from collections.abc import Iterator, Sequence
 
 from traceprobe.formatting import duration
-from traceprobe.model.labels import CLASS_COLOURS, SHARE_COLOURS, word_for
 from traceprobe.records.report import Communication, Rank, Report, Run
 from traceprobe.render.bars import partition_bar
 from traceprobe.render.document import Bar, Bars, Block, Facts, Piece, Section, Text
@@ -97,7 +99,7 @@ def _together(report: Report, run: Run) -> Iterator[tuple[str, str]]:
         text = f"rank {overview.worst_rank}; the median is rank {overview.median_rank}"
         yield "longest steps of its own", text
     if run.straggler_rank is not None:
-        why = f", because of {word_for(run.straggler_cause)}" if run.straggler_cause else ""
+        why = f", because of {label_of(run.straggler_cause)}" if run.straggler_cause else ""
         yield "the others wait for", f"rank {run.straggler_rank}{why}"
 
 
