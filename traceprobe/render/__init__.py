@@ -12,20 +12,18 @@ from traceprobe.records.base import Record
 from traceprobe.records.report import Report
 from traceprobe.render import html, markdown
 from traceprobe.render.document import Document
-from traceprobe.render.pages import report_html, report_markdown
 
 Output = Literal["html", "markdown"]
 
 
-def document_of(record: Record) -> Document:
+def document_of(record: Record | Report) -> Document:
     """The sections that all outputs but JSON show."""
-    document: Document = import_module(f"traceprobe.render.pages.{record.kind}").document(record)
+    kind = record.kind if isinstance(record, Record) else "report"
+    document: Document = import_module(f"traceprobe.render.pages.{kind}").document(record)
     return document
 
 
 def render(record: Record | Report, output: Output) -> str:
     """One self-contained HTML page, readable without scripts, or Markdown that fits a comment."""
-    if isinstance(record, Report):
-        return report_html.render(record) if output == "html" else report_markdown.render(record)
     document = document_of(record)
     return html.render(document) if output == "html" else markdown.render(document)

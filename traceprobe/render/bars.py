@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION, SHARES, SHARE_LABELS
-from traceprobe.render.colours import CLASS_COLOURS, OTHER_COLOUR, SHARE_COLOURS
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from traceprobe.formatting import duration, percentages, significant
+from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION, SHARE_LABELS, SHARES
 from traceprobe.records.report import Nanoseconds
+from traceprobe.render.colours import CLASS_COLOURS, OTHER_COLOUR, SHARE_COLOURS
 from traceprobe.render.document import Bar, Bars, Piece, Table
 
 MAX_COLUMNS = 4
@@ -67,7 +66,9 @@ def share_bar(
     Without pieces where nothing was measured.
     """
     pieces = [
-        Piece(SHARE_LABELS[key], SHARE_COLOURS[key], shares.get(key, 0.0), (notes or {}).get(key, ""))
+        Piece(
+            SHARE_LABELS[key], SHARE_COLOURS[key], shares.get(key, 0.0), (notes or {}).get(key, "")
+        )
         for key in SHARES
         if shares
     ]
@@ -124,9 +125,7 @@ def glyphs(bars: Bars) -> dict[str, str]:
     return {word: GLYPHS[min(n, len(GLYPHS) - 1)] for n, word in enumerate(ordered)}
 
 
-def cells(
-    drawn: Sequence[Segment], signs: Mapping[str, str], width: int
-) -> list[tuple[str, str]]:
+def cells(drawn: Sequence[Segment], signs: Mapping[str, str], width: int) -> list[tuple[str, str]]:
     """A bar as glyphs and their colours, of `width` cells where it is the longest.
 
     Rounding the ends instead of the lengths keeps equal bars equally long.

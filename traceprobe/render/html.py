@@ -130,7 +130,8 @@ def _environment() -> Environment:
         ranked=ranked_findings,
     )
     environment.globals.update(
-        taxonomy=taxonomy, colours=colours,
+        taxonomy=taxonomy,
+        colours=colours,
         documentation=DOCUMENTATION,
         max_help=MAX_HELP,
         attention=ATTENTION,

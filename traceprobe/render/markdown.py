@@ -5,15 +5,16 @@ What does not fit is counted or named, not dropped. Names are made literal by `g
 
 from __future__ import annotations
 
-from traceprobe.model.taxonomy import STATUS_LABELS
-from traceprobe.render.colours import STATUS_SHAPES
-
+from collections import Counter
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from traceprobe.formatting import significant
+from traceprobe.model.taxonomy import STATUS_LABELS
 from traceprobe.records.report import Finding
 from traceprobe.render.bars import cells, glyphs, segments, stacked
+from traceprobe.render.colours import STATUS_SHAPES
 from traceprobe.render.document import (
     Bars,
     Block,
@@ -143,7 +144,9 @@ def _section(section: Section, room: _Room, *, is_open: bool) -> list[str]:
     if section.text:
         lines += [" ".join(_most(section.text, MAX_TEXTS)), ""]
     for n, block in enumerate(section.blocks):
-        caption = literal(block.caption) if n else ""  # that of the first is the title
+        caption = ""  # that of the first is the title
+        if n and isinstance(block, Table | Bars | Chart | Timeline):
+            caption = literal(block.caption)
         rows = room.first if is_open else room.rest
         lines += [*_block(block, caption, rows, room.cell), ""]
     return lines if is_open else [*lines, "</details>", ""]
@@ -201,9 +204,8 @@ def _findings(block: Findings, room: int) -> list[str]:
             break
         lines += added
         shown += 1
-    states = [finding.status for finding in findings[shown:]]
-    counts = {STATUS_LABELS[status]: states.count(status) for status in STATUS_LABELS}
-    words = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    counts = Counter[str](finding.status for finding in findings[shown:])
+    words = ", ".join(f"{counts[key]} {word}" for key, word in STATUS_LABELS.items() if counts[key])
     return [*lines, f"Further findings: {words}."] if words else lines[:-1]
 
 
@@ -224,9 +226,9 @@ def _bars(bars: Bars, caption: str, rows: int, cell: int) -> list[str]:
     """A row for each bar, and what the glyphs in it mean."""
     signs = glyphs(bars)
     lines = [_row([caption, "", literal(bars.unit, cell)]), "|:--|--:|:--|"]
-    for bar, segments in stacked(bars)[:rows]:
-        drawn = "".join(glyph for glyph, _ in cells(segments, signs, BAR_WIDTH))
-        picture = f"`{drawn}`" if drawn else ""
+    for bar, drawn in stacked(bars)[:rows]:
+        text = "".join(glyph for glyph, _ in cells(drawn, signs, BAR_WIDTH))
+        picture = f"`{text}`" if text else ""
         lines.append(f"| {literal(bar.label, cell)} | {literal(bar.text, cell)} | {picture} |")
     if len(bars.bars) > rows:
         lines.append(f"| … and {len(bars.bars) - rows} more | | |")

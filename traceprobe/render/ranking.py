@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from traceprobe.model.taxonomy import STATUS_LABELS
-
 from traceprobe.records.report import Finding, Rank, Report
 
 MAX_DETAILED_RANKS = 8

@@ -5,9 +5,6 @@ Works without colour, down to 40 columns and in encodings that know ASCII only.
 
 from __future__ import annotations
 
-from traceprobe.model.taxonomy import STATUS_LABELS
-from traceprobe.render.colours import STATUS_SHAPES
-
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,8 +13,10 @@ from rich.table import Table as Grid
 from rich.text import Text as Line
 
 from traceprobe.formatting import encodable, shorten, significant
+from traceprobe.model.taxonomy import STATUS_LABELS
 from traceprobe.records.report import Finding
 from traceprobe.render.bars import cells, glyphs, legend, stacked
+from traceprobe.render.colours import STATUS_SHAPES
 from traceprobe.render.console import collected, console
 from traceprobe.render.document import (
     Bars,
@@ -51,6 +50,8 @@ LEAST_BESIDE = 56
 LEAST_CELL = 12
 """Cells that a column of text can be narrowed to."""
 GAP = 2
+ITEM = "- "
+"""What a list in a summary has before each sentence."""
 
 _STYLES: dict[str, str] = {"good": "green", "bad": "red", "unclear": "yellow"}
 _STATUS_STYLES = {"fail": "red", "warn": "yellow"}
@@ -94,6 +95,14 @@ class _Out:
         line = Line.assemble(*(self.known(text, style) for text, style in pieces))
         self.console.print(line, overflow="fold")
 
+    def item(self, text: str) -> None:
+        """Further lines begin below the first word."""
+        grid = Grid.grid(padding=0)
+        grid.add_column(width=len(ITEM))
+        grid.add_column(overflow="fold")
+        grid.add_row(ITEM.strip(), self.known(text))
+        self.console.print(grid)
+
 
 def _most(items: Sequence[str], most: int) -> Iterator[str]:
     yield from items[:most]
@@ -129,7 +138,10 @@ def _block(out: _Out, block: Block) -> None:
         case Text():
             style = _STYLES.get(block.tone, "bold")
             for text in block.sentences:
-                out.say((block.lead, style), (shorten(text, MAX_PROSE), ""))
+                if block.lead == ITEM:
+                    out.item(shorten(text, MAX_PROSE))
+                else:
+                    out.say((block.lead, style), (shorten(text, MAX_PROSE), ""))
         case Facts():
             for name, value in block.facts:
                 out.say((f"{name}: ", "bold"), (shorten(value, MAX_PROSE), ""))

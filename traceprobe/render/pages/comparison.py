@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from traceprobe.model.taxonomy import BOUND_LABELS, CLASS_LABELS, PARTITION, SHARES, SHARE_LABELS, label_of
-from traceprobe.render.colours import CLASS_COLOURS
-
 from collections.abc import Iterator, Sequence
 
 from traceprobe.formatting import NOT_OBSERVED, number, percent, plus_minus, significant
+from traceprobe.model.taxonomy import (
+    BOUND_LABELS,
+    CLASS_LABELS,
+    PARTITION,
+    SHARE_LABELS,
+    SHARES,
+    label_of,
+)
 from traceprobe.records.comparison import Change, Comparison, RunSummary, scale_of
 from traceprobe.render.charts import Line, curves
+from traceprobe.render.colours import CLASS_COLOURS
 from traceprobe.render.document import (
     Bar,
     Bars,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from traceprobe.model.taxonomy import CLASS_LABELS
-
 from collections.abc import Iterator
 
 from traceprobe.formatting import NOT_OBSERVED, plus_minus, significant
+from traceprobe.model.taxonomy import CLASS_LABELS
 from traceprobe.records.comparison import scale_of
 from traceprobe.records.ladder import Ladder, Rung
 from traceprobe.render.document import Document, Section, Table, Tone

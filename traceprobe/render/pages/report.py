@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from traceprobe.model.taxonomy import BOUND_LABELS, SHARE_MEANINGS, label_of
-
 import json
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from traceprobe.formatting import ranges, shorten, signed, significant, size
+from traceprobe.model.taxonomy import BOUND_LABELS, SHARE_MEANINGS, label_of
 from traceprobe.records.report import Input, Rank, Report, StepMarker, encode
 from traceprobe.render.bars import share_bar
 from traceprobe.render.document import (
@@ -35,10 +34,10 @@ MAX_INPUTS = 8
 """Inputs whose provenance is written out."""
 MAX_OPEN_INPUTS = 2
 CONTENTS = (
-    "Names of kernels, operators and annotated ranges as the trace recorded them, the base names of "
-    "the files, the name of the device, versions of libraries, times and sizes. No folders, host "
-    "names, user names, environment or source code. Nothing is loaded from or sent to a network. "
-    "With `--redact`, names of kernels, ranges and files are replaced by digests."
+    "Names of kernels, operators and annotated ranges as the trace recorded them, the base names "
+    "of the files, the name of the device, versions of libraries, times and sizes. No folders, "
+    "host names, user names, environment or source code. Nothing is loaded from or sent to a "
+    "network. With `--redact`, names of kernels, ranges and files are replaced by digests."
 )
 _SHARES_HELP = (
     "A share is the part of a step that goes to one cause, after the profiler's own cost and the "

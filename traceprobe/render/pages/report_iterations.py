@@ -6,16 +6,15 @@ label of a bar is the range it stands for. Used and skipped iterations never sha
 
 from __future__ import annotations
 
-from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION
-from traceprobe.render.colours import CLASS_COLOURS
-
 from dataclasses import dataclass
 from itertools import groupby
 
 from traceprobe.formatting import NOT_OBSERVED, duration, ms, percent, shorten, significant
+from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION
 from traceprobe.records.report import Iteration, Rank
 from traceprobe.render.bars import partition_bar, segments
 from traceprobe.render.charts import specification
+from traceprobe.render.colours import CLASS_COLOURS
 from traceprobe.render.document import Chart, Columns, Table
 
 MAX_BARS = 140

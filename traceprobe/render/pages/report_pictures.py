@@ -35,9 +35,7 @@ def pictures(report: Report, detailed: Sequence[Rank]) -> Section:
     text = []
     cut = slice_command(report)
     if cut and all(source.format == "kineto" for source in report.inputs):
-        text.append(
-            f"To see a step in Perfetto (ui.perfetto.dev), cut it out first: `{cut}`"
-        )
+        text.append(f"To see a step in Perfetto (ui.perfetto.dev), cut it out first: `{cut}`")
     blocks: list[Block] = [*together]
     for n, rank in enumerate(detailed):
         blocks.append(_of_rank(rank, report.ranks.index(rank), is_open=n == 0))

@@ -6,8 +6,6 @@ their mean.
 
 from __future__ import annotations
 
-from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION, SHARES, SHARE_LABELS
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,6 +18,7 @@ from traceprobe.formatting import (
     shorten,
     significant,
 )
+from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION, SHARE_LABELS, SHARES
 from traceprobe.records.report import Overview, Rank, Report, StepMatrix
 from traceprobe.render.charts import specification
 from traceprobe.render.document import Chart, Table

@@ -55,7 +55,9 @@ def steps_chart(rank: Rank) -> Chart | None:
         return None
     spec = specification("steps")
     most = max(found.counts)
-    spec["layer"][0]["encoding"]["y"]["axis"]["values"] = [*range(0, most + 1, -(-most // MAX_TICKS))]
+    spec["layer"][0]["encoding"]["y"]["axis"]["values"] = [
+        *range(0, most + 1, -(-most // MAX_TICKS))
+    ]
     # The texts would lie on each other where the steps are alike: then the median alone.
     spread = step.p90 - step.p10 > 0.2 * (found.edges[-1] - found.edges[0])
     named = {"median": step.p50, **({"p10": step.p10, "p90": step.p90} if spread else {})}

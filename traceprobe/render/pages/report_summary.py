@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from traceprobe.model.taxonomy import label_of
-
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from traceprobe.formatting import duration, percent, shorten, signed, significant
+from traceprobe.model.taxonomy import label_of
 from traceprobe.records.report import Rank, Report, StepTimes
 from traceprobe.render.bars import Segment, partition_bar, segments, share_bar
 from traceprobe.render.document import Bars, Block, Code, Findings, Text
@@ -191,7 +190,9 @@ def _step(rank: Rank) -> str:
 
 
 def _spread(step: StepTimes) -> str:
-    return f"median {significant(step.p50)}, p10 {significant(step.p10)}, p90 {significant(step.p90)}"
+    return (
+        f"median {significant(step.p50)}, p10 {significant(step.p10)}, p90 {significant(step.p90)}"
+    )
 
 
 def _used(rank: Rank) -> str:

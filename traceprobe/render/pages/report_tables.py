@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from traceprobe.model.taxonomy import BUSY, BUSY_LABELS, CLASS_LABELS, SHARES, SHARE_LABELS
-
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -19,6 +17,7 @@ from traceprobe.formatting import (
     significant,
     size,
 )
+from traceprobe.model.taxonomy import BUSY, BUSY_LABELS, CLASS_LABELS, SHARE_LABELS, SHARES
 from traceprobe.records.report import Communication, Gap, HostToDevice, Input, Rank, Report, Run
 from traceprobe.render.document import Table
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from traceprobe.model.taxonomy import label_of
-from traceprobe.render.colours import CLASS_COLOURS, SHARE_COLOURS
-
 from collections.abc import Iterator, Sequence
 
 from traceprobe.formatting import duration
+from traceprobe.model.taxonomy import label_of
 from traceprobe.records.report import Communication, Rank, Report, Run
 from traceprobe.render.bars import partition_bar
+from traceprobe.render.colours import CLASS_COLOURS, SHARE_COLOURS
 from traceprobe.render.document import Bar, Bars, Block, Facts, Piece, Section, Text
 from traceprobe.render.pages.report_ranks import groups_table, overview_of
 from traceprobe.render.pages.report_tables import (

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from traceprobe.model.taxonomy import BUSY_LABELS
-from traceprobe.render.colours import CLASS_COLOURS, OTHER_COLOUR
-
 from dataclasses import dataclass
 
 from traceprobe.formatting import duration, shorten
+from traceprobe.model.taxonomy import BUSY_LABELS
 from traceprobe.records.report import Gap, Lane, Rank
 from traceprobe.records.report import Timeline as Recorded
+from traceprobe.render.colours import CLASS_COLOURS, OTHER_COLOUR
 from traceprobe.render.document import Table, Timeline
 
 MAX_TABLE_ROWS = 40

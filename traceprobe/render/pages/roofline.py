@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from traceprobe.model.taxonomy import BUSY_LABELS
-from traceprobe.render.colours import OTHER_COLOUR, SHARE_COLOURS
-
 from collections.abc import Sequence
 
 from traceprobe.formatting import NOT_OBSERVED, number, percent, significant
+from traceprobe.model.taxonomy import BUSY_LABELS
 from traceprobe.records.roofline import Limit, Peaks, Roofline, RooflineRecord
 from traceprobe.render.charts import Line, curves
+from traceprobe.render.colours import OTHER_COLOUR, SHARE_COLOURS
 from traceprobe.render.document import (
     Bar,
     Bars,

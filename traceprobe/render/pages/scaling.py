@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from traceprobe.model.taxonomy import LOSSES, LOSS_LABELS
-from traceprobe.render.colours import LOSS_COLOURS
-
 from collections.abc import Iterator, Sequence
 
 from traceprobe.formatting import NOT_OBSERVED, number, percent, plus_minus, significant
+from traceprobe.model.taxonomy import LOSS_LABELS, LOSSES
 from traceprobe.records.scaling import Fit, Prediction, Scaling, ScalingPoint
 from traceprobe.render.charts import Line, curves
+from traceprobe.render.colours import LOSS_COLOURS
 from traceprobe.render.document import (
     Bar,
     Bars,
