@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from tests.cli_runner import Cli
 from tests.conftest import ROOT
+from tests.rendering import terminal_of
 from tests.saved_records import ROOTS, record_types, records
 from traceprobe.anonymise.disclosure import FIELDS, Rule, rule_of
 from traceprobe.anonymise.redact import redact
@@ -20,7 +21,6 @@ from traceprobe.records.memory import Memory
 from traceprobe.records.report import Report
 from traceprobe.render import document_of
 from traceprobe.render import terminal as document_terminal
-from traceprobe.render.pages import report_terminal as terminal
 from traceprobe.vocabulary import digest, known, own_tokens, quoted, told
 
 CANARY = "CNRY"
@@ -115,7 +115,7 @@ def planted(value: object, canary: Canaries, rule: Rule = Rule.KEEP) -> object:
 def outputs(record: msgspec.Struct) -> dict[str, str]:
     """Everything that can be written of a record."""
     if isinstance(record, Report):
-        shown = {"terminal": terminal.render(record, 100, color=False)}
+        shown = {"terminal": terminal_of(record, 100, color=False)}
     elif isinstance(record, Record):
         shown = {"terminal": document_terminal.render(document_of(record), 100, False)}
     else:

@@ -10,15 +10,15 @@ import pytest
 
 from tests import records
 from tests.memory_records import GB, make_memory, make_record, make_step
+from tests.rendering import terminal_of
 from tests.report_factory import HOSTILE, make_report
 from traceprobe.anonymise.redact import redact
 from traceprobe.findings import memory_peak, memory_slack
 from traceprobe.findings.evidence import Evidence
 from traceprobe.records.memory import PARTS, read
 from traceprobe.records.report import Report
-from traceprobe.render.pages import memory_parts as memory_text
+from traceprobe.render.pages import memory as memory_text
 from traceprobe.render.pages.memory import document
-from traceprobe.render.pages.report_terminal import render as in_terminal
 
 
 def changed(path, value):
@@ -65,9 +65,9 @@ def test_what_makes_no_sense_is_nothing(record):
 
 def test_the_parts_and_the_rest_add_up_in_the_bar():
     memory = make_memory()
-    found = memory_text.bar(memory, memory.measured)
-    assert sum(s.value for s in found) == memory.used_bytes
-    assert [s.key for s in found][-2:] == ["slack", "outside"]
+    found = memory_text.bar(memory, memory.measured, "measured").pieces
+    assert sum(piece.value for piece in found) == memory.used_bytes
+    assert [piece.word for piece in found][-2:] == ["allocator slack", "CUDA context"]
 
 
 def test_rows_have_the_difference_and_its_share():
@@ -103,13 +103,17 @@ def test_only_foreach_has_lists_of_intermediate_results(way):
 
 
 def test_the_picture_piles_the_parts_up_to_the_peak():
-    picture = memory_text.picture(make_memory().predicted, measured=False)
-    assert picture.peak == 50.0
-    assert [area.word for area in picture.areas] == [
+    step = make_memory().predicted
+    chart = memory_text.chart(step, "predicted")
+    parts, first, last = chart.data["parts"], step.timeline.position[0], step.timeline.position[-1]
+    (peak,) = chart.data["peak"]["at"]
+    assert (peak - first) / (last - first) == 0.5
+    assert list(dict.fromkeys(parts["part"])) == [
         *("weights", "optimizer state", "activations", "temporary"),
     ]
-    assert "50.00,0.00" in picture.areas[-1].path
-    assert [s.name for s in picture.stretches] == ["forward", "backward"]
+    held = [gib for at, gib in zip(parts["at"], parts["GiB"], strict=True) if at == peak]
+    assert sum(held) * GB == step.peak_bytes
+    assert chart.data["phases"]["phase"] == ["forward", "backward"]
 
 
 @pytest.fixture
@@ -128,17 +132,18 @@ def test_a_report_without_has_no_such_key():
 def test_every_output_has_it(report):
     page = report.to_html()
     assert 'id="memory"' in page
-    assert page.count('<svg class="areas"') == 2
+    for name in ("predicted", "measured"):
+        assert f'id="chart-memory-{name}"' in page
     said = "A step held 9.00 GiB at its peak in backward, of which activations 4.00 GiB"
     assert said in page
     assert said in report.to_markdown()
-    assert said in re.sub(r"\s+", " ", in_terminal(report, 80, color=False))
+    assert said in re.sub(r"\s+", " ", terminal_of(report, 80, color=False))
 
 
 def test_no_output_has_it_where_nothing_was_recorded():
     plain = make_report("compute")
     assert 'id="memory"' not in plain.to_html()
-    assert "memory: " not in in_terminal(plain, 80, color=False)
+    assert "memory: " not in terminal_of(plain, 80, color=False)
 
 
 @pytest.mark.parametrize("name", HOSTILE)

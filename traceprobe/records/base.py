@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
+from typing import Any
 
 import msgspec
 
@@ -49,6 +50,12 @@ def rendered(record: msgspec.Struct, output: str) -> str:
     """What `traceprobe.render.render` makes of a record; found when asked for, as it is above."""
     text: str = import_module("traceprobe.render").render(record, output)
     return text
+
+
+def in_notebook(name: str) -> Callable[..., Any]:
+    """A function of `traceprobe.render.notebook`, found when asked for like `rendered`."""
+    found: Callable[..., Any] = getattr(import_module("traceprobe.render.notebook"), name)
+    return found
 
 
 def json_of(record: msgspec.Struct) -> str:

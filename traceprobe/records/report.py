@@ -6,16 +6,21 @@ names; a quantity that was not observed is `None`, never 0.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from traceprobe.formatting import significant
+from traceprobe.model.taxonomy import BOUND_LABELS
 from traceprobe.records.ablation import Ablation
-from traceprobe.records.base import rendered
+from traceprobe.records.base import in_notebook, rendered
 from traceprobe.records.cleaning import Clean
 from traceprobe.records.memory import Memory
 from traceprobe.records.replay import Replay
 from traceprobe.records.roofline import Limit, Roofline
+
+if TYPE_CHECKING:
+    import altair as alt
 
 SCHEMA_VERSION = "1.0"
 
@@ -441,6 +446,31 @@ class Report(Clean, frozen=True, kw_only=True):
     def to_markdown(self) -> str:
         """A summary that fits an issue comment."""
         return rendered(self, "markdown")
+
+    def chart(self, name: str, rank: int | None = None) -> alt.Chart:
+        """An altair chart of the page with its data; `docs/library.md` has the names.
+
+        Args:
+            rank: of which it is to be, for charts of single ranks; the first that has one.
+
+        Raises:
+            UsageError: the report has no such chart; the message names those it has.
+        """
+        found: alt.Chart = in_notebook("chart")(self, name, rank)
+        return found
+
+    def _repr_html_(self) -> str:
+        text: str = in_notebook("html")(self)
+        return text
+
+    def __repr__(self) -> str:
+        """Bound, step time, ranks and steps, on one line."""
+        steps = [rank.summary.step_ms.mean for rank in self.ranks if rank.summary.step_ms]
+        time = f"{significant(max(steps))} ms a step" if steps else "no steps"
+        used = max((rank.summary.iterations_used for rank in self.ranks), default=0)
+        bound = BOUND_LABELS[self.verdict.bound]
+        ranks = f"{len(self.ranks)} rank{'s' if len(self.ranks) != 1 else ''}"
+        return f"<Report: {bound}, {time}, {ranks}, {used} steps>"
 
 
 def encode(report: Report) -> bytes:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Literal
 
+import msgspec
+
 from traceprobe.records.base import Record
 from traceprobe.records.report import Report
 from traceprobe.render import html, markdown
@@ -25,5 +27,9 @@ def document_of(record: Record | Report) -> Document:
 
 def render(record: Record | Report, output: Output) -> str:
     """One self-contained HTML page, readable without scripts, or Markdown that fits a comment."""
-    document = document_of(record)
-    return html.render(document) if output == "html" else markdown.render(document)
+    if output == "markdown":
+        return markdown.render(document_of(record))
+    # A record made in Python may hold an int where the schema says float, or keys in another order;
+    # one trip through JSON makes it what a reader of the file would have.
+    record = msgspec.json.decode(record.to_json(), type=type(record))
+    return html.render(document_of(record))

@@ -209,7 +209,7 @@ def render() -> str:
         "steps": steps(),
         "rank_steps": rank_steps(),
         "curves": curves(alt.Scale(zero=True, nice=True)),
-        "curves_log": curves(alt.Scale(type="log", base=2)),
+        "curves_log": curves(alt.Scale(type="log", base=2, nice=False)),
         "memory": memory(),
     }
     specs = {name: specification(chart) for name, chart in charts.items()}

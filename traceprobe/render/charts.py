@@ -6,6 +6,7 @@ The rows travel beside a specification as parallel columns, which the page's scr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ from traceprobe.render.resources import templates_dir
 LINE_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#94801f")
 """For the lines of one chart, in turn; like the palette's, after Okabe and Ito."""
 MAX_NAME = 160
+MAX_TICKS = 7
+"""Intervals of an axis that doubles."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,16 @@ def curves(
     colours = [LINE_COLOURS[n % len(LINE_COLOURS)] for n in range(len(lines))]
     spec = specification("curves_log" if log else "curves")
     for layer in spec["layer"]:
-        for axis, title in (("x", x), ("y", y)):
-            layer["encoding"][axis]["title"] = shorten(title, MAX_NAME)
+        for n, (axis, title) in enumerate((("x", x), ("y", y))):
+            values = [at[n] for line in shown for at in line.points]
+            encoding = layer["encoding"][axis]
+            encoding["title"] = shorten(title, MAX_NAME)
+            if log:
+                powers = _powers_of_two(values)
+                encoding["scale"]["domain"] = [powers[0], powers[-1]]
+                encoding["axis"]["values"] = powers
+            elif all(value == int(value) for value in values):
+                encoding["axis"]["tickMinStep"] = 1
         # By number: two lines may have one name.
         layer["encoding"]["color"]["scale"].update(domain=[*range(len(lines))], range=colours)
     points = [(n, line, at) for n, line in enumerate(shown) for at in line.points]
@@ -92,6 +103,15 @@ def _drawn(line: Line, *, log: bool) -> list[tuple[float, float]]:
     """Points that have a place on the axes."""
     least = LEAST if log else 0
     return [(x, y) for x, y in line.points if least <= x <= MOST and least <= y <= MOST]
+
+
+def _powers_of_two(values: Sequence[float]) -> list[float]:
+    """Where an axis that doubles has its marks; from end to end all values are between them."""
+    exponents = [math.log2(value) for value in values] or [0.0]
+    low = math.floor(min(exponents))
+    high = max(math.ceil(max(exponents)), low + 1)
+    step = math.ceil((high - low) / MAX_TICKS)
+    return [2.0**exponent for exponent in range(low, high + step, step)]
 
 
 def _table(caption: str, corner: str, lines: Sequence[Line]) -> Table:

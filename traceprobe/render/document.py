@@ -154,9 +154,15 @@ class Text:
 
 @dataclass(frozen=True)
 class Code:
-    """Text that keeps its lines."""
+    """Text that keeps its lines and its spaces."""
 
     text: str
+
+    @property
+    def lines(self) -> list[str]:
+        """Its lines without what has no glyph, which could steer a terminal."""
+        lines = self.text.split("\n")
+        return ["".join(c for c in line if c.isprintable()) for line in lines]
 
 
 @dataclass(frozen=True)

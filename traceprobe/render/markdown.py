@@ -6,7 +6,6 @@ What does not fit is counted or named, not dropped. Names are made literal by `g
 from __future__ import annotations
 
 from collections import Counter
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -176,7 +175,7 @@ def _brief(block: Block) -> list[str]:
         case Findings():
             return _findings(block, MAX_LINES)
         case Code():
-            return [f"    {literal(line)}" for line in block.text.splitlines()]
+            return [f"    {literal(line)}" for line in block.lines]
         case Section():
             blocks = [line for inner in block.blocks for line in [*_brief(inner), ""]]
             return [f"**{literal(block.title)}**", "", *map(prose, block.text), *blocks]

@@ -146,7 +146,7 @@ def _block(out: _Out, block: Block) -> None:
             for name, value in block.facts:
                 out.say((f"{name}: ", "bold"), (shorten(value, MAX_PROSE), ""))
         case Code():
-            for line in block.text.splitlines():
+            for line in block.lines:
                 out.say((line, ""))
         case Section():
             _section(out, block)

@@ -71,10 +71,6 @@ def document(report: Report, paths: Sequence[str] = ()) -> Document:
     Args:
         paths: where the inputs are, for commands that the reader of a terminal may copy.
     """
-    # A report made in Python may hold an int where the schema says float, or keys in another order;
-    # one trip through JSON makes it what a reader of the file would have.
-    text = encode(report)
-    report = msgspec.json.decode(text, type=Report)
     verdict = report.verdict
     return Document(
         kind="report",
@@ -97,7 +93,7 @@ def document(report: Report, paths: Sequence[str] = ()) -> Document:
         provenance=list(_provenance(report)),
         contents=CONTENTS,
         version=report.traceprobe_version,
-        json=text.decode(),
+        json=encode(report).decode(),
     )
 
 

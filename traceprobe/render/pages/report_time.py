@@ -47,10 +47,9 @@ def _partitions(report: Report, listed: Sequence[Rank]) -> Iterator[Block]:
     if len(listed) < len(report.ranks):
         count = f"{len(listed)} of {len(report.ranks)} ranks"
         yield Text([f"{count}; all of them are in the picture below."])
-    several = len(listed) > 1
     bars = [
         partition_bar(
-            f"Rank {rank.rank}" if several else f"Time of rank {rank.rank}",
+            f"Rank {rank.rank}",
             rank.summary.partition_ns,
             steps_divisor(rank),
             window(rank),
@@ -58,8 +57,7 @@ def _partitions(report: Report, listed: Sequence[Rank]) -> Iterator[Block]:
         for rank in listed
     ]
     if any(bar.pieces for bar in bars):
-        caption = "Exclusive time of every rank" if several else "Exclusive time of the classes"
-        yield Bars(caption, "part of the window", bars, relative=True)
+        yield Bars("Exclusive time of the classes", "part of the window", bars, relative=True)
     elif bars:
         yield Text(["Nothing was measured."])
 
@@ -103,21 +101,21 @@ def _together(report: Report, run: Run) -> Iterator[tuple[str, str]]:
 
 
 def overlaps(ranks: Sequence[Rank]) -> list[Bars]:
-    """How much of a rank's transfers kernels hide: its communication, its copies to the device.
+    """How much of the ranks' transfers kernels hide: communication, then copies to the device.
 
     A bar stands for the time in which such a transfer runs; there is none where none does.
     """
     found = []
     for kind, title in (("communication", "Communication"), ("h2d", "Copies to the device")):
+        bars = []
         for rank in ranks:
             pieces = _parts(rank, kind)
-            if not pieces:
-                continue
-            unit = "per step" if rank.summary.iterations_used else "in the capture"
-            total = sum(piece.value for piece in pieces) / steps_divisor(rank)
-            name = f"{title}, rank {rank.rank}" if len(ranks) > 1 else title
-            caption = f"{name}: {duration(total)} {unit}"
-            found.append(Bars(caption, "part of the transfer", [Bar(name, pieces)], relative=True))
+            if pieces:
+                total = sum(piece.value for piece in pieces) / steps_divisor(rank)
+                unit = "per step" if rank.summary.iterations_used else "in the capture"
+                bars.append(Bar(f"Rank {rank.rank}", pieces, f"{duration(total)} {unit}"))
+        if bars:
+            found.append(Bars(title, "part of the transfer", bars, relative=True))
     return found
 
 
