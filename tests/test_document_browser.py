@@ -55,14 +55,14 @@ def test_everything_is_there_without_scripts(visit):
 def test_the_lines_end_where_their_points_are(visit):
     page = visit("small")
     page.wait_for_selector("html[data-charts-ready]", timeout=60_000)
-    chart = page.locator("#chart-rates svg")
-    box = chart.locator("path.background").first.bounding_box()
-    line = chart.locator("g.mark-line path").first.bounding_box()
-    assert line["x"] + line["width"] == pytest.approx(box["x"] + box["width"], abs=2)  # x = 4 of 4
-    assert line["x"] == pytest.approx(box["x"] + box["width"] / 4, abs=2)  # x = 1
-    assert line["y"] == pytest.approx(box["y"], abs=2)  # y = 400 of 400
-    bottom = box["y"] + 0.75 * box["height"]
-    assert line["y"] + line["height"] == pytest.approx(bottom, abs=2)  # y = 100
+    box, line = page.locator("#chart-rates svg").evaluate(
+        "e => ['path.background', 'g.mark-line path']"
+        ".map((name) => e.querySelector(name).getBoundingClientRect().toJSON())"
+    )
+    assert line["right"] == pytest.approx(box["right"], abs=2)  # x = 4 of 4
+    assert line["left"] == pytest.approx(box["left"] + box["width"] / 4, abs=2)  # x = 1
+    assert line["top"] == pytest.approx(box["top"], abs=2)  # y = 400 of 400
+    assert line["bottom"] == pytest.approx(box["top"] + 0.75 * box["height"], abs=2)  # y = 100
 
 
 def test_the_copy_button_gives_the_markdown(visit):

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.cli_runner import Cli
+from tests.rendering import points_of
 from tests.report_factory import (
     HOSTILE,
     MS,
@@ -447,15 +448,15 @@ def test_the_document_shows_every_run_and_adds_up():
     for bar, contender in zip(bars.bars, found.contenders, strict=True):
         total = sum(piece.value for piece in bar.pieces)
         assert total == pytest.approx(1e3 / contender.rate, rel=0.01)
-    curves = told.sections[2].blocks[-1]
-    assert {line.name for line in curves.lines} == {
+    curves = points_of(told.sections[2].blocks[-1])
+    assert set(curves) == {
         "fp32",
         "TF32",
         "16-bit",
         "memory bandwidth",
         "proportional",
     }
-    assert all(min(x for x, _ in line.points) > 0 for line in curves.lines)
+    assert all(min(x for x, _ in points) > 0 for points in curves.values())
 
 
 @pytest.mark.parametrize("output", ["to_html", "to_markdown"])

@@ -200,7 +200,7 @@ def obeyed(line: str) -> bool:
 def test_no_name_commands_the_runner_of_a_job(capfd, text):
     assert obeyed(text)
     console.note(text, quiet=False)
-    console.told(f"a table\n{text}\ntraceprobe: wrote it", "utf-8")
+    console.text_out(f"a table\n{text}\ntraceprobe: wrote it", "utf-8")
     out, err = capfd.readouterr()
     shown = out.splitlines()
     assert not any(map(obeyed, [*shown, *err.splitlines()]))

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from tests.analyses import trace_of
 from tests.cli_runner import Cli
+from tests.rendering import points_of
 from tests.report_factory import MS, make_report
 from traceprobe import UsageError, analyze
 from traceprobe.options import Options
@@ -20,6 +21,7 @@ from traceprobe.records.peaks import SCHEMA_VERSION, MeasuredPeaks
 from traceprobe.records.report import DeviceInfo, Report
 from traceprobe.records.roofline import RooflineRecord
 from traceprobe.render import document_of
+from traceprobe.render.document import Chart
 from traceprobe.verdict.roofline import roofline, with_limit
 
 STEP_MS = 53.2
@@ -344,10 +346,9 @@ def test_a_roofline_of_its_own_is_told_in_all_outputs(found):
     assert told.title == f"MFU {100 * found.mfu:.1f} %"
     assert "Phases beside their floors" in record.to_html()
     assert "roof of bf16" in record.to_markdown()
-    curves = next(b for b in told.sections[0].blocks if hasattr(b, "lines"))
-    roof = curves.lines[0]
-    assert roof.dashed
-    (x, y), (ridge, top), (_, end) = roof.points
+    chart = next(b for b in told.sections[0].blocks if isinstance(b, Chart))
+    assert chart.data["points"]["kind"][0] == "modelled"
+    (x, y), (ridge, top), (_, end) = points_of(chart)["roof of bf16"]
     assert y / x == pytest.approx(top / ridge) == pytest.approx(BANDWIDTH / 1e3)
     assert top == end == found.published.tflops["bf16"]
 

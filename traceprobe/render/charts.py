@@ -44,16 +44,18 @@ def specification(name: str) -> dict[str, Any]:
 
 def curves(
     chart_id: str, caption: str, x: str, y: str, lines: Sequence[Line], *, log: bool = False
-) -> Chart:
-    """Curves over one pair of axes, titled `x` and `y`.
+) -> Chart | Table:
+    """Curves over one pair of axes, titled `x` and `y`; only their table where nothing is to draw.
 
     Args:
         log: whether the axes double; else both begin at 0.
     """
+    table = _table(caption, f"{y} by {x}", lines)
     shown = [
-        Line(f"{shorten(line.name, MAX_NAME)}", _drawn(line, log=log), line.dashed)
-        for line in lines
+        Line(shorten(line.name, MAX_NAME), _drawn(line, log=log), line.dashed) for line in lines
     ]
+    if not any(line.points for line in shown):
+        return table
     colours = [LINE_COLOURS[n % len(LINE_COLOURS)] for n in range(len(lines))]
     spec = specification("curves_log" if log else "curves")
     for layer in spec["layer"]:
@@ -94,7 +96,7 @@ def curves(
                 "y": [at[1] for _, _, at in points],
             }
         },
-        table=_table(caption, f"{y} by {x}", lines),
+        table=table,
         legend=[(line.name, colour) for line, colour in zip(lines, colours, strict=True)],
     )
 

@@ -167,7 +167,10 @@ def _brief(block: Block) -> list[str]:
     """A block of a summary, whole."""
     match block:
         case Text():
-            return [f"- {prose(block.lead + text, MAX_SENTENCE)}" for text in block.sentences]
+            return [
+                f"- {prose(f'{block.lead} {text}'.strip(), MAX_SENTENCE)}"
+                for text in block.sentences
+            ]
         case Facts():
             return [f"- {literal(name)}: {prose(value)}" for name, value in block.facts]
         case Bars(relative=True, bars=[_]):

@@ -50,7 +50,7 @@ LEAST_BESIDE = 56
 LEAST_CELL = 12
 """Cells that a column of text can be narrowed to."""
 GAP = 2
-ITEM = "- "
+ITEM = "-"
 """What a list in a summary has before each sentence."""
 
 _STYLES: dict[str, str] = {"good": "green", "bad": "red", "unclear": "yellow"}
@@ -98,9 +98,9 @@ class _Out:
     def item(self, text: str) -> None:
         """Further lines begin below the first word."""
         grid = Grid.grid(padding=0)
-        grid.add_column(width=len(ITEM))
+        grid.add_column(width=len(ITEM) + 1)
         grid.add_column(overflow="fold")
-        grid.add_row(ITEM.strip(), self.known(text))
+        grid.add_row(ITEM, self.known(text))
         self.console.print(grid)
 
 
@@ -141,7 +141,8 @@ def _block(out: _Out, block: Block) -> None:
                 if block.lead == ITEM:
                     out.item(shorten(text, MAX_PROSE))
                 else:
-                    out.say((block.lead, style), (shorten(text, MAX_PROSE), ""))
+                    lead = f"{shorten(block.lead, MAX_TITLE)} " if block.lead else ""
+                    out.say((lead, style), (shorten(text, MAX_PROSE), ""))
         case Facts():
             for name, value in block.facts:
                 out.say((f"{name}: ", "bold"), (shorten(value, MAX_PROSE), ""))

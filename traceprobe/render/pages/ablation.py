@@ -37,7 +37,7 @@ def document(ablation: Ablation) -> Document:
         [[row[n] for n in columns] for row in table.rows],
         table.numeric,
     )
-    listed = Text(reasons(ablation), "- ")
+    listed = Text(reasons(ablation), "-")
     return Document(
         kind="ablation",
         title=title(ablation),
@@ -78,7 +78,7 @@ def beside(verdict: Verdict, ablation: Ablation) -> Section:
     blocks: list[Block] = [
         Text(
             [f"By ablation: {compared.words}."],
-            f"{AGREEMENT_LABELS[compared.state]}. ",
+            f"{AGREEMENT_LABELS[compared.state]}.",
             _TONES.get(compared.state, "plain"),
         ),
         Bars("Shares of the step", "share of the step", bars, relative=True),

@@ -158,7 +158,7 @@ def _peaks(fleet: Fleet) -> Iterator[Table | Chart]:
         )
 
 
-def _curves(fleet: Fleet) -> Chart:
+def _curves(fleet: Fleet) -> Chart | Table:
     """Speed by peak, both relative to the slowest device."""
     lines, most = [], 1.0
     for fit in fleet.fits:

@@ -162,8 +162,7 @@ def _whole(memory: Memory, step: MemoryStep) -> dict[str, int]:
 
 
 def _parts(parts: MemoryParts) -> dict[str, int]:
-    found: dict[str, int] = msgspec.structs.asdict(parts)
-    return found
+    return {part: getattr(parts, part) for part in PARTS}
 
 
 def sentences(memory: Memory) -> list[str]:

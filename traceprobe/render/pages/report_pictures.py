@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from traceprobe.formatting import ranges
 from traceprobe.records.report import Rank, Report
-from traceprobe.render.document import Block, Section, Text
+from traceprobe.render.document import Block, Code, Section, Text
 from traceprobe.render.next_step import slice_command
 from traceprobe.render.pages.report_iterations import iterations_chart
 from traceprobe.render.pages.report_ranks import rank_steps_chart, ranks_chart
@@ -32,11 +32,12 @@ _COLLECTIVES = (
 def pictures(report: Report, detailed: Sequence[Rank]) -> Section:
     """Charts of all ranks, and of each of the `detailed` its charts, timelines and kernels."""
     together = [c for c in (ranks_chart(report), rank_steps_chart(report)) if c is not None]
-    text = []
+    blocks: list[Block] = []
     cut = slice_command(report)
     if cut and all(source.format == "kineto" for source in report.inputs):
-        text.append(f"To see a step in Perfetto (ui.perfetto.dev), cut it out first: `{cut}`")
-    blocks: list[Block] = [*together]
+        blocks.append(Text(["To see a step in Perfetto (ui.perfetto.dev), cut it out first:"]))
+        blocks.append(Code(cut))
+    blocks += together
     for n, rank in enumerate(detailed):
         blocks.append(_of_rank(rank, report.ranks.index(rank), is_open=n == 0))
     left_out = ranges(sorted(rank.rank for rank in report.ranks if rank not in detailed))
@@ -51,7 +52,7 @@ def pictures(report: Report, detailed: Sequence[Rank]) -> Section:
             )
         )
     title = "Pictures and kernels"
-    return Section("ranks", title, text=text, blocks=blocks, help=_HELP, nav="Pictures")
+    return Section("ranks", title, blocks=blocks, help=_HELP, nav="Pictures")
 
 
 def _of_rank(rank: Rank, index: int, *, is_open: bool) -> Section:

@@ -40,7 +40,7 @@ def markdown(report: Report) -> Paragraphs:
         [Text(memory.lines(report.memory))],
         [Findings(report.findings)] if report.findings else [],
         [
-            Text(warnings[:MAX_EVIDENCE], "⚠ "),
+            Text(warnings[:MAX_EVIDENCE], "⚠"),
             Text([f"… {more} more warnings"] if more > 0 else []),
         ],
     ]
@@ -57,12 +57,12 @@ def terminal(report: Report, paths: Sequence[str] = ()) -> Paragraphs:
     warnings = [warning.message for warning in report.quality.warnings]
     paragraphs: Paragraphs = [
         _shares(report),
-        [Text(report.verdict.missing, "missing: ")],
+        [Text(report.verdict.missing, "missing:")],
         _ablation(report),
         [*_ranks(report), Text(collectives_lines(report))],
         _roofline(report),
-        [Text(memory.lines(report.memory), "memory: ")],
-        [Findings(report.findings), Text(warnings, "note: ", "unclear")],
+        [Text(memory.lines(report.memory), "memory:")],
+        [Findings(report.findings), Text(warnings, "note:", "unclear")],
         [Code(f"next: {found[0]}\n      {found[1]}")] if found else [],
     ]
     return _filled(paragraphs)
@@ -131,7 +131,7 @@ def _ablation(report: Report) -> list[Block]:
     if compared.state == "disagree":  # a warning below has the numbers
         words = f"{ablation_page.title(report.ablation)}; the trace disagrees"
     shares = ablation_page.shares_line(report.ablation)
-    return [Text([words], "by ablation: "), Text([shares])]
+    return [Text([words], "by ablation:"), Text([shares])]
 
 
 def _rank_lines(report: Report) -> Iterator[str]:
@@ -165,7 +165,7 @@ def _rank_lines(report: Report) -> Iterator[str]:
 def _ranks(report: Report) -> Iterator[Block]:
     shown = MAX_CLASSES if len(report.ranks) == 1 else 1
     for rank in report.ranks[:MAX_RANKS]:
-        yield Text([_step(rank)], f"rank {rank.rank}: ")
+        yield Text([_step(rank)], f"rank {rank.rank}:")
         rows = [f"{s.word:<23}{s.text:>7}{s.note:>10}" for s in _largest(rank)[:shown]]
         yield Code("\n".join(rows))
     if len(report.ranks) > MAX_RANKS:

@@ -170,7 +170,7 @@ def _bars(found: Roofline) -> list[Bars]:
     return [Bars("The step: math, memory and the rest", "ms", [bar])]
 
 
-def _picture(found: Roofline) -> list[Chart]:
+def _picture(found: Roofline) -> list[Chart | Table]:
     """Roofs, dashed, and a point for each phase; empty where no phase has both coordinates."""
     points = [p for p in found.phases if p.intensity and p.tflops]
     peaks = _taken(found)

@@ -106,7 +106,7 @@ def _sections(s: Scaling) -> Iterator[Section]:
     yield Section("runs", "The runs", blocks=[table_of(runs)])
 
 
-def _rates(s: Scaling) -> Chart:
+def _rates(s: Scaling) -> Chart | Table:
     lines = [
         Line("measured", [(float(p.world_size), p.per_second) for p in s.points]),
         Line("ideal", [(float(n), rate) for n, rate in _ideal(s)], dashed=True),
@@ -139,7 +139,7 @@ def _ideal(s: Scaling) -> list[tuple[int, float]]:
     return [(n, first.per_second * n / first.world_size) for n in sorted(sizes)]
 
 
-def _efficiency(s: Scaling) -> Chart:
+def _efficiency(s: Scaling) -> Chart | Table:
     measured = [(float(p.world_size), 100 * p.efficiency) for p in s.points]
     lines = [
         Line("measured", measured),
