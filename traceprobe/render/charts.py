@@ -50,6 +50,7 @@ def curves(
     Args:
         log: whether the axes double; else both begin at 0.
     """
+    caption, x, y = (shorten(text, MAX_NAME) for text in (caption, x, y))
     table = _table(caption, f"{y} by {x}", lines)
     shown = [
         Line(shorten(line.name, MAX_NAME), _drawn(line, log=log), line.dashed) for line in lines
@@ -62,7 +63,7 @@ def curves(
         for n, (axis, title) in enumerate((("x", x), ("y", y))):
             values = [at[n] for line in shown for at in line.points]
             encoding = layer["encoding"][axis]
-            encoding["title"] = shorten(title, MAX_NAME)
+            encoding["title"] = title
             if log:
                 powers = _powers_of_two(values)
                 encoding["scale"]["domain"] = [powers[0], powers[-1]]

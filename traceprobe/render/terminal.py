@@ -145,7 +145,7 @@ def _block(out: _Out, block: Block) -> None:
                     out.say((lead, style), (shorten(text, MAX_PROSE), ""))
         case Facts():
             for name, value in block.facts:
-                out.say((f"{name}: ", "bold"), (shorten(value, MAX_PROSE), ""))
+                out.say((f"{shorten(name, MAX_TITLE)}: ", "bold"), (shorten(value, MAX_PROSE), ""))
         case Code():
             for line in block.lines:
                 out.say((line, ""))

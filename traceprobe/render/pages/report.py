@@ -9,7 +9,7 @@ import msgspec
 
 from traceprobe.formatting import ranges, shorten, signed, significant, size
 from traceprobe.model.taxonomy import BOUND_LABELS, SHARE_MEANINGS, label_of
-from traceprobe.records.report import Input, Rank, Report, StepMarker, encode
+from traceprobe.records.report import Input, Rank, Report, encode
 from traceprobe.render.bars import share_bar
 from traceprobe.render.document import (
     Bars,
@@ -33,6 +33,7 @@ MAX_RANKS = 16
 MAX_INPUTS = 8
 """Inputs whose provenance is written out."""
 MAX_OPEN_INPUTS = 2
+MAX_NAME = 160
 CONTENTS = (
     "Names of kernels, operators and annotated ranges as the trace recorded them, the base names "
     "of the files, the name of the device, versions of libraries, times and sizes. No folders, "
@@ -169,7 +170,7 @@ def _quality(report: Report) -> Section:
             f"{significant(effect.unprofiled_step_ms)} ms without: × {effect.ratio:.2f}"
         )
         facts.append(("effect of the profiler", text))
-    warnings = [f"`{shorten(w.code, 160)}` {w.message}" for w in quality.warnings]
+    warnings = [f"`{shorten(w.code, MAX_NAME)}` {w.message}" for w in quality.warnings]
     return Section(
         "quality",
         "Trace quality",
@@ -186,15 +187,7 @@ def _provenance(report: Report) -> Iterator[Block]:
         inputs.append(Text([f"and {count - MAX_INPUTS} more in the embedded data"]))
     is_open = count <= MAX_OPEN_INPUTS
     yield Section("", f"Inputs: {count}", blocks=inputs, folded=True, is_open=is_open)
-    markers = [
-        (
-            f"steps of rank {who}",
-            f"{marker.count} × `{shorten(marker.pattern, 160)}` "
-            f"({marker.kind}, confidence {marker.confidence:.2f})",
-        )
-        for who, marker in _markers(report.ranks)
-    ]
-    yield Facts([*markers, ("report schema", report.schema_version)])
+    yield Facts([*_markers(report.ranks), ("report schema", report.schema_version)])
     if report.workload:
         workload = json.dumps(report.workload, indent=1, sort_keys=True)
         yield Section("", "Workload", blocks=[Code(workload)], folded=True)
@@ -210,10 +203,15 @@ def _input(source: Input) -> list[tuple[str, str]]:
     ]
 
 
-def _markers(ranks: Sequence[Rank]) -> list[tuple[str, StepMarker]]:
-    """Step markers, each with the ranks that share it."""
-    found: dict[StepMarker, list[int]] = {}
+def _markers(ranks: Sequence[Rank]) -> list[tuple[str, str]]:
+    """Step markers in words, each with the ranks that share it."""
+    found: dict[str, list[int]] = {}
     for rank in sorted(ranks, key=lambda r: r.rank):
-        if rank.step_marker is not None:
-            found.setdefault(rank.step_marker, []).append(rank.rank)
-    return [(ranges(sorted(set(numbers))), marker) for marker, numbers in found.items()]
+        marker = rank.step_marker
+        if marker is not None:
+            pattern = f"`{shorten(marker.pattern, MAX_NAME)}`"
+            how = f"({marker.kind}, confidence {marker.confidence:.2f})"
+            found.setdefault(f"{marker.count} × {pattern} {how}", []).append(rank.rank)
+    return [
+        (f"steps of rank {ranges(sorted(set(numbers)))}", text) for text, numbers in found.items()
+    ]
