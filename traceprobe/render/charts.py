@@ -73,7 +73,7 @@ def curves(
         # By number: two lines may have one name.
         layer["encoding"]["color"]["scale"].update(domain=[*range(len(lines))], range=colours)
     points = [(n, line, at) for n, line in enumerate(shown) for at in line.points]
-    told = [
+    ends = [
         f"{line.name}: {number(first[1])} at {number(first[0])} to {number(last[1])} at"
         f" {number(last[0])}."
         for line in shown
@@ -86,7 +86,7 @@ def curves(
         id=chart_id,
         caption=caption,
         summary="; ".join(notes),
-        description=f"{caption}: {y} over {x}. {' '.join(told)} The data table has every point.",
+        description=f"{caption}: {y} over {x}. {' '.join(ends)} The data table has every point.",
         spec=spec,
         data={
             "points": {

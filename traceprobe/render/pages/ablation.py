@@ -182,10 +182,10 @@ def absences(ablation: Ablation) -> list[tuple[str, str]]:
 
 def reasons(ablation: Ablation) -> list[str]:
     """The sentences below the numbers."""
-    told = overlap_sentence(ablation)
+    overlap = overlap_sentence(ablation)
     return [
         *(shorten(reason, MAX_PROSE) for reason in ablation.oracle.reasons),
-        *([told] if told else []),
+        *([overlap] if overlap else []),
         *_unknown(ablation),
         *(f"not measured: {names} ({why})" for names, why in absences(ablation)),
     ]

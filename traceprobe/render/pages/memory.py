@@ -50,6 +50,7 @@ COLOURS = {
     "outside": "#6b6b6b",
 }
 MAX_PHASE = 40
+EVENTS = "allocations and releases"
 NARROW = 0.06
 """Part of the picture's width below which a phase has no room for its name."""
 _HELP = (
@@ -243,8 +244,8 @@ def _gaps(memory: Memory) -> Iterator[str]:
 def chart(step: MemoryStep, name: str) -> Chart:
     """What a step holds, piled up part by part; a measured one has times, else events count."""
     timeline = step.timeline
-    # Not more digits than a pixel needs: there are thousands of points.
-    at = [round(position, 6) for position in timeline.position]
+    measured = name == "measured"
+    at = [position / 1e3 if measured else position for position in timeline.position]
     parts = [part for part in PARTS if any(timeline.parts[part])]
     points = [
         (part, position, count)
@@ -254,7 +255,7 @@ def chart(step: MemoryStep, name: str) -> Chart:
     held = [sum(counts) for counts in zip(*(timeline.parts[part] for part in PARTS), strict=True)]
     peak = max(range(len(held)), key=held.__getitem__)
     phase = f" in {shorten(timeline.phase[peak], MAX_PHASE)}" if timeline.phase[peak] else ""
-    unit = "time" if name == "measured" else "allocations and releases"
+    unit, across = ("ms", "Time") if measured else (EVENTS, EVENTS.capitalize())
     spec = specification("memory")
     for layer in spec["layer"]:
         layer["encoding"]["x"]["title"] = unit
@@ -264,7 +265,7 @@ def chart(step: MemoryStep, name: str) -> Chart:
     return Chart(
         id=f"chart-memory-{name}",
         caption=f"One step, as {name}",
-        summary=f"{unit.capitalize()} to the right, up to {size(step.peak_bytes)}{phase}.",
+        summary=f"{across} to the right, up to {size(step.peak_bytes)}{phase}.",
         spec=spec,
         data={
             "parts": {

@@ -140,20 +140,20 @@ def sections(found: Roofline) -> list[Section]:
 def _source(found: Roofline) -> list[str]:
     """The peaks of the precisions that ran, and where they are from."""
     used = {name for phase in found.phases for name in phase.flops}
-    told = [
+    sources = [
         f"peaks: {_peaks(peaks, used)} ({peaks.source})"
         for peaks in (found.published, found.measured)
         if peaks is not None and found.flops_per_step is not None
     ]
-    if len(told) == 2:
-        told[0] += ", for MFU and HFU"
-        told[1] += ", for the floors"
-    return told
+    if len(sources) == 2:
+        sources[0] += ", for MFU and HFU"
+        sources[1] += ", for the floors"
+    return sources
 
 
 def _peaks(peaks: Peaks, used: set[str]) -> str:
-    told = {name: rate for name, rate in peaks.tflops.items() if not used or name in used}
-    rates = [f"{name} {number(rate)}" for name, rate in sorted(told.items())]
+    shown = {name: rate for name, rate in peaks.tflops.items() if not used or name in used}
+    rates = [f"{name} {number(rate)}" for name, rate in sorted(shown.items())]
     bandwidth = "" if peaks.bandwidth_gbps is None else f"; {number(peaks.bandwidth_gbps)} GB/s"
     return f"{', '.join(rates)} TFLOP/s{bandwidth}"
 
