@@ -54,7 +54,7 @@ def test_a_chart_of_one_rank_is_chosen_by_its_number():
 
 @pytest.mark.parametrize("name", ["nonsense", "", "chart-ranks", "iterations-"])
 def test_an_unknown_name_is_answered_with_the_known_ones(name):
-    with pytest.raises(UsageError, match="there are: iterations-0, steps-0$"):
+    with pytest.raises(UsageError, match=r"there are: iterations-0, steps-0$"):
         make_report("io").chart(name)
     with pytest.raises(UsageError, match="there are: none"):
         make_empty_report().chart(name)

@@ -43,7 +43,7 @@ def chart(record: Record | Report, name: str, rank: int | None = None) -> alt.Ch
     }
     wanted = name if rank is None else f"{name}-{rank}"
     # Without a rank, a chart of single ranks is that of the first.
-    key = next((key for key in found if wanted in (key, key.rpartition("-")[0])), None)
+    key = next((key for key in found if wanted in (key, key.rpartition("-")[0] or key)), None)
     if key is None:
         known = ", ".join(found) or "none"
         raise UsageError(f"there is no chart {wanted!r} here; there are: {known}")
