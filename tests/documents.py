@@ -112,7 +112,9 @@ HOSTILE_DOCUMENT = Document(
     version=HOSTILE[4],
     json='{"name": "</script><!--"}',
 )
-EMPTY = Document("gpus", "Nothing", "unclear", "", [], [], [], [], "9.8.7", "{}")
+EMPTY = Document(
+    kind="gpus", title="Nothing", tone="unclear", headline="", version="9.8.7", json="{}"
+)
 HOLLOW = Document(
     kind="scaling",
     title="Nothing to draw",

@@ -193,7 +193,7 @@ class Section:
 Block = Table | Bars | Chart | Timeline | Findings | Facts | Text | Code | Section
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Document:
     """A whole result.
 
@@ -215,14 +215,14 @@ class Document:
 
     kind: str
     title: str
-    tone: str
     headline: str
-    points: Sequence[str]
-    cautions: Sequence[str]
-    sections: Sequence[Section]
-    inputs: Sequence[str]
     version: str
     json: str = field(repr=False)
+    tone: str = "plain"
+    points: Sequence[str] = ()
+    cautions: Sequence[str] = ()
+    sections: Sequence[Section] = ()
+    inputs: Sequence[str] = ()
     digests: Sequence[str] = ()
     secondary: str = ""
     aside: str = ""

@@ -42,13 +42,9 @@ def document(ablation: Ablation) -> Document:
         kind="ablation",
         title=title(ablation),
         aside="  by ablation",
-        tone="plain",
         headline="",
-        points=[],
-        cautions=[],
         sections=[Section("variants", "The variants", blocks=[table, Text(reasons(ablation))])],
         summary={"terminal": [[short], [Code(words)], [listed]]},
-        inputs=[],
         version=ablation.traceprobe_version,
         json=ablation.to_json(),
     )

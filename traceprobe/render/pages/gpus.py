@@ -27,7 +27,6 @@ def document(fleet: Fleet) -> Document:
     return Document(
         kind=fleet.kind,
         title=f"{len(fleet.contenders)} runs, fastest {first.run.label}",
-        tone="plain",
         headline=fleet.headline,
         points=[fleet.explanation, *fleet.points],
         cautions=[caution.message for caution in fleet.cautions],

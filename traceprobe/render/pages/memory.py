@@ -8,7 +8,7 @@ from itertools import groupby
 import msgspec
 
 from traceprobe.formatting import NOT_OBSERVED, percent, shorten, size
-from traceprobe.records.memory import PARTS, Memory, MemoryParts, MemoryStep
+from traceprobe.records.memory import PARTS, Memory, MemoryStep
 from traceprobe.render.charts import specification
 from traceprobe.render.document import (
     Bar,
@@ -81,12 +81,10 @@ def document(memory: Memory, version: str) -> Document:
     return Document(
         kind="memory",
         title=f"{size(needed)} of GPU memory",
-        tone="plain",
         headline=f"A step holds {size(step.peak_bytes)} at its peak; the allocator would reserve "
         f"{size(step.reserved_bytes)}, and a CUDA context takes about "
         f"{size(CONTEXT_BYTES)}.",
         points=sentences(memory),
-        cautions=[],
         sections=[
             Section(
                 "parts",
@@ -99,7 +97,6 @@ def document(memory: Memory, version: str) -> Document:
                 ],
             )
         ],
-        inputs=[],
         version=version,
         json=memory.to_json(),
     )
@@ -156,14 +153,10 @@ def _row(word: str, predicted: int | None, measured: int | None) -> list[str]:
 
 def _whole(memory: Memory, step: MemoryStep) -> dict[str, int]:
     """The parts at the peak with slack and context, where they are known or documented."""
-    found = {**_parts(step.parts), "slack": step.slack}
+    found = {part: getattr(step.parts, part) for part in PARTS} | {"slack": step.slack}
     if step is memory.predicted:
         return {**found, "outside": CONTEXT_BYTES}
     return found if memory.outside_bytes is None else {**found, "outside": memory.outside_bytes}
-
-
-def _parts(parts: MemoryParts) -> dict[str, int]:
-    return {part: getattr(parts, part) for part in PARTS}
 
 
 def sentences(memory: Memory) -> list[str]:

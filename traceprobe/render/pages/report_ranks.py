@@ -6,8 +6,9 @@ their mean.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from traceprobe.formatting import (
     NOT_OBSERVED,
@@ -23,6 +24,8 @@ from traceprobe.records.report import Overview, Rank, Report, StepMatrix
 from traceprobe.render.charts import specification
 from traceprobe.render.document import Chart, Table
 from traceprobe.render.pages.report_tables import steps_divisor
+
+Item = TypeVar("Item")
 
 MAX_COLUMNS = 256
 """Times the classes of the partition this stays below the limit of marks of a chart."""
@@ -55,17 +58,21 @@ class RankColumn:
 
 def rank_columns(ranks: Sequence[Rank]) -> list[RankColumn]:
     """At most `MAX_COLUMNS` columns, by rank."""
-    ordered = sorted(ranks, key=lambda rank: rank.rank)
-    together = -(-len(ordered) // MAX_COLUMNS)
-    return [_column(ordered[i : i + together]) for i in range(0, len(ordered), together or 1)]
+    return [
+        RankColumn(
+            label=_label([rank.rank for rank in group]),
+            step_ns=sum(r.summary.window_ns / steps_divisor(r) for r in group) / len(group),
+            partition_ns={key: _mean(group, key) for key in PARTITION},
+        )
+        for group in _neighbours(sorted(ranks, key=lambda rank: rank.rank), MAX_COLUMNS)
+    ]
 
 
-def _column(ranks: Sequence[Rank]) -> RankColumn:
-    return RankColumn(
-        label=_label([rank.rank for rank in ranks]),
-        step_ns=sum(r.summary.window_ns / steps_divisor(r) for r in ranks) / len(ranks),
-        partition_ns={key: _mean(ranks, key) for key in PARTITION},
-    )
+def _neighbours(items: Sequence[Item], limit: int) -> Iterator[Sequence[Item]]:
+    """At most `limit` runs of items, alike in length."""
+    together = -(-len(items) // limit)
+    for at in range(0, len(items), together or 1):
+        yield items[at : at + together]
 
 
 def _label(ranks: Sequence[int]) -> str:
@@ -171,10 +178,9 @@ class StepRow:
 def step_rows(steps: StepMatrix) -> list[StepRow]:
     """At most so many rows that the picture stays below `MAX_CELLS`."""
     limit = max(MAX_CELLS // max(len(steps.labels), 1), 1)
-    together = -(-len(steps.ranks) // limit)
     found = []
-    for at in range(0, len(steps.ranks), together or 1):
-        ranks, rows = steps.ranks[at : at + together], steps.step_ms[at : at + together]
+    for group in _neighbours(list(zip(steps.ranks, steps.step_ms, strict=True)), limit):
+        ranks, rows = zip(*group, strict=True)
         columns = [[ms for ms in column if ms is not None] for column in zip(*rows, strict=True)]
         means = [sum(column) / len(column) if column else None for column in columns]
         found.append(StepRow(_label(ranks), means))

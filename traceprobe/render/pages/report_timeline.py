@@ -49,7 +49,7 @@ def timelines(rank: Rank, index: int) -> list[Timeline]:
             continue
         picture = timeline_picture(recorded, rank.gaps)
         present = {segment.label for segment in picture.segments}
-        known = {key: (label_word(key), colour) for key, colour in CLASS_COLOURS.items()}
+        known = {key: (BUSY_LABELS[key], colour) for key, colour in CLASS_COLOURS.items()}
         legend = [entry for key, entry in known.items() if key in present]
         found.append(
             Timeline(
@@ -108,11 +108,6 @@ def _idle_lane(timeline: Recorded, gaps: list[Gap]) -> list[LaneSegment]:
     ]
 
 
-def label_word(label: str) -> str:
-    """The word for a segment's label: a class of the partition, or the label itself."""
-    return BUSY_LABELS.get(label, label)
-
-
 def timeline_table(picture: TimelinePicture) -> Table:
     """The longest segments of the picture, in the order of time."""
     longest = sorted(picture.segments, key=lambda s: (-s.duration_ns, s.start_ns, s.lane))
@@ -122,7 +117,7 @@ def timeline_table(picture: TimelinePicture) -> Table:
             f"{segment.start_ns / 1e6:,.3f} ms",
             duration(segment.duration_ns),
             segment.lane,
-            label_word(segment.label),
+            BUSY_LABELS.get(segment.label, segment.label),
             segment.detail,
         ]
         for segment in shown

@@ -22,7 +22,6 @@ def document(found: WhatIf) -> Document:
         title=f"{title} ({found.run.label})",
         tone="plain" if asked is None else _tone(asked),
         headline=found.headline,
-        points=[],
         cautions=[caution.message for caution in found.cautions],
         sections=list(_sections(found)),
         inputs=named_inputs([found.run]),
