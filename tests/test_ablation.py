@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-import jsonschema
 import msgspec
 import pytest
 
+from tests.lazy import Lazy
 from tests.rendering import html_of, markdown_of, terminal_of
 from tests.report_factory import (
     make_ablation,
@@ -25,6 +25,13 @@ from traceprobe.render.pages import ablation as ablation_text
 from traceprobe.verdict.agreement import compare
 
 WHY = "the program has no DistributedDataParallel model"
+
+jsonschema = Lazy("jsonschema")
+ABLATIONS = {
+    "io": make_ablation,
+    "communication": lambda: make_ablation("communication"),
+    "hostile": make_hostile_ablation,
+}
 
 
 def rank(seconds, **changes):
@@ -247,10 +254,9 @@ def test_tokens_have_a_column_only_where_they_are_known():
     assert "tokens/s" not in rendered(plain, 120, False)
 
 
-@pytest.mark.parametrize(
-    "ablation", [make_ablation(), make_ablation("communication"), make_hostile_ablation()]
-)
-def test_markdown_says_it_in_at_most_eight_lines(ablation):
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_markdown_says_it_in_at_most_eight_lines(name):
+    ablation = ABLATIONS[name]()
     without = markdown_of(make_run(2)).splitlines()
     text = markdown_of(msgspec.structs.replace(make_run(2), ablation=ablation))
     assert 0 < len(text.splitlines()) - len(without) <= 8
@@ -277,10 +283,9 @@ def rendered(ablation, *look):
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-@pytest.mark.parametrize(
-    "ablation", [make_ablation(), make_ablation("communication"), make_hostile_ablation()]
-)
-def test_a_terminal_is_kept_to_its_width_and_encoding(ablation, encoding, width):
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_a_terminal_is_kept_to_its_width_and_encoding(name, encoding, width):
+    ablation = ABLATIONS[name]()
     text = rendered(ablation, width, False, encoding)
     text.encode(encoding)
     assert "\x1b" not in text

@@ -8,11 +8,11 @@ import re
 from dataclasses import replace
 from html import unescape
 
-import altair as alt
 import pytest
 from rich.cells import cell_len
 
 from tests.documents import DOCUMENTS, DOUBLING, HOSTILE_DOCUMENT, LINES, RATES, SMALL
+from tests.lazy import Lazy
 from tests.report_factory import HOSTILE
 from tests.test_report_render import Page
 from traceprobe.render import html as document_html
@@ -21,6 +21,7 @@ from traceprobe.render import terminal as document_terminal
 from traceprobe.render.charts import Line, curves
 from traceprobe.render.document import Bars, Chart, Piece, Section, Table
 
+altair = Lazy("altair")
 ZERO_WIDTH = "\u200b"
 
 
@@ -149,7 +150,7 @@ def test_curves_begin_at_zero_or_double():
 
 def test_charts_are_valid_specs_with_named_data(document):
     for chart in (b for s in document.sections for b in s.blocks if isinstance(b, Chart)):
-        alt.Chart.from_dict(dict(chart.spec), validate=True)
+        altair.Chart.from_dict(dict(chart.spec), validate=True)
         for columns in chart.data.values():
             assert len({len(values) for values in columns.values()}) == 1
 

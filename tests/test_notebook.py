@@ -6,10 +6,10 @@ import subprocess
 import sys
 from html import unescape
 
-import altair as alt
 import pytest
 
 from tests.every_record import every_record
+from tests.lazy import Lazy
 from tests.memory_records import make_memory
 from tests.report_factory import (
     make_empty_report,
@@ -21,10 +21,11 @@ from tests.test_report_render import Page
 from traceprobe.errors import UsageError
 from traceprobe.render import notebook
 
+altair = Lazy("altair")
 REPORTS = {
-    "io": make_report("io", memory=make_memory(input=0)),
-    "hostile": make_hostile_report(),
-    "ranks": make_run(12),
+    "io": lambda: make_report("io", memory=make_memory(input=0)),
+    "hostile": make_hostile_report,
+    "ranks": lambda: make_run(12),
 }
 NAMES = {
     "io": ["iterations", "steps", "memory", "memory-predicted", "memory-measured"],
@@ -35,8 +36,8 @@ NAMES = {
 
 @pytest.mark.parametrize(("kind", "name"), [(k, name) for k in NAMES for name in NAMES[k]])
 def test_every_chart_is_an_altair_chart_with_its_data(kind, name):
-    chart = REPORTS[kind].chart(name)
-    assert isinstance(chart, alt.Chart | alt.LayerChart)
+    chart = REPORTS[kind]().chart(name)
+    assert isinstance(chart, altair.Chart | altair.LayerChart)
     spec = chart.to_dict(validate=True)
     assert spec["description"]
     assert sum(map(len, spec["datasets"].values())) > 0
@@ -44,7 +45,7 @@ def test_every_chart_is_an_altair_chart_with_its_data(kind, name):
 
 
 def test_a_chart_of_one_rank_is_chosen_by_its_number():
-    report = REPORTS["ranks"]
+    report = REPORTS["ranks"]()
     assert report.chart("iterations").to_dict() == report.chart("iterations", rank=0).to_dict()
     rows = report.chart("iterations", rank=3).to_dict()["datasets"]["segments"]
     assert [row["iteration"] for row in rows][:1] == ["0"]
@@ -68,7 +69,8 @@ def test_other_records_have_charts_too():
 
 @pytest.mark.parametrize("kind", REPORTS)
 def test_a_cell_shows_verdict_and_findings_in_a_small_frame_without_scripts(kind):
-    shown = REPORTS[kind]._repr_html_()
+    report = REPORTS[kind]()
+    shown = report._repr_html_()
     assert len(shown) < 200_000
     assert shown.startswith("<iframe srcdoc=")
     page = Page(unescape(shown.split('"')[1]))
@@ -78,14 +80,15 @@ def test_a_cell_shows_verdict_and_findings_in_a_small_frame_without_scripts(kind
 
 
 @pytest.mark.parametrize(
-    ("report", "line"),
+    ("made", "line"),
     [
-        (make_report("io"), "<Report: I/O-bound, 765 ms a step, 1 rank, 12 steps>"),
-        (make_run(12), "<Report: Communication-bound, 100 ms a step, 12 ranks, 12 steps>"),
-        (make_empty_report(), "<Report: Inconclusive, no steps, 1 rank, 0 steps>"),
+        (make_report, "<Report: I/O-bound, 765 ms a step, 1 rank, 12 steps>"),
+        (REPORTS["ranks"], "<Report: Communication-bound, 100 ms a step, 12 ranks, 12 steps>"),
+        (make_empty_report, "<Report: Inconclusive, no steps, 1 rank, 0 steps>"),
     ],
 )
-def test_its_representation_is_one_line(report, line):
+def test_its_representation_is_one_line(made, line):
+    report = made()
     assert repr(report) == str(report) == line
 
 
