@@ -20,6 +20,7 @@ from traceprobe.records.base import KINDS, Record
 from traceprobe.records.memory import Memory
 from traceprobe.records.report import Report
 from traceprobe.render import document_of
+from traceprobe.render import terminal as document_terminal
 from traceprobe.vocabulary import digest, known, own_tokens, quoted, told
 
 CANARY = "CNRY"
