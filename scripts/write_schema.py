@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from traceprobe.model import taxonomy  # noqa: E402
-from traceprobe.records import report as result  # noqa: E402
+from traceprobe.records.report import Report  # noqa: E402
 from traceprobe.render.pages import ablation as ablation_text  # noqa: E402
 from traceprobe.verdict.thresholds import Thresholds  # noqa: E402
 
@@ -90,7 +90,7 @@ FORMS: dict[tuple[str, str], Schema] = {
 
 def structure() -> Schema:
     """The schema without descriptions."""
-    schema = msgspec.json.schema(result.Report)
+    schema = msgspec.json.schema(Report)
     definitions: Schema = schema.pop("$defs")
     for record, definition in definitions.items():
         definition.pop("description", None)
@@ -118,8 +118,8 @@ def structure() -> Schema:
     definitions["IdleCause"] = {"title": "IdleCause", "enum": sorted(taxonomy.IDLE_CAUSES)}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"urn:traceprobe:report:{result.SCHEMA_VERSION}",
-        "title": f"traceprobe report, schema version {result.SCHEMA_VERSION}",
+        "$id": f"urn:traceprobe:report:{Report.SCHEMA_VERSION}",
+        "title": f"traceprobe report, schema version {Report.SCHEMA_VERSION}",
         **schema,
         "$defs": definitions,
     }

@@ -19,7 +19,7 @@ from traceprobe.compare.scaling import scale
 from traceprobe.model.taxonomy import LOSSES, PARTITION, SHARES
 from traceprobe.records.ladder import Missing
 from traceprobe.records.memory import PARTS
-from traceprobe.records.peaks import SCHEMA_VERSION, MeasuredPeaks
+from traceprobe.records.peaks import MeasuredPeaks
 from traceprobe.records.report import LostInput, Report
 from traceprobe.records.roofline import (
     Peaks,
@@ -57,7 +57,7 @@ def every_record() -> dict[str, Any]:
             roofline=report.roofline,
         ),
         "peaks": MeasuredPeaks(
-            schema_version=SCHEMA_VERSION,
+            schema_version=MeasuredPeaks.SCHEMA_VERSION,
             traceprobe_version="0.1.0",
             device="NVIDIA H200",
             device_kind="gpu",

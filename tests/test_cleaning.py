@@ -16,7 +16,7 @@ from tests.every_record import every_record, refilled
 from tests.memory_records import make_memory
 from tests.report_factory import make_ablation, make_report
 from traceprobe.formatting import clean
-from traceprobe.records import base, cleaning
+from traceprobe.records import cleaning, kinds
 from traceprobe.records.ablation import Ablation
 from traceprobe.records.cleaning import MAX_KEY, MAX_TEXT, Clean, cleaned
 from traceprobe.records.diagnosis import Diagnosis, Outcome, Section
@@ -43,7 +43,7 @@ def records():
         **every_record(),
         "ablation": make_ablation(),
         "memory": make_memory(),
-        "sweep": Sweep(traceprobe_version="1", rungs=[rung], **sweep),
+        "sweep": Sweep(schema_version="1.0", traceprobe_version="1", rungs=[rung], **sweep),
         "diagnosis": Diagnosis(
             schema_version="1.0",
             traceprobe_version="1",
@@ -97,7 +97,7 @@ def test_other_records_that_are_read_back_are_clean():
     assert Ablation.from_json(text).hardware == {"gpu": "H200"}
     peaks = every_record()["peaks"]
     text = peaks.to_json().replace("NVIDIA H200", r"\u202eH\u001b[1m200")
-    assert base.read(text).device == "H200"
+    assert kinds.read(text).device == "H200"
 
 
 def test_a_record_with_other_values_is_clean():

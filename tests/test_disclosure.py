@@ -15,7 +15,8 @@ from tests.conftest import ROOT
 from tests.saved_records import ROOTS, record_types, records
 from traceprobe.anonymise.disclosure import FIELDS, Rule, rule_of
 from traceprobe.anonymise.redact import redact
-from traceprobe.records.base import KINDS, Record
+from traceprobe.records.base import Record
+from traceprobe.records.kinds import KINDS
 from traceprobe.records.memory import Memory
 from traceprobe.records.report import Report
 from traceprobe.render import document_of

@@ -17,7 +17,7 @@ from tests.fuzzing import harness
 from tests.fuzzing import values as fuzzed
 from tests.report_rules import problems
 from tests.test_ingest_nsight import LOOP
-from traceprobe.errors import DamagedInput, UsageError
+from traceprobe.errors import DamagedInput, InternalError, UsageError
 from traceprobe.ingest import load, values
 from traceprobe.ingest.gunzip import Gunzip
 from traceprobe.ingest.plausible import possible_sizes
@@ -347,7 +347,7 @@ def test_a_rank_that_breaks_the_reader_is_lost_and_named(tmp_path, monkeypatch, 
     assert name in next(w.message for w in report.quality.warnings if w.code == "rank-lost")
     with pytest.raises(type(error)):
         part.read(paths[1], Options())
-    with pytest.raises(RuntimeError, match=name):
+    with pytest.raises(InternalError, match=name):
         merge([found[1]], Options())
 
 

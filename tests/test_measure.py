@@ -18,7 +18,7 @@ except ImportError:
     pytest.skip("PyTorch is not installed", allow_module_level=True)
 
 from traceprobe.capture import measure
-from traceprobe.records import base
+from traceprobe.records import kinds
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_rate_that_rounds_to_nothing_is_no_peak(
     monkeypatch.setattr(measure, "_seconds", lambda work, device: work() is not None and 1e6)
     cli = Cli(tmp_path, monkeypatch, capfdbinary)
     cli("roofline", "--measure", "-o", "peaks.json").expect(0)
-    assert set(base.read((tmp_path / "peaks.json").read_bytes()).tflops.values()) == {0.0}
+    assert set(kinds.read((tmp_path / "peaks.json").read_bytes()).tflops.values()) == {0.0}
     trace = samples / "cpu_convnet.json.gz"
     cli(
         "analyze", trace, "--peaks", "peaks.json", "--flops-per-step", "1e9", "-o", "report.json"
@@ -83,7 +83,7 @@ def test_the_command_writes_what_analyze_reads(small, tmp_path, samples, monkeyp
     cli = Cli(tmp_path, monkeypatch, capfdbinary)
     done = cli("roofline", "--measure", "-o", "peaks.json").expect(0)
     assert "no GPU is visible" in done.err
-    peaks = base.read((tmp_path / "peaks.json").read_bytes())
+    peaks = kinds.read((tmp_path / "peaks.json").read_bytes())
     assert all(rate >= 0 for rate in peaks.tflops.values())
     assert peaks.torch == torch.__version__
     cpu = samples / "cpu_convnet.json.gz"

@@ -12,11 +12,12 @@ from tests.analyses import report_of, runs
 from tests.builders import kineto, nsight
 from tests.builders.loop import Loop
 from traceprobe.compare.run import observe
+from traceprobe.errors import ImpossibleChange
 from traceprobe.whatif.buckets import rebucketed
 from traceprobe.whatif.calibrate import calibrate
 from traceprobe.whatif.predict import predict, prepare
 from traceprobe.whatif.scenario import Changes, apply
-from traceprobe.whatif.simulate import ImpossibleChange, Part, Row, part_of, play
+from traceprobe.whatif.simulate import Part, Row, part_of, play
 from traceprobe.whatif.summary import what_if
 
 US = 1_000

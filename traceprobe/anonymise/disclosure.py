@@ -26,7 +26,28 @@ from traceprobe.records import (
 )
 from traceprobe.records import diagnosis as doctor
 from traceprobe.records import gpus as fleet
-from traceprobe.records import report as result
+from traceprobe.records.rank import DeviceInfo, Gap, Iteration, Lane, Rank, StepMarker, Timeline
+from traceprobe.records.report import (
+    Finding,
+    Input,
+    LostInput,
+    Message,
+    ObserverEffect,
+    Quality,
+    Report,
+    Term,
+    Verdict,
+)
+from traceprobe.records.run import Links, Overview, RankGroup, Run, StepMatrix
+from traceprobe.records.summary import (
+    CollectiveGroup,
+    Communication,
+    HostActivity,
+    HostToDevice,
+    KernelShare,
+    StepTimes,
+    Summary,
+)
 
 if TYPE_CHECKING:
     import msgspec
@@ -63,90 +84,88 @@ def _fields(
 
 
 FIELDS: Mapping[type[msgspec.Struct], Mapping[str, Rule]] = {
-    result.Report: _fields(
+    Report: _fields(
         keep="schema_version traceprobe_version inputs quality ranks run verdict findings ablation "
         "memory roofline",
         drop="workload",
     ),
-    result.Input: _fields(
+    Input: _fields(
         keep="format bytes",
         name="name",
         checksum="sha256",
         sentence="dialect producer",
         column="origin_ns base_ns",
     ),
-    result.Message: _fields(keep="code", sentence="message"),
-    result.ObserverEffect: _fields(keep="profiled_step_ms unprofiled_step_ms ratio"),
-    result.LostInput: _fields(name="name", sentence="reason"),
-    result.Quality: _fields(
+    Message: _fields(keep="code", sentence="message"),
+    ObserverEffect: _fields(keep="profiled_step_ms unprofiled_step_ms ratio"),
+    LostInput: _fields(name="name", sentence="reason"),
+    Quality: _fields(
         keep="gpu_ops gpu_ops_linked launches_without_gpu_op events_repaired events_lost "
         "observer_effect warnings damage lost"
     ),
-    result.Rank: _fields(
+    Rank: _fields(
         keep="rank pid device step_marker iterations summary gaps timeline worst input replay"
     ),
-    result.DeviceInfo: _fields(
+    DeviceInfo: _fields(
         keep="index kind capability multiprocessors memory_bytes warp_size", sentence="name"
     ),
-    result.StepMarker: _fields(keep="kind count confidence", name="pattern"),
-    result.Iteration: _fields(
+    StepMarker: _fields(keep="kind count confidence", name="pattern"),
+    Iteration: _fields(
         keep="index start_ns end_ns coverage used collectives launches partition_ns busy_ns "
         "skew_exposed_ns",
         name="label",
         sentence="skip_reason",
     ),
-    result.StepTimes: _fields(keep="mean p10 p50 p90"),
-    result.Communication: _fields(
+    StepTimes: _fields(keep="mean p10 p50 p90"),
+    Communication: _fields(
         keep="total_ns exposed_ns overlapped_ns overlap_pct skew_exposed_ns all_reduces_per_step "
         "bytes_per_step",
         sentence="sizes",
     ),
-    result.CollectiveGroup: _fields(
+    CollectiveGroup: _fields(
         keep="operation bytes group_size count count_per_step total_ns exposed_ns overlapped_ns "
         "duration_ns matched transfer_ns skew_ns algbw_gbps busbw_gbps algbw_at_least_gbps "
         "busbw_at_least_gbps"
     ),
-    result.HostToDevice: _fields(
+    HostToDevice: _fields(
         keep="total_ns exposed_ns overlapped_ns overlap_pct bytes gbps pageable_bytes"
     ),
-    result.HostActivity: _fields(
+    HostActivity: _fields(
         keep="launches_per_step kernels_per_step mean_kernel_us launch_to_start_us_p50 "
         "syncs_per_step idle_after_sync_ns data_wait_inferred_ns phase_kernels",
         sentence="blocking_calls",
     ),
-    result.KernelShare: _fields(
+    KernelShare: _fields(
         keep="count total_ns mean_ns phase_share tensor_cores", name="name", phase="phase"
     ),
-    result.Summary: _fields(
+    Summary: _fields(
         keep="iterations_used step_ms window_ns partition_ns share busy_ns attributed_share "
         "communication h2d collectives_per_step coverage host kernel_ns top_kernels collectives "
         "collectives_left_out"
     ),
-    result.Gap: _fields(
-        keep="start_ns end_ns iteration cause", name="before after", sentence="evidence"
-    ),
-    result.Lane: _fields(keep="name start_ns duration_ns", phase="label detail"),
-    result.Timeline: _fields(keep="iteration start_ns duration_ns lanes merged"),
+    Gap: _fields(keep="start_ns end_ns iteration cause", name="before after", sentence="evidence"),
+    Lane: _fields(keep="name start_ns duration_ns", phase="label detail"),
+    Timeline: _fields(keep="iteration start_ns duration_ns lanes merged"),
     replay.Replay: _fields(
         keep="iterations latency_ns",
         phase="kinds",
         column="iteration kind stream first_host_ns host_ns duration_ns lag_ns tail_ns "
         "data_wait_ns awaits needs bytes",
     ),
-    result.RankGroup: _fields(keep="members median_rank"),
-    result.StepMatrix: _fields(keep="ranks iterations_per_bin step_ms", name="labels"),
-    result.Overview: _fields(keep="groups worst_rank median_rank detailed_ranks steps"),
-    result.Links: _fields(keep="gbps latency_us fit_error messages nvlink_gbps"),
-    result.Run: _fields(
+    RankGroup: _fields(keep="members median_rank"),
+    StepMatrix: _fields(keep="ranks iterations_per_bin step_ms", name="labels"),
+    Overview: _fields(keep="groups worst_rank median_rank detailed_ranks steps"),
+    Links: _fields(keep="gbps latency_us fit_error messages nvlink_gbps"),
+    Run: _fields(
         keep="world_size collectives_matched transfer_ns skew_ns straggler_rank straggler_cause "
         "skew_causes overview links"
     ),
-    result.Term: _fields(keep="name value", sentence="why"),
-    result.Verdict: _fields(
+    Term: _fields(keep="name value", sentence="why"),
+    Verdict: _fields(
         keep="bound secondary confidence confidence_terms shares thresholds limit skew",
         sentence="headline reasons missing",
     ),
-    result.Finding: _fields(
+    Finding: _fields(
         keep="id status saving_ms_per_step", sentence="title evidence advice rule verify"
     ),
     ablation.Interval: _fields(keep="median low high p10 p90"),

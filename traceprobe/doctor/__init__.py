@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from traceprobe.doctor.check import run
-from traceprobe.records.diagnosis import SCHEMA_VERSION, Diagnosis, Outcome, Section
+from traceprobe.records.diagnosis import Diagnosis, Outcome, Section
 from traceprobe.version import __version__
 
 if TYPE_CHECKING:
@@ -75,5 +75,5 @@ def _input(path: Path, options: Options, progress: Progress) -> tuple[Part, list
 
 def _diagnosis(sections: list[Section]) -> Diagnosis:
     return Diagnosis(
-        schema_version=SCHEMA_VERSION, traceprobe_version=__version__, sections=sections
+        schema_version=Diagnosis.SCHEMA_VERSION, traceprobe_version=__version__, sections=sections
     )

@@ -18,7 +18,25 @@ from traceprobe.model.events import UNKNOWN, Call, Device, Int64s, Kind, Trace
 from traceprobe.model.taxonomy import COMPUTE_PHASES, SHARE_CLASSES, Phase
 from traceprobe.pipeline import communication, host
 from traceprobe.pipeline import replay_rank as replay
-from traceprobe.records import report as result
+from traceprobe.records.rank import (
+    DeviceInfo,
+    DeviceKind,
+    Gap,
+    Iteration,
+    Lane,
+    Rank,
+    StepMarker,
+    Timeline,
+)
+from traceprobe.records.run import Run
+from traceprobe.records.summary import (
+    Communication,
+    HostToDevice,
+    KernelShare,
+    Nanoseconds,
+    StepTimes,
+    Summary,
+)
 from traceprobe.timeline import collectives, kernels, partition
 from traceprobe.timeline.device import Account
 from traceprobe.timeline.footprint import chosen as summarised
@@ -54,7 +72,7 @@ def rank_record(
     trace: Trace,
     device: Device,
     groups: Sequence[collectives.Group],
-) -> result.Rank:
+) -> Rank:
     """One device of one process as a record, open where it takes the run to know.
 
     Args:
@@ -63,10 +81,10 @@ def rank_record(
     zero = origin(trace)
     typical, longest = representative(account), worst(account)
     marker = account.process.marker
-    return result.Rank(
+    return Rank(
         rank=UNKNOWN,
         pid=account.process.pid,
-        device=result.DeviceInfo(
+        device=DeviceInfo(
             index=device.index,
             name=device.name,
             kind=_device_kind(device),
@@ -77,7 +95,7 @@ def rank_record(
         ),
         step_marker=None
         if marker is None
-        else result.StepMarker(
+        else StepMarker(
             kind=marker.kind,
             pattern=marker.pattern,
             count=len(marker.starts),
@@ -96,13 +114,13 @@ def rank_record(
 
 
 def closed(
-    record: result.Rank,
+    record: Rank,
     rank: int,
     source: int,
     exposed_wait: Int64s | None,
     summarised: Int64s,
     groups: Sequence[collectives.Group],
-) -> result.Rank:
+) -> Rank:
     """A record with what the run says of it.
 
     Args:
@@ -130,11 +148,11 @@ def closed(
     return replace(record, rank=rank, input=source, iterations=iterations, summary=summary)
 
 
-def _device_kind(device: Device) -> result.DeviceKind:
+def _device_kind(device: Device) -> DeviceKind:
     return "cpu" if device.kind == "cpu" else "gpu"
 
 
-def _iterations(account: Account, zero: int) -> list[result.Iteration]:
+def _iterations(account: Account, zero: int) -> list[Iteration]:
     process, marker = account.process, account.process.marker
     if marker is None:
         return []
@@ -144,7 +162,7 @@ def _iterations(account: Account, zero: int) -> list[result.Iteration]:
         w = window.get(k)
         asked = int(process.asked[k])
         records.append(
-            result.Iteration(
+            Iteration(
                 index=k,
                 label=label,
                 start_ns=None if w is None else int(account.edges[w]) - zero,
@@ -161,14 +179,14 @@ def _iterations(account: Account, zero: int) -> list[result.Iteration]:
     return records
 
 
-def _row(account: Account, columns: partition.Columns, window: int) -> result.Nanoseconds:
+def _row(account: Account, columns: partition.Columns, window: int) -> Nanoseconds:
     return {
         name: int(values[window]) if name in account.observed else None
         for name, values in columns.items()
     }
 
 
-def _total(account: Account, columns: partition.Columns, chosen: Int64s) -> result.Nanoseconds:
+def _total(account: Account, columns: partition.Columns, chosen: Int64s) -> Nanoseconds:
     return {
         name: int(values[chosen].sum()) if name in account.observed else None
         for name, values in columns.items()
@@ -181,7 +199,7 @@ def _summary(
     groups: Sequence[collectives.Group],
     *,
     on_cpu: bool,
-) -> result.Summary:
+) -> Summary:
     length = np.diff(account.edges)
     steps = int(account.used.sum())
     chosen = summarised(account)
@@ -189,7 +207,7 @@ def _summary(
     parts = _total(account, account.exclusive, chosen)
     inside = _inside(account, chosen)
     per_step = account.collectives[account.index[account.used]]
-    return result.Summary(
+    return Summary(
         iterations_used=steps,
         step_ms=_step_times(length[chosen]) if steps else None,
         window_ns=window,
@@ -208,7 +226,7 @@ def _summary(
     )
 
 
-def shares(parts: result.Nanoseconds, window: int) -> dict[str, float]:
+def shares(parts: Nanoseconds, window: int) -> dict[str, float]:
     """The five shares of a partition; they sum to 1 but for rounding."""
     return {
         name: round(sum(parts[p] or 0 for p in members) / window, 6) if window else 0.0
@@ -216,10 +234,10 @@ def shares(parts: result.Nanoseconds, window: int) -> dict[str, float]:
     }
 
 
-def _step_times(length: Int64s) -> result.StepTimes:
+def _step_times(length: Int64s) -> StepTimes:
     ms = length / 1e6
     p10, p50, p90 = np.percentile(ms, [10, 50, 90])
-    return result.StepTimes(
+    return StepTimes(
         mean=round(float(ms.mean()), 6),
         p10=round(float(p10), 6),
         p50=round(float(p50), 6),
@@ -254,13 +272,13 @@ def _communication(
     chosen: Int64s,
     groups: Sequence[collectives.Group],
     form: str,
-) -> result.Communication | None:
+) -> Communication | None:
     if "communication" not in account.observed:
         return None
     steps = int(account.used.sum())
     total = int(account.busy["communication"][chosen].sum())
     overlapped = int(account.overlap["communication"][chosen].sum())
-    return result.Communication(
+    return Communication(
         total_ns=total,
         exposed_ns=int(account.exclusive["communication"][chosen].sum()),
         overlapped_ns=overlapped,
@@ -271,9 +289,7 @@ def _communication(
     )
 
 
-def _host_to_device(
-    account: Account, chosen: Int64s, inside: pl.DataFrame
-) -> result.HostToDevice | None:
+def _host_to_device(account: Account, chosen: Int64s, inside: pl.DataFrame) -> HostToDevice | None:
     if "h2d" not in account.observed:
         return None
     total = int(account.busy["h2d"][chosen].sum())
@@ -281,7 +297,7 @@ def _host_to_device(
     copies = inside.filter((pl.col("kind") == int(Kind.H2D)) & (pl.col("bytes") > 0))
     size = int(copies["bytes"].sum())
     busy = int((copies["t1"] - copies["t0"]).sum())
-    return result.HostToDevice(
+    return HostToDevice(
         total_ns=total,
         exposed_ns=int(account.exclusive["h2d"][chosen].sum()),
         overlapped_ns=overlapped,
@@ -305,7 +321,7 @@ def _coverage(account: Account) -> float | None:
     return round(recorded / asked, 4) if asked else None
 
 
-def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[result.KernelShare]:
+def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[KernelShare]:
     """The kernels with the most time, and those with the most time of each phase."""
     chosen = ops.select("name", "kind", "phase", "t0", "t1").filter(
         pl.col("kind").is_in([int(Kind.KERNEL), int(Kind.COMM)])
@@ -325,7 +341,7 @@ def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[result.KernelS
         if place < MAX_KERNELS or listed[row["label"]] <= MAX_KERNELS_OF_A_PHASE:
             top.append(row)
     return [
-        result.KernelShare(
+        KernelShare(
             name=shorten(names[row["name"]]),
             phase="communication" if row["label"] < 0 else COMPUTE_PHASES[row["label"]],
             count=row["count"],
@@ -340,7 +356,7 @@ def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[result.KernelS
     ]
 
 
-def _gaps(account: Account, names: Sequence[str], zero: int) -> list[result.Gap]:
+def _gaps(account: Account, names: Sequence[str], zero: int) -> list[Gap]:
     """The longest idle gaps inside the account's windows."""
     gaps = account.gaps
     low, high = int(account.edges[0]), int(account.edges[-1])
@@ -350,7 +366,7 @@ def _gaps(account: Account, names: Sequence[str], zero: int) -> list[result.Gap]
     name = account.ops["name"].to_numpy()
     window = np.searchsorted(account.edges, gaps.t0[rows], "right") - 1
     return [
-        result.Gap(
+        Gap(
             start_ns=int(gaps.t0[i]) - zero,
             end_ns=int(gaps.t1[i]) - zero,
             iteration=int(account.index[w]) if len(account.index) else None,
@@ -363,15 +379,15 @@ def _gaps(account: Account, names: Sequence[str], zero: int) -> list[result.Gap]
     ]
 
 
-def _timeline(account: Account, names: Sequence[str], zero: int, window: int) -> result.Timeline:
+def _timeline(account: Account, names: Sequence[str], zero: int, window: int) -> Timeline:
     picture = draw(account, names, window)
-    return result.Timeline(
+    return Timeline(
         iteration=picture.index,
         start_ns=picture.t0 - zero,
         duration_ns=picture.t1 - picture.t0,
         merged=picture.merged,
         lanes=[
-            result.Lane(
+            Lane(
                 name=lane.name,
                 start_ns=(lane.t0 - picture.t0).tolist(),
                 duration_ns=(lane.t1 - lane.t0).tolist(),
@@ -389,14 +405,14 @@ def shorten(name: str) -> str:
 
 
 def run_record(
-    ranks: Sequence[result.Rank], matched: Collectives | None, world_size: int | None
-) -> result.Run | None:
+    ranks: Sequence[Rank], matched: Collectives | None, world_size: int | None
+) -> Run | None:
     """What the ranks say together; None for one rank of a run that is not distributed."""
     if len(ranks) < 2 and (world_size or 1) < 2:
         return None
     size = max(world_size or 0, len(ranks))
     if matched is None:
-        return result.Run(
+        return Run(
             world_size=size,
             collectives_matched=0,
             transfer_ns=None,
@@ -411,7 +427,7 @@ def run_record(
         summary = ranks[slowest].summary
         if skew <= STRAGGLING * summary.window_ns / max(summary.iterations_used, 1):
             slowest = None
-    return result.Run(
+    return Run(
         world_size=size,
         collectives_matched=matched.count,
         transfer_ns=round(matched.transfer_ns / steps),

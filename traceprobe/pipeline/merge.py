@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from traceprobe.errors import DamagedInput, UsageError
+from traceprobe.errors import DamagedInput, InternalError, UsageError
 from traceprobe.findings import Evidence, run_all
 from traceprobe.findings.profiler_distortion import REMEASURE
 from traceprobe.ingest.values import MOST_FLOPS, STEP_MS
@@ -24,10 +24,11 @@ from traceprobe.pipeline.build_rank import closed, run_record
 from traceprobe.pipeline.invariants import verify
 from traceprobe.pipeline.per_trace import Lost, Part, part_of
 from traceprobe.pipeline.rank_overview import FEWEST, survey
-from traceprobe.records import report as result
 from traceprobe.records.ablation import Ablation
 from traceprobe.records.cleaning import cleaned
 from traceprobe.records.memory import Memory, read
+from traceprobe.records.rank import DeviceInfo, Rank
+from traceprobe.records.report import LostInput, Message, ObserverEffect, Quality, Report, Verdict
 from traceprobe.records.roofline import Roofline
 from traceprobe.timeline import collectives, ranks
 from traceprobe.verdict import agreement, judge
@@ -42,7 +43,7 @@ MAX_NAMED = 5
 """Lost inputs that the warning names; `quality.lost` has all."""
 
 
-def analyze(traces: Trace | Sequence[Trace], options: Options | None = None) -> result.Report:
+def analyze(traces: Trace | Sequence[Trace], options: Options | None = None) -> Report:
     """Analyse one trace, or the rank files of one run.
 
     Returns:
@@ -58,7 +59,7 @@ def analyze(traces: Trace | Sequence[Trace], options: Options | None = None) -> 
     return merge([part_of(trace, chosen) for trace in inputs], chosen)
 
 
-def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
+def merge(parts: Sequence[Part | Lost], options: Options) -> Report:
     """The report of a run from the parts of its inputs, in the order of the inputs.
 
     Args:
@@ -67,14 +68,14 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
     Raises:
         UsageError: an option is invalid, or two inputs claim the same rank.
         DamagedInput: no input could be read.
-        RuntimeError: none could, for reasons that are traceprobe's own.
-        InternalError: the report contradicts itself.
+        InternalError: none could, for reasons that are traceprobe's own, or the report contradicts
+            itself.
     """
     lost = [part for part in parts if isinstance(part, Lost)]
     kept = [part for part in parts if isinstance(part, Part)]
     if not kept:
         if all(part.internal for part in lost):
-            raise RuntimeError(lost[0].reason)
+            raise InternalError(lost[0].reason)
         more = f" (and {len(lost) - 1} more inputs that cannot be read)" if len(lost) > 1 else ""
         raise DamagedInput(f"{lost[0].reason}{more}")
     records, matched = _records(kept)
@@ -121,8 +122,8 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
     if together is not None and len(records) >= FEWEST:
         overview, records = survey(records, together.straggler_rank)
         together = replace(together, overview=overview)
-    report = result.Report(
-        schema_version=result.SCHEMA_VERSION,
+    report = Report(
+        schema_version=Report.SCHEMA_VERSION,
         traceprobe_version=__version__,
         inputs=[part.input for part in kept],
         quality=quality,
@@ -138,7 +139,7 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
     return verify(report, whole)
 
 
-def _records(parts: Sequence[Part]) -> tuple[list[result.Rank], ranks.Collectives | None]:
+def _records(parts: Sequence[Part]) -> tuple[list[Rank], ranks.Collectives | None]:
     """The devices of all inputs, closed, and what their collectives say together."""
     devices = [(source, found) for source, part in enumerate(parts) for found in part.devices]
     footprints = [found.footprint for _, found in devices]
@@ -242,8 +243,8 @@ def _recorded_wait_ns(parts: Sequence[Part]) -> float | None:
 
 def _roofline(
     parts: Sequence[Part],
-    records: Sequence[result.Rank],
-    quality: result.Quality,
+    records: Sequence[Rank],
+    quality: Quality,
     workload: Mapping[str, object] | None,
     options: Options,
 ) -> Roofline | None:
@@ -266,7 +267,7 @@ def _roofline(
     return roofline(records, quality, workload, filled, options.flops_per_step, options.peaks)
 
 
-def _device_name(device: result.DeviceInfo) -> str:
+def _device_name(device: DeviceInfo) -> str:
     """As `traceprobe roofline --measure` names it."""
     return "CPU" if device.kind == "cpu" else cleaned(device.name) or "a GPU without a name"
 
@@ -302,14 +303,14 @@ def _memory(parts: Sequence[Part]) -> Memory | None:
 def _quality(
     parts: Sequence[Part],
     lost: Sequence[Lost],
-    records: Sequence[result.Rank],
+    records: Sequence[Rank],
     unprofiled_ms: float | None,
-) -> result.Quality:
+) -> Quality:
     means = [r.summary.step_ms.mean for r in records if r.summary.step_ms is not None]
     effect = None
     if unprofiled_ms is not None and means:
         profiled = sum(means) / len(means)
-        effect = result.ObserverEffect(
+        effect = ObserverEffect(
             profiled_step_ms=round(profiled, 6),
             unprofiled_step_ms=unprofiled_ms,
             ratio=round(profiled / unprofiled_ms, 4),
@@ -326,31 +327,31 @@ def _quality(
             f"{contradicted} files claim a rank that another one claims too; their ranks were "
             "taken from the names of the files."
         )
-    return result.Quality(
+    return Quality(
         gpu_ops=sum(p.gpu_ops for p in parts),
         gpu_ops_linked=sum(p.gpu_ops_linked for p in parts),
         launches_without_gpu_op=sum(p.launches_without_gpu_op for p in parts),
         events_repaired=sum(p.quality.events_repaired for p in parts),
         events_lost=sum(p.quality.events_lost for p in parts),
         observer_effect=effect,
-        warnings=[result.Message(code=c, message=m) for c, m in sorted(warnings.items())],
+        warnings=[Message(code=c, message=m) for c, m in sorted(warnings.items())],
         damage=dict(sorted(damage.items())) or UNSET,
-        lost=[result.LostInput(name=part.name, reason=part.reason) for part in lost] or UNSET,
+        lost=[LostInput(name=part.name, reason=part.reason) for part in lost] or UNSET,
     )
 
 
 def _with_warnings(
-    quality: result.Quality,
-    verdict: result.Verdict,
+    quality: Quality,
+    verdict: Verdict,
     profiled: frozenset[str],
     ablation: Ablation | None,
-) -> result.Quality:
+) -> Quality:
     """Add what only the verdict shows to matter."""
     added = []
     if any(term.name == "observer-effect" for term in verdict.confidence_terms):
         marks = ", ".join(sorted(profiled & HEAVY))
         added.append(
-            result.Message(
+            Message(
                 code="observer-effect",
                 message=(
                     f"Overhead decides this verdict, and the trace records {marks}: a profiler "
@@ -361,7 +362,7 @@ def _with_warnings(
         )
     if quality.events_lost:
         added.append(
-            result.Message(
+            Message(
                 code="events-lost",
                 message=f"{quality.events_lost} damaged events could not be read and are missing.",
             )
@@ -370,7 +371,7 @@ def _with_warnings(
         named = "; ".join(entry.reason for entry in quality.lost[:MAX_NAMED])
         more = len(quality.lost) - MAX_NAMED
         added.append(
-            result.Message(
+            Message(
                 code="rank-lost",
                 message=(
                     f"{len(quality.lost)} inputs could not be read and are missing from every "
@@ -382,13 +383,13 @@ def _with_warnings(
         compared = agreement.compare(verdict, ablation)
         if compared.state == "disagree":
             added.append(
-                result.Message(
+                Message(
                     code="ablation-disagrees",
                     message=f"By ablation, which needs no profiler: {compared.words}.",
                 )
             )
     merged = sorted([*quality.warnings, *added], key=lambda m: m.code)
-    return result.Quality(
+    return Quality(
         **{f: getattr(quality, f) for f in quality.__struct_fields__ if f != "warnings"},
         warnings=merged,
     )

@@ -20,7 +20,8 @@ from traceprobe.ingest import load
 from traceprobe.model.events import Call, Quality, Trace
 from traceprobe.options import Options
 from traceprobe.pipeline.build_rank import origin, rank_record
-from traceprobe.records import report as result
+from traceprobe.records.rank import Rank
+from traceprobe.records.report import Input
 from traceprobe.system import memory_limit as bounded
 from traceprobe.timeline import collectives, device, phases, process
 from traceprobe.timeline.device import Account
@@ -41,7 +42,7 @@ class DevicePart:
             size.
     """
 
-    record: result.Rank
+    record: Rank
     footprint: Footprint
     groups: list[collectives.Group]
 
@@ -58,7 +59,7 @@ class Part:
         kept: what the cache did for it, if there is one.
     """
 
-    input: result.Input
+    input: Input
     rank_of: dict[int, int]
     gpu_ops: int
     gpu_ops_linked: int
@@ -197,9 +198,9 @@ def _limit(account: Account, steps: tuple[int, int]) -> Account:
     return replace(account, reasons=reasons, used=used)
 
 
-def _input(trace: Trace) -> result.Input:
+def _input(trace: Trace) -> Input:
     o = trace.origin
-    return result.Input(
+    return Input(
         name=o.name,
         sha256=o.sha256,
         format="nsys" if o.format == "nsys" else "kineto",

@@ -10,9 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from traceprobe.records.cleaning import Clean
-
-SCHEMA_VERSION = "1.0"
+from traceprobe.records.base import Saved
 
 CheckStatus = Literal["fail", "warn", "unknown", "ok", "not-applicable"]
 STATUSES: tuple[CheckStatus, ...] = ("fail", "warn", "unknown", "ok", "not-applicable")
@@ -37,19 +35,12 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     checks: list[Outcome]
 
 
-class Diagnosis(Clean, frozen=True, kw_only=True):
+class Diagnosis(Saved, frozen=True, kw_only=True):
     """Everything that was checked. See `docs/doctor.md` for the checks."""
 
-    schema_version: str
-    traceprobe_version: str
     sections: list[Section]
 
     @property
     def failed(self) -> bool:
         """Whether any check failed."""
         return any(c.status == "fail" for section in self.sections for c in section.checks)
-
-    def to_json(self) -> str:
-        """Indented JSON with sorted keys, ending in a newline."""
-        compact = msgspec.json.encode(self, order="sorted")
-        return msgspec.json.format(compact, indent=1).decode() + "\n"

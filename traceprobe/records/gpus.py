@@ -6,15 +6,15 @@ else per step (`Fleet.per`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
 
 from traceprobe.records.base import Record
 from traceprobe.records.comparison import Per, RunSummary
+from traceprobe.records.numbers import ROUNDING, positive
 from traceprobe.records.report import Message
-
-SCHEMA_VERSION = "1.0"
 
 PeakName = Literal["fp32", "tf32", "half", "bandwidth"]
 PEAKS: tuple[PeakName, ...] = ("fp32", "tf32", "half", "bandwidth")
@@ -95,6 +95,17 @@ class Contender(msgspec.Struct, frozen=True, kw_only=True):
             return str(count)
         return f"{count} of {round(count / self.hardware.part)}"
 
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        name = f"run {self.run.label}"
+        yield from self.run.problems()
+        if self.rate <= 0 or not 0 < self.relative <= 1 + ROUNDING:
+            yield f"{name}: its rate is not above 0, or above the fastest"
+        if self.hardware is not None and not 0 < self.hardware.part <= 1:
+            yield f"{name}: its hardware is no part of itself"
+        if not positive([*self.peaks.values(), self.compute_ms or None]):
+            yield f"{name}: a peak is not above 0"
+
 
 class PeakFit(msgspec.Struct, frozen=True, kw_only=True):
     """How well the compute time of the devices follows one of their peaks."""
@@ -128,3 +139,13 @@ class Fleet(Record, frozen=True, kw_only=True):
     explanation: str
     points: list[str]
     cautions: list[Message]
+
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        if not self.contenders:
+            yield "there are no runs"
+        for contender in self.contenders:
+            yield from contender.problems()
+        for fit in self.fits:
+            if not any(c.compute_ms and fit.peak in c.peaks for c in self.contenders):
+                yield f"no run has the peak {fit.peak}"

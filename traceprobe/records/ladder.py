@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
 
+from traceprobe.model.taxonomy import PARTITION
 from traceprobe.records.base import Record
 from traceprobe.records.comparison import Change, Per, RunSummary
+from traceprobe.records.numbers import positive
 from traceprobe.records.report import Message
-
-SCHEMA_VERSION = "1.0"
 
 
 class Rung(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +29,16 @@ class Rung(msgspec.Struct, frozen=True, kw_only=True):
     """Classes whose change is real, largest first."""
     explanation: list[str]
     cautions: list[Message]
+
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        yield from self.run.problems()
+        for change in (*([] if self.step is None else [self.step]), *self.classes):
+            yield from change.problems()
+        if {change.name for change in self.classes} - set(PARTITION):
+            yield "a class is unknown"
+        if not positive([self.speedup, self.total_speedup]):
+            yield "a speed-up is not above 0"
 
 
 class Missing(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,3 +72,10 @@ class Ladder(Record, frozen=True, kw_only=True):
     limits: str
     """What limits the last rung, in a sentence."""
     suggestions: list[Suggestion]
+
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        if not self.rungs:
+            yield "there are no rungs"
+        for rung in self.rungs:
+            yield from rung.problems()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 from traceprobe.records.base import Record
-
-SCHEMA_VERSION = "1.0"
 
 
 class MeasuredPeaks(Record, frozen=True, kw_only=True):
@@ -26,3 +25,11 @@ class MeasuredPeaks(Record, frozen=True, kw_only=True):
     """Copies inside of the memory, bytes read and written together."""
     h2d_gbps: float | None
     """Copies from page-locked memory of the host; None on a CPU."""
+
+    def problems(self) -> Iterator[str]:
+        """What of it cannot be."""
+        rates = [*self.tflops.values(), self.copy_gbps, self.h2d_gbps]
+        if any(rate < 0 for rate in rates if rate is not None):  # of a slow CPU one may round to 0
+            yield "a peak is below 0"
+        if min(self.matrix_side, self.repetitions) < 1:
+            yield "nothing was measured"

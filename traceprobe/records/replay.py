@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from traceprobe.records.cleaning import Columns
+
+_COLUMNS = (
+    *("iteration", "kind", "stream", "first_host_ns", "host_ns", "duration_ns", "lag_ns"),
+    *("tail_ns", "data_wait_ns", "awaits", "needs", "bytes"),
+)
 
 
 class Replay(Columns, frozen=True, kw_only=True):
@@ -41,3 +48,17 @@ class Replay(Columns, frozen=True, kw_only=True):
     """Distance to the row of another stream that must end before this one begins."""
     bytes: str
     """Size of a message; -1 where it is none, or not in the trace."""
+
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        try:
+            columns = {name: [*map(int, getattr(self, name).split())] for name in _COLUMNS}
+        except ValueError:
+            yield "a column of the replay is no column of numbers"
+            return
+        if len({len(column) for column in columns.values()}) > 1 or not columns["kind"]:
+            yield "the replay has columns of different lengths"
+        elif not all(0 <= kind < len(self.kinds) for kind in columns["kind"]):
+            yield "the replay has an unknown kind"
+        elif self.iterations != 1 + max(columns["iteration"]):
+            yield "the replay has other iterations than it says"

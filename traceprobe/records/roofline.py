@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
 
 from traceprobe.records.base import Record
-
-SCHEMA_VERSION = "1.0"
+from traceprobe.records.numbers import SHARE_ROUNDING, positive
 
 Limit = Literal["math", "memory", "neither"]
 """What the kernels' time mostly goes to, as far as the work explains it."""
@@ -25,6 +25,11 @@ class Peaks(msgspec.Struct, frozen=True, kw_only=True):
     """Dense, by precision; those that are not known are missing."""
     bandwidth_gbps: float | None
     """Of its memory, read and written together."""
+
+    def problems(self) -> Iterator[str]:
+        """What of it cannot be."""
+        if not positive([*self.tflops.values(), self.bandwidth_gbps]):
+            yield "roofline: a peak is not above 0"
 
 
 class PhaseWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +53,14 @@ class PhaseWork(msgspec.Struct, frozen=True, kw_only=True):
     gbps: float | None
     intensity: float | None
     """Operations per byte."""
+
+    def problems(self) -> Iterator[str]:
+        """What of it cannot be."""
+        numbers = (self.ms, self.bytes, self.math_ms, self.memory_ms, self.floor_ms)
+        rates = (self.tflops, self.gbps, self.intensity)
+        known = [n for n in (*self.flops.values(), *numbers, *rates) if n is not None]
+        if any(number < 0 for number in known):
+            yield f"roofline: {self.phase} has less than nothing"
 
 
 class Utilisation(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +104,21 @@ class Roofline(msgspec.Struct, frozen=True, kw_only=True):
     utilisation: Utilisation
     notes: list[str]
 
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        if min(self.step_ms, self.kernel_ms) < 0 or (self.flops_per_step or 1) <= 0:
+            yield "roofline: a step takes less than no time, or no operations"
+        if self.step_ms == 0 and self.math_ms is not None:
+            yield "roofline: a step takes no time"
+        for part in (self.published, self.measured, *self.phases):
+            if part is not None:
+                yield from part.problems()
+        if self.mfu is not None and self.hfu is not None and self.mfu > self.hfu + SHARE_ROUNDING:
+            yield "the model has more operations than were executed"
+        parts = (self.math_ms, self.memory_ms, self.rest_ms)
+        if None not in parts and sum(p or 0.0 for p in parts) < self.step_ms - SHARE_ROUNDING:
+            yield "math, memory and rest are less than the step"
+
 
 class RooflineRecord(Record, frozen=True, kw_only=True):
     """A roofline on its own, as `traceprobe roofline` gives it."""
@@ -99,3 +127,7 @@ class RooflineRecord(Record, frozen=True, kw_only=True):
     headline: str
     inputs: list[str]
     roofline: Roofline
+
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        return self.roofline.problems()

@@ -5,13 +5,12 @@ What the runs show beside each other is for comparisons of them to say.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
-from traceprobe.records.base import json_of
+from traceprobe.records.base import Saved
 from traceprobe.records.cleaning import Clean
 from traceprobe.records.comparison import RunSummary
-
-SCHEMA_VERSION = "1.0"
 
 State = Literal["measured", "failed", "skipped"]
 
@@ -36,13 +35,18 @@ class RungResult(Clean, frozen=True, kw_only=True):
     """Why it was not measured; nothing that the program said."""
     run: RunSummary | None = None
 
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        if (self.run is None) == (self.state == "measured"):
+            yield f"rung {self.name} is {self.state}, with a run or without"
+        if self.run is not None:
+            yield from self.run.problems()
 
-class Sweep(Clean, frozen=True, kw_only=True):
+
+class Sweep(Saved, frozen=True, kw_only=True):
     """A ladder that was run, rung by rung in the ladder's order."""
 
     kind: Literal["sweep"] = "sweep"
-    schema_version: str = SCHEMA_VERSION
-    traceprobe_version: str
     ladder: str
     workload: str
     backend: str
@@ -51,6 +55,10 @@ class Sweep(Clean, frozen=True, kw_only=True):
     active: int
     rungs: list[RungResult]
 
-    def to_json(self) -> str:
-        """Indented JSON with sorted keys, ending in a newline."""
-        return json_of(self)
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        names = [rung.name for rung in self.rungs]
+        if len(set(names)) < len(names):
+            yield "a rung is there twice"
+        for rung in self.rungs:
+            yield from rung.problems()

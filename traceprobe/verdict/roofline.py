@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from traceprobe.model.taxonomy import COMPUTE_PHASES
 from traceprobe.records.peaks import MeasuredPeaks
-from traceprobe.records.report import DeviceInfo, Quality, Rank, Verdict
+from traceprobe.records.rank import DeviceInfo, Rank
+from traceprobe.records.report import Quality, Verdict
 from traceprobe.records.roofline import (
     Limit,
     Peaks,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from traceprobe.records.report import Rank, Run
+from traceprobe.records.rank import Rank
+from traceprobe.records.run import Run
 from traceprobe.verdict.bounds import Decision
 from traceprobe.verdict.correction import Corrected
 from traceprobe.verdict.drift import Drift

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
+from traceprobe.errors import ImpossibleChange
 from traceprobe.model.taxonomy import OFF_DEVICE
 from traceprobe.verdict.allreduce import Links, Message, fit
-from traceprobe.whatif.simulate import ImpossibleChange, Part, Row
+from traceprobe.whatif.simulate import Part, Row
 
 MB = 1 << 20
 

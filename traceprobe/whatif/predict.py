@@ -9,14 +9,16 @@ from statistics import fmean, stdev
 
 from msgspec import UnsetType
 
+from traceprobe.errors import ImpossibleChange
 from traceprobe.model.taxonomy import OFF_DEVICE
-from traceprobe.records.report import Rank, Report
+from traceprobe.records.rank import Rank
+from traceprobe.records.report import Report
 from traceprobe.verdict.allreduce import Links
 from traceprobe.whatif import buckets
 from traceprobe.whatif import scenario as changes
 from traceprobe.whatif.calibrate import PROFILED_HOST, Calibrated, calibrate
 from traceprobe.whatif.scenario import Changes
-from traceprobe.whatif.simulate import ImpossibleChange, Part, part_of, play
+from traceprobe.whatif.simulate import Part, part_of, play
 
 LATE_LOADER = 0.02
 """Share of the step from which on waiting for data counts as the loader's limit."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from traceprobe.errors import ImpossibleChange
 from traceprobe.model.taxonomy import COMPUTE_PHASES, OFF_DEVICE
-from traceprobe.whatif.simulate import ImpossibleChange, Part, Row
+from traceprobe.whatif.simulate import Part, Row
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     **{name: (name,) for name in (*COMPUTE_PHASES, *OFF_DEVICE)},

@@ -14,14 +14,11 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 
+from traceprobe.errors import ImpossibleChange
 from traceprobe.records.replay import Replay
 
 CYCLES = 3
 """Times that the iterations are played; the last counts, when the beginning is forgotten."""
-
-
-class ImpossibleChange(Exception):
-    """A change that means nothing for a run; the message says why."""
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from traceprobe.compare.run import Observed, rounded, summarize
+from traceprobe.errors import ImpossibleChange
 from traceprobe.formatting import significant
 from traceprobe.records.report import Message
-from traceprobe.records.whatif import SCHEMA_VERSION, Buckets, Calibration, Predicted, WhatIf
+from traceprobe.records.whatif import Buckets, Calibration, Predicted, WhatIf
 from traceprobe.version import __version__
 from traceprobe.whatif.predict import Playable, Prediction, predict, prepare
 from traceprobe.whatif.scenario import Changes
-from traceprobe.whatif.simulate import ImpossibleChange
 
 TWICE = ("forward", "backward", "recompute", "optimizer", "host", "loader", "communication", "h2d")
 MENU = (
@@ -37,7 +37,7 @@ def what_if(run: Observed, asked: Changes | None) -> WhatIf:
     ]
     rows.sort(key=lambda row: -row.speedup)
     return WhatIf(
-        schema_version=SCHEMA_VERSION,
+        schema_version=WhatIf.SCHEMA_VERSION,
         traceprobe_version=__version__,
         headline=_headline(played, told, asked, rows),
         run=summarize(run),
