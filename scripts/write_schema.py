@@ -70,6 +70,7 @@ OPTIONAL = {
     ("Verdict", "skew"),
 }
 """Fields that are left out where they have nothing to say."""
+UNKNOWN_AS_MINUS_ONE = ("Replay", "bytes")
 FORMS: dict[tuple[str, str], Schema] = {
     ("Report", "schema_version"): {"pattern": r"^1\.\d+$"},
     ("Ablation", "schema_version"): {"pattern": r"^1\.\d+$"},
@@ -105,7 +106,7 @@ def structure() -> Schema:
                 _refer(definition["properties"], field, name)
             kind.update(FORMS.get((record, field), {}))
             if field.endswith("_ns") or field == "bytes":
-                _not_negative(kind)
+                _at_least(kind, -1 if (record, field) == UNKNOWN_AS_MINUS_ONE else 0)
     for name, (keys, kind) in FIXED.items():
         definitions[name] = {
             "title": name,
@@ -114,7 +115,7 @@ def structure() -> Schema:
             "required": sorted(keys),
         }
         for value in definitions[name]["properties"].values():
-            _not_negative(value)
+            _at_least(value, 0)
     definitions["IdleCause"] = {"title": "IdleCause", "enum": sorted(taxonomy.IDLE_CAUSES)}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -133,10 +134,10 @@ def _refer(properties: Schema, field: str, name: str) -> None:
     properties[field] = {"anyOf": [reference, null]} if nullable else reference
 
 
-def _not_negative(kind: Schema) -> None:
+def _at_least(kind: Schema, least: int) -> None:
     for one in (kind, kind.get("items", {}), *kind.get("anyOf", [])):
         if one.get("type") == "integer":
-            one["minimum"] = 0
+            one["minimum"] = least
 
 
 def words(kind: Schema) -> str:

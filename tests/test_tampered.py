@@ -98,8 +98,8 @@ TAMPERED = {
     "a percentile": ((*SUMMARY, "step_ms", "p10"), 1e9, "step times are out of order"),
     "a mean": ((*SUMMARY, "step_ms", "mean"), 1.0, "not the mean window"),
     "a kernel": ((*SUMMARY, "top_kernels", 0, "total_ns"), -1, "less than no time"),
-    "a replay": (("ranks", 0, "replay", "kind"), "1 x", "the replay"),
-    "a replay of unequal columns": (("ranks", 0, "replay", "host_ns"), "1", "the replay has"),
+    "a replay": (("ranks", 0, "replay", "iterations"), 99, "the replay has other"),
+    "a replay of unequal columns": (("ranks", 0, "replay", "host_ns"), [1], "the replay has"),
     "a replay of unknown kinds": (("ranks", 0, "replay", "kinds"), [], "unknown kind"),
     "a gap": (("ranks", 0, "gaps", 0, "iteration"), 99, "outside of its iteration"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
@@ -14,6 +15,9 @@ from traceprobe.records.numbers import too_large
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+_COLUMN = re.compile(r"\[\n\s+-?\d[-\d,\s]*\]")
+"""An array of integers in indented JSON. No string holds a line feed."""
 
 
 class Saved(Clean, frozen=True, kw_only=True):
@@ -75,8 +79,13 @@ class Record(Rendered, frozen=True, kw_only=True):
 
 
 def json_of(record: msgspec.Struct) -> str:
-    """A record as indented JSON with sorted keys, ending in a newline."""
-    return msgspec.json.format(compact_json(record), indent=1).decode() + "\n"
+    """A record as indented JSON with sorted keys, ending in a newline; a column is one line."""
+    indented = msgspec.json.format(compact_json(record), indent=1).decode() + "\n"
+    return _COLUMN.sub(_in_one_line, indented)
+
+
+def _in_one_line(column: re.Match[str]) -> str:
+    return column[0].replace("\n", "").replace(" ", "").replace(",", ", ")
 
 
 def compact_json(record: msgspec.Struct) -> bytes:

@@ -19,8 +19,8 @@ MOST = 1 << 63
 MOST_FLOAT = 1e100
 """What a number must be below, so that sums, squares and percentages of it are finite."""
 
-_LARGE = re.compile(rb"[:,\[]-?\d{18}|\d[eE]\+?\d{2}")
-"""In JSON, all that may be too large; few records have any."""
+_LARGE = re.compile(rb"[:,\[]-?\d{18}|\d[eE]\+?\d{2,}[],}]")
+"""In JSON, all numbers that may be too large; few records have any."""
 
 
 def too_large(record: msgspec.Struct) -> bool:

@@ -144,10 +144,10 @@ def _cautions(run: Playable, told: Prediction, asked: Changes | None) -> Iterato
             "run, whose host is slower. Record with `traceprobe profile`, or give "
             "`--unprofiled-step-ms` to `traceprobe analyze`.",
         )
-    if len(run.base.parts) < run.ranks:
+    if len(run.base.schedules) < run.ranks:
         yield _caution(
             "one-rank",
-            f"Only {len(run.base.parts)} of {run.ranks} ranks are played: collectives keep the "
+            f"Only {len(run.base.schedules)} of {run.ranks} ranks are played: collectives keep the "
             "time that they waited for the others.",
         )
     if asked is not None and "communication" in asked.removed:
