@@ -7,12 +7,13 @@ fractions of the step of the whole loop; intervals are 95 % bootstrap intervals 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from traceprobe.model.taxonomy import SHARES
 from traceprobe.records.base import Saved
+from traceprobe.records.texts import PRIVATE, Facts, Sentence, Word
 
 OracleBound = Literal["io", "compute", "communication", "overhead", "mixed"]
 VariantName = Literal[
@@ -53,7 +54,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     """The trials of one variant, and what they come to."""
 
     name: VariantName
-    includes: str
+    includes: Sentence
     steps_per_trial: int
     trial_ms: list[float]
     """Step time of each trial in the order they ran; the slowest rank's, since all wait for it."""
@@ -101,25 +102,25 @@ class Oracle(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds the loop, by ablation alone."""
 
     bound: OracleBound
-    secondary: str | None
+    secondary: Word | None
     margin: float
     """Distance to the nearest threshold that would change the answer, as a share of the step."""
-    shares: dict[str, Share | None]
+    shares: dict[Word, Share | None]
     """io, communication, overhead, compute; None where the ablation cannot tell."""
-    reasons: list[str]
-    thresholds: dict[str, float]
+    reasons: list[Sentence]
+    thresholds: dict[Word, float]
 
 
 class Ablation(Saved, frozen=True, kw_only=True):
     """A whole ablation. See `docs/report-json.md` for the meaning of every field."""
 
-    workload: dict[str, Any] | None
-    hardware: dict[str, Any]
-    libraries: dict[str, Any]
-    flags: dict[str, Any]
+    workload: Annotated[dict[str, Any] | None, PRIVATE]
+    hardware: Facts
+    libraries: Facts
+    flags: Facts
     ranks: int
     variants: list[Variant]
-    absent: dict[str, str]
+    absent: dict[Sentence, Sentence]
     """Variants that were not measured, and why."""
     gpu_busy_ms: float | None
     """Union of the kernels and copies of a synthetic step, collectives left out; slowest rank."""

@@ -12,6 +12,7 @@ import msgspec
 from traceprobe.errors import DamagedRecord, OtherVersion
 from traceprobe.records.cleaning import Clean
 from traceprobe.records.numbers import too_large
+from traceprobe.records.texts import Word
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -26,8 +27,8 @@ class Saved(Clean, frozen=True, kw_only=True):
     SCHEMA_VERSION: ClassVar[str] = "1.0"
     """`MAJOR.MINOR` of the contract of its JSON; another major version is not read."""
 
-    schema_version: str
-    traceprobe_version: str
+    schema_version: Word
+    traceprobe_version: Word
 
     def problems(self) -> Iterator[str]:
         """What it contradicts itself in, as sentences; types are checked as JSON is decoded."""
@@ -75,7 +76,7 @@ class Rendered(Saved, frozen=True, kw_only=True):
 class Record(Rendered, frozen=True, kw_only=True):
     """A result that says what it is in `kind`, as all but reports do."""
 
-    kind: str
+    kind: Word
 
 
 def json_of(record: msgspec.Struct) -> str:

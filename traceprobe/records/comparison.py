@@ -7,7 +7,7 @@ Times are ms per step, or per sample where the steps of the two runs differ in s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -15,6 +15,7 @@ from traceprobe.model.taxonomy import PARTITION, SHARES
 from traceprobe.records.base import Record
 from traceprobe.records.numbers import ROUNDING, agree, positive
 from traceprobe.records.report import Bound, Message
+from traceprobe.records.texts import PRIVATE, Name, PhaseName, Sentence, Word
 
 Per = Literal["step", "sample"]
 Basis = Literal["unprofiled", "traced"]
@@ -26,11 +27,11 @@ KernelState = Literal["appeared", "vanished", "slower", "faster"]
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """One run, as all comparisons show it. Means over its used steps and its ranks."""
 
-    label: str
-    inputs: list[str]
+    label: Name
+    inputs: list[Name]
     """Base names of the traces."""
-    formats: list[str]
-    devices: list[str]
+    formats: list[Word]
+    devices: list[Sentence]
     """Names of the devices, each once."""
     world_size: int
     steps: int
@@ -44,14 +45,14 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     unprofiled_step_ms: float | None
     samples_per_second: float | None
     tokens_per_second: float | None
-    partition_ms: dict[str, float | None]
+    partition_ms: dict[Word, float | None]
     """Exclusive classes of a traced step; they sum to `traced_step_ms`."""
-    shares: dict[str, float]
+    shares: dict[Word, float]
     """Those of the verdict, corrected for the profiler."""
     bound: Bound
-    secondary: str | None
+    secondary: Word | None
     confidence: float
-    settings: dict[str, Any]
+    settings: Annotated[dict[str, Any], PRIVATE]
     """What the capture recorded of the program, flattened."""
 
     def problems(self) -> Iterator[str]:
@@ -87,8 +88,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     exceeds `floor`, which is how much the quantity drifts inside the runs themselves.
     """
 
-    name: str
-    unit: str
+    name: Word
+    unit: Word
     base: float | None
     new: float | None
     delta: float | None
@@ -113,8 +114,8 @@ class KernelChange(msgspec.Struct, frozen=True, kw_only=True):
     than the shortest of them.
     """
 
-    name: str
-    phase: str
+    name: Name
+    phase: PhaseName
     state: KernelState
     base_ms: float | None
     new_ms: float | None
@@ -128,7 +129,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
     allowed: float
     """As a fraction of the base's step."""
     decision: Decision
-    reason: str
+    reason: Sentence
 
 
 class Comparison(Record, frozen=True, kw_only=True):
@@ -139,8 +140,8 @@ class Comparison(Record, frozen=True, kw_only=True):
     new: RunSummary
     per: Per
     direction: Direction
-    headline: str
-    explanation: list[str]
+    headline: Sentence
+    explanation: list[Sentence]
     step: Change
     """The step on the basis that both runs have."""
     traced_step: Change
@@ -148,7 +149,7 @@ class Comparison(Record, frozen=True, kw_only=True):
     """Exclusive classes of the step, as traced; their deltas sum to that of `traced_step`."""
     measures: list[Change]
     """Overlap, collectives, launches and others that are no part of the step."""
-    settings: dict[str, list[Any]]
+    settings: Annotated[dict[str, list[Any]], PRIVATE]
     """Settings that differ: value in the base, value in the new run."""
     kernels: list[KernelChange]
     cautions: list[Message]

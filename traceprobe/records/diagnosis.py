@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from traceprobe.records.base import Saved
+from traceprobe.records.texts import Sentence, Word
 
 CheckStatus = Literal["fail", "warn", "unknown", "ok", "not-applicable"]
 STATUSES: tuple[CheckStatus, ...] = ("fail", "warn", "unknown", "ok", "not-applicable")
@@ -21,17 +22,17 @@ TROUBLE: tuple[CheckStatus, ...] = ("fail", "warn")
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """One check. `meaning` and `fix` are empty where there is nothing to mend."""
 
-    id: str
+    id: Word
     status: CheckStatus
-    found: str
-    meaning: str = ""
-    fix: str = ""
+    found: Sentence
+    meaning: Sentence = ""
+    fix: Sentence = ""
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
     """The checks of one thing: the environment, an input by its base name, or the whole run."""
 
-    subject: str
+    subject: Word
     checks: list[Outcome]
 
 

@@ -12,12 +12,13 @@ from traceprobe.records.base import Record
 from traceprobe.records.comparison import Change, Per, RunSummary
 from traceprobe.records.numbers import positive
 from traceprobe.records.report import Message
+from traceprobe.records.texts import Name, Sentence, Word
 
 
 class Rung(msgspec.Struct, frozen=True, kw_only=True):
     """A run, and what it gains over the one before. The first has nothing before it."""
 
-    change: str
+    change: Sentence
     run: RunSummary
     speedup: float | None
     """Throughput over that of the rung before."""
@@ -27,7 +28,7 @@ class Rung(msgspec.Struct, frozen=True, kw_only=True):
     """Against the rung before, per step or sample."""
     classes: list[Change]
     """Classes whose change is real, largest first."""
-    explanation: list[str]
+    explanation: list[Sentence]
     cautions: list[Message]
 
     def problems(self) -> Iterator[str]:
@@ -44,32 +45,32 @@ class Rung(msgspec.Struct, frozen=True, kw_only=True):
 class Missing(msgspec.Struct, frozen=True, kw_only=True):
     """A rung that could not be measured."""
 
-    change: str
-    label: str
-    reason: str
+    change: Sentence
+    label: Name
+    reason: Sentence
 
 
 class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
     """What to try next: a finding of the last rung."""
 
-    finding: str
-    title: str
+    finding: Word
+    title: Sentence
     saving_ms_per_step: float
     speedup: float
     """At most, if all of the saving is realised."""
-    advice: str
+    advice: Sentence
 
 
 class Ladder(Record, frozen=True, kw_only=True):
     """A chain of runs. See `docs/ladder.md` for the meaning of a field."""
 
     kind: Literal["ladder"] = "ladder"
-    name: str
+    name: Name
     per: Per
-    headline: str
+    headline: Sentence
     rungs: list[Rung]
     missing: list[Missing]
-    limits: str
+    limits: Sentence
     """What limits the last rung, in a sentence."""
     suggestions: list[Suggestion]
 

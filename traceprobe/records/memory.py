@@ -9,6 +9,7 @@ import msgspec
 
 from traceprobe.records.base import json_of
 from traceprobe.records.cleaning import Clean
+from traceprobe.records.texts import Name, OptimizerName, PhaseName, Sentence, Word
 
 MOST_MOMENTS, MOST_PHASES, MOST_BYTES = 400, 40, 1 << 53
 """What a recording may hold; one with more was not written by traceprobe."""
@@ -34,21 +35,21 @@ class MemoryTimeline(msgspec.Struct, frozen=True, kw_only=True):
     """Moments of a step as parallel arrays, each the largest total of a stretch of it."""
 
     position: list[float]
-    phase: list[str]
-    parts: dict[str, list[int]]
+    phase: list[PhaseName]
+    parts: dict[Word, list[int]]
 
 
 class MemoryStep(msgspec.Struct, frozen=True, kw_only=True):
     """One step, measured or simulated."""
 
     peak_bytes: int
-    peak_phase: str | None
-    peak_operator: str | None
+    peak_phase: PhaseName | None
+    peak_operator: Name | None
     parts: MemoryParts
     """At the peak; they add up to it."""
     most: MemoryParts
     """The largest that each part gets, at different moments."""
-    phases: dict[str, int]
+    phases: dict[PhaseName, int]
     """The largest total within each phase."""
     timeline: MemoryTimeline
     reserved_bytes: int
@@ -87,12 +88,12 @@ class MemoryStep(msgspec.Struct, frozen=True, kw_only=True):
 class Memory(Clean, frozen=True, kw_only=True):
     """The memory of a step of one rank. See `docs/report-json.md` for every field."""
 
-    optimizer: str | None = None
-    implementation: str | None = None
+    optimizer: OptimizerName | None = None
+    implementation: Word | None = None
     measured: MemoryStep | None = None
     predicted: MemoryStep | None = None
-    not_measured: str | None = None
-    not_predicted: str | None = None
+    not_measured: Sentence | None = None
+    not_predicted: Sentence | None = None
     device_bytes: int | None = None
     outside_bytes: int | None = None
     """Of this process outside of the allocator: CUDA context, kernels, libraries."""

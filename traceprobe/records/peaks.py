@@ -6,20 +6,21 @@ from collections.abc import Iterator
 from typing import Literal
 
 from traceprobe.records.base import Record
+from traceprobe.records.texts import Sentence, Word
 
 
 class MeasuredPeaks(Record, frozen=True, kw_only=True):
     """As `traceprobe roofline --measure` writes it; medians of `repetitions`."""
 
     kind: Literal["peaks"] = "peaks"
-    device: str
+    device: Sentence
     device_kind: Literal["gpu", "cpu"]
-    torch: str
+    torch: Word
     """Version of PyTorch, with which its libraries come."""
     matrix_side: int
     """Of the square matrices that were multiplied."""
     repetitions: int
-    tflops: dict[str, float]
+    tflops: dict[Word, float]
     """By precision; those that the device or PyTorch lack are missing."""
     copy_gbps: float
     """Copies inside of the memory, bytes read and written together."""

@@ -11,6 +11,7 @@ import msgspec
 from traceprobe.model.taxonomy import IDLE_CAUSES
 from traceprobe.records.replay import Replay
 from traceprobe.records.summary import Nanoseconds, Summary, partition_problems
+from traceprobe.records.texts import Name, PhaseName, Sentence, Word
 
 DeviceKind = Literal["gpu", "cpu"]
 
@@ -19,9 +20,9 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A GPU, or the CPU of a run without one, as the trace describes it."""
 
     index: int
-    name: str | None
+    name: Sentence | None
     kind: DeviceKind
-    capability: str | None = None
+    capability: Word | None = None
     multiprocessors: int | None = None
     memory_bytes: int | None = None
     warp_size: int | None = None
@@ -42,7 +43,7 @@ class StepMarker(msgspec.Struct, frozen=True, kw_only=True):
     """What tells the iterations apart."""
 
     kind: Literal["user", "range", "optimizer", "dataloader", "kernels"]
-    pattern: str
+    pattern: Name
     count: int
     confidence: float
 
@@ -51,12 +52,12 @@ class Iteration(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU window. `index` counts markers from 0; times are ns after the report's time zero."""
 
     index: int
-    label: str
+    label: Name
     start_ns: int | None
     end_ns: int | None
     coverage: float | None
     used: bool
-    skip_reason: str | None
+    skip_reason: Sentence | None
     collectives: int
     launches: int
     partition_ns: Nanoseconds | None
@@ -87,20 +88,20 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
     start_ns: int
     end_ns: int
     iteration: int | None
-    cause: str
-    evidence: str
-    before: str | None
-    after: str | None
+    cause: Word
+    evidence: Sentence
+    before: Name | None
+    after: Name | None
 
 
 class Lane(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the timeline picture, as parallel arrays; ns after the picture's start."""
 
-    name: str
+    name: Word
     start_ns: list[int]
     duration_ns: list[int]
-    label: list[str]
-    detail: list[str]
+    label: list[PhaseName]
+    detail: list[PhaseName]
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+from traceprobe.records.texts import PhaseName
+
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """Operations in launch order, neighbours of a kind joined: parallel columns, a row each.
@@ -17,7 +19,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     iterations: int
     latency_ns: int
     """From the end of a launch to the start of its operation on an idle device."""
-    kinds: list[str]
+    kinds: list[PhaseName]
     """What `kind` counts: phases, and what moves."""
     iteration: list[int]
     kind: list[int]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET
@@ -22,6 +22,7 @@ from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.rank import Rank
 from traceprobe.records.roofline import Limit, Roofline
 from traceprobe.records.run import Overview, Run
+from traceprobe.records.texts import PRIVATE, Checksum, Digits, Name, Sentence, Word
 
 _CLOCK = re.compile(r"-?\d{1,20}")
 
@@ -32,15 +33,15 @@ Status = Literal["fail", "warn", "pass", "not-applicable", "inconclusive"]
 class Input(msgspec.Struct, frozen=True, kw_only=True):
     """A file that was analysed."""
 
-    name: str
-    sha256: str
+    name: Name
+    sha256: Checksum
     format: Literal["kineto", "nsys"]
-    dialect: str
-    producer: str
+    dialect: Sentence
+    producer: Sentence
     bytes: int
-    origin_ns: str
+    origin_ns: Digits
     """Trace clock at the report's time zero, as a decimal string (beyond 2**53 in UTC traces)."""
-    base_ns: str = "0"
+    base_ns: Digits = "0"
     """What the file's own time stamps leave out of that clock, as a decimal string."""
 
     def problems(self) -> Iterator[str]:
@@ -52,8 +53,8 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """A warning or caution; `code` stays the same between versions."""
 
-    code: str
-    message: str
+    code: Word
+    message: Sentence
 
 
 class ObserverEffect(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,8 +68,8 @@ class ObserverEffect(msgspec.Struct, frozen=True, kw_only=True):
 class LostInput(msgspec.Struct, frozen=True, kw_only=True):
     """An input that could not be read, and why."""
 
-    name: str
-    reason: str
+    name: Name
+    reason: Sentence
 
 
 class Quality(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +82,7 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     events_lost: int
     observer_effect: ObserverEffect | None
     warnings: list[Message]
-    damage: dict[str, int] | msgspec.UnsetType = UNSET
+    damage: dict[Word, int] | msgspec.UnsetType = UNSET
     """Kinds of damage, by the code of their warning; not there where there was none."""
     lost: list[LostInput] | msgspec.UnsetType = UNSET
     """Inputs that the report had to be made without; not there where all could be read."""
@@ -101,24 +102,24 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
 class Term(msgspec.Struct, frozen=True, kw_only=True):
     """One term of the confidence; the terms add up to it (before clamping to [0, 1])."""
 
-    name: str
+    name: Word
     value: float
-    why: str
+    why: Sentence
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds the run, how sure that is, and why."""
 
     bound: Bound
-    secondary: str | None
-    headline: str
+    secondary: Word | None
+    headline: Sentence
     confidence: float
     confidence_terms: list[Term]
-    shares: dict[str, float]
+    shares: dict[Word, float]
     """After corrections for the observer effect and for waiting in collectives; sums to 1."""
-    reasons: list[str]
-    missing: list[str]
-    thresholds: dict[str, float]
+    reasons: list[Sentence]
+    missing: list[Sentence]
+    thresholds: dict[Word, float]
     limit: Limit | msgspec.UnsetType = UNSET
     """Of a run that is bound by compute: what its kernels' time mostly goes to. Not there for
     others, and where it is not known."""
@@ -145,15 +146,15 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One check of the run: what it found, what mending it saves, and how."""
 
-    id: str
+    id: Word
     status: Status
-    title: str
+    title: Sentence
     saving_ms_per_step: float | None
-    evidence: list[str]
-    advice: str
-    rule: str = ""
+    evidence: list[Sentence]
+    advice: Sentence
+    rule: Sentence = ""
     """How the finding and its saving are computed."""
-    verify: str = ""
+    verify: Sentence = ""
     """How to check it without traceprobe."""
 
 
@@ -164,7 +165,7 @@ class Report(Rendered, frozen=True, kw_only=True):
     quality: Quality
     ranks: list[Rank]
     run: Run | None
-    workload: dict[str, Any] | None
+    workload: Annotated[dict[str, Any] | None, PRIVATE]
     verdict: Verdict
     findings: list[Finding]
     ablation: Ablation | None = None

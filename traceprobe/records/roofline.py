@@ -12,6 +12,7 @@ import msgspec
 
 from traceprobe.records.base import Record
 from traceprobe.records.numbers import SHARE_ROUNDING, positive
+from traceprobe.records.texts import Name, PhaseName, Sentence, Word
 
 Limit = Literal["math", "memory", "neither"]
 """What the kernels' time mostly goes to, as far as the work explains it."""
@@ -20,8 +21,8 @@ Limit = Literal["math", "memory", "neither"]
 class Peaks(msgspec.Struct, frozen=True, kw_only=True):
     """What a device can do at most."""
 
-    source: str
-    tflops: dict[str, float]
+    source: Sentence
+    tflops: dict[Word, float]
     """Dense, by precision; those that are not known are missing."""
     bandwidth_gbps: float | None
     """Of its memory, read and written together."""
@@ -35,10 +36,10 @@ class Peaks(msgspec.Struct, frozen=True, kw_only=True):
 class PhaseWork(msgspec.Struct, frozen=True, kw_only=True):
     """What a phase computes and moves, and the least time that this takes."""
 
-    phase: str
+    phase: PhaseName
     ms: float | None
     """Exclusive time of its kernels; None where the trace does not know the phase."""
-    flops: dict[str, int]
+    flops: dict[Word, int]
     """Executed, by precision; empty where the phase multiplies nothing."""
     bytes: int | None
     """Operands of its operators; None where a compiler decides what is read and written."""
@@ -78,7 +79,7 @@ class Utilisation(msgspec.Struct, frozen=True, kw_only=True):
 class Roofline(msgspec.Struct, frozen=True, kw_only=True):
     """The step beside the peaks of the device."""
 
-    device: str | None
+    device: Sentence | None
     step_ms: float
     unprofiled: bool
     """Whether the step was timed without a profiler; else it is that of the trace."""
@@ -102,7 +103,7 @@ class Roofline(msgspec.Struct, frozen=True, kw_only=True):
     """Of the step, what neither explains: kernels below peak, communication, idle time."""
     limit: Limit | None
     utilisation: Utilisation
-    notes: list[str]
+    notes: list[Sentence]
 
     def problems(self) -> Iterator[str]:
         """What it contradicts itself in."""
@@ -124,8 +125,8 @@ class RooflineRecord(Record, frozen=True, kw_only=True):
     """A roofline on its own, as `traceprobe roofline` gives it."""
 
     kind: Literal["roofline"] = "roofline"
-    headline: str
-    inputs: list[str]
+    headline: Sentence
+    inputs: list[Name]
     roofline: Roofline
 
     def problems(self) -> Iterator[str]:

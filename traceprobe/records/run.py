@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from traceprobe.records.numbers import SHARE_ROUNDING
+from traceprobe.records.texts import Name, Word
 
 Algorithm = Literal["ring", "tree"]
 """How a collective passes a message among its ranks."""
@@ -24,7 +25,7 @@ class StepMatrix(msgspec.Struct, frozen=True, kw_only=True):
     """Steps of every rank; a row for each of `ranks`, a column for each of `labels`."""
 
     ranks: list[int]
-    labels: list[str]
+    labels: list[Name]
     iterations_per_bin: int
     step_ms: list[list[float | None]]
 
@@ -78,8 +79,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     transfer_ns: int | None
     skew_ns: int | None
     straggler_rank: int | None
-    straggler_cause: str | None
-    skew_causes: dict[str, float] | None = None
+    straggler_cause: Word | None
+    skew_causes: dict[Word, float] | None = None
     """Parts of the exposed waiting by what the ranks that came last had more of; they sum to 1."""
     overview: Overview | msgspec.UnsetType = msgspec.UNSET
     """Not there with fewer than three ranks."""

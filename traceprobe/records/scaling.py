@@ -16,6 +16,7 @@ from traceprobe.records.comparison import Basis, RunSummary
 from traceprobe.records.numbers import agree, positive
 from traceprobe.records.report import Message
 from traceprobe.records.run import Algorithm
+from traceprobe.records.texts import Sentence, Word
 
 Mode = Literal["weak", "strong"]
 Work = Literal["samples", "tokens", "rank steps", "steps"]
@@ -52,7 +53,7 @@ class ScalingPoint(msgspec.Struct, frozen=True, kw_only=True):
     efficiency_high: float
     loss_ms: float
     """Step less ideal step."""
-    losses_ms: dict[str, float | None]
+    losses_ms: dict[Word, float | None]
     """Parts of the loss, by `taxonomy.LOSSES`; they sum to it. None where the runs do not tell."""
     transfer_ms: float | None
     """Transfer of all collectives of a step, hidden or not."""
@@ -105,7 +106,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     efficiency: float | None = None
     transfer_ms: float | None = None
     exposed_ms: float | None = None
-    reason: str | None = None
+    reason: Sentence | None = None
     """Why there is no prediction."""
 
 
@@ -125,12 +126,12 @@ class Scaling(Record, frozen=True, kw_only=True):
 
     kind: Literal["scaling"] = "scaling"
     mode: Mode
-    why_mode: str
+    why_mode: Sentence
     work: Work
     """What rates count."""
     basis: Basis
-    headline: str
-    explanation: list[str]
+    headline: Sentence
+    explanation: list[Sentence]
     points: list[ScalingPoint]
     """By world size."""
     fits: list[Fit]

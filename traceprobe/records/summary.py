@@ -10,6 +10,7 @@ import msgspec
 
 from traceprobe.model.taxonomy import BUSY, PARTITION, SHARE_CLASSES, SHARES
 from traceprobe.records.numbers import SHARE_ROUNDING
+from traceprobe.records.texts import Name, PhaseName, Sentence, Word
 
 Operation = Literal[
     "all_gather",
@@ -25,7 +26,7 @@ Operation = Literal[
     "scatter",
     "send_recv",
 ]
-Nanoseconds = dict[str, int | None]
+Nanoseconds = dict[Word, int | None]
 """Class name to ns; None where that class was not observed in the trace."""
 
 
@@ -56,7 +57,7 @@ class Communication(msgspec.Struct, frozen=True, kw_only=True):
     """None without used iterations, or where a collective does not say what it does."""
     bytes_per_step: int | None = None
     """Messages of all collectives; None where the size of any is not in the trace."""
-    sizes: str | None = None
+    sizes: Sentence | None = None
     """Why sizes or numbers of ranks are missing; None where none is."""
 
 
@@ -120,18 +121,18 @@ class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
     """Host-late idle from a synchronisation until the host is ahead of the GPU again."""
     data_wait_inferred_ns: int
     """Part of idle_data_wait that no range names: the step thread was between the step ranges."""
-    blocking_calls: dict[str, float] | msgspec.UnsetType = msgspec.UNSET
+    blocking_calls: dict[Sentence, float] | msgspec.UnsetType = msgspec.UNSET
     """Calls of CUDA that wait for the GPU, per step by name, those with most first; not there
     where there are none."""
-    phase_kernels: dict[str, float] | msgspec.UnsetType = msgspec.UNSET
+    phase_kernels: dict[Word, float] | msgspec.UnsetType = msgspec.UNSET
     """Kernels per step of each phase of computation, without collectives; not there without."""
 
 
 class KernelShare(msgspec.Struct, frozen=True, kw_only=True):
     """A kernel, by name and phase, and its time in the used iterations."""
 
-    name: str
-    phase: str
+    name: Name
+    phase: PhaseName
     count: int
     total_ns: int
     mean_ns: float
@@ -148,7 +149,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     step_ms: StepTimes | None
     window_ns: int
     partition_ns: Nanoseconds
-    share: dict[str, float]
+    share: dict[Word, float]
     busy_ns: Nanoseconds
     attributed_share: float | None
     """Share of kernel time (comm excluded) whose phase is known."""
@@ -158,7 +159,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     coverage: float | None
     """Launches and copies of the summarised time that have a GPU row."""
     host: HostActivity
-    kernel_ns: dict[str, int] | None = None
+    kernel_ns: dict[Word, int] | None = None
     """Durations of the kernels of forward and backward pass by what they are; None on a CPU."""
     top_kernels: list[KernelShare]
     collectives: list[CollectiveGroup] = []

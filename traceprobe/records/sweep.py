@@ -6,11 +6,12 @@ What the runs show beside each other is for comparisons of them to say.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 from traceprobe.records.base import Saved
 from traceprobe.records.cleaning import Clean
 from traceprobe.records.comparison import RunSummary
+from traceprobe.records.texts import PRIVATE, Name, Sentence, Word
 
 State = Literal["measured", "failed", "skipped"]
 
@@ -18,20 +19,20 @@ State = Literal["measured", "failed", "skipped"]
 class RungResult(Clean, frozen=True, kw_only=True):
     """A rung: what was run, and what became of it."""
 
-    name: str
+    name: Name
     """Also that of its folder, which holds traces and report."""
-    change: str
+    change: Sentence
     side: bool
     """Whether the rungs after it do without its change."""
-    base: str
+    base: Name
     """Name of the rung that it builds on; empty for the first."""
     ranks: int
-    arguments: list[str]
+    arguments: Annotated[list[str], PRIVATE]
     """Settings of the workload, without folders."""
-    environment_digest: str = ""
+    environment_digest: Annotated[str, PRIVATE] = ""
     """By which the same variables are known again; empty where it has none."""
     state: State
-    reason: str | None = None
+    reason: Sentence | None = None
     """Why it was not measured; nothing that the program said."""
     run: RunSummary | None = None
 
@@ -47,9 +48,9 @@ class Sweep(Saved, frozen=True, kw_only=True):
     """A ladder that was run, rung by rung in the ladder's order."""
 
     kind: Literal["sweep"] = "sweep"
-    ladder: str
-    workload: str
-    backend: str
+    ladder: Name
+    workload: Word
+    backend: Word
     warmup: int
     calibrate: int
     active: int

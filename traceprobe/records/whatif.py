@@ -10,12 +10,13 @@ import msgspec
 from traceprobe.records.base import Record
 from traceprobe.records.comparison import RunSummary
 from traceprobe.records.report import Message
+from traceprobe.records.texts import Sentence
 
 
 class Predicted(msgspec.Struct, frozen=True, kw_only=True):
     """A step with changes; with `--accumulate`, of several batches."""
 
-    changes: list[str]
+    changes: list[Sentence]
     step_ms: float
     low_ms: float
     high_ms: float
@@ -63,7 +64,7 @@ class WhatIf(Record, frozen=True, kw_only=True):
     """A prediction. See `docs/whatif.md` for the meaning of a field."""
 
     kind: Literal["whatif"] = "whatif"
-    headline: str
+    headline: Sentence
     run: RunSummary
     now_ms: float
     asked: Predicted | None
