@@ -53,7 +53,7 @@ def examine(
     together = Whole(
         report=report,
         profiled=frozenset().union(*(part.profiled for part in parts)),
-        calibrated=any("traceprobe" in part.metadata for part in parts),
+        calibrated=any(part.sidecar is not None for part in parts),
     )
     sections.append(Section(subject="run", checks=run(whole.CHECKS, together)))
     return _diagnosis(sections)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from math import inf
 
 import msgspec
 from msgspec import UNSET
@@ -17,7 +16,6 @@ from msgspec.structs import replace
 from traceprobe.errors import DamagedInput, InternalError, UsageError
 from traceprobe.findings import Evidence, run_all
 from traceprobe.findings.profiler_distortion import REMEASURE
-from traceprobe.ingest.values import MOST_FLOPS, STEP_MS
 from traceprobe.model.events import Trace
 from traceprobe.options import Options
 from traceprobe.pipeline.build_rank import closed, run_record
@@ -30,6 +28,7 @@ from traceprobe.records.memory import Memory, read
 from traceprobe.records.rank import DeviceInfo, Rank
 from traceprobe.records.report import LostInput, Message, ObserverEffect, Quality, Report, Verdict
 from traceprobe.records.roofline import Roofline
+from traceprobe.records.sidecar import MOST_FLOPS, STEP_MS, Sidecar
 from traceprobe.timeline import collectives, ranks
 from traceprobe.verdict import agreement, judge
 from traceprobe.verdict.correction import HEAVY
@@ -220,6 +219,11 @@ def _named(parts: Sequence[Part], unknown: Sequence[tuple[int, int]]) -> dict[tu
     return found if len(set(found.values())) == len(found) else {}
 
 
+def _sidecars(parts: Sequence[Part]) -> list[Sidecar]:
+    """What the recordings say about themselves, of the inputs that are recordings of ours."""
+    return [part.sidecar for part in parts if part.sidecar is not None]
+
+
 def _unprofiled_ms(parts: Sequence[Part], options: Options) -> float | None:
     """The user's number, else what the capture recorded."""
     if options.unprofiled_step_ms is not None:
@@ -229,15 +233,15 @@ def _unprofiled_ms(parts: Sequence[Part], options: Options) -> float | None:
                 "number of milliseconds, from 0.001 to 86,400,000"
             )
         return options.unprofiled_step_ms
-    recorded = [p.metadata.get("traceprobe", {}).get("unprofiled_step_ms") for p in parts]
-    known = [float(ms) for ms in recorded if isinstance(ms, (int, float)) and 0 < ms < inf]
+    recorded = [sidecar.unprofiled_step_ms for sidecar in _sidecars(parts)]
+    known = [ms for ms in recorded if isinstance(ms, float)]
     return max(known) if known else None
 
 
 def _recorded_wait_ns(parts: Sequence[Part]) -> float | None:
     """Mean over the inputs of the loader wait that the capture timed without a profiler."""
-    recorded = [p.metadata.get("traceprobe", {}).get("unprofiled_data_wait_ms") for p in parts]
-    known = [ms for ms in recorded if isinstance(ms, (int, float)) and 0 <= ms < inf]
+    recorded = [sidecar.unprofiled_data_wait_ms for sidecar in _sidecars(parts)]
+    known = [ms for ms in recorded if isinstance(ms, float)]
     return 1e6 * sum(known) / len(known) if known else None
 
 
@@ -274,20 +278,15 @@ def _device_name(device: DeviceInfo) -> str:
 
 def _workload(parts: Sequence[Part]) -> dict[str, object] | None:
     """What the capture said of the workload, from the first input that says anything."""
-    for part in parts:
-        workload = part.metadata.get("traceprobe", {}).get("workload")
-        if isinstance(workload, dict):
-            return workload
-    return None
+    recorded = (sidecar.workload for sidecar in _sidecars(parts))
+    return next((workload for workload in recorded if workload is not UNSET), None)
 
 
 def _capture(parts: Sequence[Part]) -> dict[str, object]:
     """What the capture said of the machine and of PyTorch, from the first input that says it."""
-    for part in parts:
-        recorded = part.metadata.get("traceprobe", {})
-        if recorded:
-            return {key: recorded[key] for key in ("hardware", "flags") if key in recorded}
-    return {}
+    first = next((sidecar for sidecar in _sidecars(parts) if sidecar != Sidecar()), Sidecar())
+    facts = {"hardware": first.hardware, "flags": first.flags}
+    return {name: fact for name, fact in facts.items() if fact is not UNSET}
 
 
 def _memory(parts: Sequence[Part]) -> Memory | None:
@@ -295,7 +294,7 @@ def _memory(parts: Sequence[Part]) -> Memory | None:
     found = [
         replace(recorded, input=number)
         for number, part in enumerate(parts)
-        if (recorded := read(part.metadata.get("traceprobe", {}).get("memory"))) is not None
+        if part.sidecar is not None and (recorded := read(part.sidecar.memory)) is not None
     ]
     return max(found, key=lambda m: m.measured.allocated if m.measured else 0, default=None)
 

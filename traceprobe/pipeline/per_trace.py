@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -22,6 +23,7 @@ from traceprobe.options import Options
 from traceprobe.pipeline.build_rank import origin, rank_record
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Input
+from traceprobe.records.sidecar import Sidecar
 from traceprobe.system import memory_limit as bounded
 from traceprobe.timeline import collectives, device, phases, process
 from traceprobe.timeline.device import Account
@@ -55,6 +57,7 @@ class Part:
         rank_of: rank of each process where the file records it.
         gpu_ops, gpu_ops_linked, launches_without_gpu_op: as in the quality of a report.
         quality, profiled, metadata: those of the trace.
+        sidecar: what the recording says about itself; None of what traceprobe did not record.
         devices: by process and device.
         kept: what the cache did for it, if there is one.
     """
@@ -67,6 +70,7 @@ class Part:
     quality: Quality
     profiled: frozenset[str]
     metadata: dict[str, Any]
+    sidecar: Sidecar | None
     devices: list[DevicePart]
     kept: Use | None = None
 
@@ -157,8 +161,14 @@ def part_of(trace: Trace, options: Options) -> Part:
         quality=trace.quality,
         profiled=trace.profiled,
         metadata=dict(trace.metadata),
+        sidecar=_sidecar(trace),
         devices=devices,
     )
+
+
+def _sidecar(trace: Trace) -> Sidecar | None:
+    recorded = trace.metadata.get("traceprobe")
+    return None if recorded is None else msgspec.convert(recorded, Sidecar)
 
 
 def _devices(trace: Trace, options: Options) -> Iterator[DevicePart]:

@@ -17,8 +17,9 @@ from traceprobe.ingest.kineto.envelope import parse_object
 from traceprobe.ingest.nsight.ids import pid
 from traceprobe.ingest.nsight.tables import KERNEL, Database
 from traceprobe.ingest.sidecar import checked
-from traceprobe.ingest.values import MAX_RANKS, amount, capability, rank_number, text
+from traceprobe.ingest.values import amount, capability, rank_number, text
 from traceprobe.model.events import Call, Device, Quality
+from traceprobe.records.sidecar import MAX_RANKS
 
 if TYPE_CHECKING:
     import polars as pl
