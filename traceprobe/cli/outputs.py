@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from traceprobe.cli.console import document_summary, json_out, note
 from traceprobe.cli.inputs import companions
 from traceprobe.errors import UsageError
-from traceprobe.system.atomic_write import append, beside
+from traceprobe.system.atomic_write import append, write_beside
 
 if TYPE_CHECKING:
     from traceprobe.records.base import Record
@@ -204,7 +204,7 @@ def save(path: Path, text: str, *, force: bool) -> None:
     Raises:
         UsageError: it cannot be written.
     """
-    with beside(path, replace=force) as temporary:
+    with write_beside(path, replace=force) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
 

@@ -11,14 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from traceprobe.capture.recording import REPORT
+from traceprobe.capture.recording_files import REPORT
 from traceprobe.cli.console import warn
 from traceprobe.cli.profile import analyze
 from traceprobe.errors import DamagedRecord, OtherVersion, TraceprobeError, UsageError
 
 if TYPE_CHECKING:
     from traceprobe.capture.ladder import Ladder, Rung
-    from traceprobe.capture.profile import Request
+    from traceprobe.capture.run_recording import RecordingRequest
     from traceprobe.records.comparison import Comparison, RunSummary
     from traceprobe.records.ladder import Ladder as Chain
     from traceprobe.records.sweep import RungResult, State, Sweep
@@ -47,19 +47,19 @@ class Climb:
     folder: Path
     replace: bool = False
 
-    def request(self, rung: Rung) -> Request:
+    def request(self, rung: Rung) -> RecordingRequest:
         """What `traceprobe profile` would be asked for.
 
         Raises:
             UsageError: PyTorch is missing.
         """
-        from traceprobe.capture.plan import Plan
-        from traceprobe.capture.profile import Request
+        from traceprobe.capture.recording_plan import RecordingPlan
+        from traceprobe.capture.run_recording import RecordingRequest
         from traceprobe.cli.program import chosen
 
         ladder, settings = self.ladder, self.settings(rung)
         program, name = chosen(ladder.workload, settings, "sweep")
-        plan = Plan(
+        plan = RecordingPlan(
             folder="",
             backend="nsys" if self.backend == "nsys" else "torch",
             warmup=ladder.warmup,
@@ -68,7 +68,7 @@ class Climb:
             workload={"name": name},
         )
         ranks = rung.ranks if rung.ranks > 1 else None
-        return Request(program, plan, ranks, rung.environment, self.replace)
+        return RecordingRequest(program, plan, ranks, rung.environment, self.replace)
 
     def settings(self, rung: Rung) -> list[str]:
         """The settings of a rung on the command line."""
@@ -132,13 +132,13 @@ def kept(climb: Climb) -> dict[str, RungResult]:
     import msgspec
 
     from traceprobe.records.sweep import Sweep
-    from traceprobe.system.reading import content
+    from traceprobe.system.reading import read_saved
 
     path = climb.folder / RESULT
     if not path.exists():
         return {}
     try:
-        earlier = Sweep.from_json(content(path))
+        earlier = Sweep.from_json(read_saved(path))
     except (
         *(msgspec.MsgspecError, UnicodeDecodeError, RecursionError),
         *(DamagedRecord, OtherVersion),
@@ -231,10 +231,10 @@ def _holds(climb: Climb, rung: Rung, result: RungResult) -> bool:
 
 
 def _check(climb: Climb, rungs: Sequence[Rung]) -> None:
-    from traceprobe.capture.profile import check
+    from traceprobe.capture.run_recording import check_recording_request
 
     for rung in rungs:
-        check(climb.request(rung))
+        check_recording_request(climb.request(rung))
 
 
 def _gpus(rungs: Sequence[Rung]) -> int:
@@ -297,8 +297,8 @@ def _remove(paths: Sequence[Path]) -> None:
 
 def _run(climb: Climb, rung: Rung, on_state: Callable[[str], None]) -> RunSummary:
     """Record a rung in its folder, analyse it, and take from it what can be compared."""
-    from traceprobe.capture.profile import record as recorded
-    from traceprobe.capture.recording import files
+    from traceprobe.capture.recording_files import recording_files
+    from traceprobe.capture.run_recording import run_recording as recorded
     from traceprobe.compare.run import observe, summarize
 
     folder = climb.folder / rung.name
@@ -308,7 +308,7 @@ def _run(climb: Climb, rung: Rung, on_state: Callable[[str], None]) -> RunSummar
         traces = recorded(climb.request(rung), folder, on_state, warn)
     except (TraceprobeError, OSError):
         # What an earlier sweep made of this rung would be taken for its result.
-        _remove([*files(folder), *compared])
+        _remove([*recording_files(folder), *compared])
         raise
     _remove(compared)
     on_state("analysing")

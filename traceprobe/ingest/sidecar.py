@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from traceprobe.ingest.values import LONGEST_TEXT, text
+from traceprobe.ingest.untrusted_values import LONGEST_TEXT, bounded_text
 from traceprobe.model.events import Quality
 from traceprobe.records.sidecar import Sidecar, Workload
 
@@ -74,13 +74,13 @@ def _bounded(value: Any, left: Iterator[int], deep: int) -> Any:
     if next(left, None) is None or not deep:
         raise _Unfit
     if isinstance(value, dict):
-        return {text(key): _bounded(item, left, deep - 1) for key, item in value.items()}
+        return {bounded_text(key): _bounded(item, left, deep - 1) for key, item in value.items()}
     if isinstance(value, list):
         return [_bounded(item, left, deep - 1) for item in value]
     if isinstance(value, str):
         if len(value) > LONGEST_TEXT:
             raise _Unfit
-        return text(value)
+        return bounded_text(value)
     if value is None or isinstance(value, bool):
         return value
     fits = abs(value) <= _LARGEST if isinstance(value, int) else isfinite(value)

@@ -37,11 +37,11 @@ from traceprobe.records.summary import (
     StepTimes,
     Summary,
 )
-from traceprobe.timeline import collectives, kernels, partition
-from traceprobe.timeline.device import Account
-from traceprobe.timeline.footprint import chosen as summarised
-from traceprobe.timeline.picture import draw, representative, worst
-from traceprobe.timeline.ranks import Collectives
+from traceprobe.timeline import collectives, kernel_classes, partition
+from traceprobe.timeline.collective_waits import CollectiveWaits
+from traceprobe.timeline.device_timeline import DeviceTimeline
+from traceprobe.timeline.rank_collectives import summary_windows as summarised
+from traceprobe.timeline.timeline_view import longest_window, representative_window, timeline_view
 from traceprobe.verdict.thresholds import STRAGGLING
 
 MAX_GAPS = 50
@@ -68,10 +68,10 @@ def origin(trace: Trace) -> int:
 
 
 def rank_record(
-    account: Account,
+    account: DeviceTimeline,
     trace: Trace,
     device: Device,
-    groups: Sequence[collectives.Group],
+    groups: Sequence[collectives.CollectiveGroup],
 ) -> Rank:
     """One device of one process as a record, open where it takes the run to know.
 
@@ -79,7 +79,7 @@ def rank_record(
         groups: its collectives by operation and size.
     """
     zero = origin(trace)
-    typical, longest = representative(account), worst(account)
+    typical, longest = representative_window(account), longest_window(account)
     marker = account.process.marker
     return Rank(
         rank=UNKNOWN,
@@ -119,7 +119,7 @@ def closed(
     source: int,
     exposed_wait: Int64s | None,
     summarised: Int64s,
-    groups: Sequence[collectives.Group],
+    groups: Sequence[collectives.CollectiveGroup],
 ) -> Rank:
     """A record with what the run says of it.
 
@@ -152,7 +152,7 @@ def _device_kind(device: Device) -> DeviceKind:
     return "cpu" if device.kind == "cpu" else "gpu"
 
 
-def _iterations(account: Account, zero: int) -> list[Iteration]:
+def _iterations(account: DeviceTimeline, zero: int) -> list[Iteration]:
     process, marker = account.process, account.process.marker
     if marker is None:
         return []
@@ -179,14 +179,14 @@ def _iterations(account: Account, zero: int) -> list[Iteration]:
     return records
 
 
-def _row(account: Account, columns: partition.Columns, window: int) -> Nanoseconds:
+def _row(account: DeviceTimeline, columns: partition.Columns, window: int) -> Nanoseconds:
     return {
         name: int(values[window]) if name in account.observed else None
         for name, values in columns.items()
     }
 
 
-def _total(account: Account, columns: partition.Columns, chosen: Int64s) -> Nanoseconds:
+def _total(account: DeviceTimeline, columns: partition.Columns, chosen: Int64s) -> Nanoseconds:
     return {
         name: int(values[chosen].sum()) if name in account.observed else None
         for name, values in columns.items()
@@ -194,9 +194,9 @@ def _total(account: Account, columns: partition.Columns, chosen: Int64s) -> Nano
 
 
 def _summary(
-    account: Account,
+    account: DeviceTimeline,
     trace: Trace,
-    groups: Sequence[collectives.Group],
+    groups: Sequence[collectives.CollectiveGroup],
     *,
     on_cpu: bool,
 ) -> Summary:
@@ -220,7 +220,7 @@ def _summary(
         collectives_per_step=round(float(per_step.mean()), 3) if steps else None,
         coverage=_coverage(account),
         host=host.record(account, chosen, inside, trace.names),
-        kernel_ns=None if on_cpu else kernels.time_by_class(inside, trace.names),
+        kernel_ns=None if on_cpu else kernel_classes.time_by_class(inside, trace.names),
         top_kernels=_top_kernels(inside, trace.names),
         collectives_left_out=max(len(groups) - MAX_COLLECTIVES, 0),
     )
@@ -245,7 +245,7 @@ def _step_times(length: Int64s) -> StepTimes:
     )
 
 
-def _inside(account: Account, chosen: Int64s) -> pl.DataFrame:
+def _inside(account: DeviceTimeline, chosen: Int64s) -> pl.DataFrame:
     """Ops that start in the chosen windows; with the whole capture, all of them."""
     if not len(account.index):
         return account.ops
@@ -268,9 +268,9 @@ def _attributed(ops: pl.DataFrame) -> float | None:
 
 
 def _communication(
-    account: Account,
+    account: DeviceTimeline,
     chosen: Int64s,
-    groups: Sequence[collectives.Group],
+    groups: Sequence[collectives.CollectiveGroup],
     form: str,
 ) -> Communication | None:
     if "communication" not in account.observed:
@@ -289,7 +289,9 @@ def _communication(
     )
 
 
-def _host_to_device(account: Account, chosen: Int64s, inside: pl.DataFrame) -> HostToDevice | None:
+def _host_to_device(
+    account: DeviceTimeline, chosen: Int64s, inside: pl.DataFrame
+) -> HostToDevice | None:
     if "h2d" not in account.observed:
         return None
     total = int(account.busy["h2d"][chosen].sum())
@@ -308,7 +310,7 @@ def _host_to_device(account: Account, chosen: Int64s, inside: pl.DataFrame) -> H
     )
 
 
-def _coverage(account: Account) -> float | None:
+def _coverage(account: DeviceTimeline) -> float | None:
     process = account.process
     if process.marker is not None and account.used.any():
         k = account.index[account.used]
@@ -348,7 +350,9 @@ def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[KernelShare]:
             total_ns=row["total"],
             mean_ns=round(row["total"] / row["count"], 1),
             phase_share=round(row["total"] / max(of_phase[row["label"]], 1), 6),
-            tensor_cores=kernels.TENSOR_CORES.get(kernels.classify(names[row["name"]]))
+            tensor_cores=kernel_classes.TENSOR_CORES.get(
+                kernel_classes.kernel_class(names[row["name"]])
+            )
             if row["label"] >= 0
             else None,
         )
@@ -356,7 +360,7 @@ def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[KernelShare]:
     ]
 
 
-def _gaps(account: Account, names: Sequence[str], zero: int) -> list[Gap]:
+def _gaps(account: DeviceTimeline, names: Sequence[str], zero: int) -> list[Gap]:
     """The longest idle gaps inside the account's windows."""
     gaps = account.gaps
     low, high = int(account.edges[0]), int(account.edges[-1])
@@ -379,8 +383,8 @@ def _gaps(account: Account, names: Sequence[str], zero: int) -> list[Gap]:
     ]
 
 
-def _timeline(account: Account, names: Sequence[str], zero: int, window: int) -> Timeline:
-    picture = draw(account, names, window)
+def _timeline(account: DeviceTimeline, names: Sequence[str], zero: int, window: int) -> Timeline:
+    picture = timeline_view(account, names, window)
     return Timeline(
         iteration=picture.index,
         start_ns=picture.t0 - zero,
@@ -405,7 +409,7 @@ def shorten(name: str) -> str:
 
 
 def run_record(
-    ranks: Sequence[Rank], matched: Collectives | None, world_size: int | None
+    ranks: Sequence[Rank], matched: CollectiveWaits | None, world_size: int | None
 ) -> Run | None:
     """What the ranks say together; None for one rank of a run that is not distributed."""
     if len(ranks) < 2 and (world_size or 1) < 2:
