@@ -11,7 +11,7 @@ from tests.builders.loop import Loop
 from tests.builders.scenario import Process
 from tests.cli_runner import Cli, write_trace
 from traceprobe.errors import InternalError
-from traceprobe.pipeline import build_rank as assemble
+from traceprobe.pipeline import rank_summary as assemble
 from traceprobe.pipeline.invariants import verify
 
 MS = 1_000_000

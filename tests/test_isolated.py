@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 from tests.test_cli_process import linux
 from traceprobe.options import Options
 from traceprobe.pipeline import parallel as workers
-from traceprobe.pipeline.per_trace import Lost, Part
+from traceprobe.pipeline.trace_part import Lost, TracePart
 from traceprobe.system import child, isolated
 
 PAIR = [ROOT / "sample_traces" / f"h200_collectives.rank{n}.json.gz" for n in (0, 1)]
@@ -136,7 +136,7 @@ def test_files_of_a_process_that_never_began_are_read_by_the_others(monkeypatch)
     commands = iter([isolated.command("raise SystemExit(3)")])
     real = isolated.command
     monkeypatch.setattr(isolated, "command", lambda code: next(commands, None) or real(code))
-    assert [type(part) for part in read()] == [Part, Part]
+    assert [type(part) for part in read()] == [TracePart, TracePart]
 
 
 def fails(tell):

@@ -17,7 +17,7 @@ from traceprobe.system.reading import read_saved
 
 if TYPE_CHECKING:
     from traceprobe.options import Options
-    from traceprobe.pipeline.per_trace import Lost, Part
+    from traceprobe.pipeline.trace_part import Lost, TracePart
     from traceprobe.records.ablation import Ablation
     from traceprobe.records.base import Saved
     from traceprobe.records.peaks import MeasuredPeaks
@@ -183,13 +183,13 @@ def _saved(path: Path, record: type[Result], what: str, remedy: str) -> Result:
         raise UsageError(f"{path.name}: {error}; {remedy}") from error
 
 
-def parts(traces: list[Path], options: Options) -> list[Part | Lost]:
+def parts(traces: list[Path], options: Options) -> list[TracePart | Lost]:
     """The parts of the traces; what a trace held is dropped before the next one is read."""
     from traceprobe.pipeline import parallel as workers
-    from traceprobe.pipeline.per_trace import read, read_or_lose
+    from traceprobe.pipeline.trace_part import read_or_lose, read_part
 
     if len(traces) == 1:
-        return [read(traces[0], options)]
+        return [read_part(traces[0], options)]
     jobs = min(workers.cores(), len(traces))
     if jobs > 1:
         return workers.read_all(traces, options, None, jobs, lambda position, fraction: None)

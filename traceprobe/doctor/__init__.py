@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from traceprobe.doctor.facts import Facts
     from traceprobe.ingest.read_trace import Progress
     from traceprobe.options import Options
-    from traceprobe.pipeline.per_trace import Part
+    from traceprobe.pipeline.trace_part import TracePart
 
 __all__ = ["examine", "examine_machine"]
 
@@ -59,13 +59,13 @@ def examine(
     return _diagnosis(sections)
 
 
-def _input(path: Path, options: Options, progress: Progress) -> tuple[Part, list[Outcome]]:
+def _input(path: Path, options: Options, progress: Progress) -> tuple[TracePart, list[Outcome]]:
     """One input, of which only the part stays in memory."""
     from traceprobe.doctor import recorded, written
     from traceprobe.doctor.evidence import Evidence
     from traceprobe.ingest.audit import read_audit
     from traceprobe.ingest.read_trace import read_trace
-    from traceprobe.pipeline.per_trace import part_of
+    from traceprobe.pipeline.trace_part import part_of
 
     trace = read_trace(path, progress)
     part = part_of(trace, options)

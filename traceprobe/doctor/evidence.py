@@ -11,7 +11,7 @@ import polars as pl
 from traceprobe.ingest.audit_rows import AuditRows
 from traceprobe.model.events import UNKNOWN, Bools, Kind, Trace
 from traceprobe.pipeline.build_rank import origin
-from traceprobe.pipeline.per_trace import Part
+from traceprobe.pipeline.trace_part import TracePart
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Report
 from traceprobe.verdict.thresholds import Thresholds
@@ -24,7 +24,7 @@ class Evidence:
     """One input: its columns, its part of the report, and the rows beside both."""
 
     trace: Trace
-    part: Part
+    part: TracePart
     audit: AuditRows
 
     @cached_property

@@ -1,23 +1,21 @@
 """Accounts of devices to the records of the report.
 
-A record is made of one device alone, and left open where it takes the other ranks to know; `closed`
-adds that.
+A record is made of one device alone, and left open where it takes the other ranks to know;
+`completed_rank` adds that.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-import polars as pl
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from traceprobe.model.events import UNKNOWN, Call, Device, Int64s, Kind, Trace
-from traceprobe.model.taxonomy import COMPUTE_PHASES, SHARE_CLASSES, Phase
-from traceprobe.pipeline import communication, host
-from traceprobe.pipeline import replay_rank as replay
+from traceprobe.model.events import UNKNOWN, Device, Int64s, Trace
+from traceprobe.pipeline import communication
+from traceprobe.pipeline.build_replay import build_replay
+from traceprobe.pipeline.rank_summary import MAX_COLLECTIVES, rank_summary, shorten
 from traceprobe.records.rank import (
     DeviceInfo,
     DeviceKind,
@@ -28,29 +26,14 @@ from traceprobe.records.rank import (
     StepMarker,
     Timeline,
 )
-from traceprobe.records.run import Run
 from traceprobe.records.summary import (
-    Communication,
-    HostToDevice,
-    KernelShare,
     Nanoseconds,
-    StepTimes,
-    Summary,
 )
-from traceprobe.timeline import collectives, kernel_classes, partition
-from traceprobe.timeline.collective_waits import CollectiveWaits
+from traceprobe.timeline import collectives, partition
 from traceprobe.timeline.device_timeline import DeviceTimeline
-from traceprobe.timeline.rank_collectives import summary_windows as summarised
 from traceprobe.timeline.timeline_view import longest_window, representative_window, timeline_view
-from traceprobe.verdict.thresholds import STRAGGLING
 
 MAX_GAPS = 50
-MAX_KERNELS = 15
-MAX_KERNELS_OF_A_PHASE = 6
-MAX_DETAIL = 160
-MAX_COLLECTIVES = 20
-_SUMMARISED = ("name", "kind", "phase", "t0", "t1", "launch_t1", "thread", "bytes", "pageable")
-"""Columns of the ops that the summary is made of."""
 _EVIDENCE = {
     "idle_data_wait": "the step thread waits for data",
     "idle_host": "the launch came late: host code",
@@ -102,18 +85,18 @@ def rank_record(
             confidence=marker.confidence,
         ),
         iterations=_iterations(account, zero),
-        summary=_summary(account, trace, groups, on_cpu=device.kind == "cpu"),
+        summary=rank_summary(account, trace, groups, on_cpu=device.kind == "cpu"),
         gaps=_gaps(account, trace.names, zero),
         timeline=_timeline(account, trace.names, zero, typical),
         worst=None
         if longest is None or longest == typical
         else _timeline(account, trace.names, zero, longest),
         input=UNKNOWN,
-        replay=UNSET if device.kind == "cpu" else replay.record(account),
+        replay=UNSET if device.kind == "cpu" else build_replay(account),
     )
 
 
-def closed(
+def completed_rank(
     record: Rank,
     rank: int,
     source: int,
@@ -131,9 +114,8 @@ def closed(
     """
     summary = record.summary
     steps = summary.iterations_used
-    summary = replace(
-        summary, collectives=[communication.record(g, steps) for g in groups[:MAX_COLLECTIVES]]
-    )
+    shown = [communication.collective_record(g, steps) for g in groups[:MAX_COLLECTIVES]]
+    summary = replace(summary, collectives=shown)
     iterations = record.iterations
     if exposed_wait is not None:
         if summary.communication is not None:
@@ -186,180 +168,6 @@ def _row(account: DeviceTimeline, columns: partition.Columns, window: int) -> Na
     }
 
 
-def _total(account: DeviceTimeline, columns: partition.Columns, chosen: Int64s) -> Nanoseconds:
-    return {
-        name: int(values[chosen].sum()) if name in account.observed else None
-        for name, values in columns.items()
-    }
-
-
-def _summary(
-    account: DeviceTimeline,
-    trace: Trace,
-    groups: Sequence[collectives.CollectiveGroup],
-    *,
-    on_cpu: bool,
-) -> Summary:
-    length = np.diff(account.edges)
-    steps = int(account.used.sum())
-    chosen = summarised(account)
-    window = int(length[chosen].sum())
-    parts = _total(account, account.exclusive, chosen)
-    inside = _inside(account, chosen)
-    per_step = account.collectives[account.index[account.used]]
-    return Summary(
-        iterations_used=steps,
-        step_ms=_step_times(length[chosen]) if steps else None,
-        window_ns=window,
-        partition_ns=parts,
-        share=shares(parts, window),
-        busy_ns=_total(account, account.busy, chosen),
-        attributed_share=_attributed(inside),
-        communication=_communication(account, chosen, groups, trace.origin.format),
-        h2d=_host_to_device(account, chosen, inside),
-        collectives_per_step=round(float(per_step.mean()), 3) if steps else None,
-        coverage=_coverage(account),
-        host=host.record(account, chosen, inside, trace.names),
-        kernel_ns=None if on_cpu else kernel_classes.time_by_class(inside, trace.names),
-        top_kernels=_top_kernels(inside, trace.names),
-        collectives_left_out=max(len(groups) - MAX_COLLECTIVES, 0),
-    )
-
-
-def shares(parts: Nanoseconds, window: int) -> dict[str, float]:
-    """The five shares of a partition; they sum to 1 but for rounding."""
-    return {
-        name: round(sum(parts[p] or 0 for p in members) / window, 6) if window else 0.0
-        for name, members in SHARE_CLASSES.items()
-    }
-
-
-def _step_times(length: Int64s) -> StepTimes:
-    ms = length / 1e6
-    p10, p50, p90 = np.percentile(ms, [10, 50, 90])
-    return StepTimes(
-        mean=round(float(ms.mean()), 6),
-        p10=round(float(p10), 6),
-        p50=round(float(p50), 6),
-        p90=round(float(p90), 6),
-    )
-
-
-def _inside(account: DeviceTimeline, chosen: Int64s) -> pl.DataFrame:
-    """Ops that start in the chosen windows; with the whole capture, all of them."""
-    if not len(account.index):
-        return account.ops
-    at = np.searchsorted(account.edges, account.ops["t0"].to_numpy(), "right") - 1
-    inside = np.isin(at, chosen)
-    return account.ops if inside.all() else account.ops.select(_SUMMARISED).filter(inside)
-
-
-def _attributed(ops: pl.DataFrame) -> float | None:
-    length = pl.col("t1") - pl.col("t0")
-    is_kernel, known = (
-        pl.col("kind") == int(Kind.KERNEL),
-        pl.col("phase") != int(Phase.UNATTRIBUTED),
-    )
-    sums = ops.select(
-        total=length.filter(is_kernel).sum(), known=length.filter(is_kernel & known).sum()
-    )
-    total, attributed = sums.row(0)
-    return round(attributed / total, 6) if total else None
-
-
-def _communication(
-    account: DeviceTimeline,
-    chosen: Int64s,
-    groups: Sequence[collectives.CollectiveGroup],
-    form: str,
-) -> Communication | None:
-    if "communication" not in account.observed:
-        return None
-    steps = int(account.used.sum())
-    total = int(account.busy["communication"][chosen].sum())
-    overlapped = int(account.overlap["communication"][chosen].sum())
-    return Communication(
-        total_ns=total,
-        exposed_ns=int(account.exclusive["communication"][chosen].sum()),
-        overlapped_ns=overlapped,
-        overlap_pct=round(100 * overlapped / total, 3) if total else 0.0,
-        all_reduces_per_step=communication.all_reduces(groups, steps),
-        bytes_per_step=communication.total_bytes(groups, steps),
-        sizes=communication.why_unknown(groups, form),
-    )
-
-
-def _host_to_device(
-    account: DeviceTimeline, chosen: Int64s, inside: pl.DataFrame
-) -> HostToDevice | None:
-    if "h2d" not in account.observed:
-        return None
-    total = int(account.busy["h2d"][chosen].sum())
-    overlapped = int(account.overlap["h2d"][chosen].sum())
-    copies = inside.filter((pl.col("kind") == int(Kind.H2D)) & (pl.col("bytes") > 0))
-    size = int(copies["bytes"].sum())
-    busy = int((copies["t1"] - copies["t0"]).sum())
-    return HostToDevice(
-        total_ns=total,
-        exposed_ns=int(account.exclusive["h2d"][chosen].sum()),
-        overlapped_ns=overlapped,
-        overlap_pct=round(100 * overlapped / total, 3) if total else 0.0,
-        bytes=size,
-        gbps=round(size / busy, 3) if busy else None,
-        pageable_bytes=int(copies.filter(pl.col("pageable"))["bytes"].sum()),
-    )
-
-
-def _coverage(account: DeviceTimeline) -> float | None:
-    process = account.process
-    if process.marker is not None and account.used.any():
-        k = account.index[account.used]
-        asked, recorded = int(process.asked[k].sum()), int(process.recorded[k].sum())
-    else:
-        work = process.calls.select("call", "recorded").filter(
-            pl.col("call").is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH), int(Call.COPY)])
-        )
-        asked, recorded = len(work), int(work["recorded"].sum())
-    return round(recorded / asked, 4) if asked else None
-
-
-def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[KernelShare]:
-    """The kernels with the most time, and those with the most time of each phase."""
-    chosen = ops.select("name", "kind", "phase", "t0", "t1").filter(
-        pl.col("kind").is_in([int(Kind.KERNEL), int(Kind.COMM)])
-    )
-    phase = pl.when(pl.col("kind") == int(Kind.COMM)).then(-1).otherwise(pl.col("phase"))
-    groups = chosen.group_by("name", phase.alias("label")).agg(
-        count=pl.len(), total=(pl.col("t1") - pl.col("t0")).sum()
-    )
-    of_phase = dict(groups.group_by("label").agg(pl.col("total").sum()).rows())
-    ordered = sorted(
-        groups.rows(named=True), key=lambda row: (-row["total"], names[row["name"]], row["label"])
-    )
-    listed: Counter[int] = Counter()
-    top = []
-    for place, row in enumerate(ordered):
-        listed[row["label"]] += 1
-        if place < MAX_KERNELS or listed[row["label"]] <= MAX_KERNELS_OF_A_PHASE:
-            top.append(row)
-    return [
-        KernelShare(
-            name=shorten(names[row["name"]]),
-            phase="communication" if row["label"] < 0 else COMPUTE_PHASES[row["label"]],
-            count=row["count"],
-            total_ns=row["total"],
-            mean_ns=round(row["total"] / row["count"], 1),
-            phase_share=round(row["total"] / max(of_phase[row["label"]], 1), 6),
-            tensor_cores=kernel_classes.TENSOR_CORES.get(
-                kernel_classes.kernel_class(names[row["name"]])
-            )
-            if row["label"] >= 0
-            else None,
-        )
-        for row in top
-    ]
-
-
 def _gaps(account: DeviceTimeline, names: Sequence[str], zero: int) -> list[Gap]:
     """The longest idle gaps inside the account's windows."""
     gaps = account.gaps
@@ -400,43 +208,4 @@ def _timeline(account: DeviceTimeline, names: Sequence[str], zero: int, window: 
             )
             for lane in picture.lanes
         ],
-    )
-
-
-def shorten(name: str) -> str:
-    """A name that fits a table; kernel names run to kilobytes of template arguments."""
-    return name if len(name) <= MAX_DETAIL else name[: MAX_DETAIL - 1] + "…"
-
-
-def run_record(
-    ranks: Sequence[Rank], matched: CollectiveWaits | None, world_size: int | None
-) -> Run | None:
-    """What the ranks say together; None for one rank of a run that is not distributed."""
-    if len(ranks) < 2 and (world_size or 1) < 2:
-        return None
-    size = max(world_size or 0, len(ranks))
-    if matched is None:
-        return Run(
-            world_size=size,
-            collectives_matched=0,
-            transfer_ns=None,
-            skew_ns=None,
-            straggler_rank=None,
-            straggler_cause=None,
-        )
-    steps = matched.steps
-    skew = round(sum(matched.wait_ns) / len(ranks) / steps)
-    slowest, cause = matched.mostly_last
-    if slowest is not None:
-        summary = ranks[slowest].summary
-        if skew <= STRAGGLING * summary.window_ns / max(summary.iterations_used, 1):
-            slowest = None
-    return Run(
-        world_size=size,
-        collectives_matched=matched.count,
-        transfer_ns=round(matched.transfer_ns / steps),
-        skew_ns=skew,
-        straggler_rank=None if slowest is None else ranks[slowest].rank,
-        straggler_cause=None if slowest is None else cause,
-        skew_causes=matched.causes,
     )

@@ -35,7 +35,7 @@ _NO_RANKS = (
 )
 
 
-def record(group: CollectiveGroup, steps: int) -> summary.CollectiveGroup:
+def collective_record(group: CollectiveGroup, steps: int) -> summary.CollectiveGroup:
     """One group as a record.
 
     Bandwidth counts as measured only where all ranks of the group were matched. Otherwise the

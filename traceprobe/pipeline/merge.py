@@ -5,7 +5,6 @@ Parts are made one by one, so only one trace at a time need be accounted.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -18,14 +17,16 @@ from traceprobe.findings import Evidence, run_all
 from traceprobe.findings.profiler_distortion import REMEASURE
 from traceprobe.model.events import Trace
 from traceprobe.options import Options
-from traceprobe.pipeline.build_rank import closed, run_record
+from traceprobe.pipeline.build_overview import FEWEST, survey
+from traceprobe.pipeline.build_rank import completed_rank
+from traceprobe.pipeline.build_run import run_record
 from traceprobe.pipeline.invariants import verify
-from traceprobe.pipeline.per_trace import Lost, Part, part_of
-from traceprobe.pipeline.rank_overview import FEWEST, survey
+from traceprobe.pipeline.rank_numbers import overruled_ranks, rank_numbers
+from traceprobe.pipeline.trace_part import Lost, TracePart, part_of
 from traceprobe.records.ablation import Ablation
 from traceprobe.records.cleaning import cleaned
 from traceprobe.records.memory import Memory, read
-from traceprobe.records.rank import DeviceInfo, Rank
+from traceprobe.records.rank import DeviceInfo, Rank, mean_step_ms
 from traceprobe.records.report import LostInput, Message, ObserverEffect, Quality, Report, Verdict
 from traceprobe.records.roofline import Roofline
 from traceprobe.records.sidecar import MOST_FLOPS, STEP_MS, Sidecar
@@ -38,8 +39,6 @@ from traceprobe.verdict.links import links
 from traceprobe.verdict.roofline import FILLED, roofline, with_limit
 from traceprobe.version import __version__
 
-_RANK = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
-_NUMBER = re.compile(r"(?:^|[-_.])r?(\d{1,6})(?=\.)", re.IGNORECASE)
 MAX_NAMED = 5
 """Lost inputs that the warning names; `quality.lost` has all."""
 
@@ -60,7 +59,7 @@ def analyze(traces: Trace | Sequence[Trace], options: Options | None = None) -> 
     return merge([part_of(trace, chosen) for trace in inputs], chosen)
 
 
-def merge(parts: Sequence[Part | Lost], options: Options) -> Report:
+def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
     """The report of a run from the parts of its inputs, in the order of the inputs.
 
     Args:
@@ -73,7 +72,7 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> Report:
             itself.
     """
     lost = [part for part in parts if isinstance(part, Lost)]
-    kept = [part for part in parts if isinstance(part, Part)]
+    kept = [part for part in parts if isinstance(part, TracePart)]
     if not kept:
         if all(part.internal for part in lost):
             raise InternalError(lost[0].reason)
@@ -141,7 +140,7 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> Report:
 
 
 def _records(
-    parts: Sequence[Part],
+    parts: Sequence[TracePart],
 ) -> tuple[list[Rank], CollectiveWaits | None]:
     """The devices of all inputs, closed, and what their collectives say together."""
     devices = [(source, found) for source, part in enumerate(parts) for found in part.devices]
@@ -151,7 +150,7 @@ def _records(
     shared = match_transfers(footprints)
     waits = matched.exposed_wait if matched else [None] * len(devices)
     records = [
-        closed(
+        completed_rank(
             found.record,
             numbers[source, found.record.pid],
             source,
@@ -164,71 +163,12 @@ def _records(
     return records, matched
 
 
-def rank_numbers(parts: Sequence[Part]) -> dict[tuple[int, int], int]:
-    """Rank of each (input, process): from the file, else from its name, else by position.
-
-    Where files contradict each other, their names decide.
-
-    Raises:
-        UsageError: two inputs claim the same rank.
-    """
-    processes = [
-        (s, pid) for s, p in enumerate(parts) for pid in sorted({d.record.pid for d in p.devices})
-    ]
-    claimed = {(s, pid): parts[s].rank_of[pid] for s, pid in processes if pid in parts[s].rank_of}
-    claimed |= _overruled(parts)
-    owner: dict[int, tuple[int, int]] = {}
-    for key, rank in claimed.items():
-        if rank in owner:
-            first, second = parts[owner[rank][0]].input.name, parts[key[0]].input.name
-            raise UsageError(
-                f"{first} and {second} both say that they are rank {rank}; give the files of "
-                "one run"
-            )
-        owner[rank] = key
-    for key, rank in _named(parts, [key for key in processes if key not in claimed]).items():
-        if rank not in owner:
-            claimed[key] = rank
-            owner[rank] = key
-    free = iter(r for r in range(len(processes) + len(owner) + 1) if r not in owner)
-    return {key: claimed[key] if key in claimed else next(free) for key in processes}
-
-
-def _overruled(parts: Sequence[Part]) -> dict[tuple[int, int], int]:
-    """Ranks by file names of processes whose files all claim one rank, as some launchers let them.
-
-    Where the names do not tell them apart nothing is overruled: those are files of several runs.
-    """
-    claims = [(s, pid, rank) for s, part in enumerate(parts) for pid, rank in part.rank_of.items()]
-    often = Counter(rank for _, _, rank in claims)
-    doubtful = [(s, pid) for s, pid, rank in claims if often[rank] > 1]
-    named = _named(parts, doubtful)
-    sure = {rank for _, _, rank in claims if often[rank] == 1}
-    told = len(named) == len(doubtful) and not sure & set(named.values())
-    return named if told else {}
-
-
-def _named(parts: Sequence[Part], unknown: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
-    """Ranks by the names of files that hold one process; none where two names say the same.
-
-    A number without the word `rank` says something only beside those of other files.
-    """
-    alone = Counter(source for source, _ in unknown)
-    found = {}
-    for key in unknown:
-        name, several = parts[key[0]].input.name, len(parts) > 1
-        match = _RANK.search(name) or (_NUMBER.search(name) if several else None)
-        if match is not None and alone[key[0]] == 1:
-            found[key] = int(match[1])
-    return found if len(set(found.values())) == len(found) else {}
-
-
-def _sidecars(parts: Sequence[Part]) -> list[Sidecar]:
+def _sidecars(parts: Sequence[TracePart]) -> list[Sidecar]:
     """What the recordings say about themselves, of the inputs that are recordings of ours."""
     return [part.sidecar for part in parts if part.sidecar is not None]
 
 
-def _unprofiled_ms(parts: Sequence[Part], options: Options) -> float | None:
+def _unprofiled_ms(parts: Sequence[TracePart], options: Options) -> float | None:
     """The user's number, else what the capture recorded."""
     if options.unprofiled_step_ms is not None:
         if not STEP_MS[0] <= options.unprofiled_step_ms <= STEP_MS[1]:
@@ -242,7 +182,7 @@ def _unprofiled_ms(parts: Sequence[Part], options: Options) -> float | None:
     return max(known) if known else None
 
 
-def _recorded_wait_ns(parts: Sequence[Part]) -> float | None:
+def _recorded_wait_ns(parts: Sequence[TracePart]) -> float | None:
     """Mean over the inputs of the loader wait that the capture timed without a profiler."""
     recorded = [sidecar.unprofiled_data_wait_ms for sidecar in _sidecars(parts)]
     known = [ms for ms in recorded if isinstance(ms, float)]
@@ -250,7 +190,7 @@ def _recorded_wait_ns(parts: Sequence[Part]) -> float | None:
 
 
 def _roofline(
-    parts: Sequence[Part],
+    parts: Sequence[TracePart],
     records: Sequence[Rank],
     quality: Quality,
     workload: Mapping[str, object] | None,
@@ -280,20 +220,20 @@ def _device_name(device: DeviceInfo) -> str:
     return "CPU" if device.kind == "cpu" else cleaned(device.name) or "a GPU without a name"
 
 
-def _workload(parts: Sequence[Part]) -> dict[str, object] | None:
+def _workload(parts: Sequence[TracePart]) -> dict[str, object] | None:
     """What the capture said of the workload, from the first input that says anything."""
     recorded = (sidecar.workload for sidecar in _sidecars(parts))
     return next((workload for workload in recorded if workload is not UNSET), None)
 
 
-def _capture(parts: Sequence[Part]) -> dict[str, object]:
+def _capture(parts: Sequence[TracePart]) -> dict[str, object]:
     """What the capture said of the machine and of PyTorch, from the first input that says it."""
     first = next((sidecar for sidecar in _sidecars(parts) if sidecar != Sidecar()), Sidecar())
     facts = {"hardware": first.hardware, "flags": first.flags}
     return {name: fact for name, fact in facts.items() if fact is not UNSET}
 
 
-def _memory(parts: Sequence[Part]) -> Memory | None:
+def _memory(parts: Sequence[TracePart]) -> Memory | None:
     """The memory of the input that had the highest peak, as the capture recorded it."""
     found = [
         replace(recorded, input=number)
@@ -304,15 +244,14 @@ def _memory(parts: Sequence[Part]) -> Memory | None:
 
 
 def _quality(
-    parts: Sequence[Part],
+    parts: Sequence[TracePart],
     lost: Sequence[Lost],
     records: Sequence[Rank],
     unprofiled_ms: float | None,
 ) -> Quality:
-    means = [r.summary.step_ms.mean for r in records if r.summary.step_ms is not None]
+    profiled = mean_step_ms(records)
     effect = None
-    if unprofiled_ms is not None and means:
-        profiled = sum(means) / len(means)
+    if unprofiled_ms is not None and profiled is not None:
         effect = ObserverEffect(
             profiled_step_ms=round(profiled, 6),
             unprofiled_step_ms=unprofiled_ms,
@@ -321,7 +260,7 @@ def _quality(
     damage: Counter[str] = Counter()
     for part in parts:
         damage.update(part.quality.damage)
-    contradicted = len(_overruled(parts))
+    contradicted = len(overruled_ranks(parts))
     if contradicted:
         damage["ranks-contradicted"] = contradicted
     warnings = {code: text for p in parts for code, text in p.quality.warnings.items()}

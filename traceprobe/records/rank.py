@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -232,3 +232,9 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
             part = self.summary.partition_ns if window is None else window.partition_ns or {}
             if spent > sum(part.get(cause) or 0 for cause in IDLE_CAUSES):
                 yield "gaps are longer than the idle time that they are in"
+
+
+def mean_step_ms(ranks: Sequence[Rank]) -> float | None:
+    """Mean step of several ranks, ms; None where none of them has steps."""
+    means = [rank.summary.step_ms.mean for rank in ranks if rank.summary.step_ms is not None]
+    return sum(means) / len(means) if means else None

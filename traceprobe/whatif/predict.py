@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import hypot, sqrt
-from statistics import fmean, stdev
+from statistics import stdev
 
 from msgspec import UnsetType
 
 from traceprobe.errors import ImpossibleChange
 from traceprobe.model.taxonomy import OFF_DEVICE
-from traceprobe.records.rank import Rank
+from traceprobe.records.rank import Rank, mean_step_ms
 from traceprobe.records.report import Report
 from traceprobe.verdict.allreduce import Links
 from traceprobe.whatif import buckets
@@ -137,10 +137,10 @@ def now_ms(report: Report) -> float:
     """
     if report.quality.observer_effect is not None:
         return report.quality.observer_effect.unprofiled_step_ms
-    steps = [r.summary.step_ms.mean for r in report.ranks if r.summary.step_ms is not None]
-    if not steps:
+    step = mean_step_ms(report.ranks)
+    if step is None:
         raise ImpossibleChange("no iteration of the run could be used")
-    return fmean(steps)
+    return step
 
 
 def _with_loader(schedule: RankSchedule, report: Report, rank: Rank, now: float) -> RankSchedule:

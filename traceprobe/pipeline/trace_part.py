@@ -51,7 +51,7 @@ class DevicePart:
 
 
 @dataclass(frozen=True)
-class Part:
+class TracePart:
     """One input.
 
     Args:
@@ -89,9 +89,9 @@ class Lost:
     internal: bool = False
 
 
-def read(
+def read_part(
     path: Path, options: Options, folder: Path | None = None, progress: Progress | None = None
-) -> Part:
+) -> TracePart:
     """The part of one file. Errors are those of `traceprobe.load` and `traceprobe.analyze`.
 
     Args:
@@ -107,7 +107,7 @@ def read(
 
 def read_or_lose(
     path: Path, options: Options, folder: Path | None = None, progress: Progress | None = None
-) -> Part | Lost:
+) -> TracePart | Lost:
     """The part of one file of several: damage costs this file, not the run.
 
     So does what nobody thought of: of a thousand ranks one may hold a value that breaks the reader,
@@ -118,7 +118,7 @@ def read_or_lose(
         UsageError: an option makes no sense.
     """
     try:
-        return read(path, options, folder, progress)
+        return read_part(path, options, folder, progress)
     except (DamagedInput, EmptyTrace) as error:
         return Lost(path.name, str(error))
     except TraceprobeError:
@@ -136,7 +136,7 @@ def read_or_lose(
         )
 
 
-def part_of(trace: Trace, options: Options) -> Part:
+def part_of(trace: Trace, options: Options) -> TracePart:
     """The part of a trace.
 
     Raises:
@@ -153,7 +153,7 @@ def part_of(trace: Trace, options: Options) -> Part:
             "for; capture it again"
         )
     asks = [int(Call.LAUNCH), int(Call.GRAPH_LAUNCH), int(Call.COPY)]
-    return Part(
+    return TracePart(
         input=_input(trace),
         rank_of=dict(trace.rank_of),
         gpu_ops=len(trace.gpu_ops),

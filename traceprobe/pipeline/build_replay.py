@@ -9,7 +9,7 @@ from traceprobe.timeline import replay
 from traceprobe.timeline.device_timeline import DeviceTimeline
 
 
-def record(account: DeviceTimeline) -> Replay | UnsetType:
+def build_replay(account: DeviceTimeline) -> Replay | UnsetType:
     """The last used iterations of a device; UNSET where there are too few, or no launches."""
     schedule = replay.schedule(account)
     if schedule is None:

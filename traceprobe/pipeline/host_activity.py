@@ -20,7 +20,7 @@ MAX_CALLS = 5
 _API = re.compile(r"(cu|cuda|hip)[A-Z][A-Za-z]{3,40}")
 
 
-def record(
+def host_activity(
     account: DeviceTimeline, chosen: Int64s, inside: pl.DataFrame, names: Sequence[str]
 ) -> HostActivity:
     """Launches, kernels and waiting calls per used step, or over the whole capture.
