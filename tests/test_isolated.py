@@ -127,6 +127,14 @@ def test_a_process_that_never_began_is_told_from_one_that_was_killed(monkeypatch
     assert all(why in part.reason and "memory runs out" not in part.reason for part in parts)
 
 
+def test_a_process_that_ended_by_itself_was_not_killed():
+    assert "memory runs out" in workers.died("a.json").reason
+    ended = workers.died("a.json", "exit code 1")
+    assert ended.internal
+    assert "memory" not in ended.reason
+    assert "exit code 1" in ended.reason
+
+
 def test_processes_that_the_system_refuses(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     assert "could be started to read it (No such file or directory)" in read()[1].reason
