@@ -13,7 +13,7 @@ import msgspec
 
 from traceprobe.ingest.untrusted_values import LONGEST_TEXT, bounded_text
 from traceprobe.model.events import Quality
-from traceprobe.records.sidecar import Sidecar, Workload
+from traceprobe.model.sidecar import Sidecar, Workload
 
 _MOST_VALUES = 50_000
 """Values of a field; the largest of ours, the timelines of memory, have 6,000."""

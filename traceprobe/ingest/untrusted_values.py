@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from traceprobe.model.events import UNKNOWN
-from traceprobe.records.sidecar import MAX_RANKS
+from traceprobe.model.sidecar import MAX_RANKS
 
 NAME_LENGTH = 4_096
 """Characters of a name that count: kernels differ in fewer, and some names are whole programs."""

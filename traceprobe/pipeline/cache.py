@@ -27,8 +27,8 @@ from traceprobe.ingest.detect_format import detect_format, printable
 from traceprobe.ingest.limits import DEFAULT_LIMITS, Limits, check_trace_size
 from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model import events as model
+from traceprobe.model import sidecar
 from traceprobe.model.events import GPU_OPS, HOST_CALLS, HOST_RANGES, Device, Origin, Quality, Trace
-from traceprobe.records import sidecar
 from traceprobe.system import reading, seal
 from traceprobe.system.atomic_write import write_whole
 

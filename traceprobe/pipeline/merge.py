@@ -16,6 +16,7 @@ from traceprobe.errors import DamagedInput, InternalError, UsageError
 from traceprobe.findings import Evidence, run_all
 from traceprobe.findings.profiler_distortion import REMEASURE
 from traceprobe.model.events import Trace
+from traceprobe.model.sidecar import MOST_FLOPS, STEP_MS, Sidecar
 from traceprobe.options import Options
 from traceprobe.pipeline.build_overview import FEWEST, survey
 from traceprobe.pipeline.build_rank import completed_rank
@@ -29,7 +30,6 @@ from traceprobe.records.memory import Memory, read
 from traceprobe.records.rank import DeviceInfo, Rank, mean_step_ms
 from traceprobe.records.report import LostInput, Message, ObserverEffect, Quality, Report, Verdict
 from traceprobe.records.roofline import Roofline
-from traceprobe.records.sidecar import MOST_FLOPS, STEP_MS, Sidecar
 from traceprobe.timeline import collectives
 from traceprobe.timeline.collective_matching import match_transfers
 from traceprobe.timeline.collective_waits import CollectiveWaits, collective_waits

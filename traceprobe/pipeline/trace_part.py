@@ -19,11 +19,11 @@ import polars as pl
 from traceprobe.errors import DamagedInput, EmptyTrace, TraceprobeError, UsageError
 from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.events import Call, Quality, Trace
+from traceprobe.model.sidecar import Sidecar
 from traceprobe.options import Options
 from traceprobe.pipeline.build_rank import origin, rank_record
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Input
-from traceprobe.records.sidecar import Sidecar
 from traceprobe.system import memory_limit as bounded
 from traceprobe.timeline import collectives, phases
 from traceprobe.timeline.device_timeline import DeviceTimeline, device_timeline

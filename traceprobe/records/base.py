@@ -17,6 +17,8 @@ from traceprobe.records.texts import Word
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+RENDERER = "traceprobe.render"
+"""Module that makes the outputs, found by its name when one is asked for: records know no pages."""
 _COLUMN = re.compile(r"\[\n\s+-?\d[-\d,\s]*\]")
 """An array of integers in indented JSON. No string holds a line feed."""
 
@@ -95,8 +97,8 @@ def compact_json(record: msgspec.Struct) -> bytes:
 
 
 def _rendered(record: Rendered, output: str) -> str:
-    """What `traceprobe.render.render` makes of a record; found when asked for, as it is above."""
-    text: str = import_module("traceprobe.render").render(record, output)
+    """What `render(record, output)` of `RENDERER` makes of a record."""
+    text: str = import_module(RENDERER).render(record, output)
     return text
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from traceprobe.model.sidecar import Sidecar
 from traceprobe.records.memory import Memory, read
-from traceprobe.records.sidecar import Sidecar
 from traceprobe.vocabulary import facts, quoted
 
 RECORDED = {*Sidecar.__struct_fields__, "schedule", "world_size", "rank"}

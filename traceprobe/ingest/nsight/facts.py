@@ -24,7 +24,7 @@ from traceprobe.ingest.untrusted_values import (
     rank_number,
 )
 from traceprobe.model.events import Call, Device, Quality
-from traceprobe.records.sidecar import MAX_RANKS
+from traceprobe.model.sidecar import MAX_RANKS
 
 if TYPE_CHECKING:
     import polars as pl
