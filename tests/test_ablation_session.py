@@ -27,7 +27,7 @@ def trials(tmp_path):
 @pytest.fixture
 def parallel(monkeypatch):
     """A DDP model in a group of one that passes for two, and a count of its synchronisations."""
-    monkeypatch.setattr(ablation_session, "_world_size", lambda: 2)
+    monkeypatch.setattr(ablation_session, "world_size", lambda: 2)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
     calls = []
