@@ -173,6 +173,8 @@ def refilled(record: Any, text: Callable[[int, str], str]) -> Any:
         return value if value in WORDS or value.isdigit() else text(next(counter), value)
 
     def fill(value: Any, kind: msgspec.inspect.Type) -> Any:
+        if isinstance(kind, msgspec.inspect.Metadata):
+            return fill(value, kind.type)
         if isinstance(kind, msgspec.inspect.UnionType):
             for one in kind.types:
                 if _fits(value, one):
@@ -204,6 +206,8 @@ def refilled(record: Any, text: Callable[[int, str], str]) -> Any:
 
 def _fits(value: Any, kind: msgspec.inspect.Type) -> bool:
     """Whether a value is of that member of a union."""
+    if isinstance(kind, msgspec.inspect.Metadata):
+        return _fits(value, kind.type)
     wanted = {
         msgspec.inspect.StrType: str,
         msgspec.inspect.ListType: list,
