@@ -20,7 +20,7 @@ from traceprobe.findings import (
     unfused_kernels,
 )
 from traceprobe.model.taxonomy import KERNEL_CLASSES
-from traceprobe.records.report import KernelShare
+from traceprobe.records.summary import KernelShare
 from traceprobe.verdict import gpu_specs as gpus
 
 STEP = {"forward": 40, "backward": 50, "optimizer": 10}

@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 from traceprobe.cli import profile
 from traceprobe.ingest.read_trace import read_trace
 from traceprobe.pipeline import parallel as workers
-from traceprobe.pipeline import per_trace as part
+from traceprobe.pipeline import trace_part as part
 
 PAIR = [ROOT / "sample_traces" / f"h200_collectives.rank{n}.json.gz" for n in (0, 1)]
 

@@ -7,7 +7,8 @@ import pytest
 
 from tests.rendering import html_of
 from tests.report_factory import PARTITIONS, make_empty_report, make_rank, make_report, make_run
-from traceprobe.records.report import Iteration, KernelShare, StepTimes
+from traceprobe.records.rank import Iteration
+from traceprobe.records.summary import KernelShare, StepTimes
 from traceprobe.render import next_step
 from traceprobe.render.pages import report_steps as steps
 from traceprobe.render.pages import report_tables as tables

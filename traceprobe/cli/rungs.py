@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from traceprobe.capture.recording_files import REPORT
 from traceprobe.cli.console import warn
 from traceprobe.cli.profile import analyze
-from traceprobe.errors import DamagedRecord, TraceprobeError, UsageError
+from traceprobe.errors import DamagedRecord, OtherVersion, TraceprobeError, UsageError
 
 if TYPE_CHECKING:
     from traceprobe.capture.ladder import Ladder, Rung
@@ -111,6 +111,7 @@ def record(climb: Climb, results: Mapping[str, RungResult]) -> Sweep:
 
     ladder = climb.ladder
     return Sweep(
+        schema_version=Sweep.SCHEMA_VERSION,
         traceprobe_version=__version__,
         ladder=ladder.name,
         workload=ladder.workload,
@@ -130,7 +131,6 @@ def kept(climb: Climb) -> dict[str, RungResult]:
     """
     import msgspec
 
-    from traceprobe.records.soundness import sound
     from traceprobe.records.sweep import Sweep
     from traceprobe.system.reading import read_saved
 
@@ -138,8 +138,11 @@ def kept(climb: Climb) -> dict[str, RungResult]:
     if not path.exists():
         return {}
     try:
-        earlier = sound(msgspec.json.decode(read_saved(path), type=Sweep))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, DamagedRecord) as error:
+        earlier = Sweep.from_json(read_saved(path))
+    except (
+        *(msgspec.MsgspecError, UnicodeDecodeError, RecursionError),
+        *(DamagedRecord, OtherVersion),
+    ) as error:
         raise UsageError(
             f"{path}: is none that traceprobe sweep wrote ({error}); overwrite with --force"
         ) from error
@@ -247,7 +250,6 @@ def _say(on_state: Callable[[str], None], where: str, text: str) -> None:
 
 def _outcome(climb: Climb, rung: Rung, gpus: int, on_state: Callable[[str], None]) -> RungResult:
     from traceprobe.compare.run import NothingToCompare
-    from traceprobe.pipeline.invariants import InternalError
 
     if 0 < gpus < rung.ranks:
         reason = f"needs {rung.ranks} GPUs; {gpus} visible"
@@ -255,7 +257,7 @@ def _outcome(climb: Climb, rung: Rung, gpus: int, on_state: Callable[[str], None
         return _result(climb, rung, _digest(rung), "skipped", reason)
     try:
         run = _run(climb, rung, on_state)
-    except (TraceprobeError, NothingToCompare, InternalError, OSError) as error:
+    except (TraceprobeError, NothingToCompare, OSError) as error:
         warn(f"traceprobe: rung {rung.name} failed: {error}")
         return _result(climb, rung, _digest(rung), "failed", _kind(error))
     return _result(climb, rung, _digest(rung), "measured", run=run)

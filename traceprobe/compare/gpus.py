@@ -14,14 +14,7 @@ from traceprobe.compare.peaks import Point, best, fits, peaks_of, ratios
 from traceprobe.compare.run import Observed, summarize
 from traceprobe.model.taxonomy import COMPUTE_PHASES
 from traceprobe.records.comparison import Per, RunSummary
-from traceprobe.records.gpus import (
-    SCHEMA_VERSION,
-    Contender,
-    Fleet,
-    Hardware,
-    Ran,
-    device_scale,
-)
+from traceprobe.records.gpus import Contender, Fleet, Hardware, Ran, device_scale
 from traceprobe.verdict import gpu_specs as gpus
 from traceprobe.verdict.precision import ran
 
@@ -58,7 +51,7 @@ def fleet(runs: Sequence[Observed], prices: Mapping[str, float] | None = None) -
     explaining = best(fitted) if words.of_one_precision(contenders) else []
     leads = len(order) < 2 or _leads(runs[order[0]], runs[order[1]], per)
     return Fleet(
-        schema_version=SCHEMA_VERSION,
+        schema_version=Fleet.SCHEMA_VERSION,
         traceprobe_version=__version__,
         per=per,
         headline=words.headline(contenders, per, leads=leads),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence, lines, unanswered
-from traceprobe.records.report import Finding, Rank
+from traceprobe.records.rank import Rank
+from traceprobe.records.report import Finding
 
 ID = "ddp-buckets"
 RULE = (

@@ -7,7 +7,8 @@ import re
 from msgspec import UnsetType
 
 from traceprobe.findings.evidence import Evidence, lines, unanswered, whole
-from traceprobe.records.report import Finding, Rank
+from traceprobe.records.rank import Rank
+from traceprobe.records.report import Finding
 
 ID = "optimizer-launches"
 RULE = (

@@ -10,22 +10,21 @@ from typing import Literal
 
 import msgspec
 
-from traceprobe.records.base import Record
-from traceprobe.records.report import Report
+from traceprobe.records.base import Record, Rendered
 from traceprobe.render import html, markdown
 from traceprobe.render.document import Document
 
 Output = Literal["html", "markdown"]
 
 
-def document_of(record: Record | Report) -> Document:
+def document_of(record: Rendered) -> Document:
     """The sections that all outputs but JSON show."""
     kind = record.kind if isinstance(record, Record) else "report"
     document: Document = import_module(f"traceprobe.render.pages.{kind}").document(record)
     return document
 
 
-def render(record: Record | Report, output: Output) -> str:
+def render(record: Rendered, output: Output) -> str:
     """One self-contained HTML page, readable without scripts, or Markdown that fits a comment."""
     if output == "markdown":
         return markdown.render(document_of(record))

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from traceprobe.formatting import duration, percentages, significant
 from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION, SHARE_LABELS, SHARES
-from traceprobe.records.report import Nanoseconds
+from traceprobe.records.summary import Nanoseconds
 from traceprobe.render.colours import CLASS_COLOURS, OTHER_COLOUR, SHARE_COLOURS
 from traceprobe.render.document import Bar, Bars, Piece, Table
 

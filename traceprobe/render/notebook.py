@@ -7,8 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from traceprobe.errors import UsageError
-from traceprobe.records.base import Record
-from traceprobe.records.report import Report
+from traceprobe.records.base import Rendered
 from traceprobe.render import document_of
 from traceprobe.render.document import Chart
 from traceprobe.render.html import excerpt, walk
@@ -24,7 +23,7 @@ SHOWN = ("findings",)
 """Sections that a cell shows below the verdict."""
 
 
-def chart(record: Record | Report, name: str, rank: int | None = None) -> alt.Chart:
+def chart(record: Rendered, name: str, rank: int | None = None) -> alt.Chart:
     """The altair chart of that name, with its data, e.g. `iterations`, `ranks`, `memory-measured`.
 
     Args:
@@ -61,15 +60,15 @@ def _with_data(chart: Chart) -> dict[str, Any]:
     return {**spec, "datasets": rows, "description": chart.description or chart.summary}
 
 
-def html(report: Report) -> str:
-    """Verdict and findings of a report in a frame, about 40 kB.
+def html(record: Rendered) -> str:
+    """The result of a record in a frame, for a report also its findings; about 40 kB.
 
     A frame keeps the page's style and the notebook's apart, in Jupyter and in VS Code alike. There
     are no scripts in it: notebooks that are not trusted run none, and the charts' libraries would
-    add 0.8 MB to the notebook each time a report is shown.
+    add 0.8 MB to the notebook each time one is shown.
     """
-    page = escape(excerpt(document_of(report), SHOWN))
+    page = escape(excerpt(document_of(record), SHOWN))
     return (
-        f'<iframe srcdoc="{page}" sandbox="allow-popups" title="traceprobe report" '
+        f'<iframe srcdoc="{page}" sandbox="allow-popups" title="traceprobe" '
         f'style="width: 100%; height: {HEIGHT}px; border: 0"></iframe>'
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from traceprobe.records.report import Bound, Quality, Rank
+from traceprobe.records.rank import Rank
+from traceprobe.records.report import Bound, Quality
 from traceprobe.verdict.correction import Corrected
 from traceprobe.verdict.thresholds import Thresholds
 

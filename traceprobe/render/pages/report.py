@@ -9,7 +9,9 @@ import msgspec
 
 from traceprobe.formatting import ranges, shorten, signed, significant, size
 from traceprobe.model.taxonomy import BOUND_LABELS, SHARE_MEANINGS, label_of
-from traceprobe.records.report import Input, Rank, Report, encode
+from traceprobe.records.base import compact_json
+from traceprobe.records.rank import Rank
+from traceprobe.records.report import Input, Report
 from traceprobe.render.bars import share_bar
 from traceprobe.render.document import (
     Bars,
@@ -92,7 +94,7 @@ def document(report: Report, paths: Sequence[str] = ()) -> Document:
         provenance=list(_provenance(report)),
         contents=CONTENTS,
         version=report.traceprobe_version,
-        json=encode(report).decode(),
+        json=compact_json(report).decode(),
     )
 
 

@@ -11,7 +11,7 @@ from itertools import groupby
 
 from traceprobe.formatting import NOT_OBSERVED, duration, ms, percent, shorten, significant
 from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION
-from traceprobe.records.report import Iteration, Rank
+from traceprobe.records.rank import Iteration, Rank
 from traceprobe.render.bars import partition_bar, segments
 from traceprobe.render.charts import specification
 from traceprobe.render.colours import CLASS_COLOURS

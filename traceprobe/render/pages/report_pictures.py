@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from traceprobe.formatting import ranges
-from traceprobe.records.report import Rank, Report
+from traceprobe.records.rank import Rank
+from traceprobe.records.report import Report
 from traceprobe.render.document import Block, Code, Section, Text
 from traceprobe.render.next_step import slice_command
 from traceprobe.render.pages.report_iterations import iterations_chart

@@ -20,7 +20,9 @@ from traceprobe.formatting import (
     significant,
 )
 from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION, SHARE_LABELS, SHARES
-from traceprobe.records.report import Overview, Rank, Report, StepMatrix
+from traceprobe.records.rank import Rank
+from traceprobe.records.report import Report
+from traceprobe.records.run import Overview, StepMatrix
 from traceprobe.render.charts import specification
 from traceprobe.render.document import Chart, Table
 from traceprobe.render.pages.report_tables import steps_divisor

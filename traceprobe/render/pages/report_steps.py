@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from traceprobe.formatting import significant
-from traceprobe.records.report import Rank
+from traceprobe.records.rank import Rank
 from traceprobe.render.charts import specification
 from traceprobe.render.document import Chart, Table
 

@@ -8,7 +8,9 @@ import msgspec
 
 from traceprobe.formatting import duration, percent, shorten, signed, significant
 from traceprobe.model.taxonomy import label_of
-from traceprobe.records.report import Rank, Report, StepTimes
+from traceprobe.records.rank import Rank
+from traceprobe.records.report import Report
+from traceprobe.records.summary import StepTimes
 from traceprobe.render.bars import Segment, partition_bar, segments, share_bar
 from traceprobe.render.document import Bars, Block, Code, Findings, Text
 from traceprobe.render.next_step import next_command

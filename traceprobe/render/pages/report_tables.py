@@ -18,7 +18,10 @@ from traceprobe.formatting import (
     size,
 )
 from traceprobe.model.taxonomy import BUSY, BUSY_LABELS, CLASS_LABELS, SHARE_LABELS, SHARES
-from traceprobe.records.report import Communication, Gap, HostToDevice, Input, Rank, Report, Run
+from traceprobe.records.rank import Gap, Rank
+from traceprobe.records.report import Input, Report
+from traceprobe.records.run import Run
+from traceprobe.records.summary import Communication, HostToDevice
 from traceprobe.render.document import Table
 
 MAX_GAPS = 15

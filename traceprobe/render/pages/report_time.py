@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from traceprobe.formatting import duration
 from traceprobe.model.taxonomy import label_of
-from traceprobe.records.report import Communication, Rank, Report, Run
+from traceprobe.records.rank import Rank
+from traceprobe.records.report import Report
+from traceprobe.records.run import Run
+from traceprobe.records.summary import Communication
 from traceprobe.render.bars import partition_bar
 from traceprobe.render.colours import CLASS_COLOURS, SHARE_COLOURS
 from traceprobe.render.document import Bar, Bars, Block, Facts, Piece, Section, Text

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from traceprobe.formatting import duration, shorten
 from traceprobe.model.taxonomy import BUSY_LABELS
-from traceprobe.records.report import Gap, Lane, Rank
-from traceprobe.records.report import Timeline as Recorded
+from traceprobe.records.rank import Gap, Lane, Rank
+from traceprobe.records.rank import Timeline as Recorded
 from traceprobe.render.colours import CLASS_COLOURS, OTHER_COLOUR
 from traceprobe.render.document import Table, Timeline
 
