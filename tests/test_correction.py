@@ -127,7 +127,7 @@ def test_the_step_of_the_run_rules_the_host_out_not_that_of_one_rank(others, rul
 def test_where_the_host_is_ruled_out_the_next_candidate_decides(parts, bound):
     rank = records.rank(parts)
     corrected = correct([rank], None, 100e6, HEAVY)
-    decision = decide(corrected, [rank], records.quality(), records.LIMITS)
+    decision = decide(corrected, [rank], records.quality(), records.THRESHOLDS)
     assert decision.bound == bound
     assert decision.secondary != "overhead"
 

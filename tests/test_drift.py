@@ -22,15 +22,15 @@ from traceprobe.verdict import drift, judge
 from traceprobe.verdict.correction import correct
 from traceprobe.verdict.thresholds import Thresholds
 
-LIMITS = Thresholds()
+THRESHOLDS = Thresholds()
 COMPUTE = 100
 
 
-def change(waits, steps=None, limits=LIMITS):
+def change(waits, steps=None, thresholds=THRESHOLDS):
     """Where these waits change: (first of the earlier part, first of the later), or None."""
     waits = np.asarray(waits, np.float64)
     steps = COMPUTE + waits if steps is None else np.asarray(steps, np.float64)
-    found = drift.change(waits, steps, limits)
+    found = drift.change_point(waits, steps, thresholds)
     return found and (found.start, found.at)
 
 
@@ -93,7 +93,7 @@ def test_the_rise_must_stand_out_of_the_scatter():
     noisy = [0, 0, 0, 0, 90, 10, 12, 80]
     assert change(noisy) is None
     assert change([*noisy, 70, 75, 90, 70, 75, 80, 77, 60]) == (0, 7)
-    assert change(noisy, limits=Thresholds(drift_errors=1.5)) == (0, 4)
+    assert change(noisy, thresholds=Thresholds(drift_errors=1.5)) == (0, 4)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
@@ -228,10 +228,10 @@ FULL = [0] * 10
 
 
 def test_a_drift_says_where_and_how_much():
-    found = drift.find([rank(DRAINED)], LIMITS)
+    found = drift.find_drift([rank(DRAINED)], THRESHOLDS)
     assert (found.rank, found.index, found.label) == (0, 7, "step 7")
-    assert found.before == drift.Part(6, 100 * MS, 0)
-    assert found.after == drift.Part(4, 160 * MS, 60 * MS)
+    assert found.before == drift.Side(6, 100 * MS, 0)
+    assert found.after == drift.Side(4, 160 * MS, 60 * MS)
     assert found.after.share == 0.375
 
 
@@ -241,18 +241,18 @@ def test_iterations_that_are_not_used_count_on_neither_side():
         replace(i, used=False, skip_reason="capture cut") if i.index == 8 else i
         for i in mine.iterations
     ]
-    found = drift.find([replace(mine, iterations=skipped)], LIMITS)
+    found = drift.find_drift([replace(mine, iterations=skipped)], THRESHOLDS)
     assert (found.index, found.before.iterations, found.after.iterations) == (7, 6, 3)
 
 
 def test_of_several_ranks_the_one_that_waits_longest_counts():
     ranks = [rank(FULL), rank([0] * 5 + [20] * 5, 1), rank(DRAINED, 2)]
-    assert drift.find(ranks, LIMITS).rank == 2
-    assert drift.find(ranks[:1], LIMITS) is None
+    assert drift.find_drift(ranks, THRESHOLDS).rank == 2
+    assert drift.find_drift(ranks[:1], THRESHOLDS) is None
 
 
 def test_iterations_of_another_rank_are_found_by_the_name_of_the_step():
-    found = drift.find([rank(DRAINED)], LIMITS)
+    found = drift.find_drift([rank(DRAINED)], THRESHOLDS)
     later = rank(FULL, 1)
     moved = [replace(i, label=f"step {i.index + 2}") for i in later.iterations]
     chosen = drift.iterations_after(replace(later, iterations=moved), found)
@@ -268,7 +268,7 @@ def shares(corrected, **expected):
 
 
 def corrected_by(ranks, unprofiled_ms=None, data_wait_ms=None, together=None):
-    found = drift.find(ranks, LIMITS)
+    found = drift.find_drift(ranks, THRESHOLDS)
     unprofiled = None if unprofiled_ms is None else unprofiled_ms * 1e6
     waited = None if data_wait_ms is None else data_wait_ms * 1e6
     return correct(ranks, together, unprofiled, frozenset(), waited, found)
@@ -317,7 +317,7 @@ def test_other_ranks_count_from_the_same_step_on():
 
 
 def judged(*ranks, **more):
-    return judge(ranks, None, records.quality(), frozenset(), None, LIMITS, **more)
+    return judge(ranks, None, records.quality(), frozenset(), None, THRESHOLDS, **more)
 
 
 def test_the_verdict_is_that_of_the_run_behind_the_queue():
@@ -335,8 +335,10 @@ def test_the_verdict_is_that_of_the_run_behind_the_queue():
 
 def found(name, *ranks, workload=None):
     good = records.quality()
-    evidence = findings.Evidence(ranks, None, good, judged(*ranks), LIMITS, frozenset(), workload)
-    return next(f for f in findings.run_all(evidence) if f.id == name)
+    evidence = findings.Evidence(
+        ranks, None, good, judged(*ranks), THRESHOLDS, frozenset(), workload
+    )
+    return next(f for f in findings.find_all(evidence) if f.id == name)
 
 
 def drained(*ranks, **more):

@@ -35,14 +35,14 @@ def evidence(
             ratio=captured / unprofiled_ms,
         )
         good = replace(good, observer_effect=effect)
-    verdict = judge(ranks, together, good, marks, unprofiled, records.LIMITS)
+    verdict = judge(ranks, together, good, marks, unprofiled, records.THRESHOLDS)
     return findings.Evidence(
-        ranks, together, good, verdict, records.LIMITS, marks, workload, capture or {}
+        ranks, together, good, verdict, records.THRESHOLDS, marks, workload, capture or {}
     )
 
 
 def find(name, *ranks, **options):
-    return next(f for f in findings.run_all(evidence(*ranks, **options)) if f.id == name)
+    return next(f for f in findings.find_all(evidence(*ranks, **options)) if f.id == name)
 
 
 def found(name, *ranks, **options):
@@ -432,7 +432,7 @@ def test_without_a_step_marker_no_iteration_is_left_out():
 
 def test_the_whole_capture_has_no_saving_per_step():
     parts = {"idle_data_wait": 300, "idle_host": 300, "forward": 400}
-    results = findings.run_all(evidence(records.rank(parts, marked=False)))
+    results = findings.find_all(evidence(records.rank(parts, marked=False)))
     assert {f.saving_ms_per_step for f in results} == {None}
     (wait,) = (f for f in results if f.id == "data-wait")
     assert "in the capture" in wait.evidence[0]
@@ -446,13 +446,13 @@ def test_means_are_over_ranks():
 def test_findings_are_listed_worst_first_then_by_saving_then_by_name():
     parts = {"idle_data_wait": 250, "idle_host": 300, "memory": 60, "h2d": 10, "forward": 380}
     rank = replace(records.rank(parts), iterations=left_out(1).iterations)
-    results = findings.run_all(evidence(unseen(rank, "idle_sync")))
+    results = findings.find_all(evidence(unseen(rank, "idle_sync")))
     assert [f.id for f in results[:4]] == [
         *["host-overhead", "data-wait", "memory-traffic", "synchronization"]
     ]
     order = ["fail", "warn", "inconclusive", "pass", "not-applicable"]
     assert [f.status for f in results] == sorted((f.status for f in results), key=order.index)
-    assert len(results) == len({f.id for f in results}) == len(findings.CHECKS)
+    assert len(results) == len({f.id for f in results}) == len(findings.RULES)
     assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", f.id) for f in results)
 
 

@@ -66,7 +66,7 @@ def on(
 
 def by_peak(peak, names=FLEET, **more):
     """Runs whose compute time is inversely proportional to a peak."""
-    return [on(name, 5000 / gpus.find(name).peaks[peak], **more) for name in names]
+    return [on(name, 5000 / gpus.find_gpu(name).peaks[peak], **more) for name in names]
 
 
 def codes(found):
@@ -145,7 +145,7 @@ def test_the_peak_that_sets_the_time_explains_it(precision, peak):
 
 def test_bandwidth_explains_what_it_limits():
     names = ("Tesla T4", "NVIDIA A40", "NVIDIA GeForce RTX 3090", "NVIDIA H200")
-    runs = [on(name, 1e4 / gpus.find(name).bandwidth_gbps) for name in names]
+    runs = [on(name, 1e4 / gpus.find_gpu(name).bandwidth_gbps) for name in names]
     found = fleet(runs)
     assert found.explained_by == "bandwidth"
     assert "memory bandwidth peak explains" in found.explanation
@@ -400,7 +400,7 @@ def test_devices_of_equal_peaks_are_in_no_order():
 
 def test_a_peak_that_is_the_same_on_all_devices_is_left_out():
     a100 = ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB", "NVIDIA A100 80GB PCIe")
-    found = fleet([on(name, 1e4 / gpus.find(name).bandwidth_gbps) for name in a100])
+    found = fleet([on(name, 1e4 / gpus.find_gpu(name).bandwidth_gbps) for name in a100])
     assert [fit.peak for fit in found.fits] == ["bandwidth"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from traceprobe.verdict import ablation as oracle
 from traceprobe.verdict.thresholds import Thresholds
 
-LIMITS = Thresholds()
+THRESHOLDS = Thresholds()
 PUBLISHED = [
     ((84.468, 481.618, 83.212), 0.90),
     ((234.450, 415.428, 166.868), 0.20),
@@ -26,7 +26,7 @@ def trials(**step_ms):
 
 
 def judged(busy=None, **step_ms):
-    return oracle.judge(trials(**step_ms), busy, LIMITS)
+    return oracle.judge(trials(**step_ms), busy, THRESHOLDS)
 
 
 def values(found):
@@ -108,12 +108,12 @@ def test_decisions(bound, secondary, busy, steps):
     found = judged(busy=busy, io=30, **{"full": 100, **steps})
     assert (found.bound, found.secondary) == (bound, secondary)
     assert found.margin >= 0
-    assert found.thresholds == LIMITS.as_dict()
+    assert found.thresholds == THRESHOLDS.as_dict()
 
 
 def test_thresholds_are_those_of_the_verdict_from_a_trace():
     steps = trials(io=30, synthetic_device=75, full=100)
-    assert oracle.judge(steps, 75.0, LIMITS).bound == "io"
+    assert oracle.judge(steps, 75.0, THRESHOLDS).bound == "io"
     assert oracle.judge(steps, 75.0, Thresholds(bound=0.26)).bound == "compute"
 
 
@@ -147,15 +147,15 @@ def test_the_same_trials_give_the_same_answer():
     noise = np.random.default_rng(5).normal(1, 0.05, (4, 7))
     names = ("io", "synthetic-host", "synthetic-device", "full")
     steps = {n: ms * row for n, ms, row in zip(names, (30, 70, 65, 100), noise, strict=True)}
-    assert oracle.judge(steps, 50.0, LIMITS) == oracle.judge(steps, 50.0, LIMITS)
-    share = oracle.judge(steps, 50.0, LIMITS).shares["io"]
+    assert oracle.judge(steps, 50.0, THRESHOLDS) == oracle.judge(steps, 50.0, THRESHOLDS)
+    share = oracle.judge(steps, 50.0, THRESHOLDS).shares["io"]
     assert share.low < share.value < share.high
 
 
 def test_what_disturbs_a_whole_round_does_not_widen_the_shares():
     rounds = np.array([1.0, 1.4, 0.8, 2.0, 1.1])
     steps = {"synthetic-device": 70.0 * rounds, "full": 100.0 * rounds}
-    found = oracle.judge(steps, None, LIMITS)
+    found = oracle.judge(steps, None, THRESHOLDS)
     assert found.shares["io"].low == found.shares["io"].high == pytest.approx(0.3)
 
 

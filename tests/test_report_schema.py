@@ -14,7 +14,7 @@ from scripts import write_schema
 from tests.conftest import ROOT
 from tests.report_factory import PARTITIONS, make_report, make_run
 from tests.report_rules import MEMBERS, SCHEMA, validator
-from traceprobe.findings import CHECKS
+from traceprobe.findings import RULES
 from traceprobe.records.report import IDLE_CAUSES, PARTITION, SCHEMA_VERSION
 from traceprobe.timeline.phases import RANGE_NAMES
 from traceprobe.verdict.thresholds import Thresholds
@@ -233,7 +233,7 @@ def test_thresholds_are_documented_as_they_are(name, text):
 
 
 def test_every_finding_has_its_section():
-    ids = sorted({check.ID for check in CHECKS})
+    ids = sorted(RULES)
     sections = re.split(r"^## ", FINDINGS, flags=re.MULTILINE)[1:]
     assert [section.partition("\n")[0] for section in sections] == ids
     listed = re.findall(r"^\| \[`([\w-]+)`\]\(#([\w-]+)\) \|", FINDINGS, re.MULTILINE)

@@ -244,7 +244,7 @@ def test_waiting_that_nothing_explains_forbids_a_verdict(skew, bound):
     mine = records.rank(parts, communication=records.communication(skew, skew=skew))
     together = records.run(skew_causes=MATCHED | {"io": 0.0, "overhead": 0.0, "other": 0.8})
     corrected = correct([mine], together, None, frozenset())
-    decision = decide(corrected, [mine], records.quality(), records.LIMITS)
+    decision = decide(corrected, [mine], records.quality(), records.THRESHOLDS)
     assert decision.bound == bound
     if bound == "inconclusive":
         assert decision.missing[0].startswith("30% of the time ranks wait for each other")

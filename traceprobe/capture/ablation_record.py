@@ -20,13 +20,13 @@ from traceprobe.verdict.thresholds import Thresholds
 from traceprobe.version import __version__
 
 
-def summarize(ranks: Mapping[int, RankTrials], limits: Thresholds | None = None) -> Ablation:
+def summarize(ranks: Mapping[int, RankTrials], thresholds: Thresholds | None = None) -> Ablation:
     """Put the ranks of a run together; a trial takes as long as its slowest rank.
 
     Args:
         ranks: what each rank measured; every rank has the same variants and steps.
     """
-    limits = limits or Thresholds()
+    thresholds = thresholds or Thresholds()
     first = ranks[min(ranks)]
     trials: dict[VariantName, oracle.Floats] = {
         name: np.max([rank.seconds[name] for rank in ranks.values()], axis=0)
@@ -61,7 +61,7 @@ def summarize(ranks: Mapping[int, RankTrials], limits: Thresholds | None = None)
         overlap=oracle.overlap(trials),
         # Where communication could not be taken out, idle GPU may be waiting for other ranks.
         oracle=oracle.judge(
-            trials, None if any(r.collectives for r in ranks.values()) else busy_ms, limits
+            trials, None if any(r.collectives for r in ranks.values()) else busy_ms, thresholds
         ),
     )
 

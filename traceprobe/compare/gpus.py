@@ -113,7 +113,7 @@ def _contender(
 
 def _hardware(run: Observed) -> Hardware | None:
     """The device of a run in the table of GPUs; None where it has several kinds of them."""
-    found = [gpus.find(*facts) for facts in {rank.device.facts for rank in run.report.ranks}]
+    found = [gpus.find_gpu(*facts) for facts in {rank.device.facts for rank in run.report.ranks}]
     told = found[0] if found else None
     same = all(g is not None and told is not None and _alike(g, told) for g in found)
     if told is None or not same:

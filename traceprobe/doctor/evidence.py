@@ -15,7 +15,7 @@ from traceprobe.pipeline.per_trace import Part
 from traceprobe.records import report as result
 from traceprobe.verdict.thresholds import Thresholds
 
-LIMITS = Thresholds()
+THRESHOLDS = Thresholds()
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 from traceprobe.doctor.check import Check, Judgement, absent
-from traceprobe.doctor.evidence import LIMITS, Evidence
+from traceprobe.doctor.evidence import THRESHOLDS, Evidence
 from traceprobe.formatting import percent
 from traceprobe.timeline import phases
-from traceprobe.timeline.iterations import MIN_COVERAGE
 from traceprobe.verdict.correction import HEAVY
+from traceprobe.verdict.thresholds import FIXED
 
 FEW_LINKED = 0.90
 MOST_LINKED = 0.99
@@ -60,7 +60,7 @@ def _coverage(evidence: Evidence) -> Judgement:
     found = f"{percent(lowest)} of the launches that count have a GPU row"
     if cut:
         found += f"; {cut} iterations were cut and left out"
-    if lowest >= LIMITS.coverage:
+    if lowest >= THRESHOLDS.coverage:
         return ("warn" if cut else "ok"), found
     # Of a whole capture nothing is known of its borders, so there it costs confidence only.
     steps = any(record.step_marker is not None for record in evidence.records)
@@ -70,7 +70,7 @@ def _coverage(evidence: Evidence) -> Judgement:
 def _cut(evidence: Evidence) -> int:
     """Iterations that lost GPU rows; the last one has no end and is left out in any case."""
     return sum(
-        iteration.coverage is not None and iteration.coverage < MIN_COVERAGE
+        iteration.coverage is not None and iteration.coverage < FIXED.iteration_coverage
         for record in evidence.records
         for iteration in record.iterations[:-1]
     )
@@ -136,7 +136,7 @@ def _data_ranges(evidence: Evidence) -> Judgement:
         for cause in ("idle_host", "idle_sync", "idle_data_wait", "idle_unexplained")
     )
     share = late / window if window else 0.0
-    if share < LIMITS.notable:
+    if share < THRESHOLDS.notable:
         return "ok", f"no range marks loading, but the GPU waits for the host {percent(share)} only"
     return "warn", f"no range marks loading, and the GPU waits for the host {percent(share)}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.doctor.check import Check, Judgement, absent
-from traceprobe.doctor.evidence import LIMITS, Whole
+from traceprobe.doctor.evidence import THRESHOLDS, Whole
 from traceprobe.formatting import percent
 from traceprobe.records.diagnosis import CheckStatus
 from traceprobe.verdict.correction import HEAVY
@@ -41,7 +41,7 @@ def _iterations(whole: Whole) -> Judgement:
         return absent("no step marker")
     used = min(rank.summary.iterations_used for rank in marked)
     found = f"{used} iterations can be used, of {min(rank.iteration_count for rank in marked)}"
-    if used < LIMITS.min_iterations:
+    if used < THRESHOLDS.min_iterations:
         return "fail", found
     few = any(term.name == "few-iterations" for term in whole.report.verdict.confidence_terms)
     return ("warn" if few else "ok"), found
@@ -57,7 +57,7 @@ def _calibration(whole: Whole) -> Judgement:
     if not heavy:
         return absent("nothing shows a profiler that slows the host")
     overhead = whole.report.verdict.shares.get("overhead", 0.0)
-    if overhead < LIMITS.notable:
+    if overhead < THRESHOLDS.notable:
         return "ok", f"no calibration, but overhead is {percent(overhead)} only"
     return "warn", (
         f"no calibration; the profiler recorded {', '.join(heavy)}, and overhead is "

@@ -60,7 +60,7 @@ OTHER_COLOUR = "#9aa0a6"
 """For labels that are no class: host calls and ranges."""
 
 SHARE_WORDS = {
-    "io": "input/output",
+    "io": "I/O",
     "communication": "communication",
     "overhead": "overhead",
     "compute": "compute",

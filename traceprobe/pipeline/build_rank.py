@@ -24,7 +24,7 @@ from traceprobe.timeline.footprint import chosen as summarised
 from traceprobe.timeline.phases import Phase
 from traceprobe.timeline.picture import draw, representative, worst
 from traceprobe.timeline.ranks import Collectives
-from traceprobe.verdict.thresholds import STRAGGLING
+from traceprobe.verdict.thresholds import FIXED
 
 MAX_GAPS = 50
 MAX_KERNELS = 15
@@ -409,7 +409,7 @@ def run_record(
     slowest, cause = matched.mostly_last
     if slowest is not None:
         summary = ranks[slowest].summary
-        if skew <= STRAGGLING * summary.window_ns / max(summary.iterations_used, 1):
+        if skew <= FIXED.straggling * summary.window_ns / max(summary.iterations_used, 1):
             slowest = None
     return result.Run(
         world_size=size,

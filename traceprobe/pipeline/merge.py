@@ -15,7 +15,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from traceprobe.errors import DamagedInput, UsageError
-from traceprobe.findings import Evidence, run_all
+from traceprobe.findings import Evidence, find_all
 from traceprobe.findings.profiler_distortion import REMEASURE
 from traceprobe.ingest.values import MOST_FLOPS, STEP_MS
 from traceprobe.model.events import Trace
@@ -116,7 +116,7 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
         _capture(kept),
         held,
     )
-    findings = run_all(evidence)
+    findings = find_all(evidence)
     whole = records
     if together is not None and len(records) >= FEWEST:
         overview, records = survey(records, together.straggler_rank)

@@ -16,7 +16,9 @@ from traceprobe.model.events import UNKNOWN, Bools, Call, Int64s, Kind
 from traceprobe.timeline.markers import Marker
 
 MIN_COVERAGE = 0.99
-_OUTLIER = 3.0
+"""Launches with a GPU row, as a share, below which the capture was cut in an iteration."""
+WARM_UP = 3.0
+"""Medians of the others that a first iteration lasts at least if it is warm-up."""
 _STARTS_WINDOW = (Kind.KERNEL, Kind.COMM, Kind.MEMSET)
 
 
@@ -112,7 +114,7 @@ def skip_reasons(
         first, rest = used[0], used[1:]
         length = dict(zip(windows.index.tolist(), np.diff(windows.edges).tolist(), strict=True))
         others = np.array([length[k] for k in rest])
-        if length[first] > max(_OUTLIER * float(np.median(others)), float(others.max())):
+        if length[first] > max(WARM_UP * float(np.median(others)), float(others.max())):
             reasons[first] = "warm-up: much longer than every other iteration"
         elif (
             len(set(collectives[rest].tolist())) == 1 and collectives[first] != collectives[rest[0]]

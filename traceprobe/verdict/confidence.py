@@ -11,11 +11,7 @@ from collections.abc import Sequence
 from traceprobe.records.report import Quality, Rank, Run, Term
 from traceprobe.verdict.bounds import Decision
 from traceprobe.verdict.correction import HEAVY, Corrected
-from traceprobe.verdict.thresholds import Thresholds
-
-BASE = 0.5
-MARGIN = 0.45
-FULL_MARGIN = 0.15
+from traceprobe.verdict.thresholds import FIXED, Thresholds
 
 
 def terms(
@@ -25,17 +21,17 @@ def terms(
     run: Run | None,
     quality: Quality,
     profiled: frozenset[str],
-    limits: Thresholds,
+    thresholds: Thresholds,
 ) -> list[Term]:
     """The terms of the confidence, base first; empty for an inconclusive verdict."""
     if decision.bound == "inconclusive":
         return []
-    closeness = min(decision.margin / FULL_MARGIN, 1.0)
+    closeness = min(decision.margin / FIXED.full_margin, 1.0)
     found = [
-        Term(name="base", value=BASE, why="a bound was found"),
+        Term(name="base", value=FIXED.confidence_base, why="a bound was found"),
         Term(
             name="margin",
-            value=round(MARGIN * closeness, 4),
+            value=round(FIXED.confidence_margin * closeness, 4),
             why=f"{100 * decision.margin:.1f} points from the nearest threshold",
         ),
         *_evidence(decision, ranks, run),
@@ -46,7 +42,7 @@ def terms(
         found.append(
             Term(
                 name="observer-effect",
-                value=round(min(limits.low_confidence - total, 0.0), 4),
+                value=round(min(thresholds.low_confidence - total, 0.0), 4),
                 why="a heavy profiler inflates exactly this; the unprofiled step time is unknown",
             )
         )
@@ -79,9 +75,9 @@ def _evidence(decision: Decision, ranks: Sequence[Rank], run: Run | None) -> lis
         terms.append(
             Term(
                 name="inferred-data-wait",
-                value=-round(0.2 * inferred / waited, 4),
-                why="no range names the data wait; it is told by the step thread being between "
-                "steps",
+                value=-round(FIXED.penalty_inferred * inferred / waited, 4),
+                why="no range marks the data wait; it is inferred from the step thread being "
+                "between steps",
             )
         )
     alone = run is None or run.transfer_ns is None
@@ -89,8 +85,8 @@ def _evidence(decision: Decision, ranks: Sequence[Rank], run: Run | None) -> lis
         terms.append(
             Term(
                 name="single-rank",
-                value=-0.2,
-                why="one rank cannot tell communication from waiting for peers",
+                value=-FIXED.penalty_single_rank,
+                why="one rank cannot tell communication from waiting for other ranks",
             )
         )
     unknown = sum(
@@ -101,7 +97,9 @@ def _evidence(decision: Decision, ranks: Sequence[Rank], run: Run | None) -> lis
     terms.append(
         Term(
             name="unattributed",
-            value=-round(min(unknown / window, 0.2), 4) if decision.bound != "io" else 0.0,
+            value=-round(min(unknown / window, FIXED.penalty_unattributed), 4)
+            if decision.bound != "io"
+            else 0.0,
             why="kernel time whose phase is unknown",
         )
     )
@@ -113,7 +111,11 @@ def _capture(corrected: Corrected, ranks: Sequence[Rank]) -> list[Term]:
     sure = min((r.step_marker.confidence if r.step_marker else 0.0) for r in ranks)
     if all(rank.step_marker is None for rank in ranks):
         terms.append(
-            Term(name="no-step-marker", value=-0.25, why="the whole capture counts as one window")
+            Term(
+                name="no-step-marker",
+                value=-FIXED.penalty_no_marker,
+                why="the whole capture counts as one window",
+            )
         )
         covered = min(
             (r.summary.coverage for r in ranks if r.summary.coverage is not None), default=1.0
@@ -121,7 +123,7 @@ def _capture(corrected: Corrected, ranks: Sequence[Rank]) -> list[Term]:
         terms.append(
             Term(
                 name="coverage",
-                value=-round(0.2 * (1 - covered), 4),
+                value=-round(FIXED.penalty_coverage * (1 - covered), 4),
                 why="launches without a GPU row, perhaps beyond the end of the capture",
             )
         )
@@ -129,8 +131,8 @@ def _capture(corrected: Corrected, ranks: Sequence[Rank]) -> list[Term]:
         terms.append(
             Term(
                 name="step-marker",
-                value=-round(0.3 * (0.95 - min(sure, 0.95)), 4),
-                why="how surely the marker delimits training steps",
+                value=-round(FIXED.penalty_marker * max(FIXED.sure_marker - sure, 0.0), 4),
+                why="how certain it is that the marker delimits training steps",
             )
         )
         used = min(rank.summary.iterations_used for rank in ranks)
@@ -139,14 +141,14 @@ def _capture(corrected: Corrected, ranks: Sequence[Rank]) -> list[Term]:
             terms.append(
                 Term(
                     name="prefetch-drained",
-                    value=-0.1,
+                    value=-FIXED.penalty_drained,
                     why=f"only the {used} iterations after the loader's queue ran dry count",
                 )
             )
         terms.append(
             Term(
                 name="few-iterations",
-                value=-0.05 if used < 8 else 0.0,
+                value=-FIXED.penalty_few if used < FIXED.few_iterations else 0.0,
                 why=f"{used} iterations were used",
             )
         )
@@ -154,7 +156,7 @@ def _capture(corrected: Corrected, ranks: Sequence[Rank]) -> list[Term]:
         terms.append(
             Term(
                 name="split-unknown",
-                value=-0.1,
+                value=-FIXED.penalty_split,
                 why="one rank cannot split the unprofiled remainder into communication and "
                 "overhead",
             )

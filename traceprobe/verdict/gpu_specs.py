@@ -16,18 +16,16 @@ from typing import Literal
 
 import msgspec
 
+from traceprobe.verdict.thresholds import FIXED
+
 PRECISIONS = ("fp64", "fp64_tensor", "fp32", "tf32", "fp16", "bf16", "fp8")
 AT_TENSOR_CLOCK = ("tf32", "fp16", "bf16", "fp8")
 """Those for which matrix units may have a clock of their own."""
-MEMORY_FITS = (0.93, 1.09)
-"""Reported memory over the printed one: GiB against GB, less what ECC and driver take."""
 UNNAMED = frozenset({"", "graphics device", "amd radeon graphics", "radeon graphics"})
 """Names that drivers give to devices that they do not know."""
 WARP_SIZES = {"nvidia": 32, "amd": 64}
 EIGHTHS = 8
 """Parts into which MIG divides memory and L2."""
-SLICE_MEMORY = 1.06
-"""Reported bytes of a whole GPU over its printed size, as in `MEMORY_FITS`, to count eighths by."""
 
 _MIG = re.compile(r"(?P<gpu>.+?) mig (?P<part>\d+c\.)?(?P<slice>\d+g\.\d+gb)(?:[+-][\w.+-]+)?")
 
@@ -124,7 +122,7 @@ def table() -> GpuTable:
     return msgspec.toml.decode(text, type=GpuTable)
 
 
-def find(
+def find_gpu(
     name: str | None,
     capability: str | None = None,
     multiprocessors: int | None = None,
@@ -239,14 +237,14 @@ def _slice(
 def _memory_fits(sizes: Sequence[float], memory_bytes: int | None, dies: int) -> bool:
     if memory_bytes is None:
         return True
-    low, high = MEMORY_FITS
+    low, high = FIXED.gpu_memory_least, FIXED.gpu_memory_most
     return any(low <= memory_bytes * dies / (size * 1e9) <= high for size in sizes)
 
 
 def _eighths(entry: Entry, memory_bytes: int | None) -> float | None:
     if memory_bytes is None or len(entry.memory_gb) > 1:
         return None
-    count = round(EIGHTHS * memory_bytes / (entry.memory_gb[0] * SLICE_MEMORY * 1e9))
+    count = round(EIGHTHS * memory_bytes / (entry.memory_gb[0] * FIXED.gpu_slice_memory * 1e9))
     return count / EIGHTHS if 1 <= count <= EIGHTHS else None
 
 

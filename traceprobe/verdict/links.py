@@ -8,10 +8,7 @@ import numpy as np
 
 from traceprobe.records.report import Links, Rank
 from traceprobe.verdict.allreduce import Message, fit, is_known
-from traceprobe.verdict.gpu_specs import find
-
-LEAST = 2
-"""Ranks that a transfer needs."""
+from traceprobe.verdict.gpu_specs import find_gpu
 
 
 def links(ranks: Sequence[Rank], world_size: int) -> Links | None:
@@ -24,7 +21,7 @@ def links(ranks: Sequence[Rank], world_size: int) -> Links | None:
         None with fewer than two ranks, and where no such message has a known size.
     """
     messages = _messages(ranks, world_size)
-    found = fit(messages, "ring") if world_size >= LEAST else None
+    found = fit(messages, "ring") if world_size > 1 else None
     if found is None:
         return None
     peak = _nvlink(ranks)
@@ -56,6 +53,6 @@ def _messages(ranks: Sequence[Rank], world_size: int) -> list[Message]:
 
 def _nvlink(ranks: Sequence[Rank]) -> float | None:
     """One direction, GB/s; None where the devices differ, or are not known."""
-    found = [find(*facts) for facts in {rank.device.facts for rank in ranks}]
+    found = [find_gpu(*facts) for facts in {rank.device.facts for rank in ranks}]
     peaks = {None if gpu is None else gpu.nvlink_gbps for gpu in found}
     return peaks.pop() if len(peaks) == 1 else None

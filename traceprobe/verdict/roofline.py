@@ -36,9 +36,8 @@ from traceprobe.verdict.counted import (
     work_of,
 )
 from traceprobe.verdict.precision import ran
+from traceprobe.verdict.thresholds import FIXED
 
-EXPLAINED = 0.5
-"""Part of the kernels' time that math or traffic has to explain to be its limit."""
 _SAME = {"bf16": "half", "fp16": "half"}
 _BYTES = (
     "the traffic of a compiled model is not known: the compiler decides what stays in registers"
@@ -50,9 +49,9 @@ _HOW = (
 FILLED = ("multiprocessors_covered", "occupancy")
 """What a trace may say of how much of the GPU its kernels fill, as parts of 1."""
 _LIMIT_WORDS: Mapping[Limit, str] = {
-    "math": "it is math that bounds them",
-    "memory": "it is the traffic to memory that bounds them",
-    "neither": "they are slower than either: small, badly shaped or waiting kernels",
+    "math": "they are bound by math",
+    "memory": "they are bound by memory traffic",
+    "neither": "neither explains it, so they are small, badly shaped or waiting",
 }
 
 
@@ -81,7 +80,7 @@ def roofline(
     total = total_of(workload) if flops_per_step is None else flops_per_step
     if total is None and device.kind == "cpu":
         return None
-    gpu = gpus.find(*device.facts) if same and device.kind == "gpu" else None
+    gpu = gpus.find_gpu(*device.facts) if same and device.kind == "gpu" else None
     published = None if gpu is None else _published(gpu)
     found = None if measured is None else _measured(measured)
     effect = quality.observer_effect
@@ -124,13 +123,13 @@ def with_limit(verdict: Verdict, found: Roofline | None) -> Verdict:
         return verdict
     if found.limit is None or found.math_ms is None:
         return verdict
-    math = f"math takes {100 * found.math_ms / found.kernel_ms:.0f} % of the kernels' time at peak"
+    math = f"math would take {100 * found.math_ms / found.kernel_ms:.0f} % of the kernels' time"
     memory = (
-        "how much traffic takes is not known"
+        "memory traffic is not known"
         if found.memory_ms is None
-        else f"traffic {100 * found.memory_ms / found.kernel_ms:.0f} %"
+        else f"memory traffic {100 * found.memory_ms / found.kernel_ms:.0f} %"
     )
-    reason = f"{math}, {memory}: {_LIMIT_WORDS[found.limit]}"
+    reason = f"at peak rates {math}, {memory}: {_LIMIT_WORDS[found.limit]}"
     return replace(verdict, limit=found.limit, reasons=[*verdict.reasons, reason])
 
 
@@ -284,8 +283,8 @@ def _limit(math: float | None, memory: float | None, kernels: float) -> Limit | 
     if math is None or not kernels:
         return None
     if memory is None:
-        return "math" if math >= EXPLAINED * kernels else None
-    if math + memory < EXPLAINED * kernels:
+        return "math" if math >= FIXED.explained * kernels else None
+    if math + memory < FIXED.explained * kernels:
         return "neither"
     return "math" if math >= memory else "memory"
 
