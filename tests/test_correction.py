@@ -56,7 +56,7 @@ def test_overhead_shrinks_until_the_step_fits():
     corrected = single(HOST, 80)
     shares(corrected, compute=60 / 80, overhead=20 / 80)
     assert corrected.notes == [
-        "rank 0: 20.00 ms per step of host time and waiting exist only under the profiler and were "
+        "rank 0: 20.00 ms per step of host time and waiting occur only under the profiler and were "
         "taken out"
     ]
 

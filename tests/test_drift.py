@@ -278,8 +278,8 @@ def test_the_shares_are_those_after_the_queue_ran_dry():
     corrected = corrected_by([rank(DRAINED)])
     shares(corrected, compute=100 / 160, io=60 / 160)
     assert corrected.notes == [
-        "until iteration 7 the loader's queue hid its pace: the step has 100.00 ms before and "
-        "160.00 ms after; the shares are those of the iterations after"
+        "prefetched batches hid the loader's speed before iteration 7: a step took 100.00 ms until "
+        "then and 160.00 ms afterwards; the shares are those afterwards"
     ]
 
 
@@ -354,9 +354,9 @@ def test_a_drained_queue_is_graded_by_the_wait_behind_it(wait, status):
 def test_the_finding_says_where_and_what_it_does_to_the_throughput():
     finding = drained(rank(DRAINED), workload={"samples_per_step": 64})
     assert finding.evidence == [
-        "from iteration 7 (step 7) on a step waits for data: 0.00 ms before, 60.00 ms (37.5% of "
-        "the step) after",
-        "the step has 100.00 ms in the 6 iterations before, 160.00 ms in the 4 after",
+        "from iteration 7 (step 7) on, a step waits 60.00 ms for data (37.5% of the step), before "
+        "it 0.00 ms",
+        "a step takes 100.00 ms in the 6 iterations before and 160.00 ms in the 4 after",
         "640.0 samples/s before, 400.0 after",
     ]
     assert "Start profiling later" in finding.advice
@@ -368,7 +368,7 @@ def test_without_the_size_of_a_batch_there_is_no_throughput(workload):
 
 
 def test_of_several_ranks_the_finding_names_one():
-    assert "on rank 1 a step waits" in drained(rank(FULL), rank(DRAINED, 1)).evidence[0]
+    assert "a step on rank 1 waits" in drained(rank(FULL), rank(DRAINED, 1)).evidence[0]
 
 
 def test_a_steady_capture_passes():
@@ -380,7 +380,7 @@ def test_too_few_iterations_answer_nothing_and_accuse_nobody():
     finding = drained(rank([0] * 5))
     assert (finding.status, finding.evidence) == (
         "inconclusive",
-        ["5 used iterations; to find a change takes 6"],
+        ["5 used iterations, but finding a change takes 6"],
     )
 
 

@@ -107,7 +107,7 @@ def test_waiting_for_other_ranks_is_graded_by_its_share(skew, status):
     together = records.run(skew_ns=skew * MS, straggler_rank=1, straggler_cause="io")
     finding = find("communication-skew", records.rank(step()), together=together)
     assert (finding.status, finding.saving_ms_per_step) == (status, skew)
-    assert finding.evidence[-1] == "the others wait for rank 1, which has more io"
+    assert finding.evidence[-1] == "the other ranks wait for rank 1, which spends more time on I/O"
 
 
 def test_ranks_that_take_turns_are_not_told_to_look_at_one():
@@ -115,8 +115,8 @@ def test_ranks_that_take_turns_are_not_told_to_look_at_one():
     together = records.run(skew_ns=300 * MS, skew_causes=causes)
     finding = find("communication-skew", records.rank(step()), together=together)
     assert finding.evidence[1:] == [
-        "no rank is last for most of the waiting: they take turns",
-        "by what the late ranks have more of, the waiting is overhead 90%, unexplained 10%",
+        "no single rank is the straggler: ranks take turns being last",
+        "why ranks are late: overhead 90%, unexplained 10%",
     ]
     assert finding.advice.startswith("No single rank is to blame")
 
@@ -348,7 +348,7 @@ def loading(workers, wait=800, **options):
 def test_as_many_workers_are_needed_as_load_while_the_rest_of_the_step_runs(workers, needed):
     said = loading(workers, capture={"hardware": {"cpu_count": 16}})
     assert said == (
-        f"at least {needed} workers instead of {workers} hide the loader, if {needed} of the "
+        f"at least {needed} workers instead of {workers} would hide the loader, if {needed} of the "
         "machine's 16 cores are free for them"
     )
 
@@ -398,10 +398,10 @@ def test_a_loader_that_was_faster_in_the_capture_may_save_what_the_capture_did_n
 @pytest.mark.parametrize(
     ("pageable", "overlap", "words"),
     [
-        (2, 0.0, "Only then: prefetch"),
-        (1, 0.0, "Only then: prefetch"),
+        (2, 0.0, "Then: Prefetch"),
+        (1, 0.0, "Then: Prefetch"),
         (0, 0.0, "The memory is pinned, but"),
-        (0, 60.0, "Part of the copying is hidden already"),
+        (0, 60.0, "Much of the copying is hidden already"),
     ],
 )
 def test_what_to_do_about_copies_depends_on_what_they_are(pageable, overlap, words):

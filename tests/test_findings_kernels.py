@@ -179,8 +179,16 @@ def test_the_size_of_the_model_says_how_few_launches_there_could_be():
 @pytest.mark.parametrize(
     ("size", "precision", "line"),
     [
-        (50257, "bf16", "no multiple of 8, that is of 16 bytes; 50304 is one of 128 bytes"),
-        (50257, "tf32", "no multiple of 4, that is of 16 bytes; 50272 is one of 128 bytes"),
+        (
+            50257,
+            "bf16",
+            "not a multiple of 8, that is of 16 bytes; 50304 is a multiple of 128 bytes",
+        ),
+        (
+            50257,
+            "tf32",
+            "not a multiple of 4, that is of 16 bytes; 50272 is a multiple of 128 bytes",
+        ),
         (50304, "bf16", None),
         (50257, "fp32", None),
     ],

@@ -197,7 +197,7 @@ def looked_at():
 def test_a_device_with_room_passes(looked_at):
     found = memory_peak(looked_at(make_memory()))
     assert (found.status, found.advice) == ("pass", "")
-    assert found.evidence[0] == "11.5 GiB of 16.0 GiB are taken: 71.9 %"
+    assert found.evidence[0] == "11.5 GiB of 16.0 GiB are in use: 71.9 %"
 
 
 def test_a_full_device_asks_for_what_lowers_its_largest_part(looked_at):
@@ -235,7 +235,7 @@ def test_bf16_is_advice_only_where_the_device_has_it(looked_at):
                 None,
                 seen.quality,
                 seen.verdict,
-                seen.limits,
+                seen.thresholds,
                 frozenset(),
                 None,
                 {},

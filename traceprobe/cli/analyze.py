@@ -27,6 +27,17 @@ if TYPE_CHECKING:
     from traceprobe.pipeline.per_trace import Lost, Part
 
 
+def _thresholds(show: bool) -> None:
+    if not show:
+        return
+    from traceprobe.verdict.thresholds import table
+
+    for name, value, unit, meaning, source in table():
+        shown = f"{value:g}" if isinstance(value, float) else str(value)
+        typer.echo(f"{name} = {shown} {unit}: {meaning} ({source})")
+    raise typer.Exit
+
+
 def command(
     inputs: Annotated[
         list[str],
@@ -129,6 +140,16 @@ def command(
     verbose: Annotated[
         bool,
         typer.Option("--verbose", "-v", help="Also say how the trace was read."),
+    ] = False,
+    thresholds: Annotated[
+        bool,
+        typer.Option(
+            "--thresholds",
+            callback=_thresholds,
+            is_eager=True,
+            help="List every number that verdict and findings depend on, with its source, and "
+            "exit.",
+        ),
     ] = False,
 ) -> None:
     """Find what holds a training run back.

@@ -55,7 +55,7 @@ def communication_exposed(evidence: Evidence) -> Answer:
             f"{overlap:.1f} % of communication overlaps with computation"
             + (f", {fmean(counts):.1f} collectives per step" if counts else ""),
             f"messages are small: {(size or 0) / 1e3:.1f} kB on average" if small else "",
-            f"{broadcasts:.3g} broadcasts per step, as DDP makes of buffers" if broadcasts else "",
+            f"{broadcasts:.3g} broadcasts per step, as DDP makes for buffers" if broadcasts else "",
             evidence.worst("communication"),
         ],
         evidence.saving(_transfer_ms(evidence)),

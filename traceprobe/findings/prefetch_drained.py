@@ -37,7 +37,7 @@ def prefetch_drained(evidence: Evidence) -> Answer:
     return Answer(
         evidence.grade(after.share),
         [
-            f"from iteration {drift.index} ({drift.label}) on{where}, a step waits "
+            f"from iteration {drift.index} ({drift.label}) on, a step{where} waits "
             f"{after.data_wait_ns / 1e6:.2f} ms for data ({after.share:.1%} of the step), before "
             f"it {before.data_wait_ns / 1e6:.2f} ms",
             f"a step takes {before.step_ns / 1e6:.2f} ms in the {before.iterations} iterations "

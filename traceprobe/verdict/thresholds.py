@@ -43,7 +43,10 @@ class Thresholds:
         0.30, STEP, "unexplained time allows no verdict", "chosen: more than makes a bound"
     )
     coverage: float = _number(
-        0.90, "share of launches", "launches with a GPU row for a verdict", "chosen"
+        0.90,
+        "share of launches",
+        "launches with a GPU row for a verdict",
+        "chosen: what is lost then can hide half of `bound`",
     )
     min_iterations: int = _number(
         3, "iterations", "used iterations for a verdict", "chosen: the fewest that show an outlier"
@@ -78,7 +81,10 @@ class Constants:
         "chosen: whole iterations of the public traces have all of them",
     )
     warm_up: float = _number(
-        WARM_UP, "medians", "a first iteration that lasts longer is warm-up", "chosen"
+        WARM_UP,
+        "medians",
+        "a first iteration that lasts longer is warm-up",
+        "chosen: compiling and allocating take many times a step",
     )
     straggler: float = _number(
         MOSTLY,
@@ -99,7 +105,7 @@ class Constants:
         0.15, STEP, "far from every threshold", "chosen: three times `notable`"
     )
     penalty_inferred: float = _number(
-        0.2, POINTS, "all of the data wait is inferred", "chosen: a third opinion would be needed"
+        0.2, POINTS, "all of the data wait is inferred", "chosen: takes a clear verdict below 0.8"
     )
     penalty_single_rank: float = _number(
         0.2, POINTS, "communication judged from one rank", "chosen: as for an inferred data wait"
@@ -111,16 +117,25 @@ class Constants:
         0.25, POINTS, "no step marker", "chosen: more than any single doubt about the steps"
     )
     penalty_coverage: float = _number(
-        0.2, POINTS, "no launch has a GPU row, without step markers", "chosen"
+        0.2,
+        POINTS,
+        "no launch has a GPU row, without step markers",
+        "chosen: as for an inferred data wait",
     )
     penalty_marker: float = _number(
-        0.3, POINTS, "a step marker that is surely wrong", "chosen: as much as no marker, and more"
+        0.3,
+        POINTS,
+        "a step marker that is surely wrong",
+        "chosen: the least sure kind of marker, 0.60, costs 0.1",
     )
     sure_marker: float = _number(
         0.95, POINTS, "a marker that costs nothing", "that of numbered ranges, as ProfilerStep#"
     )
     penalty_drained: float = _number(
-        0.1, POINTS, "only the iterations after a drained queue count", "chosen"
+        0.1,
+        POINTS,
+        "only the iterations after a drained queue count",
+        "chosen: half of an inferred data wait",
     )
     penalty_few: float = _number(0.05, POINTS, "few iterations", "chosen: a nudge")
     few_iterations: int = _number(
@@ -144,7 +159,9 @@ class Constants:
         0.005, "ms", "idle under the profiler's own rows is told", "rounds to 0.01 ms"
     )
     told_idle: float = _number(0.05, STEP, "idle time is told", "`notable`")
-    told_part: float = _number(0.01, STEP, "a part of the idle time is told", "chosen")
+    told_part: float = _number(
+        0.01, STEP, "a part of the idle time is told", "chosen: less is rounding"
+    )
     told_cause: float = _number(
         0.005, "share of the waiting", "a cause of waiting is told", "rounds to 1 %"
     )
@@ -171,7 +188,10 @@ class Constants:
         0.5, "share of matrix time", "a precision is that of the run", "a majority"
     )
     message_spread: float = _number(
-        4, "ratio", "sizes of messages that tell latency from bandwidth", "chosen"
+        4,
+        "ratio",
+        "sizes of messages that tell latency from bandwidth",
+        "chosen: closer sizes cannot tell the two apart",
     )
     gpu_memory_least: float = _number(
         0.93, "ratio", "reported over printed memory, at least", "less ECC and the driver's part"
@@ -250,7 +270,9 @@ class Constants:
     short_kernel_us: float = _number(
         10.0, "µs", "a kernel is short", "about what a launch costs the host; nsys-ai"
     )
-    many_launches: float = _number(500.0, "launches per step", "many", "chosen: 5 ms of the host")
+    many_launches: float = _number(
+        500.0, "launches per step", "many", "chosen: 5 ms of the host at 10 µs each"
+    )
     syncs: float = _number(
         0.5, "calls per step", "blocking calls matter", "chosen: more than one in two steps"
     )

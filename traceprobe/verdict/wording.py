@@ -134,4 +134,4 @@ def _idle(ranks: Sequence[Rank]) -> list[str]:
     if max(parts.values()) < FIXED.told_idle:
         return []
     told = (f"{text} {share:.1%}" for text, share in parts.items() if share >= FIXED.told_part)
-    return [f"other idle time: {', '.join(told)}"]
+    return [f"idle time besides data waits: {', '.join(told)}"]
