@@ -35,7 +35,7 @@ from traceprobe.compare.compare import ENOUGH_STEPS, compare, part  # noqa: E402
 from traceprobe.compare.run import NothingToCompare, Observed, observe  # noqa: E402
 from traceprobe.ingest.folder import traces  # noqa: E402
 from traceprobe.model.events import Trace  # noqa: E402
-from traceprobe.records.report import COMPUTE_PHASES  # noqa: E402
+from traceprobe.model.taxonomy import COMPUTE_PHASES  # noqa: E402
 from traceprobe.timeline import device, phases, process  # noqa: E402
 from traceprobe.timeline.intervals import Intervals, measure_until, merge, subtract  # noqa: E402
 

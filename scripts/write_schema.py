@@ -20,6 +20,7 @@ import msgspec
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from traceprobe.model import taxonomy  # noqa: E402
 from traceprobe.records import report as result  # noqa: E402
 from traceprobe.render.pages import ablation as ablation_text  # noqa: E402
 from traceprobe.verdict.thresholds import Thresholds  # noqa: E402
@@ -32,11 +33,11 @@ KEBAB = r"^[a-z0-9]+(-[a-z0-9]+)*$"
 NANOSECONDS: Schema = {"anyOf": [{"type": "integer"}, {"type": "null"}]}
 # What the types leave open: dictionaries with fixed keys, and strings and numbers with a form.
 FIXED = {
-    "PartitionNs": (result.PARTITION, NANOSECONDS),
-    "BusyNs": (result.BUSY, NANOSECONDS),
-    "KernelNs": (result.KERNEL_CLASSES, {"type": "integer", "minimum": 0}),
-    "Shares": (result.SHARES, {"type": "number", "minimum": 0, "maximum": 1}),
-    "SkewCauses": (result.SKEW_CAUSES, {"type": "number", "minimum": 0, "maximum": 1}),
+    "PartitionNs": (taxonomy.PARTITION, NANOSECONDS),
+    "BusyNs": (taxonomy.BUSY, NANOSECONDS),
+    "KernelNs": (taxonomy.KERNEL_CLASSES, {"type": "integer", "minimum": 0}),
+    "Shares": (taxonomy.SHARES, {"type": "number", "minimum": 0, "maximum": 1}),
+    "SkewCauses": (taxonomy.SKEW_CAUSES, {"type": "number", "minimum": 0, "maximum": 1}),
     "OracleShares": (
         ablation_text.PARTS,
         {"anyOf": [{"$ref": "#/$defs/Share"}, {"type": "null"}]},
@@ -114,7 +115,7 @@ def structure() -> Schema:
         }
         for value in definitions[name]["properties"].values():
             _not_negative(value)
-    definitions["IdleCause"] = {"title": "IdleCause", "enum": sorted(result.IDLE_CAUSES)}
+    definitions["IdleCause"] = {"title": "IdleCause", "enum": sorted(taxonomy.IDLE_CAUSES)}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:traceprobe:report:{result.SCHEMA_VERSION}",

@@ -16,10 +16,11 @@ from traceprobe.compare.gpus import fleet
 from traceprobe.compare.ladder import ladder
 from traceprobe.compare.run import observe
 from traceprobe.compare.scaling import scale
+from traceprobe.model.taxonomy import LOSSES, PARTITION, SHARES
 from traceprobe.records.ladder import Missing
 from traceprobe.records.memory import PARTS
 from traceprobe.records.peaks import SCHEMA_VERSION, MeasuredPeaks
-from traceprobe.records.report import PARTITION, SHARES, LostInput, Report
+from traceprobe.records.report import LostInput, Report
 from traceprobe.records.roofline import (
     Peaks,
     PhaseWork,
@@ -27,7 +28,6 @@ from traceprobe.records.roofline import (
     RooflineRecord,
     Utilisation,
 )
-from traceprobe.records.scaling import LOSSES
 from traceprobe.records.whatif import Buckets, Calibration, Predicted, WhatIf
 
 WORDS = {*PARTITION, *SHARES, *LOSSES, *PARTS}

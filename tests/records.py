@@ -7,16 +7,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.report_factory import MS, make_rank
-from traceprobe.records.report import (
-    BUSY,
-    PARTITION,
-    Communication,
-    HostActivity,
-    Quality,
-    Rank,
-    Run,
-    StepMarker,
-)
+from traceprobe.model.taxonomy import BUSY, PARTITION
+from traceprobe.records.report import Communication, HostActivity, Quality, Rank, Run, StepMarker
 from traceprobe.verdict.bounds import decide
 from traceprobe.verdict.confidence import terms as confidence_terms
 from traceprobe.verdict.correction import correct

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from traceprobe.model.taxonomy import BUSY, IDLE_CAUSES, PARTITION
 from traceprobe.records.ablation import (
     INCLUDES,
     Ablation,
@@ -18,9 +19,6 @@ from traceprobe.records.ablation import (
     VariantName,
 )
 from traceprobe.records.report import (
-    BUSY,
-    IDLE_CAUSES,
-    PARTITION,
     SCHEMA_VERSION,
     Bound,
     CollectiveGroup,

@@ -17,8 +17,9 @@ import jsonschema
 import msgspec
 
 from tests.conftest import ROOT
+from traceprobe.model.taxonomy import PARTITION
 from traceprobe.pipeline import merge as analysis
-from traceprobe.records.report import PARTITION, Report
+from traceprobe.records.report import Report
 from traceprobe.records.soundness import problems_of
 
 SCHEMA = ROOT / "traceprobe" / "records" / "report.schema.json"

@@ -104,7 +104,7 @@ def test_every_caution_is_documented():
     ]
     codes = {caution.code for scaling in every for caution in scaling.cautions}
     assert len(codes) >= 5
-    source = (ROOT / "traceprobe" / "comparison" / "scaling_words.py").read_text(encoding="utf-8")
+    source = (ROOT / "traceprobe" / "compare" / "scaling_text.py").read_text(encoding="utf-8")
     for code in codes:
         assert f'"{code}"' in source
     assert [code for code in codes if f"`{code}`" not in PAGE] == []

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli_runner import Cli
 from tests.conftest import ROOT
-from traceprobe.records.report import COMPUTE_PHASES
+from traceprobe.model.taxonomy import COMPUTE_PHASES
 from traceprobe.whatif import scenario as changes
 
 PAGE = (ROOT / "docs" / "whatif.md").read_text(encoding="utf-8")

@@ -15,7 +15,8 @@ from traceprobe.compare import noise
 from traceprobe.compare.compare import ENOUGH_STEPS, compare, part
 from traceprobe.compare.run import NothingToCompare, Observed, default_label, observe
 from traceprobe.errors import EmptyTrace
-from traceprobe.records.report import PARTITION, DeviceInfo, ObserverEffect
+from traceprobe.model.taxonomy import PARTITION
+from traceprobe.records.report import DeviceInfo, ObserverEffect
 
 SOURCE = np.random.default_rng(5)
 

@@ -22,9 +22,10 @@ from tests.report_factory import (
 from traceprobe.compare import peaks
 from traceprobe.compare.gpus import UnknownPrice, fleet
 from traceprobe.compare.run import Observed, observe
+from traceprobe.model.taxonomy import PARTITION
 from traceprobe.records import base
 from traceprobe.records.gpus import Fleet
-from traceprobe.records.report import PARTITION, DeviceInfo, Lane, ObserverEffect
+from traceprobe.records.report import DeviceInfo, Lane, ObserverEffect
 from traceprobe.render import document_of
 from traceprobe.verdict import gpu_specs as gpus
 

@@ -10,6 +10,7 @@ import pytest
 import traceprobe
 from tests.builders import memory
 from tests.builders.scenario import AUTOGRAD, PID, Script
+from traceprobe.model.taxonomy import IDLE_CAUSES
 from traceprobe.timeline import idle, phases, process
 
 WORKER = 1099
@@ -298,7 +299,7 @@ def test_inferred_waits_are_reported_apart():
         (between_steps(gap()), {"idle_profiler"}),
         (
             Script().op("kernel", 0, 100).op("kernel", 1_000, 1_100),
-            set(idle.CAUSES) - {"idle_unexplained"},
+            set(IDLE_CAUSES) - {"idle_unexplained"},
         ),
         (
             Script().op("kernel", 0, 9).op("kernel", 90, 99).range("forward", 0, 50),
@@ -309,4 +310,4 @@ def test_inferred_waits_are_reported_apart():
 )
 def test_a_cause_that_the_trace_could_not_show_is_null(script, unseen):
     parts = analyze(script).summary.partition_ns
-    assert {c for c in idle.CAUSES if parts[c] is None} == unseen
+    assert {c for c in IDLE_CAUSES if parts[c] is None} == unseen

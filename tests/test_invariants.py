@@ -12,9 +12,7 @@ from tests.builders.scenario import Process
 from tests.cli_runner import Cli, write_trace
 from traceprobe.pipeline import build_rank as assemble
 from traceprobe.pipeline.invariants import InternalError, verify
-from traceprobe.records.report import SHARE_CLASSES
 from traceprobe.records.soundness import problems_of
-from traceprobe.timeline.partition import GROUPS
 
 MS = 1_000_000
 LOOP = {
@@ -232,8 +230,3 @@ def test_an_error_that_nobody_foresaw_has_the_code_of_internal_errors(
     assert (done.code, done.out, cli.files()) == (70, "", {"run.json"})
     assert "internal error: ZeroDivisionError" in done.err
     assert "Traceback" not in done.err
-
-
-def test_what_is_checked_counts_for_the_shares_that_are_made():
-    """The rooms may not know each other, so the table stands twice."""
-    assert SHARE_CLASSES == GROUPS

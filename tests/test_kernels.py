@@ -11,9 +11,8 @@ from msgspec import UNSET
 import traceprobe
 from tests.analyses import report_of, trace_of
 from traceprobe.model.events import Kind
-from traceprobe.records.report import KERNEL_CLASSES
+from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline import kernels
-from traceprobe.timeline.phases import Phase
 
 NAMES = {
     "matmul_fp32": [
@@ -106,10 +105,6 @@ NAMES = {
 )
 def test_a_kernel_is_known_by_its_name(expected, name):
     assert kernels.classify(name) == expected
-
-
-def test_the_classes_are_those_of_the_report():
-    assert kernels.CLASSES == KERNEL_CLASSES
 
 
 def test_time_adds_up_without_the_optimizer_and_without_collectives():

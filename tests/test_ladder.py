@@ -36,7 +36,7 @@ def test_gains_multiply_and_the_change_is_told_by_the_settings():
 
 
 def test_a_gain_within_the_noise_is_called_that():
-    document = ladder(chain()).to_document()
+    document = document_of(ladder(chain()))
     table = document.sections[0].blocks[0]
     assert "noise" not in table.rows[1][4]
     assert "(noise)" in table.rows[2][4]

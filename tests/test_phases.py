@@ -11,6 +11,7 @@ from tests.builders import memory
 from tests.builders.loop import LOADER
 from tests.builders.scenario import AUTOGRAD, PID, Process, Script, merge
 from traceprobe.errors import UsageError
+from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline import phases, process
 
 WORKER = 1099
@@ -44,7 +45,7 @@ def prepare(script, **overrides):
 
 def phases_of(script, **overrides):
     found = prepare(script, **overrides).ops["phase"].to_list()
-    return [phases.Phase(number).name.lower() for number in found]
+    return [Phase(number).name.lower() for number in found]
 
 
 NAMES = {
@@ -301,7 +302,7 @@ def test_ranges_and_threads_of_another_process_do_not_matter():
     mine = launch(launch(Script(), 10, 20), 30, thread=AUTOGRAD)
     both = memory.trace(merge(mine.build(), other.build()))
     ops = process.prepare(both, PID, None, phases.compile_names({})).ops
-    assert set(ops["phase"]) == {int(phases.Phase.UNATTRIBUTED)}
+    assert set(ops["phase"]) == {int(Phase.UNATTRIBUTED)}
 
 
 def test_the_step_thread_is_the_markers():

@@ -15,7 +15,8 @@ from tests.conftest import ROOT
 from tests.report_factory import PARTITIONS, make_report, make_run
 from tests.report_rules import MEMBERS, SCHEMA, validator
 from traceprobe.findings import RULES
-from traceprobe.records.report import IDLE_CAUSES, PARTITION, SCHEMA_VERSION
+from traceprobe.model.taxonomy import IDLE_CAUSES, PARTITION
+from traceprobe.records.report import SCHEMA_VERSION
 from traceprobe.timeline.phases import RANGE_NAMES
 from traceprobe.verdict.thresholds import Thresholds
 

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from tests.scaling_runs import ablation_of, run_of
 from traceprobe.compare.run import NothingToCompare, observe
 from traceprobe.compare.scaling import scale
+from traceprobe.model.taxonomy import LOSSES
 from traceprobe.records import base
-from traceprobe.records.scaling import LOSSES
 from traceprobe.render.document import Bars, Curves, Table
 from traceprobe.render.pages.scaling import document
 

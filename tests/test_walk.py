@@ -17,7 +17,7 @@ from tests.builders import generated, memory, nsight
 from tests.builders.generated import runs
 from tests.builders.scenario import PID
 from traceprobe.model.events import Kind
-from traceprobe.records.report import BUSY
+from traceprobe.model.taxonomy import BUSY, Phase
 from traceprobe.timeline import phases, process
 
 KIND_CLASS = {
@@ -87,7 +87,7 @@ class Walk:
         for op in self.ops:
             if op["t0"] <= t < op["t1"]:
                 if op["kind"] == Kind.KERNEL:
-                    yield phases.Phase(op["phase"]).name.lower()
+                    yield Phase(op["phase"]).name.lower()
                 else:
                     yield KIND_CLASS[op["kind"]]
 

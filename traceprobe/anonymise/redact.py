@@ -16,7 +16,7 @@ import msgspec
 from msgspec import inspect
 
 from traceprobe.anonymise.disclosure import Rule, rule_of
-from traceprobe.model.labels import BUSY_WORDS
+from traceprobe.model.taxonomy import BUSY_LABELS
 from traceprobe.vocabulary import digest, facts, known, own_tokens, told
 
 __all__ = ["digest", "redact"]
@@ -24,7 +24,7 @@ __all__ = ["digest", "redact"]
 Result = TypeVar("Result", bound=msgspec.Struct)
 Change = Callable[[Rule, str], str]
 
-_PHASES = {*BUSY_WORDS, "data", ""}
+_PHASES = {*BUSY_LABELS, "data", ""}
 """Phases and classes, which are words of traceprobe."""
 _OPTIMIZERS = frozenset(
     {

@@ -33,8 +33,7 @@ def _thresholds(show: bool) -> None:
     from traceprobe.verdict.thresholds import table
 
     for name, value, unit, meaning, source in table():
-        shown = f"{value:g}" if isinstance(value, float) else str(value)
-        typer.echo(f"{name} = {shown} {unit}: {meaning} ({source})")
+        typer.echo(f"{name} = {round(value, 4):.12g} {unit}: {meaning} ({source})")
     raise typer.Exit
 
 

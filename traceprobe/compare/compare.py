@@ -9,6 +9,7 @@ from traceprobe.compare import text as words
 from traceprobe.compare.kernels import kernel_changes
 from traceprobe.compare.noise import Difference, Floats, difference, period, whole_periods
 from traceprobe.compare.run import UNITS, Observed, settings, summarize
+from traceprobe.model.taxonomy import PARTITION
 from traceprobe.records.comparison import (
     SCHEMA_VERSION,
     Change,
@@ -18,7 +19,6 @@ from traceprobe.records.comparison import (
     Per,
     scale_of,
 )
-from traceprobe.records.report import PARTITION
 
 if TYPE_CHECKING:
     import numpy as np

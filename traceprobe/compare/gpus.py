@@ -12,6 +12,7 @@ from traceprobe.compare.compare import LEVEL
 from traceprobe.compare.noise import difference, period, whole_periods
 from traceprobe.compare.peaks import Point, best, fits, peaks_of, ratios
 from traceprobe.compare.run import Observed, summarize
+from traceprobe.model.taxonomy import COMPUTE_PHASES
 from traceprobe.records.comparison import Per, RunSummary
 from traceprobe.records.gpus import (
     SCHEMA_VERSION,
@@ -21,7 +22,6 @@ from traceprobe.records.gpus import (
     Ran,
     device_scale,
 )
-from traceprobe.records.report import COMPUTE_PHASES
 from traceprobe.verdict import gpu_specs as gpus
 from traceprobe.verdict.precision import ran
 

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from msgspec import UnsetType
 
 from traceprobe.compare.run import Observed
-from traceprobe.records.report import SHARES
-from traceprobe.records.scaling import LOSSES
+from traceprobe.model.taxonomy import LOSSES, SHARES
 
 Parts = Mapping[str, float | None]
 

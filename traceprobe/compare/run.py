@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from traceprobe.model.taxonomy import BUSY, PARTITION
 from traceprobe.records.comparison import Basis, RunSummary
-from traceprobe.records.report import BUSY, PARTITION, Iteration, Rank, Report
+from traceprobe.records.report import Iteration, Rank, Report
 
 Floats = npt.NDArray[np.float64]
 

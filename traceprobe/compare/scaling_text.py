@@ -8,7 +8,7 @@ from traceprobe.compare.extrapolate import Nodes
 from traceprobe.compare.losses import is_divided, waiting
 from traceprobe.compare.run import Observed, device_names, settings
 from traceprobe.formatting import percent, plus_minus, significant
-from traceprobe.model.labels import LOSS_WORDS
+from traceprobe.model.taxonomy import LOSS_LABELS
 from traceprobe.records.comparison import Basis
 from traceprobe.records.report import Message
 from traceprobe.records.scaling import HeldOut, Mode, Prediction, ScalingPoint, Work
@@ -95,7 +95,7 @@ def _lost(point: ScalingPoint) -> Iterator[str]:
         for name in sorted(parts, key=lambda name: -abs(parts[name]))
         if abs(parts[name]) > NOTABLE * point.step_ms
     ][:MOST_NAMED]
-    told = ", ".join(f"{plus_minus(parts[name])} ms {LOSS_WORDS[name]}" for name in named)
+    told = ", ".join(f"{plus_minus(parts[name])} ms {LOSS_LABELS[name]}" for name in named)
     yield (
         f"on {point.world_size} ranks a step takes {significant(point.loss_ms)} ms longer than "
         f"ideal{': ' if told else ', in many small parts'}{told}"

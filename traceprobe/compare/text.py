@@ -7,7 +7,7 @@ from typing import Any
 
 from traceprobe.compare.run import Observed, device_names
 from traceprobe.formatting import plus_minus, significant
-from traceprobe.model.labels import BOUND_WORDS, CLASS_WORDS, word_for
+from traceprobe.model.taxonomy import BOUND_LABELS, CLASS_LABELS, label_of
 from traceprobe.records.comparison import Change, Direction, Per, RunSummary
 from traceprobe.records.report import Message
 
@@ -69,7 +69,7 @@ def largest_class(run: RunSummary) -> tuple[str, float] | None:
     if not known:
         return None
     name, value = max(known.items(), key=lambda item: item[1])
-    return CLASS_WORDS[name], 100 * value / run.traced_step_ms
+    return CLASS_LABELS[name], 100 * value / run.traced_step_ms
 
 
 def settings_text(changed: Mapping[str, Sequence[Any]]) -> str:
@@ -171,15 +171,15 @@ def _differ(runs: tuple[Observed, Observed]) -> bool:
 
 def bound_text(run: RunSummary) -> str:
     """What bounds a run, and the runner-up, inside a sentence."""
-    first = BOUND_WORDS[run.bound].lower().replace("i/o", "I/O")
-    return first if run.secondary is None else f"{first}, then {word_for(run.secondary)}"
+    first = BOUND_LABELS[run.bound].lower().replace("i/o", "I/O")
+    return first if run.secondary is None else f"{first}, then {label_of(run.secondary)}"
 
 
 def _of_class(change: Change, per: Per) -> str:
     assert change.base is not None
     assert change.new is not None
     assert change.delta is not None
-    word = CLASS_WORDS[change.name]
+    word = CLASS_LABELS[change.name]
     amount = significant(abs(change.delta))
     if change.delta < 0 and change.new <= GONE * change.base:
         return f"{amount} ms of {word} gone"

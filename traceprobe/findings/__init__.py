@@ -11,7 +11,7 @@ from pkgutil import iter_modules
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import RULES
-from traceprobe.model.labels import STATUS_WORDS
+from traceprobe.model.taxonomy import STATUS_LABELS
 from traceprobe.records.report import Finding
 
 __all__ = ["RULES", "Evidence", "find_all"]
@@ -22,7 +22,7 @@ for _module in iter_modules(__path__):
 
 def find_all(evidence: Evidence) -> list[Finding]:
     """Every finding, worst first, then by saving, then by id."""
-    order = list(STATUS_WORDS)
+    order = list(STATUS_LABELS)
     return sorted(
         (rule(evidence) for rule in RULES.values()),
         key=lambda f: (order.index(f.status), -(f.saving_ms_per_step or 0.0), f.id),

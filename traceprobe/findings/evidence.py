@@ -6,16 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from traceprobe.model.taxonomy import COMPUTE_PHASES, TRANSFERS
 from traceprobe.records.memory import Memory
-from traceprobe.records.report import (
-    COMPUTE_PHASES,
-    TRANSFERS,
-    Quality,
-    Rank,
-    Run,
-    Status,
-    Verdict,
-)
+from traceprobe.records.report import Quality, Rank, Run, Status, Verdict
 from traceprobe.verdict import gpu_specs as gpus
 from traceprobe.verdict.drift import Drift, find_drift
 from traceprobe.verdict.gpu_specs import Gpu

@@ -15,13 +15,13 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from traceprobe.model.events import UNKNOWN, Call, Device, Int64s, Kind, Trace
+from traceprobe.model.taxonomy import COMPUTE_PHASES, SHARE_CLASSES, Phase
 from traceprobe.pipeline import communication, host
 from traceprobe.pipeline import replay_rank as replay
 from traceprobe.records import report as result
 from traceprobe.timeline import collectives, kernels, partition
 from traceprobe.timeline.device import Account
 from traceprobe.timeline.footprint import chosen as summarised
-from traceprobe.timeline.phases import Phase
 from traceprobe.timeline.picture import draw, representative, worst
 from traceprobe.timeline.ranks import Collectives
 from traceprobe.verdict.thresholds import FIXED
@@ -212,7 +212,7 @@ def shares(parts: result.Nanoseconds, window: int) -> dict[str, float]:
     """The five shares of a partition; they sum to 1 but for rounding."""
     return {
         name: round(sum(parts[p] or 0 for p in members) / window, 6) if window else 0.0
-        for name, members in partition.GROUPS.items()
+        for name, members in SHARE_CLASSES.items()
     }
 
 
@@ -327,7 +327,7 @@ def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[result.KernelS
     return [
         result.KernelShare(
             name=shorten(names[row["name"]]),
-            phase="communication" if row["label"] < 0 else Phase(row["label"]).name.lower(),
+            phase="communication" if row["label"] < 0 else COMPUTE_PHASES[row["label"]],
             count=row["count"],
             total_ns=row["total"],
             mean_ns=round(row["total"] / row["count"], 1),

@@ -11,9 +11,9 @@ import polars as pl
 from msgspec import UNSET
 
 from traceprobe.model.events import UNKNOWN, Call, Int64s, Kind
+from traceprobe.model.taxonomy import Phase
 from traceprobe.records import report as result
 from traceprobe.timeline.device import Account
-from traceprobe.timeline.phases import Phase
 
 MAX_CALLS = 5
 """Blocking calls that are named."""

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from traceprobe.model import taxonomy
 from traceprobe.model.events import Int64s
 from traceprobe.records import report as result
 
@@ -36,7 +37,7 @@ def survey(
     """
     step = np.array([r.summary.window_ns / max(r.summary.iterations_used, 1) for r in ranks])
     own = step - np.array([_waited(r) for r in ranks])
-    share = np.array([[r.summary.share[name] for name in result.SHARES] for r in ranks])
+    share = np.array([[r.summary.share[name] for name in taxonomy.SHARES] for r in ranks])
     groups = similar(step, share)
     worst, median = int(np.argmax(own)), _median(own, np.arange(len(ranks)))
     medians = [_median(step, group) for group in groups]

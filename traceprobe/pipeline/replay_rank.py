@@ -18,7 +18,7 @@ def record(account: Account) -> Replay | UnsetType:
     return Replay(
         iterations=int(rows.iteration[-1]) + 1,
         latency_ns=rows.latency,
-        kinds=list(replay.CLASSES),
+        kinds=list(replay.KINDS),
         iteration=_column(rows.iteration),
         kind=_column(rows.kind),
         stream=_column(rows.stream),

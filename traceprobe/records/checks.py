@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from traceprobe.model.labels import CLASS_WORDS
+from traceprobe.model.taxonomy import CLASS_LABELS, LOSSES, PARTITION, SHARES
 from traceprobe.records.ablation import Ablation, Interval, Share
 from traceprobe.records.comparison import Change, Comparison, RunSummary
 from traceprobe.records.gpus import Fleet
 from traceprobe.records.ladder import Ladder
 from traceprobe.records.peaks import MeasuredPeaks
-from traceprobe.records.report import PARTITION, SHARES
 from traceprobe.records.roofline import Roofline, RooflineRecord
-from traceprobe.records.scaling import LOSSES, Scaling
+from traceprobe.records.scaling import Scaling
 from traceprobe.records.sweep import Sweep
 from traceprobe.records.whatif import Predicted, WhatIf
 
@@ -133,7 +132,7 @@ def _own(record: msgspec.Struct) -> Problems:
             yield "a class is unknown"
     elif isinstance(record, Ladder):
         changes = [change for rung in record.rungs for change in rung.classes]
-        if not record.rungs or {change.name for change in changes} - set(CLASS_WORDS):
+        if not record.rungs or {change.name for change in changes} - set(CLASS_LABELS):
             yield "there are no rungs, or a class is unknown"
         if not _positive([s for rung in record.rungs for s in (rung.speedup, rung.total_speedup)]):
             yield "a speed-up is not above 0"

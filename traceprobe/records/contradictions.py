@@ -13,12 +13,13 @@ from itertools import pairwise
 
 import msgspec
 
+from traceprobe.model import taxonomy
 from traceprobe.records import report as result
 from traceprobe.records.roofline import Roofline
 
 ROUNDING = 1e-5
 """Bound on a sum of shares: each is rounded to six decimals."""
-_IDLE = frozenset(result.IDLE_CAUSES)
+_IDLE = frozenset(taxonomy.IDLE_CAUSES)
 Problems = Iterator[str]
 
 
@@ -95,7 +96,7 @@ def _iterations(rank: result.Rank, windows: Sequence[result.Iteration]) -> Probl
 
 
 def _sums(name: str, part: result.Nanoseconds, busy: result.Nanoseconds, window: int) -> Problems:
-    if set(part) != set(result.PARTITION) or set(busy) != set(result.BUSY):
+    if set(part) != set(taxonomy.PARTITION) or set(busy) != set(taxonomy.BUSY):
         yield f"{name}: classes differ from the contract"
         return
     if sum(value or 0 for value in part.values()) != window:
@@ -114,7 +115,7 @@ def _summary(summary: result.Summary) -> Problems:
     """What stands twice says the same twice."""
     part, busy, window = summary.partition_ns, summary.busy_ns, summary.window_ns
     yield from _sums("summary", part, busy, window)
-    for name, members in result.SHARE_CLASSES.items():
+    for name, members in taxonomy.SHARE_CLASSES.items():
         share = sum(part.get(key) or 0 for key in members) / window if window else 0
         if not abs(summary.share.get(name, math.nan) - share) <= ROUNDING:
             yield f"share.{name} is not that of the partition"
@@ -200,7 +201,7 @@ def _gaps(rank: result.Rank, windows: Sequence[result.Iteration]) -> Problems:
     for index, spent in idle.items():
         window = inside.get(index) if index is not None else None
         part = rank.summary.partition_ns if window is None else window.partition_ns or {}
-        if spent > sum(part.get(cause) or 0 for cause in result.IDLE_CAUSES):
+        if spent > sum(part.get(cause) or 0 for cause in taxonomy.IDLE_CAUSES):
             yield "gaps are longer than the idle time that they are in"
 
 
@@ -249,7 +250,7 @@ def _overview(overview: result.Overview, numbers: Sequence[int]) -> Problems:
 
 def _verdict(verdict: result.Verdict) -> Problems:
     shares = verdict.shares
-    if set(shares) != set(result.SHARES) or not abs(sum(shares.values()) - 1) <= ROUNDING:
+    if set(shares) != set(taxonomy.SHARES) or not abs(sum(shares.values()) - 1) <= ROUNDING:
         yield "verdict.shares do not sum to 1"
     total = sum(term.value for term in verdict.confidence_terms)
     if not abs(verdict.confidence - min(max(total, 0), 1)) <= 5e-4 + ROUNDING:

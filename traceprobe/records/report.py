@@ -6,7 +6,6 @@ names; a quantity that was not observed is `None`, never 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -19,51 +18,6 @@ from traceprobe.records.replay import Replay
 from traceprobe.records.roofline import Limit, Roofline
 
 SCHEMA_VERSION = "1.0"
-
-COMPUTE_PHASES = (
-    "forward",
-    "backward",
-    "recompute",
-    "optimizer",
-    "graph",
-    "input",
-    "unattributed",
-)
-TRANSFERS = ("communication", "h2d", "d2h", "memory")
-IDLE_CAUSES = (
-    "idle_data_wait",
-    "idle_host",
-    "idle_sync",
-    "idle_latency",
-    "idle_profiler",
-    "idle_unexplained",
-)
-PARTITION = COMPUTE_PHASES + TRANSFERS + IDLE_CAUSES
-"""Exclusive classes of a GPU window, in priority order; they sum to the window."""
-BUSY = COMPUTE_PHASES + TRANSFERS
-KERNEL_CLASSES = (
-    "matmul_fp32",
-    "matmul_3xtf32",
-    "matmul_tf32",
-    "matmul_half",
-    "matmul_unaligned",
-    "matmul_unknown",
-    "fused",
-    "softmax",
-    "layout",
-    "other",
-    "unknown",
-)
-SHARE_CLASSES: Mapping[str, tuple[str, ...]] = {
-    "io": ("idle_data_wait", "h2d"),
-    "communication": ("communication",),
-    "overhead": ("idle_host", "idle_sync", "idle_latency"),
-    "compute": (*COMPUTE_PHASES, "memory"),
-    "other": ("idle_profiler", "idle_unexplained", "d2h"),
-}
-"""The classes of the partition by the share that they count for."""
-SHARES = tuple(SHARE_CLASSES)
-SKEW_CAUSES = ("io", "overhead", "compute", "other")
 
 Bound = Literal["io", "compute", "communication", "overhead", "mixed", "inconclusive"]
 Status = Literal["fail", "warn", "pass", "not-applicable", "inconclusive"]

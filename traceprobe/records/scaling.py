@@ -18,8 +18,6 @@ SCHEMA_VERSION = "1.0"
 Mode = Literal["weak", "strong"]
 Work = Literal["samples", "tokens", "rank steps", "steps"]
 Loop = Literal["full", "synthetic"]
-LOSSES = ("transfer", "skew", "communication", "io", "overhead", "compute", "other")
-"""What a step can lose time to. `communication` is what could not be divided into the first two."""
 
 
 class Synchronisation(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +51,7 @@ class ScalingPoint(msgspec.Struct, frozen=True, kw_only=True):
     loss_ms: float
     """Step less ideal step."""
     losses_ms: dict[str, float | None]
-    """Parts of the loss, by `LOSSES`; they sum to it. None where the runs do not tell."""
+    """Parts of the loss, by `taxonomy.LOSSES`; they sum to it. None where the runs do not tell."""
     transfer_ms: float | None
     """Transfer of all collectives of a step, hidden or not."""
     exposed_ms: float | None

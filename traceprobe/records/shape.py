@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from traceprobe.model import taxonomy
 from traceprobe.records import memory
 from traceprobe.records import report as result
 from traceprobe.records.checks import of_ablation, of_roofline
@@ -54,7 +55,7 @@ def _rank(rank: result.Rank) -> Problems:
     for i in rank.iterations:
         if i.partition_ns is not None and i.busy_ns is not None:
             yield from _classes(f"iteration {i.index}", i.partition_ns, i.busy_ns)
-    if set(summary.share) != set(result.SHARES):
+    if set(summary.share) != set(taxonomy.SHARES):
         yield "summary: shares differ from the contract"
     if min(summary.iterations_used, summary.window_ns, summary.collectives_left_out) < 0:
         yield "summary: a count is negative"
@@ -74,7 +75,7 @@ def _rank(rank: result.Rank) -> Problems:
 
 
 def _classes(name: str, part: result.Nanoseconds, busy: result.Nanoseconds) -> Problems:
-    if set(part) != set(result.PARTITION) or set(busy) != set(result.BUSY):
+    if set(part) != set(taxonomy.PARTITION) or set(busy) != set(taxonomy.BUSY):
         yield f"{name}: classes differ from the contract"
 
 
@@ -115,7 +116,7 @@ def _replay(replay: Replay) -> Problems:
 
 
 def _verdict(verdict: result.Verdict) -> Problems:
-    if set(verdict.shares) - set(result.SHARES):
+    if set(verdict.shares) - set(taxonomy.SHARES):
         yield "verdict.shares are not those of the contract"
     if not all(-ROUNDING <= share <= 1 + ROUNDING for share in verdict.shares.values()):
         yield "verdict.shares are no parts of 1"

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from traceprobe.formatting import percentages
-from traceprobe.model.labels import CLASS_COLOURS, CLASS_WORDS, SHARE_COLOURS, SHARE_WORDS
-from traceprobe.records.report import PARTITION, SHARES, Nanoseconds
+from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION, SHARE_LABELS, SHARES
+from traceprobe.records.report import Nanoseconds
+from traceprobe.render.colours import CLASS_COLOURS, SHARE_COLOURS
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def partition_bar(partition_ns: Nanoseconds) -> list[Segment]:
     """The observed, non-empty classes of a window in the order of the partition; `value` in ns."""
     observed = {key: float(partition_ns.get(key) or 0) for key in PARTITION}
     values = {key: value for key, value in observed.items() if value > 0}
-    return segments(values, CLASS_WORDS, CLASS_COLOURS)
+    return segments(values, CLASS_LABELS, CLASS_COLOURS)
 
 
 def share_bar(shares: Mapping[str, float]) -> list[Segment]:
@@ -44,7 +45,7 @@ def share_bar(shares: Mapping[str, float]) -> list[Segment]:
     Empty where nothing was measured.
     """
     values = {key: shares.get(key, 0.0) for key in SHARES} if shares else {}
-    return segments(values, SHARE_WORDS, SHARE_COLOURS)
+    return segments(values, SHARE_LABELS, SHARE_COLOURS)
 
 
 def segments(

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from traceprobe.formatting import significant
-from traceprobe.model.labels import OTHER_COLOUR
 from traceprobe.render.bars import Segment
+from traceprobe.render.colours import OTHER_COLOUR
 from traceprobe.render.document import Bar, Bars, Block, Curves, Line, Table
 
 LINE_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#94801f")

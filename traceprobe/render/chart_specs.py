@@ -16,7 +16,7 @@ from typing import Any
 
 import altair as alt
 
-from traceprobe.model.labels import SHARE_COLOURS
+from traceprobe.render.colours import SHARE_COLOURS
 from traceprobe.render.resources import templates_dir
 
 NAME = "charts.json"

@@ -16,7 +16,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from traceprobe.formatting import code_spans, duration, percent, shorten, signed, significant, size
-from traceprobe.model import labels as palette
+from traceprobe.model import taxonomy
+from traceprobe.render import colours
 from traceprobe.render.compiled import Compiled
 from traceprobe.render.resources import templates_dir
 
@@ -84,7 +85,7 @@ def _environment() -> Environment:
         signed=signed,
         pretty=_pretty,
     )
-    environment.globals.update(palette=palette, documentation=DOCUMENTATION)
+    environment.globals.update(taxonomy=taxonomy, colours=colours, documentation=DOCUMENTATION)
     return environment
 
 

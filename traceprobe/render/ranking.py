@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from traceprobe.model.labels import STATUS_WORDS
+from traceprobe.model.taxonomy import STATUS_LABELS
 from traceprobe.records.report import Finding, Rank, Report
 
 MAX_DETAILED_RANKS = 8
@@ -12,7 +12,7 @@ ATTENTION = ("fail", "warn")
 
 def ranked_findings(findings: list[Finding]) -> list[Finding]:
     """What asks for attention by its largest possible saving, then the others by their state."""
-    order = list(STATUS_WORDS)
+    order = list(STATUS_LABELS)
 
     def urgency(finding: Finding) -> tuple[int, float, int]:
         state = order.index(finding.status)

@@ -173,7 +173,7 @@ def serve() -> None:
     signal.signal(signal.SIGTERM, _leave)
     due: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]]] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(jobs, due), daemon=True).start()
-    answers.send(Ready())
+    _send(answers, Ready())
     while True:
         function, arguments = due.get()
         try:
@@ -182,7 +182,7 @@ def serve() -> None:
             raise
         except BaseException as error:  # a panic of polars is no Exception
             answer = Failed(_portable(error))
-        answers.send(answer)
+        _send(answers, answer)
 
 
 def _receive(
@@ -213,9 +213,17 @@ def _teller(answers: Connection) -> Callable[[float], None]:
         nonlocal told
         if fraction >= told + _STEP:
             told = fraction
-            answers.send(Progress(fraction))
+            _send(answers, Progress(fraction))
 
     return tell
+
+
+def _send(answers: Connection, message: object) -> None:
+    """Say it, or unwind where nobody listens any more: the process that asked is gone."""
+    try:
+        answers.send(message)
+    except BrokenPipeError:
+        sys.exit(1)
 
 
 def _portable(error: BaseException) -> Exception:

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from traceprobe.model.events import Bools, Int64s, Kind, rows_of
+from traceprobe.model.taxonomy import IDLE_CAUSES
 from traceprobe.timeline import idle, iterations, partition
 from traceprobe.timeline.intervals import Intervals, intersect, merge, per_window
 from traceprobe.timeline.process import Process
@@ -71,7 +72,7 @@ def account(process: Process, device: int) -> Account:
     compute = partition.compute(sets)
     syncs = process.calls.filter(pl.col("blocking"))["t1"].to_numpy()
     late = idle.after_sync(gaps, ops, syncs)
-    idle_sets = {cause: by_cause[cause] for cause in idle.CAUSES}
+    idle_sets = {cause: by_cause[cause] for cause in IDLE_CAUSES}
     return Account(
         process=process,
         device=device,

@@ -13,9 +13,10 @@ import numpy as np
 import polars as pl
 
 from traceprobe.model.events import Int64s, Kind, Operation
+from traceprobe.model.taxonomy import SHARE_CLASSES
 from traceprobe.timeline.device import Account
 from traceprobe.timeline.intervals import EMPTY, Intervals, intersect, union
-from traceprobe.timeline.partition import GROUPS, compute, exclusive_until
+from traceprobe.timeline.partition import compute, exclusive_until
 
 IS_COLLECTIVE = (pl.col("kind") == int(Kind.COMM)) & (pl.col("operation") != int(Operation.COPY))
 """Communication in which ranks wait for each other."""
@@ -111,6 +112,6 @@ def _collectives(account: Account) -> pl.DataFrame:
 def _spent_until(account: Account, instants: Int64s) -> dict[str, Int64s]:
     parts = exclusive_until(account.sets, instants)
     return {
-        name: sum((parts[p] for p in GROUPS[name]), np.zeros(len(instants), np.int64))
+        name: sum((parts[p] for p in SHARE_CLASSES[name]), np.zeros(len(instants), np.int64))
         for name in EXPLAINS
     }

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from traceprobe.model.events import UNKNOWN, Int64s, Source
+from traceprobe.model.taxonomy import IDLE_CAUSES
 from traceprobe.timeline.intervals import (
     EMPTY,
     Intervals,
@@ -25,15 +26,6 @@ from traceprobe.timeline.intervals import (
 )
 from traceprobe.timeline.markers import Marker
 from traceprobe.timeline.phases import PhaseRanges
-
-CAUSES = (
-    "idle_data_wait",
-    "idle_host",
-    "idle_sync",
-    "idle_latency",
-    "idle_profiler",
-    "idle_unexplained",
-)
 
 
 @dataclass(frozen=True)
@@ -141,7 +133,7 @@ def causes(gaps: Gaps, host: HostState, loaders: set[int]) -> dict[str, Interval
     where it is late, what counts is what the step thread does.
     """
     known = gaps.thread != UNKNOWN
-    found: dict[str, list[Intervals]] = {cause: [] for cause in (*CAUSES, "data_inferred")}
+    found: dict[str, list[Intervals]] = {cause: [] for cause in (*IDLE_CAUSES, "data_inferred")}
     found["idle_unexplained"].append(union(gaps.t0[~known], gaps.t1[~known]))
     found["idle_latency"].append(union(gaps.late_until[known], gaps.t1[known]))
     for thread in np.unique(gaps.thread[known]).tolist():
@@ -173,10 +165,9 @@ def causes(gaps: Gaps, host: HostState, loaders: set[int]) -> dict[str, Interval
 
 def main_cause(gaps: Gaps, by_cause: dict[str, Intervals]) -> list[str]:
     """The cause that fills most of each gap."""
-    spent = np.stack(
-        [measure_until(by_cause[c], gaps.t1) - measure_until(by_cause[c], gaps.t0) for c in CAUSES]
-    )
-    return [CAUSES[i] for i in np.argmax(spent, axis=0)] if len(gaps.t0) else []
+    causes = [by_cause[name] for name in IDLE_CAUSES]
+    spent = np.stack([measure_until(c, gaps.t1) - measure_until(c, gaps.t0) for c in causes])
+    return [IDLE_CAUSES[i] for i in np.argmax(spent, axis=0)] if len(gaps.t0) else []
 
 
 def after_sync(gaps: Gaps, ops: pl.DataFrame, sync_ends: Int64s) -> Intervals:

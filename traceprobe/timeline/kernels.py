@@ -14,27 +14,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from traceprobe.model.events import Kind
-from traceprobe.timeline.phases import Phase
-
-CLASSES = (
-    "matmul_fp32",
-    "matmul_3xtf32",
-    "matmul_tf32",
-    "matmul_half",
-    "matmul_unaligned",
-    "matmul_unknown",
-    "fused",
-    "softmax",
-    "layout",
-    "other",
-    "unknown",
-)
-"""`matmul_fp32` runs without tensor cores; `matmul_3xtf32` is PyTorch's fused attention in 32 bits,
-which makes each product of three in TF32, whatever is allowed; `matmul_half` has operands of 16 or
-8 bits; `matmul_unaligned` runs on tensor cores, but reads one or two elements at a time; `fused` is
-made by a compiler; `softmax` is that of scores, as of attention that is not fused (that of a loss
-is a logarithm, and is `other`); `layout` turns images from NCHW to NHWC or back; `other` is
-element-wise, reductions and copies; `unknown` is a whole CUDA graph in one row."""
+from traceprobe.model.taxonomy import KERNEL_CLASSES, Phase
 
 _MATMUL = re.compile(
     r"gemm|gemv|bmm_|xmma|cutlass|nvjet|cublas|[sh]\d*cudnn"
@@ -115,7 +95,7 @@ def time_by_class(ops: pl.DataFrame, names: Sequence[str]) -> dict[str, int]:
         (pl.col("kind") == int(Kind.KERNEL)) & ~pl.col("phase").is_in(left_out)
     )
     spent = kernels.group_by("name").agg(ns=(pl.col("t1") - pl.col("t0")).sum())
-    found = dict.fromkeys(CLASSES, 0)
+    found = dict.fromkeys(KERNEL_CLASSES, 0)
     for name, ns in spent.rows():
         found[classify(names[name])] += ns
     return found

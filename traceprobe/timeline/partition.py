@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from traceprobe.model.events import Int64s, Kind
+from traceprobe.model.taxonomy import COMPUTE_PHASES
 from traceprobe.timeline.intervals import (
     EMPTY,
     Intervals,
@@ -21,7 +22,6 @@ from traceprobe.timeline.intervals import (
     per_window,
     union,
 )
-from traceprobe.timeline.phases import Phase
 
 if TYPE_CHECKING:
     import polars as pl
@@ -29,21 +29,13 @@ if TYPE_CHECKING:
 Columns = Mapping[str, Int64s]
 """Class name to ns per window."""
 
-PHASES: Mapping[str, Phase] = {phase.name.lower(): phase for phase in Phase}
-TRANSFERS: Mapping[str, tuple[Kind, ...]] = {
+TRANSFER_KINDS: Mapping[str, tuple[Kind, ...]] = {
     "communication": (Kind.COMM,),
     "h2d": (Kind.H2D,),
     "d2h": (Kind.D2H,),
     "memory": (Kind.D2D, Kind.MEMSET),
 }
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "io": ("idle_data_wait", "h2d"),
-    "communication": ("communication",),
-    "overhead": ("idle_host", "idle_sync", "idle_latency"),
-    "compute": (*PHASES, "memory"),
-    "other": ("idle_profiler", "idle_unexplained", "d2h"),
-}
-"""The classes by what they count for; together they are the whole window."""
+"""What ops each of `TRANSFERS` is."""
 
 
 def busy_sets(ops: pl.DataFrame, phase: Int64s) -> dict[str, Intervals]:
@@ -56,10 +48,10 @@ def busy_sets(ops: pl.DataFrame, phase: Int64s) -> dict[str, Intervals]:
     kind, t0, t1 = (ops[c].to_numpy() for c in ("kind", "t0", "t1"))
     kernel = kind == int(Kind.KERNEL)
     sets = {}
-    for name, value in PHASES.items():
-        mine = kernel & (phase == int(value))
+    for phase_number, name in enumerate(COMPUTE_PHASES):
+        mine = kernel & (phase == phase_number)
         sets[name] = union(t0[mine], t1[mine])
-    for name, kinds in TRANSFERS.items():
+    for name, kinds in TRANSFER_KINDS.items():
         mine = np.isin(kind, kinds)
         sets[name] = union(t0[mine], t1[mine])
     return sets
@@ -89,4 +81,4 @@ def inclusive(sets: Mapping[str, Intervals], edges: Int64s) -> dict[str, Int64s]
 
 def compute(sets: Mapping[str, Intervals]) -> Intervals:
     """When any kernel that is not communication runs."""
-    return merge(*(sets[name] for name in PHASES))
+    return merge(*(sets[name] for name in COMPUTE_PHASES))

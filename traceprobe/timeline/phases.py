@@ -16,21 +16,9 @@ import polars as pl
 
 from traceprobe.errors import UsageError
 from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind, Role, Source
+from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline.intervals import EMPTY, innermost, look_up
 from traceprobe.timeline.patterns import Pattern
-
-
-class Phase(IntEnum):
-    """Phase of a kernel, in the order in which concurrent phases claim time."""
-
-    FORWARD = 0
-    BACKWARD = 1
-    RECOMPUTE = 2
-    OPTIMIZER = 3
-    GRAPH = 4
-    INPUT = 5
-    UNATTRIBUTED = 6
-
 
 RANGE_NAMES: Mapping[str, str] = {
     "data": r"data_?(load|wait|fetch)|dataloader|next_?batch|enumerate\(Data(Loader|Pipe)\)"

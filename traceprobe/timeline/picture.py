@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 
 from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind
+from traceprobe.model.taxonomy import COMPUTE_PHASES
 from traceprobe.timeline.device import Account
-from traceprobe.timeline.phases import Phase
 
 PIXELS = 1200
 _KIND_LABEL = {
@@ -103,7 +103,7 @@ def _stream_lane(
     t0 = np.maximum(ops["t0"].to_numpy(), low)
     t1 = np.minimum(ops["t1"].to_numpy(), high)
     label = [
-        _KIND_LABEL.get(Kind(k), Phase(p).name.lower())
+        _KIND_LABEL.get(Kind(k), COMPUTE_PHASES[p])
         for k, p in zip(ops["kind"].to_list(), ops["phase"].to_list(), strict=True)
     ]
     codes = np.unique(label, return_inverse=True)[1]

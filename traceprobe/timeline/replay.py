@@ -19,9 +19,10 @@ import numpy as np
 import polars as pl
 
 from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind
+from traceprobe.model.taxonomy import COMPUTE_PHASES, OFF_DEVICE
 from traceprobe.timeline.device import Account
 from traceprobe.timeline.intervals import Intervals, measure_until, merge, subtract, union
-from traceprobe.timeline.partition import PHASES, TRANSFERS
+from traceprobe.timeline.partition import TRANSFER_KINDS
 
 MAX_ITERATIONS = 4
 GRAIN = 1 / 200
@@ -38,8 +39,7 @@ QUEUE = 1000
 """With so many operations launched and not ended, a launch may wait for room: CUDA holds 1024."""
 LONG_CALL_NS = 20_000
 """A launch that takes longer beside a full queue waited for room."""
-MOVES = ("communication", "h2d", "d2h")
-CLASSES = (*PHASES, *MOVES)
+KINDS = (*COMPUTE_PHASES, *OFF_DEVICE)
 """Copies inside the device and memsets belong to the phase that launches them."""
 FIRST = np.iinfo(np.int64).min // 2
 """Stands for the end of what a stream did before its first operation."""
@@ -50,7 +50,7 @@ class Rows:
     """Operations, or joined neighbours, in the order of their launch. Arrays equally long; ns.
 
     Args:
-        iteration: from 0. kind: index into `CLASSES`. stream: from 0.
+        iteration: from 0. kind: index into `KINDS`. stream: from 0.
         first: host time from the row before to the end of the first launch, waiting left out.
         host: the same to the end of the last launch.
         busy: durations. lag: time between launch or predecessor and start that nothing explains.
@@ -149,11 +149,11 @@ class _Played:
 
 
 def _kinds(ops: pl.DataFrame) -> Int64s:
-    """Index into `CLASSES`: of a kernel its phase, of anything else what it moves."""
+    """Index into `KINDS`: of a kernel its phase, of anything else what it moves."""
     kind = ops["kind"].to_numpy()
     found = ops["phase"].to_numpy().astype(np.int64)
-    for place, kinds in enumerate((TRANSFERS[name] for name in MOVES), len(PHASES)):
-        found[np.isin(kind, [int(k) for k in kinds])] = place
+    for name in OFF_DEVICE:
+        found[np.isin(kind, [int(k) for k in TRANSFER_KINDS[name]])] = KINDS.index(name)
     return found
 
 
@@ -278,14 +278,14 @@ def _needs(ops: pl.DataFrame, kind: Int64s, stream: Int64s, ready: Int64s) -> In
 
 def _by_design(ops: pl.DataFrame, kind: Int64s) -> list[tuple[int, int]]:
     """Collectives need what was launched before them, the first of the optimizer needs them."""
-    comm = kind == CLASSES.index("communication")
+    comm = kind == KINDS.index("communication")
     if not comm.any():
         return []
     number = np.arange(len(kind))
-    last_kernel = np.maximum.accumulate(np.where(kind < len(PHASES), number, -1))
+    last_kernel = np.maximum.accumulate(np.where(kind < len(COMPUTE_PHASES), number, -1))
     last_comm = np.maximum.accumulate(np.where(comm, number, -1))
     pairs = [(int(i), int(last_kernel[i])) for i in np.flatnonzero(comm) if last_kernel[i] >= 0]
-    optimizer = np.flatnonzero(kind == CLASSES.index("optimizer"))
+    optimizer = np.flatnonzero(kind == KINDS.index("optimizer"))
     _, first = np.unique(ops["iteration"].to_numpy()[optimizer], return_index=True)
     pairs += [(int(i), int(last_comm[i])) for i in optimizer[first] if last_comm[i] >= 0]
     return pairs
@@ -299,7 +299,7 @@ def _joined(played: _Played, chosen: Int64s, grain: float) -> Rows:
     begins[0] = True
     for column in (p.iteration, p.kind, p.stream):
         begins[1:] |= column[1:] != column[:-1]
-    comm = p.kind == CLASSES.index("communication")
+    comm = p.kind == KINDS.index("communication")
     begins |= (p.awaits != UNKNOWN) | (p.data > 0) | (p.needs != UNKNOWN) | comm
     targets = np.concatenate([p.awaits[p.awaits != UNKNOWN], p.needs[p.needs != UNKNOWN]]) + 1
     begins[targets[targets < count]] = True

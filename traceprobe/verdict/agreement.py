@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from traceprobe.formatting import NOT_OBSERVED, percent
-from traceprobe.model.labels import BOUND_WORDS, SHARE_WORDS
+from traceprobe.model.taxonomy import BOUND_LABELS, SHARE_LABELS
 from traceprobe.records.ablation import Ablation, Oracle
 from traceprobe.records.report import Verdict
 
@@ -38,15 +38,15 @@ def compare(verdict: Verdict, ablation: Ablation) -> Agreement:
         return Agreement("partly", f"{ablated}; the trace says {traced}")
     blind = [name for name in by_trace if oracle.shares.get(name) is None]
     if blind:
-        cannot = " and ".join(SHARE_WORDS[name] for name in blind)
+        cannot = " and ".join(SHARE_LABELS[name] for name in blind)
         return Agreement(
             "unknown",
             f"{ablated}; the trace says {traced}, which this ablation can neither confirm nor "
             f"deny: it has no share for {cannot}",
         )
-    names = [name for name in SHARE_WORDS if name in {*by_trace, *by_ablation}]
-    measured = ", ".join(f"{SHARE_WORDS[n]} {_share(ablation, n)}" for n in names)
-    seen = ", ".join(f"{SHARE_WORDS[n]} {percent(verdict.shares.get(n))}" for n in names)
+    names = [name for name in SHARE_LABELS if name in {*by_trace, *by_ablation}]
+    measured = ", ".join(f"{SHARE_LABELS[n]} {_share(ablation, n)}" for n in names)
+    seen = ", ".join(f"{SHARE_LABELS[n]} {percent(verdict.shares.get(n))}" for n in names)
     return Agreement(
         "disagree",
         f"{ablated} ({measured}; {100 * oracle.margin:.1f} points from another answer); the trace "
@@ -56,16 +56,16 @@ def compare(verdict: Verdict, ablation: Ablation) -> Agreement:
 
 def named(judged: Verdict | Oracle) -> str:
     """The bound in words; of `mixed` also what is mixed."""
-    word = BOUND_WORDS[judged.bound]
+    word = BOUND_LABELS[judged.bound]
     if judged.bound != "mixed":
         return word
-    return f"{word}: {' and '.join(SHARE_WORDS[name] for name in parts(judged))}"
+    return f"{word}: {' and '.join(SHARE_LABELS[name] for name in parts(judged))}"
 
 
 def parts(judged: Verdict | Oracle) -> list[str]:
     """What a verdict holds to be the bound, in fixed order: one share, or the two of `mixed`."""
     found = (judged.secondary or "").split("+") if judged.bound == "mixed" else [judged.bound]
-    return [name for name in SHARE_WORDS if name in found]
+    return [name for name in SHARE_LABELS if name in found]
 
 
 def _share(ablation: Ablation, name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from traceprobe.model.labels import SHARE_WORDS
+from traceprobe.model.taxonomy import SHARE_LABELS
 from traceprobe.records.report import Bound, Quality, Rank
 from traceprobe.verdict.correction import Corrected
 from traceprobe.verdict.thresholds import Thresholds
@@ -83,7 +83,7 @@ def _whole_capture(shares: dict[str, float], thresholds: Thresholds) -> Decision
         (
             "there is no step marker, and no cause accounts for "
             f"{thresholds.whole_capture:.0%} of the capture (the largest is "
-            f"{SHARE_WORDS[first]} with {shares[first]:.0%}); call prof.step() each iteration, "
+            f"{SHARE_LABELS[first]} with {shares[first]:.0%}); call prof.step() each iteration, "
             "annotate steps (`step 0`, `step 1`, …) or name them with --step",
         ),
     )

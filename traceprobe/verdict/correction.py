@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from traceprobe.records.report import COMPUTE_PHASES, SHARES, Rank, Run
+from traceprobe.model.taxonomy import SHARE_CLASSES, SHARES
+from traceprobe.records.report import Rank, Run
 from traceprobe.verdict.drift import Drift, iterations_after
 from traceprobe.verdict.thresholds import FIXED
 
@@ -83,9 +84,9 @@ def per_step(rank: Rank, drift: Drift | None = None) -> Times:
         h2d=part["h2d"],
         communication=part["communication"] - skew,
         skew=skew,
-        overhead=part["idle_host"] + part["idle_sync"] + part["idle_latency"],
-        compute=sum(part[p] for p in COMPUTE_PHASES) + part["memory"],
-        other=part["idle_profiler"] + part["idle_unexplained"] + part["d2h"],
+        overhead=sum(part[name] for name in SHARE_CLASSES["overhead"]),
+        compute=sum(part[name] for name in SHARE_CLASSES["compute"]),
+        other=sum(part[name] for name in SHARE_CLASSES["other"]),
     )
 
 

@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from traceprobe.model.taxonomy import COMPUTE_PHASES
 from traceprobe.records.peaks import MeasuredPeaks
-from traceprobe.records.report import COMPUTE_PHASES, DeviceInfo, Quality, Rank, Verdict
+from traceprobe.records.report import DeviceInfo, Quality, Rank, Verdict
 from traceprobe.records.roofline import (
     Limit,
     Peaks,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from traceprobe.model.labels import SHARE_WORDS
+from traceprobe.model.taxonomy import SHARE_LABELS
 from traceprobe.records.report import Rank, Run
 from traceprobe.verdict.bounds import Decision
 from traceprobe.verdict.correction import Corrected
@@ -54,7 +54,7 @@ def reasons(
     if decision.bound == "compute" and any(r.step_marker for r in ranks):
         largest = decision.secondary
         found.append(
-            f"{SHARE_WORDS[largest]} takes {shares[largest]:.1%}, below the "
+            f"{SHARE_LABELS[largest]} takes {shares[largest]:.1%}, below the "
             f"{thresholds.bound:.0%} that would make it the bound"
             if largest
             else f"I/O, communication and overhead each take less than {thresholds.notable:.0%}"
@@ -67,7 +67,7 @@ def reasons(
         if not any(r.step_marker for r in ranks):
             threshold = thresholds.whole_capture
         found += [
-            f"{SHARE_WORDS[name]} takes {shares[name]:.1%} (threshold {threshold:.0%})"
+            f"{SHARE_LABELS[name]} takes {shares[name]:.1%} (threshold {threshold:.0%})"
             for name in names
         ]
     found += _data_wait(ranks, corrected.drift)
@@ -96,13 +96,13 @@ def late(run: Run, step_ms: float | None) -> list[str]:
     if run.straggler_rank is not None:
         who = f"the other ranks wait for rank {run.straggler_rank}"
         if run.straggler_cause is not None and run.straggler_cause != "other":
-            who += f", which spends more time on {SHARE_WORDS[run.straggler_cause]}"
+            who += f", which spends more time on {SHARE_LABELS[run.straggler_cause]}"
     elif step_ms is not None and (run.skew_ns or 0) / 1e6 > FIXED.straggling * step_ms:
         who = "no single rank is the straggler: ranks take turns being last"
     else:
         return []
     causes = [
-        f"{'unexplained' if name == 'other' else SHARE_WORDS[name]} {part:.0%}"
+        f"{'unexplained' if name == 'other' else SHARE_LABELS[name]} {part:.0%}"
         for name, part in (run.skew_causes or {}).items()
         if part >= FIXED.told_cause
     ]

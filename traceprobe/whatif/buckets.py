@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
+from traceprobe.model.taxonomy import OFF_DEVICE
 from traceprobe.verdict.allreduce import Links, Message, fit
-from traceprobe.whatif.scenario import MOVES
 from traceprobe.whatif.simulate import ImpossibleChange, Part, Row
 
 MB = 1 << 20
@@ -139,7 +139,7 @@ def _with_messages(
 def _kernel_before(rows: Sequence[Row]) -> tuple[int, ...]:
     """Distance from the next row to the last kernel."""
     for distance, row in enumerate(reversed(rows), 1):
-        if row.kind not in MOVES:
+        if row.kind not in OFF_DEVICE:
             return (distance,)
     return ()
 

@@ -9,6 +9,7 @@ from statistics import fmean, stdev
 
 from msgspec import UnsetType
 
+from traceprobe.model.taxonomy import OFF_DEVICE
 from traceprobe.records.report import Iteration, Rank, Report
 from traceprobe.verdict.allreduce import Links
 from traceprobe.whatif import buckets
@@ -28,7 +29,7 @@ validation (docs/validation/whatif.md) lie inside the interval."""
 CLASSES = {
     "data-wait": "idle_data_wait",
     "loader": "idle_data_wait",
-    **{name: name for name in changes.MOVES},
+    **{name: name for name in OFF_DEVICE},
 }
 """Classes of the partition that a change of a name takes out, or shortens."""
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from traceprobe.records.report import COMPUTE_PHASES, TRANSFERS
+from traceprobe.model.taxonomy import COMPUTE_PHASES, OFF_DEVICE
 from traceprobe.whatif.simulate import ImpossibleChange, Part, Row
 
-MOVES = tuple(name for name in TRANSFERS if name != "memory")
-"""What is not launched for a phase; copies inside the device belong to theirs."""
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    **{name: (name,) for name in (*COMPUTE_PHASES, *MOVES)},
+    **{name: (name,) for name in (*COMPUTE_PHASES, *OFF_DEVICE)},
     "compute": COMPUTE_PHASES,
 }
 """What of the GPU's work can be named, and which kinds of rows that is."""
 REMOVABLE = (*GROUPS, "data-wait", "host", "sync", "skew")
 SPEEDABLE = (*GROUPS, "host", "loader")
-OVERLAPPABLE = MOVES
+OVERLAPPABLE = OFF_DEVICE
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from traceprobe.formatting import NOT_OBSERVED, encodable, percent, shorten, significant
-from traceprobe.model.labels import SHARE_WORDS
+from traceprobe.model.taxonomy import SHARE_LABELS
 from traceprobe.records.ablation import Ablation, Interval, Share, Variant
 from traceprobe.render.console import collected, console
 from traceprobe.verdict.agreement import named
@@ -65,14 +65,14 @@ def share_rows(ablation: Ablation) -> list[tuple[str, str, str]]:
     for name in PARTS:
         share = ablation.oracle.shares.get(name)
         spread = NOT_OBSERVED if share is None else f"{bounds(share)} %"
-        found.append((SHARE_WORDS[name], percent(share.value if share else None), spread))
+        found.append((SHARE_LABELS[name], percent(share.value if share else None), spread))
     return found
 
 
 def shares_line(ablation: Ablation) -> str:
     """The parts that are known, with their intervals, on one line."""
     known = [(name, share) for name in PARTS if (share := ablation.oracle.shares.get(name))]
-    words = [f"{SHARE_WORDS[n]} {percent(s.value)} ({bounds(s)})" for n, s in known]
+    words = [f"{SHARE_LABELS[n]} {percent(s.value)} ({bounds(s)})" for n, s in known]
     return ", ".join(words)
 
 
@@ -103,7 +103,7 @@ def overlap_sentence(ablation: Ablation) -> str | None:
 def title(ablation: Ablation) -> str:
     """The bound and the runner-up."""
     oracle = ablation.oracle
-    second = SHARE_WORDS.get(oracle.secondary or "")
+    second = SHARE_LABELS.get(oracle.secondary or "")
     return f"{named(oracle)}, then {second}" if second else named(oracle)
 
 

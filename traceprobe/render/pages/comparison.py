@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from traceprobe.formatting import NOT_OBSERVED, number, percent, plus_minus, significant
-from traceprobe.model.labels import BOUND_WORDS, CLASS_COLOURS, CLASS_WORDS, SHARE_WORDS, word_for
+from traceprobe.model.taxonomy import (
+    BOUND_LABELS,
+    CLASS_LABELS,
+    PARTITION,
+    SHARE_LABELS,
+    SHARES,
+    label_of,
+)
 from traceprobe.records.comparison import Change, Comparison, RunSummary, scale_of
-from traceprobe.records.report import PARTITION, SHARES
+from traceprobe.render.colours import CLASS_COLOURS
 from traceprobe.render.document import (
     Bar,
     Bars,
@@ -65,7 +72,7 @@ def _sections(c: Comparison) -> Iterator[Section]:
         blocks=[
             phase_bars(runs, [scale_of(run, c.per) for run in runs], f"ms per {c.per}"),
             changes(
-                f"Classes of a traced step, ms per {c.per}", _by_size(c.classes, c), CLASS_WORDS
+                f"Classes of a traced step, ms per {c.per}", _by_size(c.classes, c), CLASS_LABELS
             ),
         ],
         help="Each bar is one step of a run on the GPU, cut into what the GPU did at each instant. "
@@ -115,7 +122,7 @@ def phase_bars(runs: Sequence[RunSummary], scales: Sequence[float], unit: str) -
     bars = []
     for run, scale in zip(runs, scales, strict=True):
         pieces = [
-            Piece(CLASS_WORDS[name], CLASS_COLOURS[name], value * scale)
+            Piece(CLASS_LABELS[name], CLASS_COLOURS[name], value * scale)
             for name in PARTITION
             if (value := run.partition_ms.get(name))
         ]
@@ -127,7 +134,7 @@ def phase_bars(runs: Sequence[RunSummary], scales: Sequence[float], unit: str) -
 def shares(runs: Sequence[RunSummary]) -> Table:
     """Shares of the verdict, a column for each run."""
     rows = [
-        [SHARE_WORDS[name], *(percent(run.shares.get(name)) for run in runs)] for name in SHARES
+        [SHARE_LABELS[name], *(percent(run.shares.get(name)) for run in runs)] for name in SHARES
     ]
     rows.append(["bound", *(bound(run) for run in runs)])
     head = ("share of the step", *(run.label for run in runs))
@@ -136,8 +143,8 @@ def shares(runs: Sequence[RunSummary]) -> Table:
 
 def bound(run: RunSummary) -> str:
     """What bounds a run, and the runner-up."""
-    second = f", then {word_for(run.secondary)}" if run.secondary else ""
-    return f"{BOUND_WORDS[run.bound]}{second}"
+    second = f", then {label_of(run.secondary)}" if run.secondary else ""
+    return f"{BOUND_LABELS[run.bound]}{second}"
 
 
 def table_of(runs: Sequence[RunSummary]) -> Table:

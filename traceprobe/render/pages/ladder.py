@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from traceprobe.formatting import NOT_OBSERVED, plus_minus, significant
-from traceprobe.model.labels import CLASS_WORDS
+from traceprobe.model.taxonomy import CLASS_LABELS
 from traceprobe.records.comparison import scale_of
 from traceprobe.records.ladder import Ladder, Rung
 from traceprobe.render.document import Document, Section, Table, Tone
@@ -107,7 +107,7 @@ def _row(ladder: Ladder, rung: Rung) -> list[str]:
         else f"{significant(rung.speedup)}×{'' if real else ' (noise)'}",
         f"{significant(rung.total_speedup)}×",
         ", ".join(
-            f"{CLASS_WORDS[c.name]} {plus_minus(c.delta)}" for c in rung.classes[:MOST_CLASSES]
+            f"{CLASS_LABELS[c.name]} {plus_minus(c.delta)}" for c in rung.classes[:MOST_CLASSES]
         )
         or NOT_OBSERVED,
     ]

@@ -14,8 +14,9 @@ from typing import Any
 import msgspec
 
 from traceprobe.formatting import duration, percent, shorten, significant
-from traceprobe.model.labels import CLASS_COLOURS, CLASS_WORDS
-from traceprobe.records.report import PARTITION, StepMatrix, StepTimes
+from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION
+from traceprobe.records.report import StepMatrix, StepTimes
+from traceprobe.render.colours import CLASS_COLOURS
 from traceprobe.render.pages.report_iterations import IterationBar, classes_of
 from traceprobe.render.pages.report_ranks import RankColumn
 from traceprobe.render.pages.report_ranks import classes_of as classes_of_ranks
@@ -48,7 +49,7 @@ class Chart:
 def iterations_chart(chart_id: str, bars: list[IterationBar], description: str) -> Chart:
     """Stacked bars, one an iteration: ms of each exclusive class; skipped ones pale and crossed."""
     classes = classes_of(bars)
-    words = [CLASS_WORDS[key] for key in classes]
+    words = [CLASS_LABELS[key] for key in classes]
     colours = [CLASS_COLOURS[key] for key in classes]
     spec = _specification("iterations")
     for layer in spec["layer"]:
@@ -72,7 +73,7 @@ def _segment_columns(bars: list[IterationBar]) -> Columns:
         total = sum(bar.partition_ns.values())
         for key, value in bar.partition_ns.items():
             columns["iteration"].append(bar.label)
-            columns["class"].append(CLASS_WORDS[key])
+            columns["class"].append(CLASS_LABELS[key])
             columns["order"].append(PARTITION.index(key))
             columns["ms"].append(round(value / 1e6, 6))
             columns["time"].append(duration(value))
@@ -124,7 +125,7 @@ def steps_chart(chart_id: str, found: Histogram, step: StepTimes, description: s
 def ranks_chart(chart_id: str, ranks: Sequence[RankColumn], description: str) -> Chart:
     """A heat map: ranks across, exclusive classes down, ms per step."""
     columns = _rank_cells(ranks)
-    order = [CLASS_WORDS[key] for key in PARTITION if CLASS_WORDS[key] in columns["class"]]
+    order = [CLASS_LABELS[key] for key in PARTITION if CLASS_LABELS[key] in columns["class"]]
     spec = _specification("ranks")
     spec["encoding"]["x"]["sort"] = [column.label for column in ranks]
     spec["encoding"]["y"]["sort"] = order
@@ -165,7 +166,7 @@ def _rank_cells(ranks: Sequence[RankColumn]) -> Columns:
             value = column.partition_ns[key] or 0.0
             share = value / max(column.step_ns, 1)
             cells["rank"].append(column.label)
-            cells["class"].append(CLASS_WORDS[key])
+            cells["class"].append(CLASS_LABELS[key])
             cells["share"].append(round(share, 5))
             cells["time"].append(duration(value))
             cells["part"].append(percent(share))

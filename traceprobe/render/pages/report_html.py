@@ -14,18 +14,11 @@ from traceprobe.formatting import (
     percent,
     ranges,
 )
-from traceprobe.model import labels as palette
+from traceprobe.model import taxonomy
+from traceprobe.model.taxonomy import SHARES
 from traceprobe.records.ablation import Oracle, Share
-from traceprobe.records.report import (
-    SHARES,
-    Finding,
-    Rank,
-    Report,
-    StepMarker,
-    Timeline,
-    Verdict,
-    encode,
-)
+from traceprobe.records.report import Finding, Rank, Report, StepMarker, Timeline, Verdict, encode
+from traceprobe.render import colours
 from traceprobe.render.bars import Segment, partition_bar, share_bar
 from traceprobe.render.html import parts_of
 from traceprobe.render.next_step import slice_command
@@ -262,7 +255,7 @@ def _checked(report: Report) -> Checked | None:
 def _pair(key: str, traced: str | None, ablated: Share | None) -> SharePair:
     return SharePair(
         key=key,
-        word=palette.SHARE_WORDS[key],
+        word=taxonomy.SHARE_LABELS[key],
         traced=traced or NOT_OBSERVED,
         ablated=percent(None if ablated is None else ablated.value),
         interval="" if ablated is None else f"{ablation_text.bounds(ablated)} %",
@@ -270,7 +263,7 @@ def _pair(key: str, traced: str | None, ablated: Share | None) -> SharePair:
 
 
 def _bound_by(judged: Verdict | Oracle) -> str:
-    words = [palette.SHARE_WORDS[part] for part in agreement.parts(judged)]
+    words = [taxonomy.SHARE_LABELS[part] for part in agreement.parts(judged)]
     return " and ".join(words) or "no verdict"
 
 
@@ -320,9 +313,9 @@ def _canvas(rank: Rank, index: int, name: str, title: str) -> Canvas:
     timeline: Timeline = getattr(rank, name)
     picture = timeline_picture(timeline, rank.gaps)
     present = {segment.label for segment in picture.segments}
-    legend = [_label(key) for key in palette.CLASS_COLOURS if key in present]
-    if present - set(palette.CLASS_COLOURS):
-        legend.append(("other", palette.OTHER_COLOUR))
+    legend = [_label(key) for key in colours.CLASS_COLOURS if key in present]
+    if present - set(colours.CLASS_COLOURS):
+        legend.append(("other", colours.OTHER_COLOUR))
     return Canvas(
         title=title if timeline.iteration is not None else "Timeline",
         summary=timeline_summary(timeline, picture),
@@ -335,13 +328,13 @@ def _canvas(rank: Rank, index: int, name: str, title: str) -> Canvas:
 
 def _label(key: str) -> tuple[str, str]:
     """Word and colour of a label of the timeline."""
-    return label_word(key), palette.CLASS_COLOURS[key]
+    return label_word(key), colours.CLASS_COLOURS[key]
 
 
 def _labels() -> dict[str, tuple[str, str]]:
     """Word and colour of every label that a timeline may have."""
-    known = {key: _label(key) for key in palette.CLASS_COLOURS}
-    return {**known, "other": ("other", palette.OTHER_COLOUR)}
+    known = {key: _label(key) for key in colours.CLASS_COLOURS}
+    return {**known, "other": ("other", colours.OTHER_COLOUR)}
 
 
 def _together(report: Report) -> list[Figure]:

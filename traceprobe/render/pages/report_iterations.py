@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from traceprobe.formatting import NOT_OBSERVED, ms, shorten, significant
-from traceprobe.model.labels import CLASS_WORDS
-from traceprobe.records.report import PARTITION, Iteration, Rank
+from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION
+from traceprobe.records.report import Iteration, Rank
 from traceprobe.render.bars import partition_bar
 from traceprobe.render.pages.report_tables import Table
 
@@ -81,7 +81,7 @@ def iterations_table(bars: list[IterationBar]) -> Table:
         ]
         for bar in bars
     ]
-    header = ["iteration", "used", "window (ms)", *(f"{CLASS_WORDS[key]} (ms)" for key in classes)]
+    header = ["iteration", "used", "window (ms)", *(f"{CLASS_LABELS[key]} (ms)" for key in classes)]
     return Table("Exclusive time of every iteration", "rlr" + "r" * len(classes), header, rows)
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import msgspec
 
 from traceprobe.formatting import duration, percent, signed, significant
-from traceprobe.model.labels import BOUND_WORDS, STATUS_SHAPES, STATUS_WORDS, word_for
+from traceprobe.model.taxonomy import BOUND_LABELS, STATUS_LABELS, label_of
 from traceprobe.records.report import Finding, Rank, Report
 from traceprobe.render.bars import Segment, partition_bar, share_bar
+from traceprobe.render.colours import STATUS_SHAPES
 from traceprobe.render.gfm import in_html, literal, prose
 from traceprobe.render.pages import ablation as ablation_text
 from traceprobe.render.pages import memory_parts as memory_text
@@ -44,9 +45,9 @@ def render(report: Report) -> str:
 
 def _verdict(report: Report) -> list[str]:
     verdict = report.verdict
-    title = f"### {BOUND_WORDS[verdict.bound]}"
+    title = f"### {BOUND_LABELS[verdict.bound]}"
     if verdict.secondary:
-        title += f", then {literal(word_for(verdict.secondary))}"
+        title += f", then {literal(label_of(verdict.secondary))}"
     lines = [title, "", prose(verdict.headline), ""]
     shares = share_bar(verdict.shares)
     if shares:
@@ -89,7 +90,7 @@ def _times(report: Report) -> list[str]:
         lines.append(f"- … and {len(report.ranks) - MAX_RANKS} more ranks")
     run = report.run
     if run is not None and run.straggler_rank is not None:
-        cause = f" ({literal(word_for(run.straggler_cause))})" if run.straggler_cause else ""
+        cause = f" ({literal(label_of(run.straggler_cause))})" if run.straggler_cause else ""
         lines.append(
             f"- the others wait for rank {run.straggler_rank}{cause}:"
             f" {duration(run.skew_ns)} a step, beside {duration(run.transfer_ns)} of transfer"
@@ -143,15 +144,15 @@ def _findings(report: Report, room: int) -> list[str]:
         lines += added
         shown.append(finding)
     rest = findings[len(shown) :]
-    counts = {status: sum(f.status == status for f in rest) for status in STATUS_WORDS}
-    words = ", ".join(f"{n} {STATUS_WORDS[status]}" for status, n in counts.items() if n)
+    counts = {status: sum(f.status == status for f in rest) for status in STATUS_LABELS}
+    words = ", ".join(f"{n} {STATUS_LABELS[status]}" for status, n in counts.items() if n)
     return [*lines, f"Further findings: {words}.", ""] if words else lines
 
 
 def _finding(finding: Finding) -> list[str]:
     saving = finding.saving_ms_per_step
     up_to = f", up to {significant(saving)} ms per step" if saving is not None else ""
-    status = f"{STATUS_SHAPES[finding.status]} {STATUS_WORDS[finding.status]}"
+    status = f"{STATUS_SHAPES[finding.status]} {STATUS_LABELS[finding.status]}"
     title = in_html(finding.title)
     lines = [f"<details><summary>{status}: {title}{up_to}</summary>", ""]
     lines += [f"- {prose(item)}" for item in finding.evidence[:MAX_EVIDENCE]]

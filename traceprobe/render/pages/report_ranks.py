@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from traceprobe.formatting import NOT_OBSERVED, duration, ms
-from traceprobe.model.labels import CLASS_WORDS
-from traceprobe.records.report import PARTITION, Rank
+from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION
+from traceprobe.records.report import Rank
 from traceprobe.render.pages.report_tables import Table, steps_divisor
 
 MAX_COLUMNS = 256
@@ -68,7 +68,7 @@ def ranks_table(columns: Sequence[RankColumn]) -> Table:
         [column.label, ms(column.step_ns), *(_cell(column, key) for key in classes)]
         for column in columns
     ]
-    header = ["rank", "step (ms)", *(f"{CLASS_WORDS[key]} (ms)" for key in classes)]
+    header = ["rank", "step (ms)", *(f"{CLASS_LABELS[key]} (ms)" for key in classes)]
     caption = "Exclusive time of every rank"
     if any("–" in column.label for column in columns):
         caption += ", means of neighbours"
@@ -89,6 +89,6 @@ def ranks_summary(ranks: Sequence[Rank]) -> str:
     key = max(spread, key=lambda k: spread[k][0][0] - spread[k][1][0])
     (most, high), (least, low) = spread[key]
     return (
-        f"{len(ranks)} ranks. They differ most in {CLASS_WORDS[key]}: {duration(most)} on rank "
+        f"{len(ranks)} ranks. They differ most in {CLASS_LABELS[key]}: {duration(most)} on rank "
         f"{high}, {duration(least)} on rank {low}."
     )

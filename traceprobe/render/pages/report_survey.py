@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from traceprobe.formatting import NOT_OBSERVED, ms, percent, ranges, significant
-from traceprobe.model.labels import SHARE_WORDS
-from traceprobe.records.report import SHARES, Overview, Report, StepMatrix
+from traceprobe.model.taxonomy import SHARE_LABELS, SHARES
+from traceprobe.records.report import Overview, Report, StepMatrix
 from traceprobe.render.pages.report_tables import Table, steps_divisor
 
 MAX_GROUPS = 16
@@ -38,7 +38,7 @@ def groups_table(report: Report, overview: Overview) -> Table:
     caption = "Groups of similar ranks"
     if len(overview.groups) > MAX_GROUPS:
         caption += f" ({len(overview.groups) - MAX_GROUPS} more in the embedded data)"
-    header = ["ranks", "which", "median rank", "its step (ms)", *(SHARE_WORDS[k] for k in SHARES)]
+    header = ["ranks", "which", "median rank", "its step (ms)", *(SHARE_LABELS[k] for k in SHARES)]
     return Table(caption, "rlrr" + "r" * len(SHARES), header, rows)
 
 

@@ -18,19 +18,9 @@ from traceprobe.formatting import (
     significant,
     size,
 )
-from traceprobe.model.labels import BUSY_WORDS, CLASS_WORDS, SHARE_WORDS
+from traceprobe.model.taxonomy import BUSY, BUSY_LABELS, CLASS_LABELS, SHARE_LABELS, SHARES
 from traceprobe.records.ablation import Ablation
-from traceprobe.records.report import (
-    BUSY,
-    SHARES,
-    Communication,
-    Gap,
-    HostToDevice,
-    Input,
-    Rank,
-    Report,
-    Run,
-)
+from traceprobe.records.report import Communication, Gap, HostToDevice, Input, Rank, Report, Run
 from traceprobe.render.pages import ablation as ablation_text
 
 MAX_GAPS = 15
@@ -118,9 +108,9 @@ def _metrics(busy: set[str]) -> dict[str, list[Metric]]:
             ("median (ms)", _step("p50")),
             ("p90 (ms)", _step("p90")),
         ],
-        "Shares as captured": [(SHARE_WORDS[key], _share(key)) for key in SHARES],
+        "Shares as captured": [(SHARE_LABELS[key], _share(key)) for key in SHARES],
         "Busy time, overlap included": [
-            *((f"{BUSY_WORDS[key]} (ms)", _busy(key)) for key in BUSY if key in busy),
+            *((f"{BUSY_LABELS[key]} (ms)", _busy(key)) for key in BUSY if key in busy),
             ("kernel time with a known phase", lambda r: percent(r.summary.attributed_share)),
         ],
         "Communication": [
@@ -205,7 +195,7 @@ def gaps_table(report: Report) -> Table:
 def _gap_row(gap: Gap, source: Input) -> list[str]:
     return [
         duration(gap.end_ns - gap.start_ns),
-        f"{CLASS_WORDS.get(gap.cause, clean(gap.cause)).removeprefix('idle: ')}:"
+        f"{CLASS_LABELS.get(gap.cause, clean(gap.cause)).removeprefix('idle: ')}:"
         f" {shorten(gap.evidence, MAX_NAME)}",
         NOT_OBSERVED if gap.iteration is None else str(gap.iteration),
         f"{gap.start_ns / 1e6:,.3f} ms",
@@ -238,7 +228,7 @@ def kernels_table(rank: Rank) -> Table:
     phases = sorted(time_of, key=lambda phase: -time_of[phase])
     rows = [
         [
-            BUSY_WORDS.get(kernel.phase, clean(kernel.phase)),
+            BUSY_LABELS.get(kernel.phase, clean(kernel.phase)),
             _kernel(kernel.name, MAX_NAME),
             significant(kernel.count / divisor),
             significant(kernel.mean_ns / 1e3),

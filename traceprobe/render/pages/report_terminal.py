@@ -11,9 +11,10 @@ import msgspec
 from rich.text import Text
 
 from traceprobe.formatting import duration, encodable, shorten, significant
-from traceprobe.model.labels import BOUND_WORDS, STATUS_SHAPES, STATUS_WORDS, word_for
+from traceprobe.model.taxonomy import BOUND_LABELS, STATUS_LABELS, label_of
 from traceprobe.records.report import Finding, Rank, Report
 from traceprobe.render.bars import Segment, partition_bar, share_bar
+from traceprobe.render.colours import STATUS_SHAPES
 from traceprobe.render.console import collected, console
 from traceprobe.render.next_step import next_command
 from traceprobe.render.pages import memory_parts as memory_text
@@ -75,9 +76,9 @@ def render(
 
 def _verdict(report: Report, width: int) -> list[Line]:
     verdict = report.verdict
-    title = BOUND_WORDS[verdict.bound]
+    title = BOUND_LABELS[verdict.bound]
     if verdict.secondary:
-        title += f", then {shorten(word_for(verdict.secondary), 60)}"
+        title += f", then {shorten(label_of(verdict.secondary), 60)}"
     lines: list[Line] = [
         [(title, "bold"), (f"  confidence {100 * verdict.confidence:.0f} %", "")],
         [(shorten(verdict.headline, MAX_PROSE), "")],
@@ -174,7 +175,7 @@ def _findings(report: Report) -> list[Line]:
 
 def _finding(finding: Finding) -> list[Line]:
     style = _STATUS_STYLES[finding.status]
-    mark = f"{STATUS_SHAPES[finding.status]} {STATUS_WORDS[finding.status]}: "
+    mark = f"{STATUS_SHAPES[finding.status]} {STATUS_LABELS[finding.status]}: "
     title: Line = [(mark, style), (shorten(finding.title, MAX_PROSE), "bold")]
     if finding.saving_ms_per_step is not None:
         title.append((f", up to {significant(finding.saving_ms_per_step)} ms per step", ""))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from traceprobe.formatting import duration, shorten
-from traceprobe.model.labels import BUSY_WORDS
+from traceprobe.model.taxonomy import BUSY_LABELS
 from traceprobe.records.report import Gap, Lane, Timeline
 from traceprobe.render.pages.report_tables import Table
 
@@ -70,7 +70,7 @@ def _idle_lane(timeline: Timeline, gaps: list[Gap]) -> list[LaneSegment]:
             IDLE_LANE,
             max(gap.start_ns, timeline.start_ns) - timeline.start_ns,
             min(gap.end_ns, end_ns) - max(gap.start_ns, timeline.start_ns),
-            gap.cause if gap.cause in BUSY_WORDS else shorten(gap.cause, 80),
+            gap.cause if gap.cause in BUSY_LABELS else shorten(gap.cause, 80),
             shorten(gap.evidence, 200),
         )
         for gap in sorted(inside, key=lambda g: (g.start_ns, g.end_ns))
@@ -79,7 +79,7 @@ def _idle_lane(timeline: Timeline, gaps: list[Gap]) -> list[LaneSegment]:
 
 def label_word(label: str) -> str:
     """The word for a segment's label: a class of the partition, or the label itself."""
-    return BUSY_WORDS.get(label, label)
+    return BUSY_LABELS.get(label, label)
 
 
 def timeline_table(picture: TimelinePicture) -> Table:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from traceprobe.formatting import NOT_OBSERVED, number, percent, significant
-from traceprobe.model.labels import BUSY_WORDS, OTHER_COLOUR, SHARE_COLOURS
+from traceprobe.model.taxonomy import BUSY_LABELS
 from traceprobe.records.roofline import Limit, Peaks, Roofline, RooflineRecord
+from traceprobe.render.colours import OTHER_COLOUR, SHARE_COLOURS
 from traceprobe.render.document import (
     Bar,
     Bars,
@@ -208,7 +209,7 @@ def peak(found: Roofline, precision: str) -> float | None:
 
 
 def _word(phase: str) -> str:
-    return BUSY_WORDS.get(phase, phase)
+    return BUSY_LABELS.get(phase, phase)
 
 
 def _phases(found: Roofline) -> list[Table]:

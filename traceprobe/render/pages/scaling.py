@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from traceprobe.formatting import NOT_OBSERVED, number, percent, plus_minus, significant
-from traceprobe.model.labels import LOSS_COLOURS, LOSS_WORDS
-from traceprobe.records.scaling import LOSSES, Fit, Prediction, Scaling, ScalingPoint
+from traceprobe.model.taxonomy import LOSS_LABELS, LOSSES
+from traceprobe.records.scaling import Fit, Prediction, Scaling, ScalingPoint
+from traceprobe.render.colours import LOSS_COLOURS
 from traceprobe.render.document import (
     Bar,
     Bars,
@@ -207,7 +208,7 @@ def _loss_bars(points: Sequence[ScalingPoint]) -> Bars:
     bars = []
     for point in points[1:]:
         pieces = [
-            Piece(LOSS_WORDS[name], LOSS_COLOURS[name], ms)
+            Piece(LOSS_LABELS[name], LOSS_COLOURS[name], ms)
             for name in LOSSES
             if (ms := point.losses_ms[name]) is not None and ms > 0
         ]
@@ -221,7 +222,7 @@ def _losses(points: Sequence[ScalingPoint]) -> Table:
     last = points[-1].losses_ms
     rows = [["in all", *(plus_minus(p.loss_ms) for p in points[1:])]]
     rows += [
-        [LOSS_WORDS[name], *(plus_minus(p.losses_ms[name]) for p in points[1:])]
+        [LOSS_LABELS[name], *(plus_minus(p.losses_ms[name]) for p in points[1:])]
         for name in sorted(LOSSES, key=lambda name: -abs(last[name] or 0))
         if any(p.losses_ms[name] is not None for p in points[1:])
     ]
