@@ -43,6 +43,7 @@ def command(
     from traceprobe.capture.trials import Trials
     from traceprobe.cli import outputs
     from traceprobe.cli.program import chosen, named
+    from traceprobe.render.save import save_text
 
     program, name = chosen(workload, list(context.args), "bench")
     target = output or Path(f"traceprobe-{name}-bench.json")
@@ -61,7 +62,7 @@ def command(
     if str(target) == "-":
         json_out(ablation.to_json())
         return
-    outputs.save(target, ablation.to_json(), force=force)
+    save_text(target, ablation.to_json(), replace=force)
     if not quiet:
         ablation_summary(ablation)
     note(f"wrote {target}", quiet=quiet)

@@ -16,8 +16,6 @@ from traceprobe.ingest.folder import natural
 from traceprobe.system.reading import content
 
 if TYPE_CHECKING:
-    from traceprobe.options import Options
-    from traceprobe.pipeline.per_trace import Lost, Part
     from traceprobe.records.ablation import Ablation
     from traceprobe.records.peaks import MeasuredPeaks
     from traceprobe.records.report import Report
@@ -190,19 +188,6 @@ def _saved(path: Path, kind: type[Saved], what: str, known: str, remedy: str) ->
         return sound(found)
     except DamagedRecord as error:
         raise UsageError(f"{path.name}: {error}; {remedy}") from error
-
-
-def parts(traces: list[Path], options: Options) -> list[Part | Lost]:
-    """The parts of the traces; what a trace held is dropped before the next one is read."""
-    from traceprobe.pipeline import parallel as workers
-    from traceprobe.pipeline.per_trace import read, read_or_lose
-
-    if len(traces) == 1:
-        return [read(traces[0], options)]
-    jobs = min(workers.cores(), len(traces))
-    if jobs > 1:
-        return workers.read_all(traces, options, None, jobs, lambda position, fraction: None)
-    return [read_or_lose(path, options) for path in traces]
 
 
 @contextmanager

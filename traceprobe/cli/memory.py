@@ -35,6 +35,7 @@ def command(
     from traceprobe.cli.program import chosen, named
     from traceprobe.records.memory import read
     from traceprobe.render.pages.memory import document
+    from traceprobe.render.save import save_text
     from traceprobe.version import __version__
 
     program, _ = chosen(workload, list(context.args), "memory")
@@ -50,7 +51,7 @@ def command(
         json_out(found.to_json())
         return
     if output is not None:
-        outputs.save(output, found.to_json(), force=force)
+        save_text(output, found.to_json(), replace=force)
         note(f"wrote {output}", quiet=quiet)
     if not quiet:
         document_summary(document(found, __version__))

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from traceprobe.cli.console import document_summary, json_out, note
 from traceprobe.cli.inputs import companions
 from traceprobe.errors import UsageError
-from traceprobe.system.atomic_write import append, beside
+from traceprobe.render.save import RENDERERS, Result, save
+from traceprobe.system.atomic_write import append
 
 if TYPE_CHECKING:
     from traceprobe.records.base import Record
 
-
-class Result(Protocol):
-    """What can be written: a report, or a record that is told as a document."""
-
-    def to_html(self) -> str: ...
-    def to_json(self) -> str: ...
-    def to_markdown(self) -> str: ...
-
-
-RENDERERS: Mapping[str, Callable[[Result], str]] = {
-    ".html": lambda result: result.to_html(),
-    ".json": lambda result: result.to_json(),
-    ".md": lambda result: result.to_markdown(),
-}
 
 _LONGEST = 200
 """Bytes of an input's name in that of an output; file systems take 255."""
@@ -130,13 +117,12 @@ def write(result: Result, outputs: Sequence[Path], *, force: bool) -> list[Path]
     Raises:
         UsageError: a file cannot be written.
     """
-    texts = [(path, RENDERERS.get(path.suffix, RENDERERS[".json"])(result)) for path in outputs]
-    for path, text in texts:
-        if str(path) == "-":
-            json_out(text)
-        else:
-            save(path, text, force=force)
-    return [path for path, _ in texts if str(path) != "-"]
+    files = [path for path in outputs if str(path) != "-"]
+    printed = result.to_json() if len(files) < len(outputs) else None
+    save(result, files, replace=force)
+    if printed is not None:
+        json_out(printed)
+    return files
 
 
 def job_summary() -> Path:
@@ -193,19 +179,6 @@ def deliver(
         document_summary(document_of(record))
     for path in written:
         note(f"wrote {path} ({size(path)})", quiet=quiet)
-
-
-def save(path: Path, text: str, *, force: bool) -> None:
-    """Write a file beside its place and rename it.
-
-    Args:
-        force: whether a file that is there by now is overwritten.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
-    with beside(path, replace=force) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def size(path: Path) -> str:

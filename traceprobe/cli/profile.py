@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from traceprobe.capture.profile import Request
     from traceprobe.records.ablation import Ablation
-    from traceprobe.records.report import Report
 
 
 class Backend(str, Enum):
@@ -89,6 +88,7 @@ def command(
     from traceprobe.capture.profile import Request, check, record
     from traceprobe.cli import outputs
     from traceprobe.cli.program import chosen, named
+    from traceprobe.sweep.recording import analyze_recording
 
     extra = list(context.args)
     program, name = chosen(workload, extra, "profile")
@@ -117,7 +117,7 @@ def command(
         traces = record(request, folder, state, warn)
         state("analysing")
         with _kept(traces):
-            report = analyze(traces, folder, ablation, force=force)
+            report = analyze_recording(traces, folder, ablation, replace=force)
     if not quiet:
         summary(report)
     written = [BENCH, *REPORT] if ablate else REPORT
@@ -178,24 +178,3 @@ def _ablate(request: Request, folder: Path, state: Callable[[str], None]) -> Abl
     plan = request.plan
     wanted = bench.Request(request.program, short(plan.warmup, plan.workload), request.processes)
     return summarize(bench.measure(wanted, folder, state, warn))
-
-
-def analyze(
-    traces: list[Path], folder: Path, ablation: Ablation | None, *, force: bool = False
-) -> Report:
-    """Analyse a recording and leave its report in the folder.
-
-    Args:
-        force: whether a report that is there by now is overwritten.
-    """
-    from traceprobe.cli import outputs
-    from traceprobe.cli.inputs import parts
-    from traceprobe.options import Options
-    from traceprobe.pipeline.merge import merge
-
-    options = Options(ablation=ablation)
-    report = merge(parts(traces, options), options)
-    if ablation is not None:
-        outputs.save(folder / BENCH, ablation.to_json(), force=force)
-    outputs.write(report, [folder / name for name in REPORT], force=force)
-    return report

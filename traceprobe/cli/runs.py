@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from traceprobe.cli.inputs import check, expand, parts, readable, report
+from traceprobe.cli.inputs import check, expand, readable, report
 from traceprobe.errors import UsageError
 
 if TYPE_CHECKING:
@@ -113,10 +113,10 @@ def report_of(source: Source, options: Options) -> Report:
     """
     if source.saved is not None:
         return report(source.saved)
-    from traceprobe.pipeline.merge import merge
+    from traceprobe.pipeline.files import analyze_files
 
-    with readable(list(source.traces)) as found:
-        return merge(parts(found, options), options)
+    with readable(list(source.traces)) as exported:
+        return analyze_files(exported, options)
 
 
 def _read(source: Source, options: Options) -> Observed:
