@@ -56,8 +56,8 @@ MANDATORY = {
     "Interval": "median, low, high, p10, p90",
     "Overlap": "serial, full, parallel, position",
     "Share": "value, low, high",
-    "Oracle": "bound, secondary, margin, shares, reasons, thresholds",
-    "OracleShares": "io, communication, overhead, compute",
+    "AblationVerdict": "bound, secondary, margin, shares, reasons, thresholds",
+    "AblationShares": "io, communication, overhead, compute",
     "BusyNs": f"{PHASES}, communication, h2d, d2h, memory",
     "PartitionNs": f"{PHASES}, communication, h2d, d2h, memory, idle_data_wait, idle_host, "
     "idle_sync, idle_latency, idle_profiler, idle_unexplained",

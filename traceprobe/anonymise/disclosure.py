@@ -25,7 +25,7 @@ from traceprobe.records import (
     whatif,
 )
 from traceprobe.records import diagnosis as doctor
-from traceprobe.records import gpus as fleet
+from traceprobe.records import gpus as gpu_records
 from traceprobe.records import report as result
 
 if TYPE_CHECKING:
@@ -156,7 +156,9 @@ FIELDS: Mapping[type[msgspec.Struct], Mapping[str, Rule]] = {
     ),
     ablation.Overlap: _fields(keep="serial full parallel position"),
     ablation.Share: _fields(keep="value low high"),
-    ablation.Oracle: _fields(keep="bound secondary margin shares thresholds", sentence="reasons"),
+    ablation.AblationVerdict: _fields(
+        keep="bound secondary margin shares thresholds", sentence="reasons"
+    ),
     ablation.Ablation: _fields(
         keep="schema_version traceprobe_version ranks variants gpu_busy_ms overlap oracle",
         sentence="absent",
@@ -236,17 +238,17 @@ FIELDS: Mapping[type[msgspec.Struct], Mapping[str, Rule]] = {
         keep="kind mode work basis points fits held_out predictions cautions",
         sentence="why_mode headline explanation",
     ),
-    fleet.Hardware: _fields(
+    gpu_records.Hardware: _fields(
         keep="slice part multiprocessors peaks_tflops bandwidth_gbps matched year",
         sentence="name source",
     ),
-    fleet.Contender: _fields(
+    gpu_records.Contender: _fields(
         keep="run hardware peaks rate relative compute_ms data_wait precision ran achieved_tflops "
         "efficiency usd_per_hour usd_per_million",
         sentence="device",
     ),
-    fleet.PeakFit: _fields(keep="peak devices agreement spread slope r2"),
-    fleet.Fleet: _fields(
+    gpu_records.PeakFit: _fields(keep="peak devices agreement spread slope r2"),
+    gpu_records.GpuComparison: _fields(
         keep="kind per contenders ratios fits explained_by cautions",
         sentence="headline explanation points",
     ),

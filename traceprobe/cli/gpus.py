@@ -46,12 +46,12 @@ def command(
     """
     from traceprobe.cli import outputs
     from traceprobe.cli.runs import read_all
-    from traceprobe.compare.gpus import UnknownPrice, fleet
+    from traceprobe.compare.gpus import UnknownPrice, compare_gpus
 
     prices = parse(price or [])
     targets = output or []
     try:
-        found = fleet(
+        found = compare_gpus(
             read_all(runs, targets, step, github_summary=github_summary, force=force, quiet=quiet),
             prices,
         )

@@ -17,7 +17,7 @@ from traceprobe.records.comparison import Per, RunSummary
 from traceprobe.records.gpus import (
     SCHEMA_VERSION,
     Contender,
-    Fleet,
+    GpuComparison,
     Hardware,
     Ran,
     device_scale,
@@ -30,7 +30,9 @@ class UnknownPrice(ValueError):
     """A price for what no run is; the message says what there is."""
 
 
-def fleet(runs: Sequence[Observed], prices: Mapping[str, float] | None = None) -> Fleet:
+def compare_gpus(
+    runs: Sequence[Observed], prices: Mapping[str, float] | None = None
+) -> GpuComparison:
     """Runs of a workload, ranked by throughput.
 
     Args:
@@ -57,7 +59,7 @@ def fleet(runs: Sequence[Observed], prices: Mapping[str, float] | None = None) -
     fitted = fits(known)
     explaining = best(fitted) if words.of_one_precision(contenders) else []
     leads = len(order) < 2 or _leads(runs[order[0]], runs[order[1]], per)
-    return Fleet(
+    return GpuComparison(
         schema_version=SCHEMA_VERSION,
         traceprobe_version=__version__,
         per=per,

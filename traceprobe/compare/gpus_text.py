@@ -1,4 +1,4 @@
-"""What a fleet says in sentences; they are for people and no part of the contract."""
+"""What a comparison of GPUs says in sentences; they are for people and no part of the contract."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from traceprobe.records.cleaning import Clean
 
 SCHEMA_VERSION = "1.0"
 
-OracleBound = Literal["io", "compute", "communication", "overhead", "mixed"]
+AblationBound = Literal["io", "compute", "communication", "overhead", "mixed"]
 VariantName = Literal[
     "io",
     "synthetic-host",
@@ -79,10 +79,10 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     high: float
 
 
-class Oracle(msgspec.Struct, frozen=True, kw_only=True):
+class AblationVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds the loop, by ablation alone."""
 
-    bound: OracleBound
+    bound: AblationBound
     secondary: str | None
     margin: float
     """Distance to the nearest threshold that would change the answer, as a share of the step."""
@@ -108,7 +108,7 @@ class Ablation(Clean, frozen=True, kw_only=True):
     gpu_busy_ms: float | None
     """Union of the kernels and copies of a synthetic step, collectives left out; slowest rank."""
     overlap: Overlap | None
-    oracle: Oracle
+    oracle: AblationVerdict
 
     def to_json(self) -> str:
         """Indented JSON with sorted keys, ending in a newline."""

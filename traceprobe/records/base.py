@@ -13,7 +13,7 @@ KINDS: Mapping[str, str] = {
     "comparison": "Comparison",
     "ladder": "Ladder",
     "scaling": "Scaling",
-    "gpus": "Fleet",
+    "gpus": "GpuComparison",
     "whatif": "WhatIf",
     "roofline": "RooflineRecord",
     "peaks": "MeasuredPeaks",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from traceprobe.model.taxonomy import CLASS_LABELS, LOSSES, PARTITION, SHARES
 from traceprobe.records.ablation import Ablation, Interval, Share
 from traceprobe.records.comparison import Change, Comparison, RunSummary
-from traceprobe.records.gpus import Fleet
+from traceprobe.records.gpus import GpuComparison
 from traceprobe.records.ladder import Ladder
 from traceprobe.records.peaks import MeasuredPeaks
 from traceprobe.records.roofline import Roofline, RooflineRecord
@@ -142,8 +142,8 @@ def _own(record: msgspec.Struct) -> Problems:
             yield "a prediction is out of order"
     elif isinstance(record, Scaling):
         yield from _scaling(record)
-    elif isinstance(record, Fleet):
-        yield from _fleet(record)
+    elif isinstance(record, GpuComparison):
+        yield from _gpus(record)
 
 
 def _scaling(scaling: Scaling) -> Problems:
@@ -168,10 +168,10 @@ def _scaling(scaling: Scaling) -> Problems:
         yield "a prediction is made from no run"
 
 
-def _fleet(fleet: Fleet) -> Problems:
-    if not fleet.contenders:
+def _gpus(comparison: GpuComparison) -> Problems:
+    if not comparison.contenders:
         yield "there are no runs"
-    for contender in fleet.contenders:
+    for contender in comparison.contenders:
         hardware = contender.hardware
         if contender.rate <= 0 or not 0 < contender.relative <= 1 + ROUNDING:
             yield f"run {contender.run.label}: its rate is not above 0, or above the fastest"
@@ -179,8 +179,8 @@ def _fleet(fleet: Fleet) -> Problems:
             yield f"run {contender.run.label}: its hardware is no part of itself"
         if not _positive([*contender.peaks.values(), contender.compute_ms or None]):
             yield f"run {contender.run.label}: a peak is not above 0"
-    for fit in fleet.fits:
-        if not any(c.compute_ms and fit.peak in c.peaks for c in fleet.contenders):
+    for fit in comparison.fits:
+        if not any(c.compute_ms and fit.peak in c.peaks for c in comparison.contenders):
             yield f"no run has the peak {fit.peak}"
 
 
@@ -191,7 +191,7 @@ def _runs(record: Any) -> list[RunSummary]:
     if isinstance(record, WhatIf):
         return [record.run]
     entries = getattr(record, "rungs", None) or getattr(record, "points", None)
-    if isinstance(record, Fleet):
+    if isinstance(record, GpuComparison):
         entries = record.contenders
     return [entry.run for entry in entries or []]
 

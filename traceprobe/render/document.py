@@ -1,6 +1,6 @@
 """A result that is told in sections: headline, numbers, bars, curves. All outputs render it.
 
-Comparisons, ladders, fleets and scaling curves differ in what they say, not in how it is shown.
+Comparisons, ladders, GPUs and scaling curves differ in what they say, not in how it is shown.
 Each turns its record into a `Document`; `document_html`, `document_markdown` and
 `document_terminal` turn that into the page, the text for an issue and the summary in the terminal.
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from traceprobe.records.ablation import Interval, Oracle, Overlap, Share, VariantName
+from traceprobe.records.ablation import AblationVerdict, Interval, Overlap, Share, VariantName
 from traceprobe.verdict.bounds import CANDIDATES, by_threshold
 from traceprobe.verdict.thresholds import FIXED, Thresholds
 
@@ -64,7 +64,9 @@ def position(io: float, synthetic: float, full: float) -> Overlap:
     )
 
 
-def judge(trials: Trials, busy_ms: float | None, thresholds: Thresholds) -> Oracle:
+def judge_ablation(
+    trials: Trials, busy_ms: float | None, thresholds: Thresholds
+) -> AblationVerdict:
     """The bound of a loop by its ablation.
 
     Args:
@@ -85,7 +87,7 @@ def judge(trials: Trials, busy_ms: float | None, thresholds: Thresholds) -> Orac
     }
     values = {name: known[name].value if name in known else 0.0 for name in CANDIDATES}
     decision = by_threshold(values, thresholds)
-    return Oracle(
+    return AblationVerdict(
         bound=decision.bound if decision.bound != "inconclusive" else "compute",
         secondary=decision.secondary,
         margin=round(decision.margin, 6),

@@ -102,9 +102,9 @@ def overlap_sentence(ablation: Ablation) -> str | None:
 
 def title(ablation: Ablation) -> str:
     """The bound and the runner-up."""
-    oracle = ablation.oracle
-    second = SHARE_LABELS.get(oracle.secondary or "")
-    return f"{named(oracle)}, then {second}" if second else named(oracle)
+    judged = ablation.oracle
+    second = SHARE_LABELS.get(judged.secondary or "")
+    return f"{named(judged)}, then {second}" if second else named(judged)
 
 
 def absences(ablation: Ablation) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from traceprobe.formatting import (
 )
 from traceprobe.model import taxonomy
 from traceprobe.model.taxonomy import SHARES
-from traceprobe.records.ablation import Oracle, Share
+from traceprobe.records.ablation import AblationVerdict, Share
 from traceprobe.records.report import Finding, Rank, Report, StepMarker, Timeline, Verdict, encode
 from traceprobe.render import colours
 from traceprobe.render.bars import Segment, partition_bar, share_bar
@@ -262,7 +262,7 @@ def _pair(key: str, traced: str | None, ablated: Share | None) -> SharePair:
     )
 
 
-def _bound_by(judged: Verdict | Oracle) -> str:
+def _bound_by(judged: Verdict | AblationVerdict) -> str:
     words = [taxonomy.SHARE_LABELS[part] for part in agreement.parts(judged)]
     return " and ".join(words) or "no verdict"
 
