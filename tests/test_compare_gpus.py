@@ -94,7 +94,7 @@ def test_the_fastest_per_device_and_sample_goes_first():
         [150 / 128, 100 / 64, 120 / 64], rel=0.01
     )
     assert found.contenders[2].relative == pytest.approx(150 / 128 / (120 / 64), rel=0.01)
-    assert "count for one" in found.headline
+    assert "rates are per device" in found.headline
 
 
 def test_without_batches_everything_is_per_step_and_says_so():

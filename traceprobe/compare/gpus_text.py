@@ -55,7 +55,7 @@ def headline(contenders: Sequence[Contender], per: Per, *, leads: bool) -> str:
     if last.relative < 1:
         text += f", {significant(1 / last.relative)}× {last.title}"
     ranks = {c.run.world_size for c in contenders}
-    return f"{text}; runs of several devices count for one" if ranks != {1} else text
+    return f"{text}; rates are per device" if ranks != {1} else text
 
 
 def explanation(
@@ -82,8 +82,8 @@ def explanation(
     if not explaining:
         best = PEAK_WORDS[fits[0].peak]
         return (
-            f"No peak explains the compute times: the best, {best}, has the devices in the order "
-            f"of their speeds in {_agreeing(fits[0])} of the pairs."
+            f"No peak explains the compute times: even the best, {best}, orders only "
+            f"{_agreeing(fits[0])} of the pairs of devices by their speeds."
         )
     first, *others = explaining
     text = (
@@ -185,7 +185,7 @@ def _orders(contenders: Sequence[Contender], per: Per) -> Iterator[str]:
     if timed != by_compute:
         names = ", ".join(f"{c.title} {significant(c.compute_ms or 0)} ms" for c in by_compute)
         yield (
-            f"by compute time alone the order is another: {names} per {per}; the rest of the step "
+            f"by compute time alone the order differs: {names} per {per}; the rest of the step "
             "(waiting, copies, communication, launches) makes the difference"
         )
 
@@ -309,7 +309,7 @@ def _cautions(contenders: Sequence[Contender], per: Per) -> Iterator[tuple[str, 
         traced = ", ".join(c.run.label for c in contenders if c.run.basis == "traced")
         yield (
             "different-bases",
-            f"Only some step times are without a profiler; those of {traced} are out of the trace "
+            f"Only some step times are without a profiler; those of {traced} come from the trace "
             "and may be longer.",
         )
     for c in contenders:

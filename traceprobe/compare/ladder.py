@@ -93,9 +93,13 @@ def _headline(rungs: Sequence[Rung]) -> str:
     real = [r for r in rungs[1:] if r.speedup is not None and r.step is not None and r.step.real]
     ordered = sorted(real, key=lambda r: r.speedup or 0)
     if ordered and (ordered[-1].speedup or 0) > 1:
-        text += f"; most by {ordered[-1].change} ({significant(ordered[-1].speedup or 0)}×)"
+        text += (
+            f"; the largest gain is {ordered[-1].change} ({significant(ordered[-1].speedup or 0)}×)"
+        )
     if ordered and (ordered[0].speedup or 0) < 1:
-        text += f"; slower by {ordered[0].change} ({significant(ordered[0].speedup or 0)}×)"
+        text += (
+            f"; the largest loss is {ordered[0].change} ({significant(ordered[0].speedup or 0)}×)"
+        )
     return text
 
 

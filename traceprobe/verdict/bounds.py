@@ -22,6 +22,13 @@ class Decision:
     margin: float
     missing: tuple[str, ...] = ()
 
+    @property
+    def deciding(self) -> tuple[str, ...]:
+        """What decides: the bound, the two causes of `mixed`, nothing where it is inconclusive."""
+        if self.bound == "mixed":
+            return tuple((self.secondary or "").split("+"))
+        return () if self.bound == "inconclusive" else (self.bound,)
+
 
 def decide(
     corrected: Corrected, ranks: Sequence[Rank], quality: Quality, thresholds: Thresholds

@@ -32,7 +32,7 @@ def headline(decision: Decision, corrected: Corrected, ranks: Sequence[Rank]) ->
     step = _step(ranks) if corrected.drift is None else corrected.drift.after.step_ns / 1e6
     every = f" of each {step:.1f} ms step" if step is not None else " of the capture"
     if decision.bound == "mixed":
-        first, second = (decision.secondary or "+").split("+")
+        first, second = decision.deciding
         return (
             f"Two causes are about equal: {100 * corrected.shares[first]:.0f} %{every} is "
             f"{_SUBJECT[first]}, {100 * corrected.shares[second]:.0f} % is {_SUBJECT[second]}."
@@ -60,15 +60,12 @@ def reasons(
             else f"I/O, communication and overhead each take less than {thresholds.notable:.0%}"
         )
     elif decision.bound != "inconclusive":
-        names = (
-            [decision.bound] if decision.bound != "mixed" else (decision.secondary or "").split("+")
-        )
         threshold = thresholds.mixed if decision.bound == "mixed" else thresholds.bound
         if not any(r.step_marker for r in ranks):
             threshold = thresholds.whole_capture
         found += [
             f"{SHARE_LABELS[name]} takes {shares[name]:.1%} (threshold {threshold:.0%})"
-            for name in names
+            for name in decision.deciding
         ]
     found += _data_wait(ranks, corrected.drift)
     found += _idle(ranks)
