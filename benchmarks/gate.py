@@ -33,11 +33,13 @@ sys.path.insert(0, str(ROOT))
 import traceprobe  # noqa: E402
 from traceprobe.compare.compare import ENOUGH_STEPS, compare, part  # noqa: E402
 from traceprobe.compare.run import NothingToCompare, Observed, observe  # noqa: E402
-from traceprobe.ingest.folder import traces  # noqa: E402
+from traceprobe.ingest.trace_folder import find_traces  # noqa: E402
 from traceprobe.model.events import Trace  # noqa: E402
 from traceprobe.model.taxonomy import COMPUTE_PHASES  # noqa: E402
-from traceprobe.timeline import device, phases, process  # noqa: E402
+from traceprobe.timeline import phases  # noqa: E402
+from traceprobe.timeline.device_timeline import device_timeline  # noqa: E402
 from traceprobe.timeline.intervals import Intervals, measure_until, merge, subtract  # noqa: E402
+from traceprobe.timeline.process_timeline import process_timeline  # noqa: E402
 
 ALLOWED = 0.05
 SLOWDOWN = 0.10
@@ -64,7 +66,7 @@ class Run:
 
 def read(path: Path) -> Run:
     """A file, or a folder with the files of the ranks."""
-    files = traces(path)[0] if path.is_dir() else [path]
+    files = find_traces(path)[0] if path.is_dir() else [path]
     found = [_plain(traceprobe.load(file)) for file in files]
     name = path.name.removesuffix(".gz") if path.is_file() else f"{path.parent.name}/{path.name}"
     return Run(name, found, observe(traceprobe.analyze(found), name))
@@ -116,8 +118,8 @@ def slowed(run: Run, name: str) -> Observed:
 def _active(trace: Trace, name: str) -> Intervals:
     """When a class is at work on the first device of a trace, and none that counts before it."""
     first = trace.devices[0]
-    prepared = process.prepare(trace, first.pid, None, phases.compile_names({}))
-    sets = device.account(prepared, first.index).sets
+    prepared = process_timeline(trace, first.pid, None, phases.compile_phase_names({}))
+    sets = device_timeline(prepared, first.index).sets
     before = [sets[other] for other in COMPUTE_PHASES[: _place(name)] if other in sets]
     return subtract(sets[name], merge(*before))
 

@@ -15,8 +15,8 @@ from tests.report_factory import (
     make_run,
 )
 from tests.report_rules import validator
-from traceprobe.capture.ablation_record import summarize
-from traceprobe.capture.trials import RankTrials
+from traceprobe.capture.ablation_plan import RankTrials
+from traceprobe.capture.ablation_record import summarize_ablation
 from traceprobe.records.ablation import INCLUDES, Ablation
 from traceprobe.render.pages import ablation as ablation_text
 from traceprobe.render.pages import report_html as html
@@ -52,22 +52,24 @@ def schema_of_an_ablation():
 
 def test_collectives_that_stay_leave_overhead_unknown():
     seconds = {"io": [0.1], "synthetic-device": [1.0], "full": [1.0]}
-    oracle = summarize({0: rank(seconds, busy_ns=60e6)}).oracle
+    oracle = summarize_ablation({0: rank(seconds, busy_ns=60e6)}).oracle
     assert oracle.shares["overhead"].value == pytest.approx(0.4)
-    mixed = summarize({0: rank(seconds, busy_ns=60e6, collectives=True)})
+    mixed = summarize_ablation({0: rank(seconds, busy_ns=60e6, collectives=True)})
     assert mixed.oracle.shares["overhead"] is None
     assert mixed.gpu_busy_ms == 60
 
 
 def test_training_alone_that_is_slower_than_all_is_told_to_be_disturbed():
     seconds = {"io": [0.1], "synthetic-device": [1.2], "full": [1.0]}
-    assert any("disturbance" in reason for reason in summarize({0: rank(seconds)}).oracle.reasons)
+    assert any(
+        "disturbance" in reason for reason in summarize_ablation({0: rank(seconds)}).oracle.reasons
+    )
 
 
 def test_a_trial_takes_as_long_as_its_slowest_rank():
     first = rank({"io": [1.0, 0.2], "synthetic-device": [1.0, 1.0], "full": [2.0, 1.0]})
     second = rank({"io": [0.5, 0.4], "synthetic-device": [1.1, 0.9], "full": [1.0, 3.0]})
-    found = summarize({0: first, 1: second})
+    found = summarize_ablation({0: first, 1: second})
     assert {v.name: v.trial_ms for v in found.variants} == {
         "io": [100.0, 40.0],
         "synthetic-device": [110.0, 100.0],
@@ -83,22 +85,24 @@ def test_a_trial_takes_as_long_as_its_slowest_rank():
 def test_the_busy_time_is_that_of_the_busiest_rank():
     seconds = {"synthetic-device": [1.0], "full": [2.0]}
     ranks = {0: rank(seconds, busy_ns=30e6), 1: rank(seconds, busy_ns=40e6)}
-    found = summarize(ranks)
+    found = summarize_ablation(ranks)
     assert found.gpu_busy_ms == 40.0
     assert found.oracle.shares["compute"].value == 0.2
-    assert summarize({0: rank(seconds)}).gpu_busy_ms is None
+    assert summarize_ablation({0: rank(seconds)}).gpu_busy_ms is None
 
 
 def test_variants_come_in_the_order_in_which_they_are_described():
     seconds = {name: [1.0, 1.0] for name in reversed(INCLUDES)}
-    found = summarize({0: rank(seconds)})
+    found = summarize_ablation({0: rank(seconds)})
     assert [v.name for v in found.variants] == list(INCLUDES)
     assert [v.includes for v in found.variants] == list(INCLUDES.values())
 
 
 def test_without_samples_there_is_no_rate():
     seconds = {"io": [1.0], "synthetic-host": [1.0], "full": [2.0]}
-    found = summarize({0: rank(seconds, workload={}, absent={"synthetic-device": "no GPU"})})
+    found = summarize_ablation(
+        {0: rank(seconds, workload={}, absent={"synthetic-device": "no GPU"})}
+    )
     assert {v.samples_per_second for v in found.variants} == {None}
     assert found.workload is None
     assert found.absent == {"synthetic-device": "no GPU"}
@@ -106,7 +110,7 @@ def test_without_samples_there_is_no_rate():
 
 def test_what_was_measured_keeps_to_the_schema_and_can_be_read_back():
     seconds = {"io": [1.0, 1.2], "synthetic-host": [1.0, 0.9], "full": [2.0, 2.1]}
-    found = summarize({0: rank(seconds, absent={"full-no-comm": WHY})})
+    found = summarize_ablation({0: rank(seconds, absent={"full-no-comm": WHY})})
     schema_of_an_ablation().validate(json.loads(found.to_json()))
     assert Ablation.from_json(found.to_json()) == found
     text = make_report(ablation=found).to_json()

@@ -17,8 +17,8 @@ from tests.builders.loop import EVERYTHING, Loop
 from tests.cli_runner import spawn
 from tests.conftest import ROOT, trace_files
 from tests.test_privacy import CANARY, KINETO, NSIGHT, in_chrome_trace, in_export
-from traceprobe.anonymise import anonymise
-from traceprobe.anonymise.names import meaning, public
+from traceprobe.anonymise.anonymise_trace import anonymise_trace
+from traceprobe.anonymise.names import known_meaning, public_name
 
 MS = 1_000_000
 LARGE = 500_000
@@ -64,7 +64,7 @@ def told(report):
 
 
 def same(source, target):
-    anonymise(source, target)
+    anonymise_trace(source, target)
     assert told(report_of(target)) == told(report_of(source))
 
 
@@ -80,7 +80,7 @@ def test_the_corpus_is_analysed_as_before(tmp_path, corpus, corpus_row):
     if source.stat().st_size > LARGE:
         pytest.skip("large; smaller files hold all that it does")
     target = tmp_path / source.name
-    anonymise(source, target)
+    anonymise_trace(source, target)
     try:
         before = report_of(source)
     except traceprobe.EmptyTrace:
@@ -169,7 +169,7 @@ def test_no_canary_is_left(tmp_path, name):
     ],
 )
 def test_public_names_stay(name):
-    assert public(name) == name
+    assert public_name(name) == name
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,8 @@ def test_public_names_stay(name):
     ],
 )
 def test_private_words_go_and_the_meaning_stays(name, kept):
-    found = public(name)
-    assert meaning(found) == meaning(name)
+    found = public_name(name)
+    assert known_meaning(found) == known_meaning(name)
     assert SECRET.lower() not in found.lower()
     assert kept in found
     assert found.isascii()
@@ -201,8 +201,8 @@ def test_private_words_go_and_the_meaning_stays(name, kept):
 
 def test_names_that_differ_stay_apart_and_one_name_is_one_everywhere():
     names = [f"{word} {SECRET}{n}" for word in ("alpha", "beta", "jkqv") for n in "abcdef"]
-    assert len({public(name) for name in names}) == len(names)
-    assert public(names[0]).split()[-1] == public(f"x {SECRET}a").split()[-1]
+    assert len({public_name(name) for name in names}) == len(names)
+    assert public_name(names[0]).split()[-1] == public_name(f"x {SECRET}a").split()[-1]
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.sqlite"])
@@ -218,7 +218,7 @@ def test_the_clock_begins_anew(tmp_path, name):
 def test_a_trace_that_nobody_can_analyse_can_be_passed_on(tmp_path):
     event = {"ph": "X", "cat": "kernel", "name": SECRET, "ts": "soon", "dur": 1, "args": 7}
     (tmp_path / "a.json").write_text(json.dumps({"traceEvents": [event, {"ph": "i"}]}))
-    anonymise(tmp_path / "a.json", tmp_path / "b.json")
+    anonymise_trace(tmp_path / "a.json", tmp_path / "b.json")
     copy = json.loads((tmp_path / "b.json").read_text())
     assert [e["ph"] for e in copy["traceEvents"]] == ["X", "i"]
     assert SECRET not in json.dumps(copy)

@@ -88,8 +88,8 @@ def test_what_is_cached_is_not_parsed(name, tmp_path, monkeypatch):
     path = write_trace(tmp_path / name)
     folder = tmp_path / "cache"
     expected = traceprobe.load(path, cache=folder)
-    monkeypatch.setattr("traceprobe.ingest.kineto.read.read", None)
-    monkeypatch.setattr("traceprobe.ingest.nsight.read.read", None)
+    monkeypatch.setattr("traceprobe.ingest.kineto.read.read_kineto", None)
+    monkeypatch.setattr("traceprobe.ingest.nsight.read.read_nsight", None)
     seen = []
     found = traceprobe.load(path, lambda done, total: seen.append((done, total)), folder)
     assert_same(found, expected)
@@ -144,7 +144,7 @@ def form_of(package):
 @pytest.mark.parametrize(
     ("changed", "same"),
     [
-        ("ingest/classify.py", False),
+        ("ingest/event_kinds.py", False),
         ("ingest/nsight/nccl.py", False),
         ("model/events.py", False),
         ("pipeline/cache.py", False),
@@ -383,7 +383,8 @@ def test_metadata_that_json_does_not_keep_is_not_kept(tmp_path, monkeypatch):
     folder = tmp_path / "cache"
     for odd in ((1, 2), float("nan"), object()):
         monkeypatch.setattr(
-            "traceprobe.ingest.kineto.link.facts", lambda metadata, odd=odd: {"world_size": odd}
+            "traceprobe.ingest.kineto.link.trace_metadata",
+            lambda metadata, odd=odd: {"world_size": odd},
         )
         with pytest.warns(UserWarning, match=r"trace\.json: not kept in the cache"):
             traceprobe.load(path, cache=folder)
@@ -394,7 +395,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(tmp_path, monkeypatch)
     path = write_trace(tmp_path / "trace.json")
     other = write_trace(tmp_path / "trace.sqlite")
     changed = traceprobe.load(other)
-    monkeypatch.setattr("traceprobe.ingest.load", lambda *_: changed)
+    monkeypatch.setattr("traceprobe.pipeline.cache.read_trace", lambda *_: changed)
     _, use = cache.load(path, tmp_path / "cache")
     assert use.failed
     assert "changed while it was read" in use.text

@@ -15,8 +15,8 @@ import traceprobe
 from tests.analyses import report_of, trace_of
 from tests.builders import kineto, memory
 from tests.builders.scenario import COMM_STREAM, Message, Process, Script
-from traceprobe.capture import nsys_backend
-from traceprobe.ingest import collective
+from traceprobe.capture import nsys_tool
+from traceprobe.ingest import collective_metadata
 from traceprobe.model.events import UNKNOWN, Operation
 from traceprobe.timeline.collectives import bus_factor
 
@@ -225,7 +225,7 @@ def test_bus_factors_are_those_of_nccl_tests(operation, ranks, factor):
     ],
 )
 def test_an_operation_is_read_from_the_name(name, operation):
-    assert collective.operation(name).name == operation
+    assert collective_metadata.collective_operation(name).name == operation
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_an_operation_is_read_from_the_name(name, operation):
     ],
 )
 def test_a_message_has_the_bytes_that_nccl_tests_counts(operation, elements, dtype, expected):
-    assert collective.message_bytes(operation, *elements, dtype) == expected
+    assert collective_metadata.message_bytes(operation, *elements, dtype) == expected
 
 
 def test_the_notes_of_the_profiler_reach_the_columns(tmp_path):
@@ -275,8 +275,12 @@ def test_other_rows_may_use_the_keys_for_ends_of_their_own(tmp_path):
 
 
 def test_a_group_has_one_number_in_the_files_of_all_its_ranks():
-    assert collective.group_id("0", "[0, 1]") == collective.group_id("0", "[0, 1]")
-    assert collective.group_id("1", "[0, 1]") != collective.group_id("1", "[2, 3]")
+    assert collective_metadata.group_id("0", "[0, 1]") == collective_metadata.group_id(
+        "0", "[0, 1]"
+    )
+    assert collective_metadata.group_id("1", "[0, 1]") != collective_metadata.group_id(
+        "1", "[2, 3]"
+    )
 
 
 GPT2 = (50_304 + 512) * 768 + 12 * (12 * 768**2 + 13 * 768) + 2 * 768
@@ -346,7 +350,7 @@ def test_nccl_and_pytorch_note_the_same_sizes_of_a_real_run(samples):
 def test_with_the_number_of_ranks_an_export_of_a_real_run_has_every_size(samples, tmp_path):
     copy = tmp_path / "run.sqlite"
     copy.write_bytes(gzip.decompress((samples / "h200_collectives.sqlite.gz").read_bytes()))
-    nsys_backend.embed(copy, {0: {"workload": {"ranks": 2}}})
+    nsys_tool.embed_sidecars(copy, {0: {"workload": {"ranks": 2}}})
     for one in (r.summary for r in traceprobe.analyze(traceprobe.load(copy)).ranks):
         assert {(g.operation, g.bytes): g.count_per_step for g in one.collectives} == SENT
         assert {g.group_size for g in one.collectives} == {2}

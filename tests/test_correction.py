@@ -13,8 +13,8 @@ from msgspec.structs import replace
 import traceprobe
 from tests import records
 from tests.builders import memory
-from tests.test_ranks import EARLY, LATE
-from tests.test_ranks import rank as rank_of_two
+from tests.test_collective_waits import EARLY, LATE
+from tests.test_collective_waits import rank as rank_of_two
 from traceprobe.verdict.bounds import decide
 from traceprobe.verdict.correction import correct
 

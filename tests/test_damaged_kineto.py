@@ -14,9 +14,9 @@ from tests.builders.loop import EVERYTHING, Loop
 from tests.builders.scenario import Message, Process, Script, merge
 from tests.test_ingest_kineto import assert_same, read, read_bytes
 from traceprobe.errors import UsageError
-from traceprobe.ingest import load
-from traceprobe.ingest.plausible import LEAST_OVERRUN_NS
-from traceprobe.ingest.values import NAME_LENGTH
+from traceprobe.ingest.plausibility import LEAST_OVERRUN_NS
+from traceprobe.ingest.read_trace import read_trace
+from traceprobe.ingest.untrusted_values import NAME_LENGTH
 from traceprobe.model.events import UNKNOWN, Source
 
 US = 1_000
@@ -48,8 +48,8 @@ FORMS = pytest.mark.parametrize("form", ["kineto", "nsight"])
 @FORMS
 def test_a_kernel_that_overruns_the_next_by_far_is_set_aside_and_counted(tmp_path, form):
     script = kernels(Script())
-    whole = load(write(form, script.build(), tmp_path))
-    trace = load(write(form, overrun(script, 2_000 * MS).build(), tmp_path))
+    whole = read_trace(write(form, script.build(), tmp_path))
+    trace = read_trace(write(form, overrun(script, 2_000 * MS).build(), tmp_path))
     assert trace.gpu_ops["t1"].to_list() == whole.gpu_ops["t1"].to_list()
     assert trace.quality.damage == {"impossible-durations": 1}
     assert "2000.0 ms" in trace.quality.warnings["impossible-durations"]
@@ -59,7 +59,7 @@ def test_a_kernel_that_overruns_the_next_by_far_is_set_aside_and_counted(tmp_pat
 @FORMS
 @pytest.mark.parametrize(("by", "kept"), [(LEAST_OVERRUN_NS, True), (LEAST_OVERRUN_NS + US, False)])
 def test_a_millisecond_of_overlap_is_allowed(tmp_path, form, by, kept):
-    trace = load(write(form, overrun(kernels(Script()), by).build(), tmp_path))
+    trace = read_trace(write(form, overrun(kernels(Script()), by).build(), tmp_path))
     assert (len(trace.gpu_ops) == 7) is kept
 
 
@@ -77,7 +77,9 @@ def test_fifty_median_kernels_of_overlap_are_allowed(tmp_path, by, kept):
     ids=["another stream", "a graph", "a collective"],
 )
 def test_what_may_overlap_is_kept(tmp_path, form, columns):
-    trace = load(write(form, overrun(kernels(Script()), 90 * MS, **columns).build(), tmp_path))
+    trace = read_trace(
+        write(form, overrun(kernels(Script()), 90 * MS, **columns).build(), tmp_path)
+    )
     assert len(trace.gpu_ops) == 7
     assert trace.quality.damage == {}
 
@@ -94,7 +96,7 @@ def test_the_report_counts_what_was_set_aside(tmp_path):
 @FORMS
 def test_work_without_a_duration_is_counted_and_stays(tmp_path, form):
     script = Script().op("kernel", 100, 100, (1, 2)).op("kernel", 200, 300, (3, 4))
-    trace = load(write(form, script.build(), tmp_path))
+    trace = read_trace(write(form, script.build(), tmp_path))
     assert len(trace.gpu_ops) == 2
     assert trace.quality.damage == {"zero-durations": 1}
 
@@ -105,7 +107,7 @@ def test_a_kernel_before_its_launch_is_counted_with_the_skew(tmp_path, form, ear
     at = 10 * MS
     script = Script().op("kernel", at, at + 500, (at + early, at + early + 100))
     script.op("kernel", 30 * MS, 31 * MS, (29 * MS, 29 * MS + 5))
-    trace = load(write(form, script.build(), tmp_path))
+    trace = read_trace(write(form, script.build(), tmp_path))
     assert len(trace.gpu_ops) == 2
     assert trace.quality.damage.get("starts-before-launch", 0) == counted
     if counted:

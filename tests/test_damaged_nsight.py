@@ -14,9 +14,9 @@ from tests.builders.scenario import Process, Script, merge
 from tests.test_ingest_kineto import assert_same
 from tests.test_ingest_nsight import KERNEL, LOOP, RUNTIME, read, two_ranks
 from traceprobe.errors import DamagedInput
-from traceprobe.ingest import load
-from traceprobe.ingest.nsight import pages as nsight_pages
-from traceprobe.ingest.nsight import read as reader
+from traceprobe.ingest.nsight import damaged_pages as nsight_pages
+from traceprobe.ingest.nsight import open_export as reader
+from traceprobe.ingest.read_trace import read_trace
 
 COUNT = 2_000
 PAGE = 4096
@@ -72,7 +72,7 @@ def test_one_damaged_page_costs_its_rows_only(whole, tmp_path, which):
     assert len(pages) > 10
     path = tmp_path / "run.sqlite"
     shutil.copy(whole, path)
-    trace = load(ruin(path, pages[which]))
+    trace = read_trace(ruin(path, pages[which]))
     lost = COUNT - len(trace.gpu_ops)
     assert 0 < lost < 3 * COUNT / len(pages)
     assert list(trace.quality.warnings) == ["damaged-tables"]
@@ -90,7 +90,7 @@ def test_damage_in_many_places_keeps_what_lies_between(whole, tmp_path):
     shutil.copy(whole, path)
     pages = leaves(whole, KERNEL)
     calls = leaves(whole, RUNTIME)
-    trace = load(ruin(path, *pages[1:-1:3], *calls[2:-1:2]))
+    trace = read_trace(ruin(path, *pages[1:-1:3], *calls[2:-1:2]))
     assert COUNT / 2 < len(trace.gpu_ops) < COUNT
     assert COUNT / 3 < len(trace.host_calls) < COUNT
     missing = 2 * COUNT - len(trace.gpu_ops) - len(trace.host_calls)
@@ -104,7 +104,7 @@ def test_a_damaged_root_costs_the_table(whole, tmp_path):
         query = "SELECT rootpage FROM sqlite_master WHERE name = ?"
         (root,) = db.execute(query, (RUNTIME,)).fetchone()
     db.close()
-    trace = load(ruin(path, root))
+    trace = read_trace(ruin(path, root))
     assert len(trace.gpu_ops) == COUNT
     assert trace.host_calls.is_empty()
     assert "damaged-tables" in trace.quality.warnings
@@ -125,7 +125,7 @@ def test_a_value_on_a_damaged_page_costs_the_value_only(tmp_path):
     with path.open("r+b") as file:
         file.seek((pages[len(pages) // 2] - 1) * PAGE)
         file.write(b"\xff" * 4)
-    trace = load(path)
+    trace = read_trace(path)
     assert len(trace.host_ranges) == 5
     names = [trace.names[i] for i in trace.host_ranges["name"]]
     assert sum(name.startswith("step") for name in names) == 4
@@ -136,10 +136,10 @@ def test_a_damaged_table_in_another_encoding_is_read_like_any(tmp_path):
     whole = nsight.write(Loop(steps=60, forward_ns=90_000).scenario(), tmp_path / "run.sqlite")
     path = nsight.recoded(whole, "UTF-16le")
     ruin(path, leaves(path, "NVTX_EVENTS")[1])
-    found = load(path)
+    found = read_trace(path)
     assert found.quality.warnings["damaged-tables"]
     ranges = set(found.host_ranges["name"].unique())
-    expected = load(whole)
+    expected = read_trace(whole)
     known = {expected.names[i] for i in expected.host_ranges["name"].unique()}
     assert {found.names[i] for i in ranges} <= known
 
@@ -153,7 +153,7 @@ def test_texts_with_damaged_pages_leave_the_others_named(whole, tmp_path):
     nsight.write(script.build(), path)
     pages = leaves(path, "StringIds")
     assert len(pages) > 10
-    trace = load(ruin(path, pages[3]))
+    trace = read_trace(ruin(path, pages[3]))
     assert len(trace.gpu_ops) == 3_000
     names = [trace.names[i] for i in trace.gpu_ops["name"]]
     assert 0 < names.count("unknown") < 3 * 3_000 / len(pages)
@@ -168,7 +168,7 @@ def test_pages_that_lead_back_to_themselves_come_to_an_end(whole, tmp_path):
         page = file.read(PAGE)
         file.seek((pages[6] - 1) * PAGE)
         file.write(page)
-    trace = load(path)
+    trace = read_trace(path)
     assert COUNT / 2 < len(trace.gpu_ops) <= COUNT
     assert trace.gpu_ops["correlation"].is_sorted()
 
@@ -185,7 +185,7 @@ def test_an_export_that_was_cut_keeps_its_first_pages(whole, tmp_path, fraction,
     else:
         data = data[: int(len(data) * fraction)]
     path.write_bytes(data)
-    trace = load(path)
+    trace = read_trace(path)
     assert 0 < len(trace.gpu_ops) <= COUNT
     whole_tables = len(trace.gpu_ops) + len(trace.host_calls) == 2 * COUNT
     assert whole_tables == (fraction > 0.9 and not gz)
@@ -196,14 +196,14 @@ def test_an_export_that_was_cut_keeps_its_first_pages(whole, tmp_path, fraction,
 
 def test_nothing_is_left_of_the_copies(whole, tmp_path, monkeypatch):
     made = []
-    original = nsight_pages.copied
+    original = nsight_pages.copy_readable_rows
     monkeypatch.setattr(
-        "traceprobe.ingest.nsight.tables.copied",
+        "traceprobe.ingest.nsight.tables.copy_readable_rows",
         lambda *a, **k: made.append(original(*a, **k)) or made[-1],
     )
     path = tmp_path / "run.sqlite"
     shutil.copy(whole, path)
-    load(ruin(path, leaves(whole, KERNEL)[1]))
+    read_trace(ruin(path, leaves(whole, KERNEL)[1]))
     assert len(made) == 1
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         made[0][0].execute("SELECT 1")
@@ -228,13 +228,13 @@ def test_changes_that_were_never_merged_are_said(tmp_path):
     for name in ("run.sqlite", "run.sqlite-wal"):
         shutil.copy(tmp_path / name, copy / name)
     db.close()
-    trace = load(copy / "run.sqlite")
+    trace = read_trace(copy / "run.sqlite")
     assert truth.seen_ops(trace) == truth.gpu_ops(LOOP.scenario())
     assert list(trace.quality.warnings) == ["unfinished-write"]
     assert "run.sqlite-wal" in trace.quality.warnings["unfinished-write"]
     assert str(tmp_path) not in trace.quality.warnings["unfinished-write"]
     (copy / "run.sqlite-wal").write_bytes(b"")
-    assert load(copy / "run.sqlite").quality.warnings == {}
+    assert read_trace(copy / "run.sqlite").quality.warnings == {}
 
 
 def test_an_export_whose_tables_are_all_in_the_journal_says_so(tmp_path):
@@ -248,14 +248,14 @@ def test_an_export_whose_tables_are_all_in_the_journal_says_so(tmp_path):
         shutil.copy(tmp_path / name, copy / name)
     db.close()
     with pytest.raises(DamagedInput, match=r"run\.sqlite-wal lies beside the export"):
-        load(copy / "run.sqlite")
+        read_trace(copy / "run.sqlite")
 
 
 def test_a_locked_file_is_read(tmp_path):
     path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
     db = writing(path, "DELETE")
     try:
-        trace = load(path)
+        trace = read_trace(path)
         assert truth.seen_ops(trace) == truth.gpu_ops(LOOP.scenario())
     finally:
         db.execute("ROLLBACK")
@@ -286,7 +286,7 @@ def test_what_is_made_up_is_a_missing_table(tmp_path, monkeypatch, made_up, tabl
     path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
     nsight.edit(path, f"ALTER TABLE {table} RENAME TO old", made_up.format(table))
     monkeypatch.chdir(tmp_path)
-    trace = load(path)
+    trace = read_trace(path)
     assert len(trace.gpu_ops) == len(LOOP.scenario().ops)
     assert trace.quality.damage["no-real-tables"] == 1
     assert f"{table}: not read" in trace.quality.warnings["no-real-tables"]
@@ -301,7 +301,7 @@ def test_without_real_tables_of_gpu_work_the_reason_is_said(tmp_path):
         path, f"ALTER TABLE {KERNEL} RENAME TO o", f"CREATE VIEW {KERNEL} AS SELECT * FROM o"
     )
     with pytest.raises(DamagedInput, match=f"{KERNEL}: not read, since only real tables are"):
-        load(path)
+        read_trace(path)
 
 
 def test_an_entry_of_the_schema_that_calls_itself_a_table_is_none(tmp_path):
@@ -315,7 +315,7 @@ def test_an_entry_of_the_schema_that_calls_itself_a_table_is_none(tmp_path):
             "'CREATE VIEW StringIds AS SELECT id, value FROM old')"
         )
     db.close()
-    trace = load(path)
+    trace = read_trace(path)
     assert "StringIds: not read" in trace.quality.warnings["no-real-tables"]
 
 
@@ -326,7 +326,7 @@ def test_a_query_that_takes_far_too_many_steps_is_given_up(tmp_path, monkeypatch
     monkeypatch.setattr(reader, "_STEPS_A_ROUND", 1_000)
     monkeypatch.setattr(reader, "STEPS_A_BYTE", 0)
     with pytest.raises(DamagedInput, match="far longer than the size of the file explains"):
-        load(path)
+        read_trace(path)
 
 
 @pytest.mark.parametrize("table", ["StringIds", "NVTX_EVENTS", "META_DATA_EXPORT"])
@@ -345,11 +345,11 @@ def test_more_text_than_the_file_explains_is_refused(tmp_path, monkeypatch, tabl
                 )
             )
     db.close()
-    assert load(path).gpu_ops.height == 1
+    assert read_trace(path).gpu_ops.height == 1
     monkeypatch.setattr(reader, "TEXT_A_BYTE", 0)
     monkeypatch.setattr(reader, "BASE_TEXT", 45_000)
     with pytest.raises(DamagedInput, match="many times more text than the file"):
-        load(path)
+        read_trace(path)
 
 
 def test_a_value_may_be_16_megabytes_long_where_python_can_say_so(tmp_path):
@@ -363,26 +363,26 @@ def test_a_value_may_be_16_megabytes_long_where_python_can_say_so(tmp_path):
 
 def test_a_schema_of_many_tables_is_no_riddle(tmp_path):
     path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
-    whole = load(path)
+    whole = read_trace(path)
     with sqlite3.connect(path) as db:
         db.execute("BEGIN")
         for k in range(500):
             db.execute(f"CREATE TABLE other{k} (a CHECK (length(a) > 2), b)")
             db.execute(f"CREATE INDEX index{k} ON other{k} (a || b)")
     db.close()
-    assert_same(load(path), whole)
+    assert_same(read_trace(path), whole)
 
 
 def test_triggers_do_nothing(tmp_path):
     path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
-    plain = load(path)
+    plain = read_trace(path)
     nsight.edit(
         path,
         f"CREATE TRIGGER a AFTER INSERT ON {KERNEL} BEGIN DELETE FROM StringIds; END",
         f"CREATE TRIGGER b AFTER UPDATE ON {KERNEL} BEGIN SELECT randomblob(1e9); END",
     )
     before = path.read_bytes()
-    assert_same(load(path), plain)
+    assert_same(read_trace(path), plain)
     assert path.read_bytes() == before
 
 
@@ -414,10 +414,10 @@ def test_a_connection_can_do_nothing_but_read(tmp_path, monkeypatch, statement, 
 def test_processes_that_share_a_gpu_are_said(tmp_path):
     path = nsight.write(two_ranks(), tmp_path / "run.sqlite", "3.24.0")
     nsight.edit(path, "UPDATE TARGET_INFO_CUDA_DEVICE SET gpuId = 0")
-    trace = load(path)
+    trace = read_trace(path)
     assert "shared-gpu" in trace.quality.warnings
     nsight.edit(path, "UPDATE TARGET_INFO_CUDA_DEVICE SET gpuId = pid")
-    assert "shared-gpu" not in load(path).quality.warnings
+    assert "shared-gpu" not in read_trace(path).quality.warnings
 
 
 def test_a_process_that_only_sees_a_gpu_does_not_share_it(tmp_path):

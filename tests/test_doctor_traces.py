@@ -14,7 +14,7 @@ from tests.builders.scenario import STREAM, Call, Message, Operator, Process, Ra
 from tests.conftest import ROOT
 from traceprobe.doctor import examine, recorded, whole, written
 from traceprobe.doctor.evidence import Evidence
-from traceprobe.ingest.audit import audit
+from traceprobe.ingest.audit import read_audit
 from traceprobe.options import Options
 from traceprobe.pipeline.per_trace import part_of
 
@@ -483,7 +483,7 @@ def test_check(tmp_path, name, status, write):
 def test_a_warning_that_no_check_knows_is_named(tmp_path):
     [path] = fine(tmp_path)
     trace = traceprobe.load(path)
-    evidence = Evidence(trace, part_of(trace, Options()), audit(path))
+    evidence = Evidence(trace, part_of(trace, Options()), read_audit(path))
     [check] = [c for c in written.CHECKS if c.id == "other-warnings"]
     assert check(evidence).status == "ok"
     trace.quality.warn("truncated-file", "known")

@@ -16,7 +16,7 @@ from tests.fuzzing import __main__ as command
 from tests.fuzzing import harness
 from tests.report_rules import problems
 from tests.test_ingest_nsight import KERNEL, LOOP, MEMCPY
-from traceprobe.ingest.nsight import read as ingest_nsight
+from traceprobe.ingest.nsight import open_export as ingest_nsight
 from traceprobe.model.events import Quality, rows_of
 
 MOST = (1 << 63) - 1

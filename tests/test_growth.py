@@ -19,14 +19,15 @@ from tests.builders.scenario import Script
 from tests.growth import assert_linear
 from traceprobe.anonymise.names import EXPRESSIONS
 from traceprobe.errors import TraceprobeError
-from traceprobe.ingest import audit, load
+from traceprobe.ingest import audit
 from traceprobe.ingest.kineto import audit as kineto_audit
-from traceprobe.ingest.kineto.chunks import Reader, Split
-from traceprobe.ingest.kineto.envelope import split_tail, top_level
+from traceprobe.ingest.kineto.chunks import BlockReader, EventSplitter
+from traceprobe.ingest.kineto.envelope import split_tail, top_level_properties
 from traceprobe.ingest.kineto.ranges import operator_sources
+from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.events import GPU_OPS, HOST_RANGES, Quality, Source, empty
-from traceprobe.timeline import markers
-from traceprobe.timeline.patterns import Pattern
+from traceprobe.timeline import step_markers
+from traceprobe.timeline.name_patterns import NamePattern
 
 KB = 1 << 10
 
@@ -55,7 +56,7 @@ def test_gzip_members_of_a_byte(tmp_path, factor):
         path.write_bytes(member(begin) + member(b"a") * size + member(b'"}]}'))
 
         def work():
-            reader, split = Reader(path, True, lambda done, total: None), Split()
+            reader, split = BlockReader(path, True, lambda done, total: None), EventSplitter()
             assert sum(map(len, split.chunks(reader.blocks()))) > size
             assert not reader.truncated
 
@@ -107,7 +108,7 @@ def test_what_may_be_the_end_of_the_events(filler, end):
 def test_what_may_be_properties_of_the_file(filler, end):
     def prepare(size):
         text = b'{"INFO": ["a"],' + filler * (size // len(filler)) + end
-        return lambda: top_level(text, b"," + text, Quality())
+        return lambda: top_level_properties(text, b"," + text, Quality())
 
     assert_linear(prepare, 256 * KB)
 
@@ -129,7 +130,7 @@ def test_damage_anywhere(tmp_path, filler, where):
 
         def work():
             with suppress(TraceprobeError):
-                load(path)
+                read_trace(path)
 
         return work
 
@@ -169,14 +170,14 @@ def test_words_of_the_profiler_on_what_it_dropped(tmp_path):
         body["INFO"] = ["Out-of-range = 1 " * (size // 17)]
         path = tmp_path / f"{next(numbers)}.json"
         path.write_text(json.dumps(body))
-        return lambda: kineto_audit.read(path, SimpleNamespace(gzipped=False))
+        return lambda: kineto_audit.read_kineto_audit(path, SimpleNamespace(gzipped=False))
 
     assert_linear(prepare, 128 * KB)
     body = json.loads(trace_of())
     body["INFO"] = ["Out-of-range = 7 records. CUPTI stopped early? = 1"]
     path = tmp_path / "a.json"
     path.write_text(json.dumps(body))
-    assert (audit.audit(path).out_of_range, audit.audit(path).stopped_early) == (7, True)
+    assert (audit.read_audit(path).out_of_range, audit.read_audit(path).stopped_early) == (7, True)
 
 
 def ranges_of(names):
@@ -191,7 +192,7 @@ def test_ranges_with_many_numbers_in_their_name():
 
     def prepare(size):
         rows = ranges_of(["x"] * size).with_columns(name=np.arange(size) % 2)
-        return lambda: markers.find(rows, empty(GPU_OPS), names, None)
+        return lambda: step_markers.find_step_marker(rows, empty(GPU_OPS), names, None)
 
     assert_linear(prepare, 20_000)
 
@@ -200,7 +201,7 @@ def test_ranges_with_many_numbers_in_their_name():
 def test_expressions_of_users(pattern):
     def prepare(size):
         names = ["a" * 4_000 + "!"] * size
-        return lambda: Pattern("--step", pattern).find(names)
+        return lambda: NamePattern("--step", pattern).find(names)
 
     assert_linear(prepare, 20)
 

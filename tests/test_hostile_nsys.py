@@ -13,7 +13,7 @@ import pytest
 from tests.builders import nsight
 from tests.cli_runner import LOOP, MODULE, Cli, environment, interruptible
 from tests.test_supervisor import STAYS, alive, ids, pytestmark, until  # noqa: F401
-from traceprobe.capture import nsys_backend
+from traceprobe.capture import nsys_tool
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_what_lies_beside_a_report_and_is_no_calibration_is_none(cli, tmp_path, 
     (tmp_path / "outside").write_text("{}")
     (folder / "rank4.traceprobe.json").symlink_to(tmp_path / "outside")
     (folder / "rank0.traceprobe.json").write_text('{"unprofiled_step_ms": 30.0}')
-    assert nsys_backend.sidecars(folder) == {0: {"unprofiled_step_ms": 30.0}}
+    assert nsys_tool.read_sidecars(folder) == {0: {"unprofiled_step_ms": 30.0}}
     done = cli("analyze", folder / "run.nsys-rep", "-o", "-", "-q").expect(0)
     assert json.loads(done.out)["quality"]["observer_effect"]["unprofiled_step_ms"] == 30.0
 

@@ -18,15 +18,16 @@ from tests.fuzzing import values as fuzzed
 from tests.report_rules import problems
 from tests.test_ingest_nsight import LOOP
 from traceprobe.errors import DamagedInput, UsageError
-from traceprobe.ingest import load, values
+from traceprobe.ingest import untrusted_values
 from traceprobe.ingest.gunzip import Gunzip
-from traceprobe.ingest.plausible import possible_sizes
+from traceprobe.ingest.plausibility import plausible_sizes
+from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.events import UNKNOWN
 from traceprobe.options import Options
 from traceprobe.pipeline import per_trace as part
 from traceprobe.pipeline.merge import merge
 from traceprobe.pipeline.per_trace import Lost
-from traceprobe.timeline.patterns import LONGEST
+from traceprobe.timeline.name_patterns import LONGEST
 
 BIG = "1" + "0" * 400
 """An integer that no double holds."""
@@ -65,7 +66,7 @@ def one_kernel(**changes):
 
 def report_of(path):
     """The report of a trace, held to its contract, with its schema."""
-    report = traceprobe.analyze(load(path))
+    report = traceprobe.analyze(read_trace(path))
     assert not problems(report.to_json(), schema=True)
     assert report.to_html()
     return report
@@ -87,7 +88,7 @@ def test_threads_and_streams_of_any_name(tmp_path, category, thread):
 
 def test_a_stream_is_the_digits_of_its_name(tmp_path):
     path = written(tmp_path, each("kernel", tid="stream 7 ²", args={"stream": UNKNOWN}))
-    streams = set(load(path).gpu_ops["stream"].to_list())
+    streams = set(read_trace(path).gpu_ops["stream"].to_list())
     assert 7 in streams
 
 
@@ -130,23 +131,23 @@ def test_arguments_that_are_none(tmp_path, value):
 )
 def test_a_message_that_no_memory_holds_is_of_unknown_size(tmp_path, elements, kind):
     noted = {"Collective name": "allreduce", "In msg nelems": elements, "dtype": kind}
-    trace = load(written(tmp_path, one_kernel(args=noted)))
+    trace = read_trace(written(tmp_path, one_kernel(args=noted)))
     assert trace.gpu_ops.filter(trace.gpu_ops["operation"] > 0)["bytes"].max() == UNKNOWN
 
 
 def test_sizes_whose_sum_no_integer_holds_are_unknown():
-    sizes = np.full(1 << 18, values.MOST_BYTES)
-    assert (possible_sizes(sizes[: 1 << 17]) == values.MOST_BYTES).all()
-    assert (possible_sizes(sizes) == UNKNOWN).all()
+    sizes = np.full(1 << 18, untrusted_values.MOST_BYTES)
+    assert (plausible_sizes(sizes[: 1 << 17]) == untrusted_values.MOST_BYTES).all()
+    assert (plausible_sizes(sizes) == UNKNOWN).all()
 
 
 @pytest.mark.parametrize("ahead_ns", [20_000_000, 5_000_000_000, 10**15])
 def test_a_clock_that_would_wrap_counts_from_0(tmp_path, ahead_ns):
     path = written(tmp_path, lambda c: c.update(baseTimeNanoseconds=2**63 - 1 - ahead_ns))
-    trace = load(path)
+    trace = read_trace(path)
     assert "implausible-clock" in trace.quality.warnings
     assert trace.origin.base_ns == 0
-    good = load(written(tmp_path, lambda c: None, "good.json"))
+    good = read_trace(written(tmp_path, lambda c: None, "good.json"))
     shift = good.gpu_ops["t0"][0] - trace.gpu_ops["t0"][0]
     assert (good.gpu_ops["t0"] - shift).to_list() == trace.gpu_ops["t0"].to_list()
     assert "implausible-clock" not in good.quality.warnings
@@ -154,22 +155,25 @@ def test_a_clock_that_would_wrap_counts_from_0(tmp_path, ahead_ns):
 
 
 def test_times_and_a_clock_at_their_limits_add_up(tmp_path):
-    us, ns = values.FARTHEST_NS // 1000, values.LONGEST_NS // 1000
+    us, ns = untrusted_values.FARTHEST_NS // 1000, untrusted_values.LONGEST_NS // 1000
 
     def change(content):
-        content["baseTimeNanoseconds"] = values.FARTHEST_NS
+        content["baseTimeNanoseconds"] = untrusted_values.FARTHEST_NS
         calls = [e for e in content["traceEvents"] if e.get("cat") == "cuda_runtime"]
         calls[0].update(ts=us, dur=ns)
 
-    trace = load(written(tmp_path, change))
-    assert trace.host_calls["t1"].max() == 2 * values.FARTHEST_NS + values.LONGEST_NS
+    trace = read_trace(written(tmp_path, change))
+    assert (
+        trace.host_calls["t1"].max()
+        == 2 * untrusted_values.FARTHEST_NS + untrusted_values.LONGEST_NS
+    )
     assert (trace.host_calls["t1"] >= trace.host_calls["t0"]).all()
 
 
 def test_durations_whose_sum_no_integer_holds_are_refused(tmp_path):
-    path = written(tmp_path, each("cuda_runtime", dur=values.LONGEST_NS // 1000))
+    path = written(tmp_path, each("cuda_runtime", dur=untrusted_values.LONGEST_NS // 1000))
     with pytest.raises(DamagedInput, match="more than a century together"):
-        load(path)
+        read_trace(path)
 
 
 HALF = "\ud800"
@@ -178,7 +182,7 @@ HALF = "\ud800"
 def test_half_a_character_in_the_name_of_a_device(tmp_path):
     device = [{"id": 0, "name": f"A{HALF}B", "computeMajor": 9, "computeMinor": 0}]
     path = written(tmp_path, lambda c: c.update(deviceProperties=device))
-    trace = load(path)
+    trace = read_trace(path)
     assert trace.devices[0].name == "A\ufffdB"
     assert trace.devices[0].capability == "9.0"
     report_of(path)
@@ -198,7 +202,7 @@ RECORDED = {
 def test_a_field_that_no_capture_writes_is_lost_and_said(tmp_path, field):
     for value in RECORDED[field]:
         record = {"unprofiled_step_ms": 2.5, "flags": {"deterministic": True}, field: value}
-        trace = load(written(tmp_path, lambda c, r=record: c.update(traceprobe=r)))
+        trace = read_trace(written(tmp_path, lambda c, r=record: c.update(traceprobe=r)))
         assert field not in trace.metadata["traceprobe"]
         assert trace.quality.damage["capture-record"] == 1
         assert field in trace.quality.warnings["capture-record"]
@@ -212,14 +216,14 @@ def test_a_field_that_no_capture_writes_is_lost_and_said(tmp_path, field):
 def test_a_number_of_the_workload_that_none_has_is_lost_alone(tmp_path, field, value):
     workload = {"name": "unet", "flops_per_step": 1e13, "ranks": 2, field: value}
     path = written(tmp_path, lambda c: c.update(traceprobe={"workload": workload}))
-    told = load(path).metadata["traceprobe"].get("workload", {})
+    told = read_trace(path).metadata["traceprobe"].get("workload", {})
     assert field not in told
     assert told.get("name") in ("unet", None)
     report_of(path)
 
 
 def test_what_captures_write_is_kept_as_it_is(samples):
-    trace = load(samples / "profile_unet.json.gz")
+    trace = read_trace(samples / "profile_unet.json.gz")
     recorded = json.loads(gzip.decompress((samples / "profile_unet.json.gz").read_bytes()))
     known = {k: v for k, v in recorded["traceprobe"].items() if k != "schedule"}
     assert trace.metadata["traceprobe"] == known
@@ -250,9 +254,9 @@ def test_what_a_file_says_of_itself_is_cut(tmp_path):
         named = {"ph": "M", "name": "thread_name", "pid": 1000, "tid": 1000, "args": {"name": text}}
         content["traceEvents"].append(named)
 
-    trace = load(written(tmp_path, change))
-    assert len(trace.devices[0].name) == values.LONGEST_TEXT
-    assert all(len(name) <= values.LONGEST_TEXT for name in trace.thread_names.values())
+    trace = read_trace(written(tmp_path, change))
+    assert len(trace.devices[0].name) == untrusted_values.LONGEST_TEXT
+    assert all(len(name) <= untrusted_values.LONGEST_TEXT for name in trace.thread_names.values())
     assert len(trace.origin.producer) < 1_000
     assert len(report_of(tmp_path / "run.json").to_json()) < 100_000
 
@@ -263,7 +267,7 @@ def test_processes_are_limited(tmp_path):
         content["traceEvents"] += [{**calls[0], "pid": 10_000 + k} for k in range(300)]
 
     with pytest.raises(DamagedInput, match=r"more than 256 processes.*--limit processes=NUMBER"):
-        load(written(tmp_path, change))
+        read_trace(written(tmp_path, change))
 
 
 def flipped(data, at):
@@ -280,7 +284,7 @@ def test_a_wrong_bit_in_the_sum_of_a_gzip_costs_nothing_but_is_said(tmp_path):
         good = path.read_bytes()
         for at in (-6, -1):  # the sum, the length
             path.write_bytes(flipped(good, at))
-            trace = load(path)
+            trace = read_trace(path)
             assert len(trace.gpu_ops) == len(LOOP.scenario().ops)
             assert list(trace.quality.warnings) == ["gzip-checksum"]
             assert trace.quality.damage == {"gzip-checksum": 1}
@@ -330,14 +334,14 @@ def two_ranks(folder):
 )
 def test_a_rank_that_breaks_the_reader_is_lost_and_named(tmp_path, monkeypatch, error):
     paths = two_ranks(tmp_path)
-    read = part.load
+    read = part.read_trace
 
     def breaking(path, *arguments):
         if path.name == "rank1.json":
             raise error
         return read(path, *arguments)
 
-    monkeypatch.setattr(part, "load", breaking)
+    monkeypatch.setattr(part, "read_trace", breaking)
     found = [part.read_or_lose(path, Options()) for path in paths]
     assert isinstance(found[1], Lost)
     name = type(error).__name__
@@ -357,7 +361,7 @@ def test_who_ends_the_program_ends_it(tmp_path, monkeypatch):
         def breaking(*arguments, error=error):
             raise error
 
-        monkeypatch.setattr(part, "load", breaking)
+        monkeypatch.setattr(part, "read_trace", breaking)
         with pytest.raises(type(error)):
             part.read_or_lose(tmp_path / "a.json", Options())
 
@@ -419,8 +423,10 @@ def test_an_expression_that_backtracks_is_matched_at_once(tmp_path):
         script.range("a" * 2_000 + f"! {k}", 500 * k, 500 * k + 400)
     path = kineto.write(script.build(), tmp_path / "run.json")
     with pytest.raises(UsageError, match="matches 0 ranges"):
-        traceprobe.analyze(load(path), Options(step="(a+)+$"))
-    report = traceprobe.analyze(load(path), Options(step="(a+)+!", phases={"forward": "(a+)+$"}))
+        traceprobe.analyze(read_trace(path), Options(step="(a+)+$"))
+    report = traceprobe.analyze(
+        read_trace(path), Options(step="(a+)+!", phases={"forward": "(a+)+$"})
+    )
     assert report.ranks[0].step_marker.count == 3
 
 

@@ -11,7 +11,8 @@ import traceprobe
 from tests.builders import memory
 from tests.builders.scenario import AUTOGRAD, PID, Script
 from traceprobe.model.taxonomy import IDLE_CAUSES
-from traceprobe.timeline import idle, phases, process
+from traceprobe.timeline import idle, phases
+from traceprobe.timeline.process_timeline import process_timeline
 
 WORKER = 1099
 LATENCY = {"idle_latency": [(900, 1_000)]}
@@ -27,7 +28,7 @@ def gap(launch=(900, 910), *, thread=PID, script=None):
 
 def prepare(script, clock=0):
     trace = memory.trace(script.build().shifted(clock))
-    return process.prepare(trace, PID, None, phases.compile_names({}))
+    return process_timeline(trace, PID, None, phases.compile_phase_names({}))
 
 
 def rows_of(intervals):
@@ -37,7 +38,7 @@ def rows_of(intervals):
 def causes(script):
     """Each cause that occurs, with its intervals; inferred waits are data waits, too."""
     ready = prepare(script)
-    found = idle.causes(idle.find_gaps(ready.ops), ready.host, ready.loaders)
+    found = idle.idle_causes(idle.find_gaps(ready.ops), ready.host, ready.loaders)
     return {cause: rows_of(part) for cause, part in found.items() if len(part.t0)}
 
 
@@ -205,14 +206,14 @@ def test_the_main_cause_of_a_gap_fills_most_of_it():
     script.op("kernel", 2_000, 2_100, (1_150, 1_160)).op("kernel", 3_000, 3_100)
     ready = prepare(script)
     gaps = idle.find_gaps(ready.ops)
-    found = idle.main_cause(gaps, idle.causes(gaps, ready.host, ready.loaders))
+    found = idle.main_causes(gaps, idle.idle_causes(gaps, ready.host, ready.loaders))
     assert found == ["idle_sync", "idle_latency", "idle_unexplained"]
 
 
 def late_after_sync(script, clock=0):
     ready = prepare(script, clock)
     syncs = ready.calls.filter(ready.calls["blocking"])["t1"].to_numpy()
-    return rows_of(idle.after_sync(idle.find_gaps(ready.ops), ready.ops, syncs))
+    return rows_of(idle.idle_after_sync(idle.find_gaps(ready.ops), ready.ops, syncs))
 
 
 def after_a_sync():

@@ -13,8 +13,8 @@ from tests.builders import faults, kineto, nsight, truth
 from tests.builders.loop import Loop
 from tests.builders.scenario import Process, Script
 from traceprobe.errors import DamagedInput, TraceprobeError, UnsupportedInput
-from traceprobe.ingest import load
 from traceprobe.ingest.kineto import chunks
+from traceprobe.ingest.read_trace import read_trace
 
 LOOP = Loop(
     steps=3,
@@ -35,7 +35,7 @@ UNREADABLE = ("negative-duration", "zero-time", "missing-duration", "missing-quo
 def read(data, folder, name="trace.json"):
     path = folder / name
     path.write_bytes(data)
-    return load(path)
+    return read_trace(path)
 
 
 def without_first_kernel(rows):
@@ -158,7 +158,7 @@ def test_foreign_files_are_named_and_the_command_that_helps(tmp_path, name, data
     path = tmp_path / name
     path.write_bytes(gzip.compress(data) if gz else data)
     with pytest.raises(UnsupportedInput) as failure:
-        load(path)
+        read_trace(path)
     message = str(failure.value)
     assert message.startswith(name)
     assert all(part in message for part in parts)
@@ -170,7 +170,7 @@ def test_an_empty_file_is_called_empty(tmp_path, data):
     path = tmp_path / "trace.json"
     path.write_bytes(data)
     with pytest.raises(DamagedInput, match=r"trace\.json: the file is empty"):
-        load(path)
+        read_trace(path)
 
 
 @pytest.mark.parametrize("write", [kineto.write, nsight.write], ids=["json", "export"])
@@ -187,7 +187,7 @@ def test_a_file_that_is_rewritten_while_it_is_read_is_refused(tmp_path, write):
         assert path.stat().st_mtime_ns == before.st_mtime_ns
 
     with pytest.raises(DamagedInput, match="was changed while it was read"):
-        load(path, rewrite)
+        read_trace(path, rewrite)
 
 
 @pytest.mark.parametrize("length", [247, 251, 255])
@@ -195,14 +195,14 @@ def test_a_name_may_be_as_long_as_the_system_allows(tmp_path, length):
     """Those of the journals that SQLite would look for beside it are then too long."""
     path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
     named = path.rename(tmp_path / ("x" * length))
-    assert len(load(named).gpu_ops)
+    assert len(read_trace(named).gpu_ops)
 
 
 def test_a_folder_and_a_missing_file(tmp_path):
     with pytest.raises(UnsupportedInput, match="directory"):
-        load(tmp_path)
+        read_trace(tmp_path)
     with pytest.raises(FileNotFoundError):
-        load(tmp_path / "nothing.json")
+        read_trace(tmp_path / "nothing.json")
 
 
 @pytest.mark.parametrize(
@@ -216,26 +216,26 @@ def test_a_broken_export_names_the_command_that_makes_a_new_one(tmp_path, damage
     data = damage(path.read_bytes())
     path.write_bytes(gzip.compress(data) if gz else data)
     with pytest.raises(DamagedInput, match=r"run\.sqlite: .*nsys export --type sqlite"):
-        load(path)
+        read_trace(path)
 
 
 def test_a_truncated_gzip_of_an_export_is_damaged(tmp_path):
     path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite.gz", gz=True)
     path.write_bytes(path.read_bytes()[:2_000])
     with pytest.raises(DamagedInput, match=r"run\.sqlite\.gz: the gzip stream is broken"):
-        load(path)
+        read_trace(path)
 
 
 def test_a_half_written_export_says_that_it_was_cut_short(tmp_path):
     path = nsight.edit(tmp_path / "half.sqlite", *faults.HALF_WRITTEN)
     with pytest.raises(TraceprobeError, match=r"half\.sqlite: .*nsys export --type sqlite"):
-        load(path)
+        read_trace(path)
 
 
 def test_another_sqlite_database_is_no_export(tmp_path):
     path = nsight.edit(tmp_path / "other.db", "CREATE TABLE users (id INTEGER, name TEXT)")
     with pytest.raises(UnsupportedInput, match=r"other\.db: "):
-        load(path)
+        read_trace(path)
 
 
 def test_text_in_integer_columns_costs_those_rows(tmp_path):
@@ -245,7 +245,7 @@ def test_text_in_integer_columns_costs_those_rows(tmp_path):
         script.op("kernel", at, at + 5_000, (at - 9_000, at - 8_000))
     path = nsight.write(script.build(), tmp_path / "run.sqlite")
     nsight.edit(path, *faults.TEXT_IN_INTEGERS)
-    trace = load(path)
+    trace = read_trace(path)
     assert trace.gpu_ops["t0"].to_list() == [1_010_000, 1_020_000, 1_030_000]
     assert trace.quality.events_lost == 1
     assert trace.gpu_ops["linked"].to_list() == [True] * 3

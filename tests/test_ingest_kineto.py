@@ -15,9 +15,9 @@ from tests.builders import kineto, truth
 from tests.builders.loop import EVERYTHING, LOADER, Loop
 from tests.builders.scenario import PID, Process, Script
 from traceprobe.errors import DamagedInput
-from traceprobe.ingest import load
 from traceprobe.ingest.kineto import chunks
-from traceprobe.ingest.plausible import MOST_BYTES
+from traceprobe.ingest.plausibility import MOST_BYTES
+from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.events import UNKNOWN, Source
 
 LOOP = replace(
@@ -31,13 +31,13 @@ STRICT = [d for d in kineto.DIALECTS if d not in "AD"]
 
 
 def read(scenario, tmp_path, dialect="E", **options):
-    return load(kineto.write(scenario, tmp_path / "trace.json", dialect, **options))
+    return read_trace(kineto.write(scenario, tmp_path / "trace.json", dialect, **options))
 
 
 def read_bytes(data, tmp_path, name="trace.json"):
     path = tmp_path / name
     path.write_bytes(data)
-    return load(path)
+    return read_trace(path)
 
 
 def columns(trace):
@@ -237,7 +237,7 @@ def test_content_decides_and_not_the_suffix(tmp_path):
 def test_provenance_and_nothing_private(tmp_path):
     header = (("host_name", "node17"), ("username", "someone"), ("PT_PROFILER_JOB_NAME", "x"))
     path = kineto.write(LOOP.scenario(), tmp_path / "run.json", header=header)
-    trace = load(path)
+    trace = read_trace(path)
     assert trace.origin.name == "run.json"
     assert trace.origin.bytes == path.stat().st_size
     assert len(trace.origin.sha256) == 64
@@ -250,7 +250,7 @@ def test_json_without_events_is_no_trace(tmp_path, text):
     path = tmp_path / "other.json"
     path.write_bytes(text)
     with pytest.raises(DamagedInput, match="traceEvents"):
-        load(path)
+        read_trace(path)
 
 
 def test_frames_have_the_declared_schema(tmp_path):

@@ -12,7 +12,7 @@ from tests.builders.loop import EVERYTHING, Loop
 from tests.builders.scenario import AUTOGRAD, PID, Call, Process, Script, merge
 from tests.test_ingest_kineto import assert_same, read, read_bytes
 from traceprobe.errors import EmptyTrace
-from traceprobe.ingest import load
+from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.events import UNKNOWN, Device, Kind, Role, Source
 from traceprobe.model.events import Call as CallKind
 
@@ -190,7 +190,7 @@ def test_what_a_device_says_of_itself_is_kept_where_it_can_be_true(tmp_path, cha
     whole = json.loads(kineto.dumps(EVERYTHING.scenario()))
     whole["deviceProperties"] = [DEVICE | changed]
     (tmp_path / "run.json").write_text(json.dumps(whole))
-    (device,) = load(tmp_path / "run.json").devices
+    (device,) = read_trace(tmp_path / "run.json").devices
     facts = device.capability, device.multiprocessors, device.memory_bytes, device.warp_size
     assert (device.name, facts) == ("NVIDIA A40", known)
 
@@ -240,7 +240,7 @@ def test_a_trace_without_work_says_why(tmp_path, tail, reason):
     scenario = replace(Script().range("step 0", 0, 9_000).build(), processes=(Process(devices=()),))
     path = kineto.write(scenario, tmp_path / "empty.json", tail=tail)
     with pytest.raises(EmptyTrace, match=reason):
-        load(path)
+        read_trace(path)
 
 
 def test_a_merged_launch_prefers_the_launching_call(tmp_path):

@@ -11,7 +11,7 @@ from tests.builders import kineto, nsight, truth
 from tests.builders.loop import EVERYTHING
 from tests.builders.nsight_schema import SCHEMAS
 from tests.builders.scenario import AUTOGRAD, PID, Call, Process, Range, Script, merge
-from traceprobe.ingest import load
+from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.events import Call as CallKind
 from traceprobe.model.events import Device, Source
 
@@ -22,7 +22,7 @@ KERNEL, MEMCPY, MEMSET, RUNTIME = (
 
 
 def read(scenario, tmp_path, schema="3.24.0", **options):
-    return load(nsight.write(scenario, tmp_path / "run.sqlite", schema, **options))
+    return read_trace(nsight.write(scenario, tmp_path / "run.sqlite", schema, **options))
 
 
 def two_ranks():
@@ -73,7 +73,7 @@ def test_exporters_differ_and_the_columns_do_not(tmp_path, schema, options):
 
 def test_the_two_formats_agree_on_every_column_but_the_names_of_copies(tmp_path):
     scenario = LOOP.scenario()
-    one = load(kineto.write(scenario, tmp_path / "t.json", operators=False))
+    one = read_trace(kineto.write(scenario, tmp_path / "t.json", operators=False))
     two = read(scenario.shifted(kineto.EPOCH_NS), tmp_path)
     assert_frame_equal(one.gpu_ops.drop("name", "role"), two.gpu_ops.drop("name", "role"))
     assert_frame_equal(one.host_calls.drop("name"), two.host_calls.drop("name"))
@@ -178,7 +178,7 @@ def test_utc_times_survive_a_null_among_them(tmp_path):
     script.range("open", 11, None).range("closed", 13, 4_001)
     path = nsight.write(script.build(), tmp_path / "run.sqlite", utc=True)
     nsight.edit(path, f"UPDATE {KERNEL} SET correlationId = NULL WHERE rowid = 2")
-    trace = load(path)
+    trace = read_trace(path)
     assert trace.gpu_ops["t0"].to_list() == [nsight.UTC_NS + 1_001, nsight.UTC_NS + 3_001]
     assert trace.gpu_ops["linked"].to_list() == [True, False]
     ends = {r["name"]: r["t1"] - nsight.UTC_NS for r in truth.seen_ranges(trace)}
@@ -201,7 +201,7 @@ def test_a_graph_replay_that_ends_before_it_starts_is_counted(tmp_path, end):
     script.op("kernel", 95_000, 99_000, (6_000, 7_000))
     path = nsight.write(script.build(), tmp_path / "run.sqlite")
     nsight.edit(path, f"UPDATE CUPTI_ACTIVITY_KIND_GRAPH_TRACE SET end = {end}")
-    trace = load(path)
+    trace = read_trace(path)
     assert trace.gpu_ops["t0"].to_list() == [95_000]
     assert trace.quality.events_lost == 1
 

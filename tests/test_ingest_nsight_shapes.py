@@ -16,9 +16,9 @@ from tests.builders.scenario import PID, Process, Script
 from tests.test_ingest_kineto import assert_same
 from tests.test_ingest_nsight import KERNEL, LOOP, MEMCPY, RUNTIME, read, two_ranks
 from traceprobe.errors import EmptyTrace
-from traceprobe.ingest import load
 from traceprobe.ingest.nsight import ranges as nsight_ranges
 from traceprobe.ingest.nsight import tables as nsight_tables
+from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.events import UNKNOWN, Device, Kind
 
 OPTIONAL = (
@@ -108,7 +108,7 @@ def test_null_ids_are_unlinked_and_no_error(tmp_path):
         "UPDATE NVTX_EVENTS SET globalTid = NULL WHERE rowid = 2",
         "UPDATE ThreadNames SET globalTid = NULL WHERE rowid = 1",
     )
-    trace = load(path)
+    trace = read_trace(path)
     assert len(trace.gpu_ops) == len(scenario.ops)
     assert trace.gpu_ops["linked"].to_list().count(False) == 3
     assert len(truth.seen_ranges(trace)) == len(scenario.ranges)
@@ -119,14 +119,14 @@ def test_copy_codes_come_from_the_files_own_table(tmp_path):
         Script().op("h2d", 10, 20, (0, 1), bytes=4).op("d2h", 20, 30, (2, 3), bytes=4).build()
     )
     path = nsight.write(scenario, tmp_path / "run.sqlite")
-    assert load(path).gpu_ops["kind"].to_list() == [Kind.H2D, Kind.D2H]
+    assert read_trace(path).gpu_ops["kind"].to_list() == [Kind.H2D, Kind.D2H]
     nsight.edit(
         path,
         "UPDATE ENUM_CUDA_MEMCPY_OPER SET id = 101 WHERE label = 'Host-to-Device'",
         "UPDATE ENUM_CUDA_MEMCPY_OPER SET id = 1 WHERE label = 'Device-to-Host'",
         "UPDATE ENUM_CUDA_MEMCPY_OPER SET id = 2 WHERE label = 'Device-to-Device'",
     )
-    assert load(path).gpu_ops["kind"].to_list() == [Kind.D2H, Kind.D2D]
+    assert read_trace(path).gpu_ops["kind"].to_list() == [Kind.D2H, Kind.D2D]
 
 
 @pytest.mark.parametrize("enums", [True, False])
@@ -148,7 +148,7 @@ def test_versioned_api_names_are_plain_and_classified(tmp_path):
     stored = {name for (name,) in connection.execute("SELECT value FROM StringIds")}
     connection.close()
     assert {"cudaLaunchKernel_v7000", "cudaMemcpyAsync_v3020"} <= stored
-    trace = load(path)
+    trace = read_trace(path)
     names = {trace.names[i] for i in trace.host_calls["name"]}
     assert {"cudaLaunchKernel", "cudaLaunchKernelExC", "cudaStreamSynchronize"} <= names
 
@@ -158,7 +158,7 @@ def test_texts_may_be_stored_in_any_encoding(tmp_path, encoding):
     plain = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
     nsight.edit(plain, "UPDATE NVTX_EVENTS SET text = text || ' \u2603, seq = ' || rowid")
     other = nsight.recoded(plain, encoding)
-    expected, found = load(plain), load(other)
+    expected, found = read_trace(plain), read_trace(other)
     assert any("\u2603" in name for name in expected.names)
     assert found.names == expected.names
     assert found.host_ranges.equals(expected.host_ranges)
@@ -171,7 +171,7 @@ def test_devices_are_named_by_ordinal_and_not_by_row_id(tmp_path):
     script.op("kernel", 10, 20, (0, 1), device=0).op("kernel", 20, 30, (2, 3), device=1)
     path = nsight.write(script.build(), tmp_path / "run.sqlite", "3.0.0")
     nsight.edit(path, "UPDATE TARGET_INFO_GPU SET id = 1 - id")
-    assert load(path).devices == (Device(PID, 0, "A100"), Device(PID, 1, "A40"))
+    assert read_trace(path).devices == (Device(PID, 0, "A100"), Device(PID, 1, "A40"))
 
 
 def test_devices_of_a_process_go_through_its_own_ordinals(tmp_path):
@@ -179,7 +179,7 @@ def test_devices_of_a_process_go_through_its_own_ordinals(tmp_path):
     script = Script(Process(devices=("A100", "A40"))).op("kernel", 10, 20, (0, 1), device=0)
     path = nsight.write(script.build(), tmp_path / "run.sqlite", "3.24.0")
     nsight.edit(path, "UPDATE TARGET_INFO_CUDA_DEVICE SET gpuId = 1 - gpuId")
-    assert load(path).devices == (Device(PID, 0, "A40"),)
+    assert read_trace(path).devices == (Device(PID, 0, "A40"),)
 
 
 def test_devices_have_the_facts_of_their_gpu_and_the_multiprocessors_of_their_slice(tmp_path):
@@ -189,9 +189,9 @@ def test_devices_have_the_facts_of_their_gpu_and_the_multiprocessors_of_their_sl
         nsight.edit(path, f"ALTER TABLE TARGET_INFO_GPU ADD COLUMN {column} DEFAULT {value}")
     nsight.edit(path, "UPDATE TARGET_INFO_GPU SET smCount = 108, totalMemory = 42350739456")
     whole = Device(PID, 1, "A100", "gpu", "8.0", 108, 42_350_739_456, 32)
-    assert load(path).devices == (whole,)
+    assert read_trace(path).devices == (whole,)
     nsight.edit(path, "UPDATE TARGET_INFO_CUDA_DEVICE SET numMultiprocessors = 42")
-    assert load(path).devices == (replace(whole, multiprocessors=42),)
+    assert read_trace(path).devices == (replace(whole, multiprocessors=42),)
 
 
 def test_rank_and_world_size_come_from_the_captured_environment(tmp_path):
@@ -199,7 +199,7 @@ def test_rank_and_world_size_come_from_the_captured_environment(tmp_path):
     path = nsight.write(script.build(), tmp_path / "run.sqlite", ranks=True)
     secret = "PROCESS_0:ENVIRONMENT_VARIABLE"
     nsight.edit(path, f"INSERT INTO META_DATA_CAPTURE VALUES ('{secret}', 'HF_TOKEN=hf_abc')")
-    trace = load(path)
+    trace = read_trace(path)
     assert trace.rank_of == {PID: 3}
     assert trace.metadata["world_size"] == 8
     assert "hf_abc" not in str(trace)
@@ -209,7 +209,7 @@ def test_an_excerpt_in_time_is_warned_about(tmp_path):
     path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
     window = "('EXPORT_PARAM_TIMES_TO_EXPORT', '1s/2s')"
     nsight.edit(path, f"INSERT INTO META_DATA_EXPORT VALUES {window}")
-    assert list(load(path).quality.warnings) == ["filtered-export"]
+    assert list(read_trace(path).quality.warnings) == ["filtered-export"]
 
 
 def test_what_other_tools_add_is_ignored(tmp_path):
@@ -223,19 +223,19 @@ def test_what_other_tools_add_is_ignored(tmp_path):
         'CREATE TABLE _tool_cache ("odd ""name" TEXT)',
         f"CREATE VIEW kernels AS SELECT * FROM {KERNEL}",
     )
-    assert truth.seen_ops(load(path)) == truth.gpu_ops(scenario)
+    assert truth.seen_ops(read_trace(path)) == truth.gpu_ops(scenario)
 
 
 @pytest.mark.parametrize("rows", [1, 7, 100_000])
 @pytest.mark.parametrize("fraction", [False, True])
 def test_how_many_rows_are_read_at_a_time_changes_nothing(tmp_path, monkeypatch, rows, fraction):
     path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
-    whole = load(path)
+    whole = read_trace(path)
     if fraction:  # of which the integer part counts: no row is read as the ones before it
         with sqlite3.connect(path) as db:
             db.execute(f"UPDATE {KERNEL} SET start = start + 0.5 WHERE rowid % 5 = 4")
     monkeypatch.setattr(nsight_tables, "_ROWS", rows)
-    assert_same(load(path), whole)
+    assert_same(read_trace(path), whole)
 
 
 @pytest.mark.parametrize(
@@ -250,13 +250,13 @@ def test_how_many_rows_are_read_at_a_time_changes_nothing(tmp_path, monkeypatch,
 @pytest.mark.parametrize("table", [KERNEL, RUNTIME])
 def test_tables_whose_rows_have_no_numbers(tmp_path, monkeypatch, shape, table):
     path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
-    whole = load(path)
+    whole = read_trace(path)
     with sqlite3.connect(path) as db:
         columns = ", ".join(f'"{row[1]}"' for row in db.execute(f"PRAGMA table_info({table})"))
         db.execute(f"ALTER TABLE {table} RENAME TO old")
         db.executescript(shape.format(table, columns))
     monkeypatch.setattr(nsight_tables, "_ROWS", 7)
-    assert_same(load(path), whole)
+    assert_same(read_trace(path), whole)
 
 
 @pytest.mark.parametrize("odd", ["'a, b'", "'12,13'", "''", "x'ff'", "1e300", "'1' || char(0)"])
@@ -267,10 +267,10 @@ def test_texts_where_integers_belong_cost_their_row_only(tmp_path, odd, column):
         db.execute(f"CREATE TABLE loose AS SELECT * FROM {KERNEL}")
         db.execute(f"DROP TABLE {KERNEL}")
         db.execute(f"ALTER TABLE loose RENAME TO {KERNEL}")
-    whole = load(path)
+    whole = read_trace(path)
     with sqlite3.connect(path) as db:
         db.execute(f"UPDATE {KERNEL} SET {column} = {odd} WHERE rowid = 4")
-    trace = load(path)
+    trace = read_trace(path)
     lost = len(whole.gpu_ops) - len(trace.gpu_ops)
     assert (lost, trace.quality.events_lost) == ((1, 1) if column == "start" else (0, 0))
     assert int(trace.gpu_ops["linked"].sum()) == int(whole.gpu_ops["linked"].sum()) - 1
@@ -280,7 +280,7 @@ def test_reading_leaves_no_trace_on_disk(tmp_path):
     path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
     before, changed = path.read_bytes(), path.stat().st_mtime_ns
     path.chmod(0o444)
-    load(path)
+    read_trace(path)
     assert path.read_bytes() == before
     assert path.stat().st_mtime_ns == changed
     assert [p.name for p in tmp_path.iterdir()] == ["run.sqlite"]
@@ -291,7 +291,7 @@ def test_content_decides_and_not_the_suffix(tmp_path):
     for name, content in {"run.json": data, "run": gzip.compress(data), "a?b#c.db": data}.items():
         path = tmp_path / name
         path.write_bytes(content)
-        assert truth.seen_ops(load(path)) == truth.gpu_ops(LOOP.scenario())
+        assert truth.seen_ops(read_trace(path)) == truth.gpu_ops(LOOP.scenario())
 
 
 def test_a_capture_without_gpu_rows_says_why_in_the_files_own_words(tmp_path):
@@ -303,7 +303,7 @@ def test_a_capture_without_gpu_rows_says_why_in_the_files_own_words(tmp_path):
     with pytest.raises(
         EmptyTrace, match=r"run\.sqlite: .*CUDA driver version \(13\.1\)"
     ) as failure:
-        load(path)
+        read_trace(path)
     assert "OpenGL" not in str(failure.value)
     assert "initialized" not in str(failure.value)
 
@@ -313,7 +313,7 @@ def test_a_capture_without_gpu_rows_and_without_words_says_what_to_trace(tmp_pat
     scenario = Script().range("step 0", 0, 9_000).build()
     path = nsight.write(scenario, tmp_path / "run.sqlite", lazy=lazy)
     with pytest.raises(EmptyTrace, match="--trace=cuda,nvtx"):
-        load(path)
+        read_trace(path)
 
 
 def test_operators_are_named_without_their_numbers_and_only_the_outer_ones_stay(tmp_path):
@@ -333,7 +333,7 @@ def test_operators_are_named_without_their_numbers_and_only_the_outer_ones_stay(
                 "VALUES (?, ?, 59, (SELECT min(globalTid) FROM ThreadNames), ?)",
                 (t0, t1, text),
             )
-    trace = load(path)
+    trace = read_trace(path)
     seen = [(trace.names[r["name"]], r["t0"], r["t1"]) for r in trace.host_ranges.to_dicts()]
     assert seen == [
         ("aten::linear", 100, 200),
@@ -346,7 +346,7 @@ def test_operators_are_named_without_their_numbers_and_only_the_outer_ones_stay(
 def test_operators_of_which_less_is_known_stay(tmp_path, column):
     path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite", emit_nvtx=True)
     nsight.edit(path, f'ALTER TABLE NVTX_EVENTS DROP COLUMN "{column}"')
-    assert any(trace_name.startswith("aten::") for trace_name in load(path).names)
+    assert any(trace_name.startswith("aten::") for trace_name in read_trace(path).names)
 
 
 RANGE = st.tuples(st.integers(0, 30), st.integers(0, 9), st.integers(1, 2), st.booleans())

@@ -164,7 +164,7 @@ def test_a_child_answers_whatever_is_printed_and_raised():
         assert isinstance(failed, child.Failed)
         assert str(failed.error) == "Odd: no module knows this class"
         one.tell_to_end()
-        with pytest.raises(child.Ended):
+        with pytest.raises(child.ChildEnded):
             one.answer()
 
 

@@ -11,7 +11,7 @@ from tests.builders.scenario import AUTOGRAD, Script
 from traceprobe.errors import UsageError
 from traceprobe.model.events import HOST_CALLS, UNKNOWN, Call, Kind, frame
 from traceprobe.timeline import iterations
-from traceprobe.timeline.markers import Marker
+from traceprobe.timeline.step_markers import StepMarker
 
 PITCH, LENGTH = 1_000, 500
 
@@ -46,14 +46,16 @@ def reasons_of(rank):
 
 
 def test_a_launch_belongs_to_the_last_step_that_had_begun():
-    found = iterations.of_launches(
+    found = iterations.iteration_of_launches(
         array([0, 10, 20]), array([-5, 0, 9, 10, 25]), np.ones(5, dtype=bool)
     )
     assert found.tolist() == [UNKNOWN, 0, 0, 1, 2]
 
 
 def test_without_a_launch_an_op_belongs_to_no_iteration():
-    found = iterations.of_launches(array([-9, 10]), array([UNKNOWN]), np.zeros(1, dtype=bool))
+    found = iterations.iteration_of_launches(
+        array([-9, 10]), array([UNKNOWN]), np.zeros(1, dtype=bool)
+    )
     assert found.tolist() == [UNKNOWN]
 
 
@@ -135,13 +137,13 @@ def test_coverage_counts_the_launches_of_each_step_that_have_a_gpu_row():
         *((9, Call.COPY, False), (10, Call.COPY, True), (11, Call.SYNC, False)),
         *((12, Call.OTHER, False), (13, Call.OTHER, True)),
     )
-    asked, recorded = iterations.coverage(rows, array([0, 10]))
+    asked, recorded = iterations.launch_coverage(rows, array([0, 10]))
     assert (asked.tolist(), recorded.tolist()) == ([3, 2], [1, 2])
 
 
 def test_a_memset_without_a_row_is_no_evidence_of_a_cut_capture():
     rows = calls((0, Call.MEMSET, False), (1, Call.MEMSET, True), (2, Call.LAUNCH, True))
-    asked, recorded = iterations.coverage(rows, array([0]))
+    asked, recorded = iterations.launch_coverage(rows, array([0]))
     assert (asked.tolist(), recorded.tolist()) == ([2], [2])
 
 
@@ -184,10 +186,10 @@ def test_the_last_window_has_no_end_though_a_further_step_begins_without_gpu_wor
 def skipped(lengths, collectives=None, covered=None):
     """Reasons for windows of these lengths; the last one is that of the last marker."""
     count = len(lengths)
-    marker = Marker("range", "", np.arange(count), ("",) * count, 0, None, 1.0)
+    marker = StepMarker("range", "", np.arange(count), ("",) * count, 0, None, 1.0)
     edges = np.concatenate([[0], np.cumsum(lengths)])
     found = iterations.skip_reasons(
-        iterations.Windows(np.arange(count), edges),
+        iterations.GpuWindows(np.arange(count), edges),
         marker,
         covered or [1.0] * count,
         array(collectives or [0] * count),

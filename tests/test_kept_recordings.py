@@ -13,10 +13,10 @@ import pytest
 from tests.cli_runner import MODULE, interruptible, spawn
 from tests.cli_runner import environment as clean
 from tests.test_supervisor import until
-from traceprobe.capture.plan import VARIABLE, Plan
-from traceprobe.capture.program import environment
-from traceprobe.capture.recording import deliver, files
-from traceprobe.capture.rivals import OWN_PROFILER, Rivals
+from traceprobe.capture.environment import program_environment
+from traceprobe.capture.other_profilers import OWN_PROFILER, OtherProfilers
+from traceprobe.capture.recording_files import deliver_recording, recording_files
+from traceprobe.capture.recording_plan import VARIABLE, RecordingPlan
 from traceprobe.errors import UsageError
 
 FAST = ("--warmup", "1", "--calibrate", "2", "--active", "3")
@@ -140,8 +140,8 @@ def test_links_and_folders_are_none_of_an_old_recording(tmp_path):
     (out / "bench.json").mkdir()
     (work / "rank1.json.gz").write_bytes(gzip.compress(b"{}"))
     (work / "plan.json").write_text("{}")
-    assert files(out) == [out / "rank0.traceprobe.json"]
-    deliver(out, work, replace=True)
+    assert recording_files(out) == [out / "rank0.traceprobe.json"]
+    deliver_recording(out, work, replace=True)
     assert listed(out) == {"rank1.json.gz", "report.html", "bench.json"}
 
 
@@ -153,7 +153,7 @@ def test_a_file_that_appeared_while_a_program_was_recorded_is_left(tmp_path):
     for name in ("rank0.json.gz", "rank0.traceprobe.json", "rank1.json.gz"):
         (work / name).write_text("new")
     with pytest.raises(UsageError, match=r"rank1\.json\.gz: a file of that name was written") as no:
-        deliver(out, work, replace=False)
+        deliver_recording(out, work, replace=False)
     assert (out / "rank1.json.gz").read_text() == "precious"
     (apart,) = out.glob("recording-*")
     assert str(apart) in str(no.value)
@@ -168,7 +168,7 @@ def test_a_recording_that_is_placed_without_force_is_whole(tmp_path):
     work.mkdir()
     (work / "rank0.json.gz").write_text("new")
     (out / "rank9.json.gz").write_text("theirs")
-    deliver(out, work, replace=False)
+    deliver_recording(out, work, replace=False)
     assert listed(out) == {"rank0.json.gz", "rank9.json.gz"}
 
 
@@ -197,7 +197,7 @@ def test_a_complete_recording_outlives_a_command_that_is_interrupted(tmp_path):
 def test_a_folder_without_a_recording_loses_nothing(tmp_path):
     for name in ("rank0.json.gz", "report.json", "bench.json", "run.sqlite"):
         (tmp_path / name).write_text("mine")
-    assert files(tmp_path) == []
+    assert recording_files(tmp_path) == []
 
 
 OWN = {
@@ -248,10 +248,10 @@ def with_own(tmp_path_factory):
     """Each of these programs, as a rank of its own: how it ended, and what it left."""
     pytest.importorskip("torch", reason="PyTorch is not installed")
     folder = tmp_path_factory.mktemp("own")
-    plan = Plan(folder=str(folder), warmup=1, calibrate=2, active=3)
+    plan = RecordingPlan(folder=str(folder), warmup=1, calibrate=2, active=3)
     done = subprocess.run(
         [sys.executable, "-c", TRAIN + FORKS, json.dumps(OWN)],
-        env=environment(VARIABLE, plan.save()),
+        env=program_environment(VARIABLE, plan.save()),
         capture_output=True,
         text=True,
     )
@@ -304,8 +304,8 @@ def test_nsight_systems_shares_with_those_that_leave_the_device_alone(
     monkeypatch.setattr(profiler, "_enable_profiler", lambda *_: "enabled")
     monkeypatch.setattr(profiler, "_prepare_profiler", lambda *_: None)
     monkeypatch.setattr(profiler, "_disable_profiler", lambda *_: None)
-    rivals = Rivals()
-    rivals.watch()
+    other_profilers = OtherProfilers()
+    other_profilers.watch()
 
     def theirs():
         return profiler._enable_profiler("config", {Activity(name) for name in activities})
@@ -315,8 +315,8 @@ def test_nsight_systems_shares_with_those_that_leave_the_device_alone(
             begin()
 
     def ours():
-        rivals.claim(str(tmp_path), backend)
-        with rivals.ours():
+        other_profilers.claim(str(tmp_path), backend)
+        with other_profilers.ours():
             profiler._enable_profiler("config", {Activity("CUDA")})
 
     if not refused:

@@ -10,7 +10,7 @@ import pytest
 
 from settings import Machine, parse
 from tests.conftest import ROOT
-from traceprobe.capture.ladder import find, read
+from traceprobe.capture.ladder import find_ladder, read_ladder
 from traceprobe.capture.ladder_bounds import VARIABLES
 from traceprobe.errors import UsageError
 
@@ -63,7 +63,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_rungs_build_on_each_other_and_not_on_side_rungs(tmp_path):
-    ladder = read(written(tmp_path, GOOD))
+    ladder = read_ladder(written(tmp_path, GOOD))
     assert {rung.name: " ".join(rung.arguments) for rung in ladder.rungs} == {
         "one": "--batch-size=16 --fused",
         "two": "--batch-size=16 --fused --precision=bf16 --no-pin",
@@ -81,7 +81,7 @@ def test_rungs_build_on_each_other_and_not_on_side_rungs(tmp_path):
 
 
 def test_the_ranks_of_rungs_that_have_several_can_be_chosen(tmp_path):
-    ladder = read(written(tmp_path, GOOD), ranks=8)
+    ladder = read_ladder(written(tmp_path, GOOD), ranks=8)
     assert [rung.ranks for rung in ladder.rungs] == [1, 1, 1, 8, 8]
     assert ladder.rungs[3].settings["batch-size"] == 2
 
@@ -129,7 +129,7 @@ def test_nonsense_is_named_with_file_and_key(tmp_path, old, new, said):
     assert old in GOOD
     path = written(tmp_path, GOOD.replace(old, new, 1))
     with pytest.raises(UsageError) as refused:
-        read(path)
+        read_ladder(path)
     assert str(path) in str(refused.value)
     assert said in str(refused.value)
 
@@ -153,7 +153,7 @@ def test_nonsense_is_named_with_file_and_key(tmp_path, old, new, said):
 def test_a_ladder_sets_no_variable_that_could_execute_or_write_anything(tmp_path, name):
     path = written(tmp_path, GOOD.replace("OMP_NUM_THREADS", f'"{name}"'))
     with pytest.raises(UsageError, match=r"rung 'aside': environment: .* set it in your shell"):
-        read(path)
+        read_ladder(path)
 
 
 def test_the_variables_that_a_ladder_may_set_are_listed():
@@ -164,10 +164,10 @@ def test_the_variables_that_a_ladder_may_set_are_listed():
 
 def test_a_ladder_is_a_short_file(tmp_path):
     with pytest.raises(UsageError, match="has more than 64 KiB"):
-        read(written(tmp_path, GOOD + "# more\n" * 10_000))
+        read_ladder(written(tmp_path, GOOD + "# more\n" * 10_000))
     rungs = "".join(f'[[rungs]]\nname="{n:x}"\nchange=""\n' for n in range(1001))
     with pytest.raises(UsageError, match=r"length <= 1000 - at `\$\.rungs`"):
-        read(written(tmp_path, GOOD.partition("[[rungs]]")[0] + rungs))
+        read_ladder(written(tmp_path, GOOD.partition("[[rungs]]")[0] + rungs))
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"\x00", b'name = "a"\nrungs = []'])
@@ -175,24 +175,24 @@ def test_what_is_no_ladder_is_refused(tmp_path, content):
     path = tmp_path / "mine.toml"
     path.write_bytes(content)
     with pytest.raises(UsageError, match="is no ladder"):
-        read(path)
+        read_ladder(path)
 
 
 def test_ladders_are_found_by_name_or_path(tmp_path):
-    assert [find(path.stem) for path in BUILT_IN] == BUILT_IN
+    assert [find_ladder(path.stem) for path in BUILT_IN] == BUILT_IN
     path = written(tmp_path, GOOD)
-    assert find(str(path)) == path
+    assert find_ladder(str(path)) == path
     with pytest.raises(UsageError, match=r"no ladder of that name; name one of gpt2, sc22, tiny"):
-        find("no-such")
+        find_ladder("no-such")
     with pytest.raises(UsageError, match="there is no such file"):
-        find(str(tmp_path / "absent.toml"))
+        find_ladder(str(tmp_path / "absent.toml"))
 
 
 @pytest.mark.parametrize("path", BUILT_IN, ids=lambda path: path.stem)
 @pytest.mark.parametrize("ranks", [None, 2, 8])
 def test_built_in_ladders_suit_their_workload_and_a_machine_with_gpus(path, ranks):
     pytest.importorskip("torch", reason="PyTorch is not installed; pip install traceprobe[torch]")
-    ladder = read(path, ranks)
+    ladder = read_ladder(path, ranks)
     assert ladder.name == path.stem
     workload = importlib.import_module(ladder.workload.replace("-", "_")).WORKLOAD
     for rung in ladder.rungs:
@@ -213,7 +213,7 @@ def test_built_in_ladders_suit_their_workload_and_a_machine_with_gpus(path, rank
 
 
 def test_the_sc22_ladder_is_the_chain_of_the_tutorial():
-    rungs = read(find("sc22")).rungs
+    rungs = read_ladder(find_ladder("sc22")).rungs
     assert [rung.settings["workers"] for rung in rungs[:5]] == [2, 4, 8, 16, 16]
     assert [rung.name for rung in rungs if rung.side] == ["fp32", "cuda-graphs"]
     assert [rung.settings["precision"] for rung in rungs[5:8]] == ["tf32", "fp32", "fp16"]
@@ -222,7 +222,7 @@ def test_the_sc22_ladder_is_the_chain_of_the_tutorial():
 
 
 def test_the_gpt2_ladder_keeps_its_tokens_per_update():
-    rungs = read(find("gpt2")).rungs
+    rungs = read_ladder(find_ladder("gpt2")).rungs
     last = rungs[-2:]
     assert [rung.ranks for rung in last] == [1, 4]
     for rung in last:

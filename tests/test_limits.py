@@ -20,9 +20,10 @@ from tests.builders.scenario import Process, Script
 from tests.cli_runner import spawn
 from tests.conftest import ROOT
 from traceprobe.errors import DamagedInput, UsageError
-from traceprobe.ingest import limits, load, sparse
+from traceprobe.ingest import limits, sparse_files
 from traceprobe.ingest.kineto import chunks
-from traceprobe.ingest.limits import Limits, parse
+from traceprobe.ingest.limits import Limits, parse_limits
+from traceprobe.ingest.read_trace import read_trace
 
 MB = 1 << 20
 MEMORY = 3 << 29
@@ -131,14 +132,14 @@ def test_without_an_option_a_small_file_may_unpack_to_gigabytes_and_a_large_one_
     good = json.dumps(trace_of()).encode()
     path = tmp_path / "trace.json.gz"
     path.write_bytes(gzip.compress(good + b" " * 2 * MB))
-    assert len(load(path).gpu_ops) == 3
+    assert len(read_trace(path).gpu_ops) == 3
     path.write_bytes(gzip.compress(good + b" " * 3 * MB))
     with pytest.raises(DamagedInput, match="unpack to more than"):
-        load(path)
-    assert len(load(path, limits=parse(["unpacked=10M"])).gpu_ops) == 3
+        read_trace(path)
+    assert len(read_trace(path, limits=parse_limits(["unpacked=10M"])).gpu_ops) == 3
     monkeypatch.setattr(limits, "LEAST_UNPACKED", 0)
     path.write_bytes(gzip.compress(good))
-    assert len(load(path).gpu_ops) == 3
+    assert len(read_trace(path).gpu_ops) == 3
 
 
 def test_an_export_that_does_not_fit_the_disk_is_refused_before_it_fills_it(tmp_path, monkeypatch):
@@ -146,7 +147,7 @@ def test_an_export_that_does_not_fit_the_disk_is_refused_before_it_fills_it(tmp_
     free = limits.shutil.disk_usage(tmp_path)._replace(free=limits._DISK_KEPT + 1000)
     monkeypatch.setattr(limits.shutil, "disk_usage", lambda folder: free)
     with pytest.raises(DamagedInput, match=r"run\.sqlite\.gz: does not fit.*TMPDIR"):
-        load(path)
+        read_trace(path)
 
 
 def test_a_bomb_among_ranks_costs_its_rank(tmp_path):
@@ -175,11 +176,11 @@ def absurd(folder, what, count):
 @pytest.mark.parametrize("what", ["names", "devices", "streams", "threads", "iterations"])
 def test_more_of_something_than_the_limit_is_refused(tmp_path, what):
     path = absurd(tmp_path, what, 40)
-    few = parse([f"{what}=39"])
+    few = parse_limits([f"{what}=39"])
     with pytest.raises(DamagedInput, match=f"more than 39 {what}.*--limit {what}=NUMBER"):
-        traceprobe.analyze(load(path, limits=few), traceprobe.Options(limits=few))
-    enough = parse([f"{what}=100"])
-    report = traceprobe.analyze(load(path, limits=enough), traceprobe.Options(limits=enough))
+        traceprobe.analyze(read_trace(path, limits=few), traceprobe.Options(limits=few))
+    enough = parse_limits([f"{what}=100"])
+    report = traceprobe.analyze(read_trace(path, limits=enough), traceprobe.Options(limits=enough))
     assert report.quality.gpu_ops == 40
 
 
@@ -187,7 +188,7 @@ def test_more_of_something_than_the_limit_is_refused(tmp_path, what):
 def test_absurd_numbers_are_refused_by_default(tmp_path, what):
     path = absurd(tmp_path, what, getattr(Limits(), what) + 1)
     with pytest.raises(DamagedInput, match=f"--limit {what}=NUMBER"):
-        load(path)
+        read_trace(path)
 
 
 def test_steps_of_many_devices_are_limited_together(tmp_path):
@@ -199,11 +200,11 @@ def test_steps_of_many_devices_are_limited_together(tmp_path):
             script.op("kernel", at, at + 10, (at - 200 + device, at - 199 + device), device=device)
         script.range(f"step {k}", at - 300, at - 50)
     path = kineto.write(script.build(), tmp_path / "trace.json")
-    few = parse(["windows=39"])
+    few = parse_limits(["windows=39"])
     with pytest.raises(DamagedInput, match=r"more than 39 windows.*--limit windows=NUMBER"):
-        traceprobe.analyze(load(path, limits=few), traceprobe.Options(limits=few))
-    enough = parse(["windows=40"])
-    assert len(traceprobe.analyze(load(path), traceprobe.Options(limits=enough)).ranks) == 4
+        traceprobe.analyze(read_trace(path, limits=few), traceprobe.Options(limits=few))
+    enough = parse_limits(["windows=40"])
+    assert len(traceprobe.analyze(read_trace(path), traceprobe.Options(limits=enough)).ranks) == 4
 
 
 def holes(path, before):
@@ -221,45 +222,47 @@ def test_a_terabyte_of_holes_is_refused_before_it_is_read(tmp_path, kind):
     before = {"json": trace[:-20], "export": export.read_bytes(), "gzip": gzip.compress(trace)}
     path = holes(tmp_path / f"a.{kind}", before[kind])
     with pytest.raises(DamagedInput, match="are stored and the rest are holes; copy the file"):
-        load(path)
+        read_trace(path)
 
 
 def test_holes_buy_no_steps_no_texts_and_no_bytes_behind_gzip(tmp_path):
     data = b"x" * MB
     path = tmp_path / "a"
     path.write_bytes(data)
-    assert sparse.stored_bytes(path) == MB
+    assert sparse_files.stored_bytes(path) == MB
     with path.open("r+b") as file:
         file.truncate(3 << 30)
         file.seek(2 << 30)
         file.write(data)
-    assert sparse.stored_bytes(path) == 2 * MB
-    assert limits.Unpacked(path, Limits())._packed == 2 * MB
+    assert sparse_files.stored_bytes(path) == 2 * MB
+    assert limits.UnpackedBudget(path, Limits())._packed == 2 * MB
     with path.open("rb") as file:  # less than any file may unpack to
         file.seek(7)
-        sparse.check(path, file)
+        sparse_files.refuse_sparse_file(path, file)
         assert file.tell() == 7
 
 
 def test_what_a_system_does_not_say_of_holes_is_data(tmp_path, monkeypatch):
     path = tmp_path / "a"
     path.write_bytes(b"")
-    assert sparse.stored_bytes(path) == 0
+    assert sparse_files.stored_bytes(path) == 0
     with path.open("r+b") as file:
         file.truncate(3 * MB)
-    monkeypatch.setattr(sparse.os, "lseek", Mock(side_effect=[0, OSError(errno.EINVAL, "no"), 0]))
-    assert sparse.stored_bytes(path) == 3 * MB
-    monkeypatch.delattr(sparse.os, "SEEK_DATA")
-    assert sparse.stored_bytes(path) == 3 * MB
+    monkeypatch.setattr(
+        sparse_files.os, "lseek", Mock(side_effect=[0, OSError(errno.EINVAL, "no"), 0])
+    )
+    assert sparse_files.stored_bytes(path) == 3 * MB
+    monkeypatch.delattr(sparse_files.os, "SEEK_DATA")
+    assert sparse_files.stored_bytes(path) == 3 * MB
 
 
 def test_limits_are_parsed():
-    assert parse([]) == Limits()
-    assert parse(["unpacked=20G", "threads=9"]) == Limits(unpacked=20 << 30, threads=9)
-    assert parse(["unpacked=3KiB"]).unpacked == 3 << 10
+    assert parse_limits([]) == Limits()
+    assert parse_limits(["unpacked=20G", "threads=9"]) == Limits(unpacked=20 << 30, threads=9)
+    assert parse_limits(["unpacked=3KiB"]).unpacked == 3 << 10
     for text in ("unpacked", "unpacked=", "unpacked=x", "bytes=3", "threads=-1", "threads=1.5"):
         with pytest.raises(UsageError, match=r"--limit .*: write NAME=NUMBER.*unpacked, names"):
-            parse([text])
+            parse_limits([text])
 
 
 def test_the_page_has_every_limit_with_its_default():
@@ -298,7 +301,7 @@ def test_a_long_name_is_no_riddle(tmp_path, name):
     ]
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(body))
-    assert len(traceprobe.analyze(load(path)).ranks) == 1
+    assert len(traceprobe.analyze(read_trace(path)).ranks) == 1
 
 
 @pytest.mark.parametrize(
@@ -319,7 +322,7 @@ def test_damage_is_no_riddle(tmp_path, text):
     path = tmp_path / "trace.json"
     path.write_bytes(before + text + after)
     try:
-        trace = load(path)
+        trace = read_trace(path)
     except DamagedInput:
         return
     assert len(trace.gpu_ops) <= 3
@@ -331,7 +334,7 @@ def test_events_longer_than_any_event_are_left_out(tmp_path, monkeypatch):
     before, after = around(b'{"ph": "X", "name": "' + b"A" * 30_000 + b'", "ts": 1, "dur": 1}, ')
     path = tmp_path / "trace.json"
     path.write_bytes(before + after)
-    trace = load(path)
+    trace = read_trace(path)
     assert len(trace.gpu_ops) == 3
     assert trace.quality.damage["oversized-events"] >= 1
     assert trace.quality.events_lost >= 1

@@ -12,7 +12,7 @@ from tests.cli_runner import spawn
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from traceprobe.capture.memory_prediction import NO_MODEL
+from traceprobe.capture.memory_prediction_session import NO_MODEL
 from traceprobe.records.memory import read
 
 WIDTH = 256

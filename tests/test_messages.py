@@ -20,7 +20,7 @@ from traceprobe.capture.launch import RecordingFailed
 from traceprobe.cli import console
 from traceprobe.cli.profile import _again, _kept
 from traceprobe.errors import UnsupportedInput, UsageError
-from traceprobe.ingest.detect_format import recognise
+from traceprobe.ingest.detect_format import detect_format
 from traceprobe.pipeline.invariants import InternalError
 from traceprobe.render import console as lines
 from traceprobe.render.next_step import next_command, slice_command
@@ -100,7 +100,7 @@ def test_a_word_is_what_it_stands_for(name):
 def test_commands_that_convert_a_file_name_it_exactly(tmp_path, kind, name):
     (tmp_path / name).write_bytes(HEADS[kind])
     with pytest.raises(UnsupportedInput) as refused:
-        recognise(tmp_path / name)
+        detect_format(tmp_path / name)
     said = console_line(str(refused.value))
     command = words(re.search(r": `(.*)`$|with `(.*)`$", said)[0].partition("`")[2][:-1])
     export = ["nsys", "export", "--type", "sqlite", "-o"]
@@ -239,7 +239,7 @@ def test_what_a_program_said_last_keeps_its_lines(monkeypatch, cli):
             "the program ended with status 1; its last lines:\n    a\x1b[1m\n    b"
         )
 
-    monkeypatch.setattr("traceprobe.ingest.load", fails)
+    monkeypatch.setattr("traceprobe.pipeline.load.read_trace", fails)
     write_trace(cli.folder / "run.json")
     done = cli("inspect", "run.json").expect(2)
     assert done.err.splitlines()[-2:] == ["    a", "    b"]

@@ -9,7 +9,7 @@ import pytest
 import traceprobe
 from tests.builders import nsight
 from tests.builders.loop import Loop
-from traceprobe.capture import nsys_backend
+from traceprobe.capture import nsys_tool
 from traceprobe.errors import UsageError
 
 LOOP = Loop(steps=6, forward_ns=400_000, backward_ns=600_000, launch_gap_ns=200_000)
@@ -20,7 +20,7 @@ def test_an_export_with_the_sidecar_inside_is_corrected_for_the_profiler(tmp_pat
     nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
     plain = traceprobe.analyze(traceprobe.load(tmp_path / "run.sqlite"))
     (tmp_path / "rank0.traceprobe.json").write_text(json.dumps(CALIBRATION))
-    nsys_backend.embed(tmp_path / "run.sqlite", nsys_backend.sidecars(tmp_path))
+    nsys_tool.embed_sidecars(tmp_path / "run.sqlite", nsys_tool.read_sidecars(tmp_path))
     report = traceprobe.analyze(traceprobe.load(tmp_path / "run.sqlite"))
     assert plain.quality.observer_effect is None
     assert report.quality.observer_effect.unprofiled_step_ms == 1.1
@@ -32,7 +32,7 @@ def test_an_export_with_the_sidecar_inside_is_corrected_for_the_profiler(tmp_pat
 def test_sidecars_are_found_by_rank(tmp_path):
     for rank in (0, 1, 11):
         (tmp_path / f"rank{rank}.traceprobe.json").write_text(json.dumps({"rank": rank}))
-    assert nsys_backend.sidecars(tmp_path) == {r: {"rank": r} for r in (0, 1, 11)}
+    assert nsys_tool.read_sidecars(tmp_path) == {r: {"rank": r} for r in (0, 1, 11)}
 
 
 def fake_nsys(folder, refused):
@@ -56,7 +56,7 @@ def fake_nsys(folder, refused):
     ],
 )
 def test_an_export_has_what_the_installed_tool_can_write(tmp_path, refused, blobs, tables):
-    done = nsys_backend.export(
+    done = nsys_tool.export_sqlite(
         tmp_path / "r.nsys-rep", tmp_path / "r.sqlite", fake_nsys(tmp_path, refused)
     )
     options = done.read_text()
@@ -66,6 +66,6 @@ def test_an_export_has_what_the_installed_tool_can_write(tmp_path, refused, blob
 
 def test_an_export_that_fails_says_what_the_tool_said(tmp_path):
     with pytest.raises(UsageError, match=r"r\.nsys-rep: nsys export failed: unrecognised option"):
-        nsys_backend.export(
+        nsys_tool.export_sqlite(
             tmp_path / "r.nsys-rep", tmp_path / "r.sqlite", fake_nsys(tmp_path, "*")
         )

@@ -16,11 +16,11 @@ import pytest
 from tests.analyses import report_of
 from tests.cli_runner import LOOP, Cli, write_trace
 from traceprobe import UnsupportedInput, UsageError, load
-from traceprobe.anonymise import anonymise
-from traceprobe.slicing import cut
+from traceprobe.anonymise.anonymise_trace import anonymise_trace
+from traceprobe.slicing.slice_trace import slice_trace
 from traceprobe.system import atomic_write as writing
 from traceprobe.system import reading
-from traceprobe.system.atomic_write import append, beside
+from traceprobe.system.atomic_write import append, write_beside
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def test_of_two_runs_with_one_output_one_fails(tmp_path):
 
     def run(text):
         try:
-            with beside(target, replace=False) as temporary:
+            with write_beside(target, replace=False) as temporary:
                 temporary.write_text(text)
                 ready.wait()
             ends.append(text)
@@ -197,10 +197,13 @@ def test_a_file_system_without_links(tmp_path, monkeypatch, there):
     target = tmp_path / "out.json"
     if there:
         target.write_text("precious")
-        with pytest.raises(UsageError, match="meanwhile"), beside(target, replace=False) as file:
+        with (
+            pytest.raises(UsageError, match="meanwhile"),
+            write_beside(target, replace=False) as file,
+        ):
             file.write_text("new")
     else:
-        with beside(target, replace=False) as file:
+        with write_beside(target, replace=False) as file:
             file.write_text("new")
     assert target.read_text() == ("precious" if there else "new")
     assert list(tmp_path.iterdir()) == [target]
@@ -227,7 +230,7 @@ def test_a_full_disk_leaves_the_summary_of_the_job_as_it_was(tmp_path, monkeypat
 def test_outputs_have_the_rights_that_the_user_wants(tmp_path):
     before = os.umask(0o027)
     try:
-        with beside(tmp_path / "out.json", replace=False):
+        with write_beside(tmp_path / "out.json", replace=False):
             pass
     finally:
         os.umask(before)
@@ -239,8 +242,8 @@ def test_functions_that_write_overwrite_only_if_told_to(tmp_path):
     target = tmp_path / "out.json"
     target.write_text("precious")
     for write in (
-        lambda **options: cut(source, target, (1, 3), **options),
-        lambda **options: anonymise(source, target, **options),
+        lambda **options: slice_trace(source, target, (1, 3), **options),
+        lambda **options: anonymise_trace(source, target, **options),
     ):
         with pytest.raises(UsageError, match="meanwhile"):
             write()
@@ -318,10 +321,10 @@ def test_a_saved_file_may_not_be_endless(cli, files, arguments):
 
 
 def test_a_file_that_says_it_is_empty_may_not_be_endless_either(cli, files, monkeypatch):
-    assert reading.content(files / "one.json")
-    assert reading.content(Path("/proc/version")).startswith(b"Linux")
+    assert reading.read_saved(files / "one.json")
+    assert reading.read_saved(Path("/proc/version")).startswith(b"Linux")
     with pytest.raises(UsageError, match="has more than 0 MiB"):
-        reading.content(Path("/proc/version"), 3)
+        reading.read_saved(Path("/proc/version"), 3)
 
 
 def test_the_library_reads_no_pipe(files):
@@ -335,7 +338,7 @@ def test_a_folder_that_became_a_link_meanwhile_costs_no_file_of_the_other(tmp_pa
     for folder in (asked, other):
         folder.mkdir()
     (other / "x.md").write_text("precious")
-    with pytest.raises(UsageError), beside(asked / "x.md", replace=False) as temporary:  # noqa: PT012
+    with pytest.raises(UsageError), write_beside(asked / "x.md", replace=False) as temporary:  # noqa: PT012
         temporary.write_text("new")
         asked.rename(tmp_path / "old")
         asked.symlink_to(other)

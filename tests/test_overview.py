@@ -15,7 +15,7 @@ import traceprobe
 from tests import records
 from tests.builders import memory
 from tests.builders.scenario import Process, Script
-from tests.test_ranks import EARLY, rank
+from tests.test_collective_waits import EARLY, rank
 from traceprobe.anonymise.redact import redact
 from traceprobe.pipeline.rank_overview import TOLERANCE, similar, survey
 from traceprobe.records.report import Report

@@ -12,7 +12,8 @@ from tests.builders.loop import LOADER
 from tests.builders.scenario import AUTOGRAD, PID, Process, Script, merge
 from traceprobe.errors import UsageError
 from traceprobe.model.taxonomy import Phase
-from traceprobe.timeline import phases, process
+from traceprobe.timeline import phases
+from traceprobe.timeline.process_timeline import process_timeline
 
 WORKER = 1099
 ADAM_STEP = "Optimizer.step#AdamW.step"
@@ -39,8 +40,8 @@ def launch(script, *times, thread=PID, **columns):
 
 
 def prepare(script, **overrides):
-    names = phases.compile_names(overrides)
-    return process.prepare(memory.trace(script.build()), PID, None, names)
+    names = phases.compile_phase_names(overrides)
+    return process_timeline(memory.trace(script.build()), PID, None, names)
 
 
 def phases_of(script, **overrides):
@@ -81,7 +82,7 @@ NAMES = {
 
 def meaning(name, **overrides):
     trace = memory.trace(Script().range(name, 0, 10).op("kernel", 0, 1).build())
-    table = phases.compile_names(overrides)
+    table = phases.compile_phase_names(overrides)
     return next(iter(phases.phase_ranges(trace.host_ranges, trace.names, table).phase), None)
 
 
@@ -107,7 +108,7 @@ def test_the_users_expression_goes_before_those_of_the_table():
 )
 def test_an_unknown_phase_and_a_broken_expression_are_errors(overrides, problem):
     with pytest.raises(UsageError, match=problem):
-        phases.compile_names(overrides)
+        phases.compile_phase_names(overrides)
 
 
 @pytest.mark.parametrize(
@@ -301,7 +302,7 @@ def test_ranges_and_threads_of_another_process_do_not_matter():
     other = Script(Process(2000)).range("forward", 0, 100).thread(AUTOGRAD, "pt_autograd_0")
     mine = launch(launch(Script(), 10, 20), 30, thread=AUTOGRAD)
     both = memory.trace(merge(mine.build(), other.build()))
-    ops = process.prepare(both, PID, None, phases.compile_names({})).ops
+    ops = process_timeline(both, PID, None, phases.compile_phase_names({})).ops
     assert set(ops["phase"]) == {int(Phase.UNATTRIBUTED)}
 
 

@@ -19,8 +19,8 @@ from tests.test_comparison import unaided
 from tests.test_many_ranks import of_rank
 from traceprobe.anonymise.redact import digest
 from traceprobe.cli.runs import _folder as label_of
-from traceprobe.ingest.diagnostics import NOTES, said
 from traceprobe.ingest.nsight.read import _reason as reason_of
+from traceprobe.ingest.profiler_messages import NOTES, quote_messages
 from traceprobe.vocabulary import quoted
 
 CANARY = "CNRY"
@@ -179,7 +179,7 @@ def test_notes_that_profilers_make_are_quoted_whole(note):
 
 
 def test_three_notes_are_enough():
-    assert said(["CUPTI failed"] * 9) == " | ".join(["CUPTI failed"] * 3)
+    assert quote_messages(["CUPTI failed"] * 9) == " | ".join(["CUPTI failed"] * 3)
 
 
 def test_comparisons_can_be_redacted_at_once(cli):

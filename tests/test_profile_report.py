@@ -9,7 +9,7 @@ import pytest
 
 from tests.analyses import report_of
 from tests.conftest import ROOT
-from traceprobe.ingest import load
+from traceprobe.ingest.read_trace import read_trace
 from traceprobe.pipeline import parallel as workers
 from traceprobe.pipeline import per_trace as part
 from traceprobe.sweep.recording import analyze_recording
@@ -42,11 +42,11 @@ def test_one_trace_at_a_time_is_in_memory(tmp_path, monkeypatch):
     def loaded(*arguments):
         gc.collect()
         assert all(frame() is None for frame in seen)
-        trace = load(*arguments)
+        trace = read_trace(*arguments)
         seen.append(weakref.ref(trace.gpu_ops))
         return trace
 
     monkeypatch.setattr(workers, "cores", lambda: 1)
-    monkeypatch.setattr(part, "load", loaded)
+    monkeypatch.setattr(part, "read_trace", loaded)
     made = analyze_recording(PAIR, tmp_path)
     assert len(made.ranks) == len(seen) == 2

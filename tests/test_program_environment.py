@@ -18,8 +18,8 @@ from tests.cli_runner import environment as cli_environment
 from tests.cli_runner import spawn
 from tests.conftest import ROOT
 from traceprobe.capture import launch
-from traceprobe.capture.plan import VARIABLE, Plan
-from traceprobe.capture.program import HOOK, environment
+from traceprobe.capture.environment import HOOK, program_environment
+from traceprobe.capture.recording_plan import VARIABLE, RecordingPlan
 
 OLDEST = (3, 10)
 """Python that the torch of today still runs on."""
@@ -67,16 +67,17 @@ INSIDE = inside()
 
 def test_all_that_runs_inside_a_program_is_known():
     names = {name.rpartition(".")[2] for name in INSIDE}
-    assert {"recorder", "session", "torch_backend", "cuda_range", "ablation"} <= names
+    assert {"step_recorder", "recording_session", "torch_backend", "nsys_backend"} <= names
     assert {
-        "memory_prediction",
-        "simulation",
+        "ablation_session",
+        "memory_prediction_session",
+        "step_simulation",
         "allocation_log",
-        "memory",
-        "rivals",
-        "counting",
+        "memory_measurement",
+        "other_profilers",
+        "flop_counter",
     } <= names
-    assert names.isdisjoint({"model", "launch", "program", "profile", "nsys_backend", "ladder"})
+    assert names.isdisjoint({"model", "launch", "program", "run_recording", "nsys_tool", "ladder"})
 
 
 @pytest.mark.parametrize("name", [n for n in INSIDE if n != "traceprobe"])
@@ -135,7 +136,7 @@ needs_another = pytest.mark.skipif(not OTHERS, reason="only one Python is instal
 
 def hooked(folder, **changes):
     """The environment of a program that a recording starts."""
-    return {**environment(VARIABLE, Plan(folder=str(folder)).save()), **changes}
+    return {**program_environment(VARIABLE, RecordingPlan(folder=str(folder)).save()), **changes}
 
 
 @pytest.mark.parametrize("version", PYTHONS, ids="{0[0]}.{0[1]}".format)
@@ -178,10 +179,12 @@ def test_the_import_path_is_what_it_would_be_alone(tmp_path, version, monkeypatc
 
 def test_the_program_gets_one_folder_with_one_module(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/their/own")
-    given = environment(VARIABLE, tmp_path)
+    given = program_environment(VARIABLE, tmp_path)
     assert given["PYTHONPATH"].split(os.pathsep) == [str(HOOK), "/their/own"]
     assert [p.name for p in HOOK.iterdir() if p.name != "__pycache__"] == ["sitecustomize.py"]
-    assert environment(VARIABLE, tmp_path, {"PYTHONPATH": "/rung"})["PYTHONPATH"].endswith("/rung")
+    assert program_environment(VARIABLE, tmp_path, {"PYTHONPATH": "/rung"})["PYTHONPATH"].endswith(
+        "/rung"
+    )
 
 
 def test_a_sitecustomize_that_fails_is_the_program_s_own_matter(tmp_path):
@@ -276,6 +279,6 @@ def test_a_program_of_another_environment_is_recorded_with_its_own_numpy(
 
 
 def test_ranks_are_started_by_the_interpreter_of_the_program(tmp_path):
-    command = launch.distributed("/opt/python3", ["/opt/python3", "-O", "train.py"], 2, tmp_path)
+    command = launch.rank_command(["/opt/python3", "-O", "train.py"], 2, tmp_path)
     assert command[:2] == ["/opt/python3", "-c"]
     assert command[-4:] == ["--no-python", "/opt/python3", "-O", "train.py"]

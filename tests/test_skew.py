@@ -16,7 +16,7 @@ from tests import records
 from tests.builders import memory
 from tests.builders.loop import Loop
 from tests.builders.scenario import COMM_STREAM, Process, Script
-from tests.test_ranks import match
+from tests.test_collective_waits import match
 from traceprobe.verdict.bounds import decide
 from traceprobe.verdict.correction import correct
 

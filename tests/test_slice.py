@@ -11,7 +11,7 @@ import pytest
 import traceprobe
 from tests.builders import kineto, nsight
 from tests.builders.loop import EVERYTHING, Loop
-from traceprobe.slicing import cut
+from traceprobe.slicing.slice_trace import slice_trace
 
 LOOP = Loop(
     steps=8,
@@ -45,7 +45,7 @@ def test_the_steps_of_a_slice_are_accounted_as_in_the_whole(tmp_path, name):
     file, write = FORMATS[name]
     write(LOOP.scenario(), tmp_path / file)
     target = tmp_path / f"cut-{file}"
-    cut(tmp_path / file, target, (2, 6))
+    slice_trace(tmp_path / file, target, (2, 6))
     whole, part = accounts(tmp_path / file), accounts(target)
     assert list(part) == ["step 2", "step 3", "step 4"]  # the last one has no end
     for label, account in part.items():
@@ -57,7 +57,7 @@ def test_every_kind_of_row_survives_a_slice_of_everything(tmp_path, name):
     file, write = FORMATS[name]
     write(EVERYTHING.scenario(), tmp_path / file)
     whole = traceprobe.load(tmp_path / file)
-    cut(tmp_path / file, tmp_path / f"cut-{file}", (0, 10_000))
+    slice_trace(tmp_path / file, tmp_path / f"cut-{file}", (0, 10_000))
     part = traceprobe.load(tmp_path / f"cut-{file}")
     launched = whole.gpu_ops["linked"].sum()
     assert part.gpu_ops["linked"].sum() == launched
@@ -67,14 +67,14 @@ def test_every_kind_of_row_survives_a_slice_of_everything(tmp_path, name):
 def test_the_same_slice_gives_the_same_bytes(tmp_path, samples):
     source = samples / "cpu_convnet.json.gz"
     for name in ("a.json.gz", "b.json.gz"):
-        cut(source, tmp_path / name, (0, 3))
+        slice_trace(source, tmp_path / name, (0, 3))
     assert (tmp_path / "a.json.gz").read_bytes() == (tmp_path / "b.json.gz").read_bytes()
 
 
 def test_a_kineto_slice_is_plain_json_with_its_provenance_and_nothing_private(tmp_path):
     private = {"host_name": "node17", "username": "somebody", "traceName": "/home/somebody/t.json"}
     kineto.write(LOOP.scenario(), tmp_path / "trace.json", header=private)
-    cut(tmp_path / "trace.json", tmp_path / "cut.json", (1, 4))
+    slice_trace(tmp_path / "trace.json", tmp_path / "cut.json", (1, 4))
     text = (tmp_path / "cut.json").read_text()
     parsed = json.loads(text)
     assert parsed["traceprobe_slice"]["steps"] == "1:4"
@@ -91,7 +91,7 @@ def test_an_nsight_slice_opens_in_sqlite_without_the_environment(tmp_path):
         "INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:ENVIRONMENT_VARIABLE', 'TOKEN=secret')",
         "INSERT INTO StringIds VALUES (987654, 'secret')",
     )
-    cut(tmp_path / "run.sqlite", tmp_path / "cut.sqlite", (1, 4))
+    slice_trace(tmp_path / "run.sqlite", tmp_path / "cut.sqlite", (1, 4))
     assert b"secret" not in (tmp_path / "cut.sqlite").read_bytes()
     connection = sqlite3.connect(tmp_path / "cut.sqlite")
     assert dict(connection.execute("SELECT * FROM traceprobe_slice"))["steps"] == "1:4"
@@ -103,7 +103,7 @@ def test_an_nsight_slice_opens_in_sqlite_without_the_environment(tmp_path):
 def test_steps_that_are_not_there_are_refused(tmp_path, steps):
     kineto.write(LOOP.scenario(), tmp_path / "trace.json")
     with pytest.raises(traceprobe.UsageError, match="has steps 0 to 7"):
-        cut(tmp_path / "trace.json", tmp_path / "cut.json", steps)
+        slice_trace(tmp_path / "trace.json", tmp_path / "cut.json", steps)
     assert [p.name for p in tmp_path.iterdir()] == ["trace.json"]
 
 
@@ -111,5 +111,5 @@ def test_a_slice_of_a_damaged_trace_holds_its_good_part(tmp_path):
     kineto.write(LOOP.scenario(), tmp_path / "trace.json", gz=False)
     data = (tmp_path / "trace.json").read_bytes()
     (tmp_path / "trace.json.gz").write_bytes(gzip.compress(data[: len(data) * 9 // 10]))
-    cut(tmp_path / "trace.json.gz", tmp_path / "cut.json", (1, 4))
+    slice_trace(tmp_path / "trace.json.gz", tmp_path / "cut.json", (1, 4))
     assert list(accounts(tmp_path / "cut.json")) == ["step 1", "step 2"]

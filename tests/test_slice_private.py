@@ -14,11 +14,11 @@ import traceprobe
 from tests.builders import kineto, nsight
 from tests.builders.loop import Loop
 from tests.memory_records import make_record
-from traceprobe.anonymise import anonymise
+from traceprobe.anonymise.anonymise_trace import anonymise_trace
 from traceprobe.errors import UsageError
-from traceprobe.slicing import cut
 from traceprobe.slicing.record import public_record
-from traceprobe.slicing.threads import is_public
+from traceprobe.slicing.slice_trace import slice_trace
+from traceprobe.slicing.thread_names import is_public_thread
 
 CANARY = "CNRY"
 DIAGNOSED = ((0, 2, "to be replaced"),)
@@ -43,8 +43,8 @@ RECORD = {
 def copies(source, folder):
     """A slice and an anonymised copy, by what made them."""
     names = {"slice": folder / f"slice-{source.name}", "copy": folder / f"copy-{source.name}"}
-    cut(source, names["slice"], (1, 5))
-    anonymise(source, names["copy"])
+    slice_trace(source, names["slice"], (1, 5))
+    anonymise_trace(source, names["copy"])
     return names
 
 
@@ -195,7 +195,7 @@ def test_a_slice_of_a_recording_has_its_memory(tmp_path, make):
 
 
 def test_a_diagnosis_of_nsight_stays_by_its_known_words(tmp_path):
-    cut(in_database(tmp_path), tmp_path / "cut.sqlite", (1, 5))
+    slice_trace(in_database(tmp_path), tmp_path / "cut.sqlite", (1, 5))
     with closing(sqlite3.connect(tmp_path / "cut.sqlite")) as db:
         texts = [t for (t,) in db.execute("SELECT text FROM DIAGNOSTIC_EVENT")]
     assert "No NVTX events collected. Does the process use NVTX? …" in texts
@@ -227,12 +227,12 @@ def test_a_memory_that_makes_no_sense_is_left_out(damage):
     ],
 )
 def test_threads_of_libraries_keep_their_names(name):
-    assert is_public(name)
+    assert is_public_thread(name)
 
 
 @pytest.mark.parametrize("name", ["alice", "pt_autograd_0 of alice", "stream of alice", "", "pt_x"])
 def test_threads_of_programs_do_not(name):
-    assert not is_public(name)
+    assert not is_public_thread(name)
 
 
 def test_a_text_that_is_no_utf8_does_not_stop_a_slice(tmp_path):
@@ -241,7 +241,7 @@ def test_a_text_that_is_no_utf8_does_not_stop_a_slice(tmp_path):
         path,
         "UPDATE DIAGNOSTIC_EVENT SET text = CAST(x'4e6fff' AS TEXT)",
     )
-    cut(path, tmp_path / "cut.sqlite", (1, 5))
+    slice_trace(path, tmp_path / "cut.sqlite", (1, 5))
     assert traceprobe.load(tmp_path / "cut.sqlite").names
 
 
@@ -265,11 +265,11 @@ def test_odd_values_cost_what_they_describe_and_neither_slice_nor_copy(tmp_path,
     group = dict.fromkeys(("rank", "world_size", "backend", "nccl_version", "pg_config"), odd)
     facts = dict.fromkeys(("baseTimeNanoseconds", "displayTimeUnit", "cupti_version"), odd)
     path.write_text(json.dumps({**trace, **facts, "distributedInfo": group}))
-    anonymise(path, tmp_path / "copy.json")
+    anonymise_trace(path, tmp_path / "copy.json")
     assert json.loads((tmp_path / "copy.json").read_text())["traceEvents"]
     if odd in ([1], {"a": 1}, True):
-        cut(path, tmp_path / "slice.json", (1, 5))
+        slice_trace(path, tmp_path / "slice.json", (1, 5))
         assert json.loads((tmp_path / "slice.json").read_text())["traceEvents"]
     else:  # a kernel with another number belongs to a process of which nothing else is known
         with pytest.raises(UsageError, match="process 0 has no step marker"):
-            cut(path, tmp_path / "slice.json", (1, 5))
+            slice_trace(path, tmp_path / "slice.json", (1, 5))

@@ -143,7 +143,7 @@ def test_what_nohup_ignores_is_ignored_by_the_program_too(tmp_path):
 def ran(folder, program, notes=None):
     """Run a program under a supervisor; fails as it does."""
     told = [] if notes is None else notes
-    launch.run(program, os.environ, folder, lambda _: None, told.append).expect_success()
+    launch.run_program(program, os.environ, folder, lambda _: None, told.append).expect_success()
 
 
 def test_children_that_stay_when_a_program_ends_are_ended(tmp_path):
@@ -188,7 +188,7 @@ def test_of_what_a_program_wrote_only_the_end_is_read_and_told(tmp_path, monkeyp
     )
     read = []
     monkeypatch.setattr(
-        launch, "_short", lambda line, short=launch._short: read.append(line) or short(line)
+        launch, "_shortened", lambda line, short=launch._shortened: read.append(line) or short(line)
     )
     with pytest.raises(RecordingFailed) as failed:
         ran(tmp_path, [sys.executable, "-c", write])

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.cli_runner import LOOP, MS, Cli, spawn, write_trace
-from traceprobe.capture import profile, program
+from traceprobe.capture import program, run_recording
 from traceprobe.capture import visible_gpus as gpus
 from traceprobe.capture.launch import RecordingFailed
 from traceprobe.errors import UsageError
@@ -86,8 +86,8 @@ class Recordings:
 @pytest.fixture
 def recorded(monkeypatch):
     recordings = Recordings()
-    monkeypatch.setattr(profile, "record", recordings)
-    monkeypatch.setattr(program, "interpreter", lambda: sys.executable)
+    monkeypatch.setattr(run_recording, "run_recording", recordings)
+    monkeypatch.setattr(program, "torch_interpreter", lambda: sys.executable)
     monkeypatch.setattr(gpus, "visible_gpus", lambda: 0)
     return recordings
 
@@ -234,7 +234,9 @@ def test_what_failed_programs_say_and_the_variables_of_rungs_are_in_no_record(
 def test_a_rung_with_too_few_steps_to_compare_has_failed(cli, ladder, recorded, monkeypatch):
     short = LOOP.__class__(**{**LOOP.__dict__, "steps": 3})
     monkeypatch.setattr(
-        profile, "record", lambda request, folder, *_: [write_trace(folder / "a.json.gz", short)]
+        run_recording,
+        "run_recording",
+        lambda request, folder, *_: [write_trace(folder / "a.json.gz", short)],
     )
     done = cli("sweep", ladder, "--rungs", "plain", "-o", "out").expect(1)
     assert "rung plain failed: plain: has 2 complete steps" in done.err

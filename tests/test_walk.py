@@ -18,7 +18,8 @@ from tests.builders.generated import runs
 from tests.builders.scenario import PID
 from traceprobe.model.events import Kind
 from traceprobe.model.taxonomy import BUSY, Phase
-from traceprobe.timeline import phases, process
+from traceprobe.timeline import phases
+from traceprobe.timeline.process_timeline import process_timeline
 
 KIND_CLASS = {
     Kind.COMM: "communication",
@@ -60,7 +61,9 @@ class Walk:
 
     def __init__(self, scenario, device):
         self.scenario = scenario
-        prepared = process.prepare(memory.trace(scenario), PID, None, phases.compile_names({}))
+        prepared = process_timeline(
+            memory.trace(scenario), PID, None, phases.compile_phase_names({})
+        )
         self.ops = [op for op in prepared.ops.to_dicts() if op["device"] == device]
         self.steps = [r for r in scenario.ranges if r.name.startswith("step ")]
         loading = [r.thread for r in scenario.ranges if r.name in LOADING]

@@ -8,9 +8,9 @@ from traceprobe.system.isolated import leave_working_folder
 def program() -> None:
     """Run the command line; before anything else is imported, the working folder is left out."""
     leave_working_folder()
-    from traceprobe.system.memory_limit import watched
+    from traceprobe.system.memory_limit import run_watched
 
-    watched(_run)
+    run_watched(_run)
 
 
 def _run() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator
@@ -11,9 +10,10 @@ from typing import Any
 
 import msgspec
 
-from traceprobe.anonymise.names import public
+from traceprobe.anonymise.names import public_name
 from traceprobe.ingest.kineto.columns import LONGEST_US
-from traceprobe.slicing.kineto import head_and_tail, pieces
+from traceprobe.ingest.untrusted_values import JSON_ERRORS
+from traceprobe.slicing.kineto_events import event_texts, read_metadata, write_trace
 from traceprobe.slicing.kineto_fields import METADATA_EVENTS, public_event, public_metadata
 from traceprobe.version import __version__
 
@@ -23,31 +23,28 @@ _NUMERIC = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 _DECODE = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def write(source: Path, target: Path) -> None:
+def write_kineto_copy(source: Path, target: Path) -> None:
     """Write the copy, one event a line. Damaged events are left out."""
     times = (_nanoseconds(event.get("ts")) for event in _events(source))
     first = min((time for time in times if time), default=0)
-    facts = head_and_tail(source)
+    facts = read_metadata(source)
     metadata = {k: without_names(v) for k, v in public_metadata(facts).items()}
     if "baseTimeNanoseconds" in metadata:
         metadata["baseTimeNanoseconds"] = 0
     metadata["traceprobe_anonymised"] = __version__
-    with target.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(json.dumps(metadata, sort_keys=True)[:-1] + ', "traceEvents": [')
-        separator = "\n"
-        for event in _events(source):
-            if event.get("ph") == "M" and event.get("name") not in METADATA_EVENTS:
-                continue
-            file.write(separator + json.dumps(_event(event, first)))
-            separator = ",\n"
-        file.write("\n]}\n")
+    kept = (
+        event
+        for event in _events(source)
+        if event.get("ph") != "M" or event.get("name") in METADATA_EVENTS
+    )
+    write_trace(target, metadata, (_event(event, first) for event in kept))
 
 
 def _events(source: Path) -> Iterator[dict[str, Any]]:
-    for piece in pieces(source):
+    for piece in event_texts(source):
         try:
             yield _DECODE(piece)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except JSON_ERRORS:
             continue
 
 
@@ -65,11 +62,11 @@ def _event(event: dict[str, Any], first: int) -> dict[str, Any]:
 def without_names(value: Any) -> Any:
     """The same with public texts; numbers stay, written as they are."""
     if isinstance(value, dict):
-        return {public(str(key)): without_names(item) for key, item in value.items()}
+        return {public_name(str(key)): without_names(item) for key, item in value.items()}
     if isinstance(value, list):
         return [without_names(item) for item in value]
     if isinstance(value, str) and not _NUMERIC.fullmatch(value):
-        return public(value)
+        return public_name(value)
     return value
 
 

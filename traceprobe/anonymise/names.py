@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import Any
 
-from traceprobe.ingest import classify, collective
+from traceprobe.ingest import collective_metadata, event_kinds
 from traceprobe.ingest.kineto import dialects as kineto_other
 from traceprobe.ingest.kineto import ranges as kineto_ranges
 from traceprobe.ingest.nsight import nccl as nsight_nccl
 from traceprobe.ingest.nsight import ranges as nsight_ranges
-from traceprobe.timeline import kernels, markers, phases
+from traceprobe.timeline import kernel_classes, phases, step_markers
 from traceprobe.vocabulary import WORD, public_words
 
 _TOKEN = re.compile(r"[a-zA-Z0-9]+|[^\x20-\x7e]+")
@@ -52,8 +52,15 @@ EXPRESSIONS: tuple[re.Pattern[str], ...] = tuple(
     {
         expression: None
         for module in (
-            *(classify, collective, kineto_other, kineto_ranges, nsight_nccl, nsight_ranges),
-            *(kernels, markers, phases),
+            *(
+                event_kinds,
+                collective_metadata,
+                kineto_other,
+                kineto_ranges,
+                nsight_nccl,
+                nsight_ranges,
+            ),
+            *(kernel_classes, step_markers, phases),
         )
         for value in (*vars(module).values(), _PHASES)
         for expression in _expressions(value)
@@ -64,7 +71,7 @@ _PARTS = ("pageable", "memcpy", "memset", "nccl")
 """What it looks for without an expression."""
 
 
-def meaning(name: str) -> tuple[bool, ...]:
+def known_meaning(name: str) -> tuple[bool, ...]:
     """What the analysis knows of a name."""
     lower = name.lower()
     return (
@@ -74,13 +81,13 @@ def meaning(name: str) -> tuple[bool, ...]:
 
 
 @lru_cache(maxsize=1 << 16)
-def public(name: str) -> str:
+def public_name(name: str) -> str:
     """A name without its private words."""
-    known = meaning(name)
+    known = known_meaning(name)
     for pieces in (False, True):
         for salt in range(_SALTS):
             found = _replaced(name, salt, pieces=pieces)
-            if meaning(found) == known:
+            if known_meaning(found) == known:
                 return found
     return digest(name)
 

@@ -8,47 +8,28 @@ from functools import partial
 from pathlib import Path
 
 from traceprobe.anonymise.kineto import without_names
-from traceprobe.anonymise.names import public
-from traceprobe.ingest.detect_format import recognise
-from traceprobe.ingest.nsight.read import plain
-from traceprobe.slicing.nsight import (
-    attached,
-    copy,
-    has_strings,
-    public_columns,
-    used_strings,
-)
+from traceprobe.anonymise.names import public_name
+from traceprobe.slicing.nsight_tables import copy_strings, copy_table, new_export, public_columns
 from traceprobe.version import __version__
 
 _LEFT_OUT = ("TARGET_INFO_SESSION_START_TIME", "ANALYSIS_DETAILS")
 """Tables that say when the capture was, and nothing that is read."""
 _METADATA = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 _TIMES = ("start", "end", "timestamp")
-_FUNCTIONS = {"anonymous": public}
+_FUNCTIONS = {"anonymous": public_name}
 
 
-def write(source: Path, target: Path) -> None:
+def write_nsight_copy(source: Path, target: Path) -> None:
     """Write the copy as a database of its own."""
-    target.unlink()  # SQLite makes its own file
-    with plain(source, recognise(source).gzipped) as file, attached(target, file, _FUNCTIONS) as db:
+    with new_export(source, target, _FUNCTIONS) as db:
         db.create_function("anonymous_record", 1, _record, deterministic=True)
         columns = {t: c for t, c in public_columns(db).items() if t not in _LEFT_OUT}
         first = _first(db, columns)
         for table, present in columns.items():
-            copy(db, table, present, "1", partial(_changed, table, first))
-        used = used_strings(columns)
-        if used and has_strings(db):
-            db.execute("CREATE TABLE main.StringIds (id INTEGER PRIMARY KEY, value TEXT)")
-            text = "anonymous(CAST(value AS BLOB))"
-            db.execute(
-                f"INSERT OR IGNORE INTO main.StringIds SELECT id, {text} FROM source.StringIds "
-                f"WHERE id IN ({used})"
-            )
+            copy_table(db, table, present, change=partial(_changed, table, first))
+        copy_strings(db, columns, "anonymous(CAST(value AS BLOB))")
         db.execute("CREATE TABLE main.traceprobe_anonymised (version TEXT)")
         db.execute("INSERT INTO main.traceprobe_anonymised VALUES (?)", [__version__])
-        db.execute("COMMIT")
-        db.execute("DETACH source")
-        db.execute("VACUUM")
 
 
 def _record(written: object) -> str:

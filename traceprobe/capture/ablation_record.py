@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from traceprobe.capture.trials import RankTrials
+from traceprobe.capture.ablation_plan import RankTrials
 from traceprobe.records.ablation import (
     INCLUDES,
     SCHEMA_VERSION,
@@ -20,8 +20,10 @@ from traceprobe.verdict.thresholds import Thresholds
 from traceprobe.version import __version__
 
 
-def summarize(ranks: Mapping[int, RankTrials], thresholds: Thresholds | None = None) -> Ablation:
-    """Put the ranks of a run together; a trial takes as long as its slowest rank.
+def summarize_ablation(
+    ranks: Mapping[int, RankTrials], thresholds: Thresholds | None = None
+) -> Ablation:
+    """The ablation of a run, from the trials of its ranks; the slowest rank sets a trial's time.
 
     Args:
         ranks: what each rank measured; every rank has the same variants and steps.

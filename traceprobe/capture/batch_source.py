@@ -25,7 +25,7 @@ class NoBatchesError(Exception):
     """A loader that gives nothing, or nothing more."""
 
 
-class Feed(Generic[Batch]):
+class BatchSource(Generic[Batch]):
     """An endless iterator over a loader, which starts anew where it ends."""
 
     def __init__(self, loader: Iterable[Batch]) -> None:
@@ -59,7 +59,7 @@ class Feed(Generic[Batch]):
             if time.perf_counter() - began > READY_S:
                 return
 
-    def rest(self) -> None:
+    def wait_for_workers(self) -> None:
         """Wait until the workers have filled their queues and need the CPU no more."""
         if not self.workers:
             return

@@ -9,10 +9,10 @@ import shutil
 import subprocess
 from typing import Any
 
-from traceprobe.capture.precision import tf32
+from traceprobe.capture.tf32 import tf32_allowed
 
 
-def facts() -> dict[str, Any]:
+def collect_environment() -> dict[str, Any]:
     """Hardware, library versions and the flags that decide which kernels run."""
     return {"hardware": _hardware(), "libraries": _libraries(), "flags": _flags()}
 
@@ -20,10 +20,10 @@ def facts() -> dict[str, Any]:
 def _hardware() -> dict[str, Any]:
     import torch
 
-    found: dict[str, Any] = {"cpu_count": len(os.sched_getaffinity(0)), "gpus": []}
+    hardware: dict[str, Any] = {"cpu_count": len(os.sched_getaffinity(0)), "gpus": []}
     for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         p = torch.cuda.get_device_properties(index)
-        found["gpus"].append(
+        hardware["gpus"].append(
             {
                 "name": p.name,
                 "memory_bytes": p.total_memory,
@@ -35,9 +35,9 @@ def _hardware() -> dict[str, Any]:
                 "l2_bytes": getattr(p, "L2_cache_size", None),
             }
         )
-    if len(found["gpus"]) > 1:
-        found["links"] = _links()
-    return found
+    if len(hardware["gpus"]) > 1:
+        hardware["links"] = _links()
+    return hardware
 
 
 def _links() -> list[str] | None:
@@ -81,7 +81,7 @@ def _flags() -> dict[str, Any]:
 
     return {
         "matmul_precision": torch.get_float32_matmul_precision(),
-        "cudnn_allow_tf32": tf32()["convolution"],
+        "cudnn_allow_tf32": tf32_allowed()["convolution"],
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }

@@ -18,14 +18,14 @@ from traceprobe.capture.ladder_bounds import (
     MOST_RANKS,
     MOST_RUNGS,
     MOST_STEPS,
-    Nonsense,
+    InvalidLadder,
     check_environment,
     check_settings,
     check_text,
 )
-from traceprobe.capture.program import WORKLOADS, built_in
+from traceprobe.capture.program import WORKLOADS, workloads_folder
 from traceprobe.errors import UsageError
-from traceprobe.system.reading import content
+from traceprobe.system.reading import read_saved
 
 Value = bool | int | float | str
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=60)]
@@ -104,7 +104,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     settings: dict[_Name, Any] = {}
 
 
-def find(argument: str) -> Path:
+def find_ladder(argument: str) -> Path:
     """The file of a ladder: a path, or the name of a built-in one.
 
     Raises:
@@ -115,7 +115,7 @@ def find(argument: str) -> Path:
         if not path.exists():
             raise UsageError(f"{path}: there is no such file")
         return path
-    folder = built_in() / "ladders"
+    folder = workloads_folder() / "ladders"
     known = {path.stem: path for path in sorted(folder.glob("*.toml"))}
     if argument not in known:
         raise UsageError(
@@ -125,8 +125,8 @@ def find(argument: str) -> Path:
     return known[argument]
 
 
-def read(path: Path, ranks: int | None = None) -> Ladder:
-    """Read a ladder and work out every rung.
+def read_ladder(path: Path, ranks: int | None = None) -> Ladder:
+    """The ladder in a file, with every rung worked out.
 
     Args:
         ranks: of the rungs that have several, instead of what the file says.
@@ -135,10 +135,10 @@ def read(path: Path, ranks: int | None = None) -> Ladder:
         UsageError: the file is none, or contradicts itself; the message names file, rung and key.
     """
     try:
-        text = content(path)
+        text = read_saved(path)
         check_text(text)
         return _ladder(msgspec.toml.decode(text, type=_File), ranks)
-    except Nonsense as error:
+    except InvalidLadder as error:
         raise UsageError(f"{path}: {error}") from error
     except RecursionError as error:
         raise UsageError(f"{path}: is no ladder: it is nested too deeply") from error
@@ -148,24 +148,24 @@ def read(path: Path, ranks: int | None = None) -> Ladder:
 
 def _ladder(file: _File, ranks: int | None) -> Ladder:
     if file.workload not in WORKLOADS:
-        raise Nonsense(
+        raise InvalidLadder(
             f"workload: there is none called {file.workload!r}; one of {', '.join(WORKLOADS)}"
         )
     if file.rungs[0].side:
-        raise Nonsense(f"{_of(file.rungs[0])}: side: the first rung has none before it")
+        raise InvalidLadder(f"{_of(file.rungs[0])}: side: the first rung has none before it")
     check_settings("settings", file.settings)
-    known = set(file.settings).union(*(said.set for said in file.rungs))
+    known = set(file.settings).union(*(entry.set for entry in file.rungs))
     for name in file.shared:
         if name not in known:
-            raise Nonsense(f"shared: {name!r} is set nowhere")
+            raise InvalidLadder(f"shared: {name!r} is set nowhere")
     rungs: list[Rung] = []
     before = Rung("", "", settings=file.settings)
-    for said in file.rungs:
-        if said.name in {rung.name for rung in rungs}:
-            raise Nonsense(f"{_of(said)}: name: there is another of that name")
-        rung = _next(before, said, ranks)
+    for entry in file.rungs:
+        if entry.name in {rung.name for rung in rungs}:
+            raise InvalidLadder(f"{_of(entry)}: name: there is another of that name")
+        rung = _next(before, entry, ranks)
         if rungs and _same(before, rung):
-            raise Nonsense(f"{_of(said)}: changes nothing")
+            raise InvalidLadder(f"{_of(entry)}: changes nothing")
         rungs.append(_divided(rung, file.shared))
         before = before if rung.side else rung
     profile = file.profile
@@ -181,26 +181,26 @@ def _ladder(file: _File, ranks: int | None) -> Ladder:
     )
 
 
-def _next(before: Rung, said: _Rung, ranks: int | None) -> Rung:
+def _next(before: Rung, entry: _Rung, ranks: int | None) -> Rung:
     """A rung on top of the one that it builds on."""
-    check_settings(f"{_of(said)}: set", said.set)
-    check_environment(_of(said), said.environment)
-    for name in said.drop:
+    check_settings(f"{_of(entry)}: set", entry.set)
+    check_environment(_of(entry), entry.environment)
+    for name in entry.drop:
         if name not in before.settings:
-            raise Nonsense(f"{_of(said)}: drop: {name!r} is not set before")
-        if name in said.set:
-            raise Nonsense(f"{_of(said)}: drop: {name!r} is also set")
-    count = before.ranks if said.ranks is None else said.ranks
-    if said.ranks is not None and said.ranks > 1:
-        count = ranks or said.ranks
-    settings = {name: v for name, v in before.settings.items() if name not in said.drop}
+            raise InvalidLadder(f"{_of(entry)}: drop: {name!r} is not set before")
+        if name in entry.set:
+            raise InvalidLadder(f"{_of(entry)}: drop: {name!r} is also set")
+    count = before.ranks if entry.ranks is None else entry.ranks
+    if entry.ranks is not None and entry.ranks > 1:
+        count = ranks or entry.ranks
+    settings = {name: v for name, v in before.settings.items() if name not in entry.drop}
     return Rung(
-        name=said.name,
-        change=said.change,
+        name=entry.name,
+        change=entry.change,
         ranks=count,
-        settings=settings | said.set,
-        environment={**before.environment, **said.environment},
-        side=said.side,
+        settings=settings | entry.set,
+        environment={**before.environment, **entry.environment},
+        side=entry.side,
         base=before.name,
     )
 
@@ -221,15 +221,15 @@ def _divided(rung: Rung, shared: Sequence[str]) -> Rung:
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int) or value % rung.ranks:
-            raise Nonsense(
+            raise InvalidLadder(
                 f"rung {rung.name!r}: {name}: {value!r} cannot be shared by {rung.ranks} ranks"
             )
         settings[name] = value // rung.ranks
     return replace(rung, settings=settings)
 
 
-def _of(said: _Rung) -> str:
-    return f"rung {said.name!r}"
+def _of(entry: _Rung) -> str:
+    return f"rung {entry.name!r}"
 
 
 def _argument(name: str, value: Value) -> str:

@@ -54,7 +54,7 @@ _VALUE = re.compile(r"[A-Za-z0-9_.,:;=+^|%{}()\[\]* -]{0,200}")
 """No slash: no path leads out of the current folder."""
 
 
-class Nonsense(ValueError):
+class InvalidLadder(ValueError):
     """What a ladder must not say; the message names the key."""
 
 
@@ -65,10 +65,10 @@ def check_text(text: bytes) -> None:
         Nonsense: it is too long, or a line of it is.
     """
     if len(text) > LARGEST_FILE:
-        raise Nonsense(f"has more than {LARGEST_FILE >> 10} KiB, which no ladder needs")
+        raise InvalidLadder(f"has more than {LARGEST_FILE >> 10} KiB, which no ladder needs")
     for number, line in enumerate(text.split(b"\n"), 1):
         if len(line) > LONGEST_LINE:
-            raise Nonsense(f"line {number}: has more than {LONGEST_LINE} bytes; break it")
+            raise InvalidLadder(f"line {number}: has more than {LONGEST_LINE} bytes; break it")
 
 
 def check_settings(where: str, values: Mapping[str, Any]) -> None:
@@ -79,11 +79,11 @@ def check_settings(where: str, values: Mapping[str, Any]) -> None:
     """
     for name, value in values.items():
         if name == _FOLDER:
-            raise Nonsense(
+            raise InvalidLadder(
                 f"{where}: {name}: a ladder says nothing of folders; give --{name} after the ladder"
             )
         if not isinstance(value, (bool, int, float, str)):
-            raise Nonsense(
+            raise InvalidLadder(
                 f"{where}: {name}: must be true, false, a number or a text, "
                 f"not {type(value).__name__}"
             )
@@ -92,7 +92,7 @@ def check_settings(where: str, values: Mapping[str, Any]) -> None:
         else:
             fits = abs(value) <= _LARGEST  # no infinity, and nothing that is no number
         if not fits:
-            raise Nonsense(
+            raise InvalidLadder(
                 f"{where}: {name}: must be a number of at most 2^53 or a text of one line with at "
                 f"most {_LONGEST_TEXT} characters"
             )
@@ -106,13 +106,13 @@ def check_environment(where: str, variables: Mapping[str, str]) -> None:
     """
     for name, value in variables.items():
         if name not in VARIABLES:
-            raise Nonsense(
+            raise InvalidLadder(
                 f"{where}: environment: {name[:60]!r} is none that a ladder may set, since "
                 "variables decide what is executed; set it in your shell, or use one of those that "
                 "workloads/ladders/README.md lists"
             )
         if not _VALUE.fullmatch(value):
-            raise Nonsense(
+            raise InvalidLadder(
                 f"{where}: environment: {name}: must have at most 200 letters, digits, spaces and "
                 "marks, and no slash"
             )

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from traceprobe.capture.plan import refusal, told
-from traceprobe.capture.supervised import Supervised, SupervisorLost
+from traceprobe.capture.program import python_interpreter
+from traceprobe.capture.progress import refusal, reported_states
+from traceprobe.capture.supervised import SupervisedProcess, SupervisorLost
 from traceprobe.capture.supervisor import ERR
 from traceprobe.errors import TraceprobeError
 
@@ -20,7 +21,7 @@ LAST_LINES = 12
 LAST_BYTES = 64 << 10
 """Of a log that are read: a program may write gigabytes."""
 LONGEST_LINE = 1_000
-_RUN = (
+_TORCHRUN = (
     "import sys, runpy; sys.path[:] = [folder for folder in sys.path if folder]; "
     "runpy.run_module('torch.distributed.run', run_name='__main__', alter_sys=True)"
 )
@@ -44,21 +45,23 @@ class RecordingFailed(TraceprobeError):
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProgramEnd:
     """How a program ended.
 
     Args:
-        how: in words, with the exit status or the signal; None where it succeeded.
-        said: the last lines of the process that failed.
+        failure: in words, with the exit status or the signal; None where it succeeded.
+        last_lines: of the process that failed, one text.
     """
 
-    how: str | None
-    said: str = ""
+    failure: str | None
+    last_lines: str = ""
 
     @property
     def message(self) -> str:
         """How it failed, with its last lines."""
-        return f"{self.how}; its last lines:\n{self.said}" if self.said else str(self.how)
+        if not self.last_lines:
+            return str(self.failure)
+        return f"{self.failure}; its last lines:\n{self.last_lines}"
 
     def expect_success(self) -> None:
         """Pass a failure on.
@@ -66,45 +69,65 @@ class Ended:
         Raises:
             RecordingFailed: the program failed, with its last lines.
         """
-        if self.how is not None:
-            raise RecordingFailed(self.message, self.how)
+        if self.failure is not None:
+            raise RecordingFailed(self.message, self.failure)
+
+    def note_failure(self, complete: str, on_note: Callable[[str], None]) -> None:
+        """Say how the program failed although what it was started for was complete by then.
+
+        Args:
+            complete: that, as the beginning of a sentence: "the recording was complete".
+        """
+        if self.failure is not None:
+            on_note(f"{complete} when {self.message}")
 
 
-def distributed(python: str, program: list[str], processes: int, folder: Path) -> list[str]:
-    """The program under `torch.distributed.run`, one process a rank, each with its own log.
+def rank_command(program: list[str], processes: int | None, folder: Path) -> list[str]:
+    """Command line that starts every rank: the program itself, or torch.distributed.run on it.
+
+    There each rank is a process with a log of its own. The program's own interpreter starts them,
+    for its PyTorch does it.
 
     Args:
-        python: the program's own interpreter, whose PyTorch starts the ranks.
+        processes: ranks to start on this machine; None for the program as it is.
+        folder: where the logs go.
+
+    Raises:
+        UsageError: ranks were asked for of what is no Python script.
     """
+    if processes is None:
+        return program
     return [
-        *(python, "-c", _RUN, "--standalone", f"--nproc-per-node={processes}"),
-        *(f"--log-dir={folder / 'logs'}", "--redirects=3", "--no-python", *program),
+        *(python_interpreter(program), "-c", _TORCHRUN, "--standalone"),
+        *(f"--nproc-per-node={processes}", f"--log-dir={folder / 'logs'}", "--redirects=3"),
+        *("--no-python", *program),
     ]
 
 
-def run(
+def run_program(
     command: list[str],
     environment: Mapping[str, str],
     folder: Path,
     on_state: Callable[[str], None],
     on_note: Callable[[str], None],
-) -> Ended:
-    """Run a command to its end. Whatever happens, nothing that it started stays.
+) -> ProgramEnd:
+    """How a command ended. Whatever happens, nothing that it started stays.
 
     Args:
-        on_state: told what rank 0 is doing.
-        on_note: told of processes that cannot be ended.
+        on_state: called with what rank 0 is doing.
+        on_note: called with processes that cannot be ended.
 
     Raises:
         OSError: it cannot be started.
         RecordingFailed: it refuses to be recorded, and says why.
         KeyboardInterrupt: passed on, after every process of the program is gone.
     """
-    running = Supervised(command, environment, folder, on_note=on_note)
+    on_state("starting")
+    supervised = SupervisedProcess(command, environment, folder, on_note=on_note)
     try:
-        with running as process:
+        with supervised as process:
             _watch(process, folder, on_state)
-        code = running.code
+        code = supervised.exit_code
     except (OSError, SupervisorLost) as error:
         if (reason := refusal(folder)) is not None:
             raise RecordingFailed(reason) from error
@@ -113,53 +136,54 @@ def run(
         raise RecordingFailed(str(error)) from error
     if (reason := refusal(folder)) is not None:
         raise RecordingFailed(reason)
-    return _ended(code, folder)
+    return _program_end(code, folder)
 
 
 def _watch(process: subprocess.Popen[bytes], folder: Path, on_state: Callable[[str], None]) -> None:
     seen = 0
     while process.poll() is None:
         time.sleep(0.1)
-        states = told(folder, 0)
+        states = reported_states(folder, 0)
         for state in states[seen:]:
             on_state(state)
         seen = len(states)
 
 
-def _ended(code: int, folder: Path) -> Ended:
+def _program_end(code: int, folder: Path) -> ProgramEnd:
     if not code:
-        return Ended(None)
-    text = _end_of(folder / ERR)
-    who = "the program"
-    found = _ROOT_CAUSE.search(text)
-    if found:
-        logs = sorted(folder.glob(f"logs/**/{found[1]}/stderr.log"))
-        text = _end_of(logs[-1]) if logs else text
-        who, code = f"rank {found[1]}", int(found[2] or code)
+        return ProgramEnd(None)
+    text = _end_of_log(folder / ERR)
+    process = "the program"
+    root_cause = _ROOT_CAUSE.search(text)
+    if root_cause:
+        logs = sorted(folder.glob(f"logs/**/{root_cause[1]}/stderr.log"))
+        text = _end_of_log(logs[-1]) if logs else text
+        process, code = f"rank {root_cause[1]}", int(root_cause[2] or code)
     lines = [line for line in text.splitlines() if line.strip()][-LAST_LINES:]
     # Behind a bar, for no line of a program may be one that a CI system takes for a command.
-    return Ended(f"{who} {_how(code)}", "\n".join(f"    | {_short(line)}" for line in lines))
+    last_lines = "\n".join(f"    | {_shortened(line)}" for line in lines)
+    return ProgramEnd(f"{process} {_cause_of_exit(code)}", last_lines)
 
 
-def _end_of(log: Path) -> str:
+def _end_of_log(log: Path) -> str:
     with log.open("rb") as file:
         file.seek(-min(LAST_BYTES, file.seek(0, os.SEEK_END)), os.SEEK_END)
         return file.read(LAST_BYTES).decode("utf-8", "replace")
 
 
-def _short(line: str) -> str:
+def _shortened(line: str) -> str:
     return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"
 
 
-def _how(code: int) -> str:
+def _cause_of_exit(code: int) -> str:
     if code < 0:
-        return f"was killed by {_signal(-code)}"
+        return f"was killed by {_signal_name(-code)}"
     if code - _BY_SIGNAL in signal.valid_signals():
-        return f"ended with status {code}, as after {_signal(code - _BY_SIGNAL)}"
+        return f"ended with status {code}, as after {_signal_name(code - _BY_SIGNAL)}"
     return f"ended with status {code}"
 
 
-def _signal(number: int) -> str:
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal

@@ -1,111 +1,28 @@
-"""Recording with Nsight Systems: the tool around the program, and its export."""
+"""Recording with Nsight Systems: the capture range inside the program."""
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import sqlite3
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
-from traceprobe.capture.plan import METADATA_KEY, sidecar_name
-from traceprobe.capture.recording import ranks
-from traceprobe.capture.supervised import ask
-from traceprobe.errors import UsageError
-from traceprobe.system.reading import content
 
-TABLES = (
-    "CUPTI.*,NVTX.*,StringIds,ThreadNames,TARGET_INFO_GPU,TARGET_INFO_CUDA.*,META_DATA_EXPORT,"
-    "ENUM_.*,PROFILER.*,PROCESSES,CUDA_GRAPH.*,DIAGNOSTIC_EVENT"
-)
-_VARIABLE = "TRACEPROBE_NSYS"
-_MOST_SIDECARS = 1_024
-"""As many as ranks that `traceprobe profile` starts."""
-_LARGEST_SIDECAR = 1 << 20
-"""Bytes; those of ours have some 100,000."""
+class NsysBackend:
+    """The profiled process's part: cudaProfilerStart and Stop around the active steps."""
 
+    def start(self) -> None:
+        """Open the capture range that nsys waits for."""
+        import torch
 
-def installed() -> str | None:
-    """Path of nsys, or None."""
-    tool = os.environ.get(_VARIABLE) or shutil.which("nsys")
-    return str(Path(tool).absolute()) if tool is not None and Path(tool).exists() else None
+        torch.cuda.profiler.start()
 
+    def step(self) -> None:
+        """Nothing: the step ranges mark the steps."""
 
-def find() -> str:
-    """Path of nsys.
+    def abandon(self) -> None:
+        """Close the capture range."""
+        self.stop({})
 
-    Raises:
-        UsageError: it is not installed, with how to get it.
-    """
-    tool = installed()
-    if tool is None:
-        raise UsageError(
-            "nsys is not on the PATH; install Nsight Systems (apt install nsight-systems-cli, or "
-            f"the CUDA toolkit), set {_VARIABLE} to its path, or use --backend torch"
-        )
-    return tool
+    def stop(self, metadata: dict[str, Any]) -> None:
+        """Close the capture range; the sidecar goes into the export later."""
+        import torch
 
-
-def command(tool: str, output: Path, program: list[str]) -> list[str]:
-    """`nsys profile` around a program, writing `output`.nsys-rep."""
-    return [
-        *(tool, "profile", "--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none"),
-        *("--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--force-overwrite=true"),
-        *("--cuda-graph-trace=node", f"--output={output}"),
-        *program,
-    ]
-
-
-def export(report: Path, target: Path, tool: str | None = None) -> Path:
-    """Export a report to SQLite with the tables that matter; sampling tables are most of its bytes.
-
-    The payloads of NVTX ranges come along: NCCL keeps the sizes of its messages there.
-
-    Raises:
-        UsageError: nsys is missing or fails, with what it said.
-    """
-    # A path that begins with the root is no option, whatever the file is called.
-    report, target = report.absolute(), target.absolute()
-    base = [tool or find(), "export", "--type=sqlite", "--force-overwrite=true"]
-    base.append(f"--output={target}")
-    sizes, tables = "--include-blobs=true", f"--tables={TABLES}"
-    for options in ([sizes, tables], [tables], []):  # both are younger than the format
-        done = ask([*base, *options, str(report)])
-        if not done.code:
-            break
-    if done.code or not target.exists():
-        said = (done.err or done.out).decode("utf-8", "replace").strip().splitlines()[-3:]
-        raise UsageError(f"{report.name}: nsys export failed: {' '.join(said) or 'no message'}")
-    return target
-
-
-def sidecars(folder: Path) -> dict[int, dict[str, Any]]:
-    """The calibrations that a recording left in a folder, by rank.
-
-    Anybody may have left files of such names there: what is no calibration is none. What is in one
-    is looked at where the export is read.
-    """
-    read = (
-        (rank, _sidecar(folder / sidecar_name(rank))) for rank in ranks(folder)[:_MOST_SIDECARS]
-    )
-    return {rank: recorded for rank, recorded in read if recorded is not None}
-
-
-def _sidecar(path: Path) -> dict[str, Any] | None:
-    try:
-        recorded = json.loads(content(path, _LARGEST_SIDECAR, follow=False))
-    except (ValueError, RecursionError, UsageError, OSError):
-        return None
-    return recorded if isinstance(recorded, dict) else None
-
-
-def embed(target: Path, recorded: dict[int, dict[str, Any]]) -> None:
-    """Put each rank's sidecar into the export, as the table `traceprobe(rank, json)`."""
-    with closing(sqlite3.connect(target)) as connection, connection:
-        connection.execute(f"CREATE TABLE IF NOT EXISTS {METADATA_KEY} (rank INTEGER, json TEXT)")
-        connection.executemany(
-            f"INSERT INTO {METADATA_KEY} VALUES (?, ?)",
-            [(rank, json.dumps(s, sort_keys=True)) for rank, s in sorted(recorded.items())],
-        )
+        torch.cuda.profiler.stop()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from traceprobe.capture.memory_prediction import NO_MODEL
-from traceprobe.capture.memory_prediction import current as current_forecast
-from traceprobe.capture.plan import Plan, current
-from traceprobe.capture.rivals import rivals
-from traceprobe.capture.session import Session
-from traceprobe.capture.trials import current as current_trials
+from traceprobe.capture.ablation_plan import current_ablation_plan
+from traceprobe.capture.memory_prediction_session import (
+    NO_MODEL,
+    current_memory_prediction,
+)
+from traceprobe.capture.other_profilers import other_profilers
+from traceprobe.capture.recording_plan import RecordingPlan, current_recording_plan
+from traceprobe.capture.recording_session import RecordingSession
 
 NO_RECORDER = (
     "this program does not feed its loop through the recorder, so traceprobe bench cannot take "
@@ -19,13 +21,13 @@ NO_RECORDER = (
 _adopted = False
 
 
-def adopt() -> None:
+def adopt_recorder() -> None:
     """Say that this process has a recorder of its own, which then is the only one."""
     global _adopted  # one process, one recording
     _adopted = True
 
 
-def install(module: Any) -> None:
+def install_optimizer_hook(module: Any) -> None:
     """Count the steps of the first optimizer that steps.
 
     Args:
@@ -33,11 +35,11 @@ def install(module: Any) -> None:
     """
     if not hasattr(module, "register_optimizer_step_post_hook"):
         return
-    rivals.watch()
-    plan = current()
-    if current_trials() is not None:
+    other_profilers.watch()
+    plan = current_recording_plan()
+    if current_ablation_plan() is not None:
         module.register_optimizer_step_post_hook(lambda *_: _refuse(NO_RECORDER))
-    elif current_forecast() is not None:
+    elif current_memory_prediction() is not None:
         module.register_optimizer_step_post_hook(lambda *_: _refuse(NO_MODEL))
     elif plan is not None:
         module.register_optimizer_step_post_hook(_Steps(plan))
@@ -50,9 +52,9 @@ def _refuse(why: str) -> None:
 
 
 class _Steps:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: RecordingPlan) -> None:
         self._plan = plan
-        self._session: Session | None = None
+        self._session: RecordingSession | None = None
         self._owner: int | None = None
         self._number = 0
         self._ended = False
@@ -65,7 +67,7 @@ class _Steps:
         if id(optimizer) != self._owner:
             return
         if self._session is None:
-            self._session = Session(self._plan)
+            self._session = RecordingSession(self._plan)
         self._mark()
         self._ended = self._ended or not self._session.before_step(self._number)
         if self._ended:

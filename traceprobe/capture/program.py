@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from traceprobe.errors import UsageError
 
-HOOK = Path(__file__).with_name("hook")
 WORKLOADS = ("bert", "gpt2", "pointwise", "resnet50", "tiny-mlp", "unet", "wide-mlp")
 
 
@@ -28,12 +26,12 @@ def workspace(folder: Path) -> Iterator[Path]:
     try:
         yield work
     finally:
-        with cleaning_up():
+        with sigint_ignored():
             shutil.rmtree(work, ignore_errors=True)
 
 
 @contextmanager
-def cleaning_up() -> Iterator[None]:
+def sigint_ignored() -> Iterator[None]:
     """A second Ctrl-C does not interrupt what cleans up after the first."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -45,7 +43,7 @@ def cleaning_up() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def python_of(program: list[str]) -> str:
+def python_interpreter(program: list[str]) -> str:
     """The interpreter of `python script …`, which is to start the ranks.
 
     Raises:
@@ -59,35 +57,13 @@ def python_of(program: list[str]) -> str:
     )
 
 
-def environment(
-    variable: str, path: Path, more: Mapping[str, str] | None = None
-) -> Mapping[str, str]:
-    """The environment of the program: its own, where its orders are, and the hook on its path.
-
-    The hook's folder holds `sitecustomize` alone, which lets the program find this package and
-    nothing that is installed beside it.
-
-    Args:
-        variable, path: name of the variable with the path of the orders, and that path.
-        more: variables for the program alone.
-    """
-    own = {**os.environ, **(more or {})}
-    return {
-        "PYTHONUNBUFFERED": "1",
-        "TORCH_CPP_LOG_LEVEL": "ERROR",
-        **own,
-        variable: str(path),
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(HOOK), own.get("PYTHONPATH")])),
-    }
-
-
-def workload(name: str) -> Path:
+def workload_script(name: str) -> Path:
     """Script of a built-in workload, in a wheel or in a source tree.
 
     Raises:
         UsageError: there is none of that name.
     """
-    script = built_in() / f"{name.replace('-', '_')}.py"
+    script = workloads_folder() / f"{name.replace('-', '_')}.py"
     if not script.is_file():
         raise UsageError(
             f"--workload {name}: there is none of that name; one of {', '.join(WORKLOADS)}"
@@ -95,7 +71,7 @@ def workload(name: str) -> Path:
     return script
 
 
-def built_in() -> Path:
+def workloads_folder() -> Path:
     """The folder of the built-in workloads and ladders, in a wheel or in a source tree.
 
     Raises:
@@ -108,7 +84,7 @@ def built_in() -> Path:
     raise UsageError("this installation lacks the workloads; install traceprobe anew")
 
 
-def interpreter() -> str:
+def torch_interpreter() -> str:
     """The Python that runs traceprobe; workloads run in the same.
 
     Raises:

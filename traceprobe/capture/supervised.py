@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from traceprobe.capture.program import cleaning_up
+from traceprobe.capture.program import sigint_ignored
 from traceprobe.capture.supervisor import END, GRACE_S, LIMIT_S, LINGER_S
 from traceprobe.errors import TraceprobeError
 
@@ -27,12 +27,12 @@ class SupervisorLost(TraceprobeError):
     """The supervisor was killed, and nobody knows what became of the command."""
 
 
-def _tell(message: str) -> None:
+def _write_note(message: str) -> None:
     if sys.stderr is not None:
         sys.stderr.write(f"{message.encode('ascii', 'backslashreplace').decode()}\n")
 
 
-class Supervised:
+class SupervisedProcess:
     """A command that runs for as long as the block lasts; it is ended with all that it started.
 
     Args:
@@ -40,7 +40,7 @@ class Supervised:
             process is killed. Without one it has the streams of the supervisor.
         streams: standard output and standard error of the supervisor, as `subprocess.Popen` takes
             them.
-        on_note: told of processes that cannot be ended.
+        on_note: called with processes that cannot be ended.
     """
 
     def __init__(
@@ -50,31 +50,31 @@ class Supervised:
         folder: Path | None = None,
         *,
         streams: tuple[int | None, int | None] = (None, None),
-        on_note: Callable[[str], None] = _tell,
+        on_note: Callable[[str], None] = _write_note,
     ) -> None:
         self._command, self._environment, self._folder = command, environment, folder
         self._streams, self._on_note = streams, on_note
         self._answer: dict[str, Any] = {}
 
     def __enter__(self) -> subprocess.Popen[bytes]:
-        self._line, theirs = socket.socketpair()
+        self._socket, child_socket = socket.socketpair()
         try:
-            with theirs:
-                number, folder = theirs.fileno(), str(self._folder or "")
+            with child_socket:
+                descriptor, folder = child_socket.fileno(), str(self._folder or "")
                 self._process = subprocess.Popen(
                     [
-                        *(sys.executable, "-I", "-S", str(_SUPERVISOR), str(number), folder),
+                        *(sys.executable, "-I", "-S", str(_SUPERVISOR), str(descriptor), folder),
                         *self._command,
                     ],
                     env=dict(self._environment),
                     stdin=subprocess.DEVNULL,
                     stdout=self._streams[0],
                     stderr=self._streams[1],
-                    pass_fds=[number],
+                    pass_fds=[descriptor],
                     start_new_session=True,
                 )
         except BaseException:
-            self._line.close()
+            self._socket.close()
             raise
         return self._process
 
@@ -84,14 +84,14 @@ class Supervised:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        with cleaning_up(), self._line:
+        with sigint_ignored(), self._socket:
             self._end()
         for name in self._answer.get("left", []):
             self._on_note(f"traceprobe: cannot end {name}")
 
     @property
-    def code(self) -> int:
-        """Of the main process, after the block; negative for a signal.
+    def exit_code(self) -> int:
+        """Exit code of the main process, after the block; negative for a signal.
 
         Raises:
             OSError: it could not be started.
@@ -107,11 +107,11 @@ class Supervised:
     def _end(self) -> None:
         """Ask the supervisor to end, where it has not, and take its answer."""
         answer = b""
-        self._line.settimeout(_PATIENCE_S)
+        self._socket.settimeout(_PATIENCE_S)
         with suppress(OSError):  # it has gone, or takes longer than it may
-            self._line.sendall(END)
+            self._socket.sendall(END)
         with suppress(OSError):
-            while block := self._line.recv(65536):
+            while block := self._socket.recv(65536):
                 answer += block
         try:
             self._process.wait(_PATIENCE_S)
@@ -122,20 +122,20 @@ class Supervised:
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a command said.
+class CommandOutput:
+    """The output of a command that has ended.
 
     Args:
-        code: how it ended, negative for a signal; None where it took longer than it may.
+        exit_code: negative for a signal; None where it took longer than it may.
     """
 
-    code: int | None
-    out: bytes
-    err: bytes
+    exit_code: int | None
+    stdout: bytes
+    stderr: bytes
 
 
-def ask(command: list[str], seconds: float | None = None) -> Said:
-    """Run a command for what it says.
+def capture_output(command: list[str], seconds: float | None = None) -> CommandOutput:
+    """The output of a command.
 
     Args:
         seconds: how long it may take; it is ended then.
@@ -144,29 +144,29 @@ def ask(command: list[str], seconds: float | None = None) -> Said:
         OSError: it cannot be started.
         SupervisorLost: nobody knows how it ended.
     """
-    running = Supervised(command, os.environ, streams=(subprocess.PIPE, subprocess.PIPE))
-    late = False
-    with running as process:
+    supervised = SupervisedProcess(command, os.environ, streams=(subprocess.PIPE, subprocess.PIPE))
+    timed_out = False
+    with supervised as process:
         try:
             out, err = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            late = True
-    if late:
+            timed_out = True
+    if timed_out:
         try:
             out, err = process.communicate(timeout=GRACE_S)
         except subprocess.TimeoutExpired as still:  # somebody who cannot be ended holds the pipes
             out, err = still.stdout or b"", still.stderr or b""
-    return Said(None if late else running.code, out, err)
+    return CommandOutput(None if timed_out else supervised.exit_code, out, err)
 
 
-def show(command: list[str]) -> int:
-    """Run a command that writes where this process does; returns how it ended.
+def run_attached(command: list[str]) -> int:
+    """Exit code of a command that writes where this process does; negative for a signal.
 
     Raises:
         OSError: it cannot be started.
         SupervisorLost: nobody knows how it ended.
     """
-    running = Supervised(command, os.environ)
-    with running as process:
+    supervised = SupervisedProcess(command, os.environ)
+    with supervised as process:
         process.wait()
-    return running.code
+    return supervised.exit_code

@@ -37,7 +37,7 @@ GRACE_S = 5.0
 """Between asking and insisting."""
 LIMIT_S = 5.0
 """After which what survives SIGKILL is named and left."""
-_ORDERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
 _PROC = Path("/proc")
 _ENDED = "ZX"
@@ -45,23 +45,23 @@ _ENDED = "ZX"
 
 def main() -> None:
     """Run the command to its end and answer."""
-    line = socket.socket(fileno=int(sys.argv[1]))
-    line.set_inheritable(False)
+    requests = socket.socket(fileno=int(sys.argv[1]))
+    requests.set_inheritable(False)
     folder, command = Path(sys.argv[2]) if sys.argv[2] else None, sys.argv[3:]
-    family = Family(command)
+    tree = ProcessTree(command)
     answer: dict[str, Any] = {"left": []}
     lost = False
     try:
-        family.start(folder)
+        tree.start(folder)
     except OSError as error:
         answer.update(errno=error.errno, file=error.filename)
     else:
-        lost = family.wait(line)
-        answer["left"] = family.end(0.0 if family.ordered else LINGER_S)
-        answer["code"] = family.code
+        lost = tree.wait(requests)
+        answer["left"] = tree.end(0.0 if tree.end_requested else LINGER_S)
+        answer["code"] = tree.code
     try:
         if not lost:
-            line.sendall(json.dumps(answer).encode())
+            requests.sendall(json.dumps(answer).encode())
     except OSError:
         lost = True
     if lost:
@@ -71,7 +71,7 @@ def main() -> None:
             sys.stderr.write(f"traceprobe: cannot end {name!a}\n")
 
 
-class Family:
+class ProcessTree:
     """A process and all that come from it."""
 
     def __init__(self, command: list[str]) -> None:
@@ -79,11 +79,11 @@ class Family:
         self._process: subprocess.Popen[bytes] | None = None
         self.code: int | None = None
         """Of the main process, once it has ended."""
-        self.ordered = False
-        """Whether the end was ordered."""
-        self._complete = _adopts() and (_PROC / "self" / "stat").exists()
+        self.end_requested = False
+        """Whether the end was asked for."""
+        self._finds_all = _becomes_subreaper() and (_PROC / "self" / "stat").exists()
         """Whether all descendants can be found, and are reaped by this process in the end."""
-        self._alone = False
+        self._childless = False
         """Whether there is no child any more. Then there are no descendants either."""
 
     def start(self, folder: Path | None) -> None:
@@ -109,26 +109,26 @@ class Family:
                 preexec_fn=_die_with_parent if sys.platform == "linux" else None,
             )
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        for number in _ORDERS:  # what is ignored (`nohup`) stays ignored
+        for number in _END_SIGNALS:  # what is ignored (`nohup`) stays ignored
             if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, self._order)
+                signal.signal(number, self._request_end)
 
-    def wait(self, line: socket.socket) -> bool:
-        """Wait for the end of the main process, or for an order; True where nobody gives any."""
-        while self._reap() and not self.ordered:
-            ready, _, _ = select.select([line.fileno(), self._awake], [], [])
+    def wait(self, requests: socket.socket) -> bool:
+        """Whether nobody can ask for the end any more, once the main process ends or one is asked."""
+        while self._reap() and not self.end_requested:
+            ready, _, _ = select.select([requests.fileno(), self._awake], [], [])
             if self._awake in ready:
                 os.read(self._awake, 4096)
-            if line.fileno() in ready:
-                self.ordered = True
+            if requests.fileno() in ready:
+                self.end_requested = True
                 try:
-                    return not line.recv(len(END))
+                    return not requests.recv(len(END))
                 except OSError:
                     return True
         return False
 
     def end(self, linger: float) -> list[str]:
-        """Leave no process behind: wait, ask, insist. Returns the names of those that stay."""
+        """Names of the processes that stay after waiting, asking (SIGTERM) and insisting (SIGKILL)."""
         self._until_none(linger)
         for number, patience in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, LIMIT_S)):
             if self._until_none(patience, number):
@@ -141,7 +141,7 @@ class Family:
         while True:
             self._reap()
             alive = self._alive()
-            if self._alone if self._complete else not alive:
+            if self._childless if self._finds_all else not alive:
                 return True
             for process in alive:
                 if number and (process not in sent or number == signal.SIGKILL):
@@ -159,7 +159,7 @@ class Family:
             try:
                 process, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                self._alone = True
+                self._childless = True
                 break
             if not process:
                 break
@@ -169,7 +169,7 @@ class Family:
 
     def _alive(self) -> list[int]:
         """All processes that come from this one; without /proc the main one's group at best."""
-        if self._complete:
+        if self._finds_all:
             return _descendants()
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -178,13 +178,13 @@ class Family:
         return []
 
     def _send(self, process: int, number: int) -> None:
-        (os.kill if self._complete else os.killpg)(process, number)
+        (os.kill if self._finds_all else os.killpg)(process, number)
 
-    def _order(self, number: int, frame: object) -> None:
-        self.ordered = True
+    def _request_end(self, number: int, frame: object) -> None:
+        self.end_requested = True
 
 
-def _adopts() -> bool:
+def _becomes_subreaper() -> bool:
     """Have orphans become children of this process; False where the system knows no such thing."""
     if sys.platform != "linux":
         return False

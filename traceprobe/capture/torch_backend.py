@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from traceprobe.capture.plan import METADATA_KEY, Plan, trace_name
+from traceprobe.capture.recording_plan import METADATA_KEY, RecordingPlan, trace_name
 
 
-class TorchProfiler:
+class TorchBackend:
     """Runs torch.profiler over the settling and active steps."""
 
-    def __init__(self, plan: Plan, number: int) -> None:
+    def __init__(self, plan: RecordingPlan, number: int) -> None:
         self._plan = plan
         self._target = Path(plan.folder) / trace_name(number)
         self._profile: Any = None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from traceprobe.capture.program import interpreter
-from traceprobe.capture.supervised import SupervisorLost, ask
+from traceprobe.capture.program import torch_interpreter
+from traceprobe.capture.supervised import SupervisorLost, capture_output
 from traceprobe.system import isolated
 
 _CODE = "import torch; print(torch.cuda.device_count())"
@@ -21,10 +21,10 @@ def visible_gpus() -> int:
     Raises:
         UsageError: there is no PyTorch.
     """
-    interpreter()
+    torch_interpreter()
     try:
-        said = ask(isolated.command(_CODE), _SECONDS)
+        output = capture_output(isolated.command(_CODE), _SECONDS)
     except (OSError, SupervisorLost):
         return 0
-    found = re.search(rb"(\d{1,6})\s*\Z", said.out)  # libraries may print before
-    return int(found[1]) if found and said.code == 0 else 0
+    count = re.search(rb"(\d{1,6})\s*\Z", output.stdout)  # libraries may print before
+    return int(count[1]) if count and output.exit_code == 0 else 0

@@ -57,9 +57,9 @@ def main() -> None:
     except SystemExit:
         raise
     except BaseException as error:  # a panic of polars is no Exception
-        if bounded.refused(error):
+        if bounded.is_refused_memory(error):
             what = "" if isinstance(error, MemoryError) else f" ({type(error).__name__}: {error})"
-            fail(bounded.message() + what)
+            fail(bounded.memory_message() + what)
         from traceprobe.errors import TraceprobeError
 
         if isinstance(error, TraceprobeError):

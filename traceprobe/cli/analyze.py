@@ -159,7 +159,7 @@ def command(
     from traceprobe.cli import outputs
     from traceprobe.cli.inputs import ablation as read_ablation
     from traceprobe.cli.inputs import check, expand, expand_anywhere, measured_peaks, readable
-    from traceprobe.ingest.limits import parse
+    from traceprobe.ingest.limits import parse_limits
     from traceprobe.options import Options
 
     files = expand_anywhere(inputs, quiet=quiet) if dask else None
@@ -179,7 +179,7 @@ def command(
         steps=span(steps) if steps is not None else None,
         rank=rank,
         unprofiled_step_ms=unprofiled_step_ms,
-        limits=parse(limit or []),
+        limits=parse_limits(limit or []),
         ablation=read_ablation(ablation) if ablation is not None else None,
         flops_per_step=flops_per_step,
         peaks=measured_peaks(peaks) if peaks is not None else None,

@@ -38,9 +38,9 @@ def command(
     Examples: `traceprobe bench --workload unet`, `traceprobe bench --workload gpt2
     --nproc-per-node 2`, `traceprobe bench -- python train.py`
     """
-    from traceprobe.capture.ablation_record import summarize
-    from traceprobe.capture.bench import Request, measure
-    from traceprobe.capture.trials import Trials
+    from traceprobe.capture.ablation_plan import AblationPlan
+    from traceprobe.capture.ablation_record import summarize_ablation
+    from traceprobe.capture.run_ablation import AblationRequest, run_ablation
     from traceprobe.cli import outputs
     from traceprobe.cli.program import chosen, named
     from traceprobe.render.save import save_text
@@ -49,7 +49,7 @@ def command(
     target = output or Path(f"traceprobe-{name}-bench.json")
     if str(target) != "-":
         outputs.check_file(target, named(program), force=force)
-    plan = Trials(
+    plan = AblationPlan(
         folder="",
         warmup=warmup,
         count=trials,
@@ -58,7 +58,9 @@ def command(
     )
     folder = target.parent if str(target) != "-" else Path()
     with states(quiet=quiet) as state:
-        ablation = summarize(measure(Request(program, plan, nproc_per_node), folder, state, warn))
+        ablation = summarize_ablation(
+            run_ablation(AblationRequest(program, plan, nproc_per_node), folder, state, warn)
+        )
     if str(target) == "-":
         json_out(ablation.to_json())
         return

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from traceprobe.cli.console import note
 from traceprobe.errors import DamagedRecord, UsageError
-from traceprobe.ingest.folder import natural
-from traceprobe.system.reading import content
+from traceprobe.ingest.trace_folder import natural_order
+from traceprobe.system.reading import read_saved
 
 if TYPE_CHECKING:
     from traceprobe.records.ablation import Ablation
@@ -48,21 +48,21 @@ def expand(arguments: Sequence[str], *, quiet: bool) -> list[Path]:
             fitting = [Path(name) for name in glob.glob(argument)]  # noqa: PTH207 - may be absolute
             if not fitting:
                 raise UsageError(f"{argument}: no file fits this pattern")
-            found += sorted(fitting, key=natural)
+            found += sorted(fitting, key=natural_order)
     return found
 
 
 def _traces_in(folder: Path, *, quiet: bool) -> list[Path]:
-    from traceprobe.capture.nsys_backend import installed
-    from traceprobe.ingest.folder import traces
+    from traceprobe.capture.nsys_tool import installed_nsys
+    from traceprobe.ingest.trace_folder import find_traces
 
-    found, others = traces(folder)
+    found, others = find_traces(folder)
     stems = {path.name.split(".")[0] for path in found}
     reports = [
         path
         for path in others
         # A report whose export lies beside it would be the same run twice.
-        if path.suffix == ".nsys-rep" and installed() and path.name.split(".")[0] not in stems
+        if path.suffix == ".nsys-rep" and installed_nsys() and path.name.split(".")[0] not in stems
     ]
     left = [path for path in others if path not in reports]
     if not found and not reports:
@@ -73,7 +73,7 @@ def _traces_in(folder: Path, *, quiet: bool) -> list[Path]:
         named = ", ".join(path.name for path in left[:MAX_NAMED])
         more = f" and {len(left) - MAX_NAMED} more" if len(left) > MAX_NAMED else ""
         note(f"{folder}: no traces, left out: {named}{more}", quiet=quiet)
-    return sorted([*found, *reports], key=natural)
+    return sorted([*found, *reports], key=natural_order)
 
 
 def expand_anywhere(arguments: Sequence[str], *, quiet: bool) -> list[str]:
@@ -176,7 +176,7 @@ def _saved(path: Path, kind: type[Saved], what: str, known: str, remedy: str) ->
     from traceprobe.records.soundness import sound
 
     try:
-        found = msgspec.json.decode(content(path), type=kind)
+        found = msgspec.json.decode(read_saved(path), type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path.name}: is not {what} ({error})") from error
     version: str = found.schema_version
@@ -193,13 +193,13 @@ def _saved(path: Path, kind: type[Saved], what: str, known: str, remedy: str) ->
 @contextmanager
 def readable(paths: list[Path]) -> Iterator[list[Path]]:
     """The same files; an Nsight Systems report becomes its export where nsys is installed."""
-    from traceprobe.capture.nsys_backend import installed
+    from traceprobe.capture.nsys_tool import installed_nsys
     from traceprobe.ingest.detect_format import is_nsight_report
 
     with tempfile.TemporaryDirectory(prefix="traceprobe-") as folder:
         yield [
             _exported(path, Path(folder) / str(position) / f"{_short(path.stem)}.sqlite")
-            if is_nsight_report(path) and installed()
+            if is_nsight_report(path) and installed_nsys()
             else path
             for position, path in enumerate(paths)
         ]
@@ -212,11 +212,11 @@ def _short(stem: str) -> str:
 
 def _exported(report: Path, target: Path) -> Path:
     """The export of a report, with the calibration that `traceprobe profile` left beside it."""
-    from traceprobe.capture.nsys_backend import embed, export, sidecars
+    from traceprobe.capture.nsys_tool import embed_sidecars, export_sqlite, read_sidecars
 
     target.parent.mkdir()
-    export(report, target)
-    recorded = sidecars(report.parent)
+    export_sqlite(report, target)
+    recorded = read_sidecars(report.parent)
     if recorded:
-        embed(target, recorded)
+        embed_sidecars(target, recorded)
     return target

@@ -47,9 +47,9 @@ def command(
     """
     from traceprobe.cli import inputs
     from traceprobe.errors import UsageError
-    from traceprobe.ingest.limits import parse
+    from traceprobe.ingest.limits import parse_limits
 
-    limits = parse(limit or [])
+    limits = parse_limits(limit or [])
     inputs.check([trace])
     if anonymise != (output is not None):
         raise UsageError("--anonymise and -o go together: inspect --anonymise INPUT -o bug.json.gz")
@@ -67,9 +67,9 @@ def command(
 
 
 def _copy(trace: Path, output: Path, *, force: bool, quiet: bool) -> None:
-    from traceprobe.anonymise import anonymise
+    from traceprobe.anonymise.anonymise_trace import anonymise_trace
     from traceprobe.cli import outputs
 
     outputs.check_file(output, [trace], force=force)
-    anonymise(trace, output, replace=force)
+    anonymise_trace(trace, output, replace=force)
     note(f"wrote {output} ({outputs.size(output)}); look at it before you pass it on", quiet=quiet)

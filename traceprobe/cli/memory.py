@@ -30,7 +30,7 @@ def command(
     Needs no GPU. Examples: `traceprobe memory --workload bert --size full --batch-size 4`,
     `traceprobe memory -- python train.py`
     """
-    from traceprobe.capture.prediction import predict
+    from traceprobe.capture.run_memory_prediction import run_memory_prediction
     from traceprobe.cli import outputs
     from traceprobe.cli.program import chosen, named
     from traceprobe.records.memory import read
@@ -44,7 +44,7 @@ def command(
         outputs.check_file(output, named(program), force=force)
     with states(quiet=quiet) as state:
         folder = Path() if output is None else output.parent
-        found = read(predict(program, folder, state, warn))
+        found = read(run_memory_prediction(program, folder, state, warn))
     if found is None:
         misused("the program took another one's place in the simulation; its numbers make no sense")
     if printed:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traceprobe.capture.recording import BENCH, REPORT
+from traceprobe.capture.recording_files import BENCH, REPORT
 from traceprobe.cli.console import note, states, summary, warn
 from traceprobe.cli.options import MOST_STEPS, Force, Quiet, Ranks, Warmup
 from traceprobe.system import shell
@@ -18,7 +18,7 @@ from traceprobe.system import shell
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from traceprobe.capture.profile import Request
+    from traceprobe.capture.run_recording import RecordingRequest
     from traceprobe.records.ablation import Ablation
 
 
@@ -84,8 +84,12 @@ def command(
     Examples: `traceprobe profile --workload unet`, `traceprobe profile --workload gpt2 --precision
     bf16 --backend nsys`, `traceprobe profile -- python train.py --epochs 1`
     """
-    from traceprobe.capture.plan import Plan
-    from traceprobe.capture.profile import Request, check, record
+    from traceprobe.capture.recording_plan import RecordingPlan
+    from traceprobe.capture.run_recording import (
+        RecordingRequest,
+        check_recording_request,
+        run_recording,
+    )
     from traceprobe.cli import outputs
     from traceprobe.cli.program import chosen, named
     from traceprobe.sweep.recording import analyze_recording
@@ -98,7 +102,7 @@ def command(
     prepare(folder, force=force)
     for result in (BENCH, *REPORT):
         outputs.check_file(folder / result, named(program), force=force)
-    plan = Plan(
+    plan = RecordingPlan(
         folder="",
         backend=backend.value,
         warmup=warmup,
@@ -110,11 +114,11 @@ def command(
         simulate=workload is not None,
         workload={"name": name},
     )
-    request = Request(program, plan, nproc_per_node, replace=force)
-    check(request)
+    request = RecordingRequest(program, plan, nproc_per_node, replace=force)
+    check_recording_request(request)
     with states(quiet=quiet) as state:
         ablation = _ablate(request, folder, state) if ablate else None
-        traces = record(request, folder, state, warn)
+        traces = run_recording(request, folder, state, warn)
         state("analysing")
         with _kept(traces):
             report = analyze_recording(traces, folder, ablation, replace=force)
@@ -165,16 +169,18 @@ def prepare(folder: Path, *, force: bool) -> None:
 
 
 def _list_settings(program: list[str]) -> None:
-    from traceprobe.capture.supervised import show
+    from traceprobe.capture.supervised import run_attached
 
-    raise typer.Exit(show([*program, "--help"]))
+    raise typer.Exit(run_attached([*program, "--help"]))
 
 
-def _ablate(request: Request, folder: Path, state: Callable[[str], None]) -> Ablation:
-    from traceprobe.capture import bench
-    from traceprobe.capture.ablation_record import summarize
-    from traceprobe.capture.trials import short
+def _ablate(request: RecordingRequest, folder: Path, state: Callable[[str], None]) -> Ablation:
+    from traceprobe.capture.ablation_plan import short_ablation
+    from traceprobe.capture.ablation_record import summarize_ablation
+    from traceprobe.capture.run_ablation import AblationRequest, run_ablation
 
     plan = request.plan
-    wanted = bench.Request(request.program, short(plan.warmup, plan.workload), request.processes)
-    return summarize(bench.measure(wanted, folder, state, warn))
+    wanted = AblationRequest(
+        request.program, short_ablation(plan.warmup, plan.workload), request.processes
+    )
+    return summarize_ablation(run_ablation(wanted, folder, state, warn))

@@ -17,14 +17,14 @@ def chosen(workload: str | None, extra: list[str], command: str) -> tuple[list[s
     Raises:
         UsageError: neither is given, or PyTorch is missing.
     """
-    from traceprobe.capture.naming import name_of
-    from traceprobe.capture.program import interpreter
-    from traceprobe.capture.program import workload as script_of
+    from traceprobe.capture.program import torch_interpreter
+    from traceprobe.capture.program import workload_script as script_of
+    from traceprobe.capture.program_name import program_name
 
     if workload is not None:
-        return [interpreter(), str(script_of(workload)), *extra], workload
+        return [torch_interpreter(), str(script_of(workload)), *extra], workload
     if extra and not extra[0].startswith("-"):
-        return extra, name_of(extra)
+        return extra, program_name(extra)
     raise UsageError(
         f"nothing to run: name a --workload, or write the program after --, as in "
         f"`traceprobe {command} -- python train.py`"

@@ -63,9 +63,9 @@ def _read(path: Path) -> Report | Record:
     from traceprobe.cli.inputs import report
     from traceprobe.errors import DamagedRecord, UsageError
     from traceprobe.records import base
-    from traceprobe.system.reading import content
+    from traceprobe.system.reading import read_saved
 
-    text = content(path)
+    text = read_saved(path)
     try:
         if base.kind_of(text) is None:
             return report(path)

@@ -73,14 +73,14 @@ def command(
 
 
 def _measure(*, quiet: bool) -> MeasuredPeaks:
-    from traceprobe.capture.measure import measure
-    from traceprobe.capture.program import interpreter
+    from traceprobe.capture.device_peaks import measure_device_peaks
+    from traceprobe.capture.program import torch_interpreter
     from traceprobe.records.peaks import SCHEMA_VERSION, MeasuredPeaks
     from traceprobe.version import __version__
 
-    interpreter()  # raises where there is no PyTorch
+    torch_interpreter()  # raises where there is no PyTorch
     note("measuring; importing PyTorch takes some seconds", quiet=quiet)
-    found = measure()
+    found = measure_device_peaks()
     if found.kind == "cpu":
         note("no GPU is visible to PyTorch: these are the peaks of the CPU", quiet=quiet)
     return MeasuredPeaks(

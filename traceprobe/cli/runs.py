@@ -145,9 +145,9 @@ def _saved(place: Path) -> Path | None:
 def _is_report(path: Path) -> bool:
     """Whether a file begins as a report.json does; traces may be large."""
     from traceprobe.records.report import Report
-    from traceprobe.system.reading import opened
+    from traceprobe.system.reading import open_regular
 
-    with opened(path) as file:
+    with open_regular(path) as file:
         start = file.read(4096).lstrip()
     first = sorted(Report.__struct_fields__)[0]
     return start.startswith(b"{") and start[1:].lstrip().startswith(f'"{first}"'.encode())

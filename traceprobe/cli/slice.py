@@ -34,8 +34,8 @@ def command(
     """
     from traceprobe.cli import outputs
     from traceprobe.cli.analyze import span
-    from traceprobe.slicing import cut
+    from traceprobe.slicing.slice_trace import slice_trace
 
     outputs.check_file(output, [trace], force=force)
-    cut(trace, output, span(steps), step, replace=force)
+    slice_trace(trace, output, span(steps), step, replace=force)
     note(f"wrote {output} ({outputs.size(output)})", quiet=quiet)

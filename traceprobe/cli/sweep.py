@@ -74,14 +74,14 @@ def command(
 
     Examples: `traceprobe sweep tiny`, `traceprobe sweep sc22 --rungs 0:5 -o sc22`
     """
-    from traceprobe.capture.ladder import find, read
+    from traceprobe.capture.ladder import find_ladder, read_ladder
     from traceprobe.sweep.results import earlier_results
     from traceprobe.sweep.run import sweep
     from traceprobe.sweep.settings import SweepSettings
 
     if resume and force:
         misused("--resume keeps what --force overwrites; give one of them")
-    plan = read(find(ladder), nproc_per_node)
+    plan = read_ladder(find_ladder(ladder), nproc_per_node)
     chosen = _chosen(plan.rungs, rungs)
     folder = output or Path(f"traceprobe-{plan.name}")
     prepare(folder, force=force or resume)

@@ -12,7 +12,7 @@ from traceprobe.version import __version__
 
 if TYPE_CHECKING:
     from traceprobe.doctor.facts import Facts
-    from traceprobe.ingest import Progress
+    from traceprobe.ingest.read_trace import Progress
     from traceprobe.options import Options
     from traceprobe.pipeline.per_trace import Part
 
@@ -63,13 +63,13 @@ def _input(path: Path, options: Options, progress: Progress) -> tuple[Part, list
     """One input, of which only the part stays in memory."""
     from traceprobe.doctor import recorded, written
     from traceprobe.doctor.evidence import Evidence
-    from traceprobe.ingest import load
-    from traceprobe.ingest.audit import audit
+    from traceprobe.ingest.audit import read_audit
+    from traceprobe.ingest.read_trace import read_trace
     from traceprobe.pipeline.per_trace import part_of
 
-    trace = load(path, progress)
+    trace = read_trace(path, progress)
     part = part_of(trace, options)
-    evidence = Evidence(trace, part, audit(path))
+    evidence = Evidence(trace, part, read_audit(path))
     return part, [*run(written.CHECKS, evidence), *run(recorded.CHECKS, evidence)]
 
 

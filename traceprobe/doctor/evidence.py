@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from traceprobe.ingest.audit_rows import Audit
+from traceprobe.ingest.audit_rows import AuditRows
 from traceprobe.model.events import UNKNOWN, Bools, Kind, Trace
 from traceprobe.pipeline.build_rank import origin
 from traceprobe.pipeline.per_trace import Part
@@ -24,7 +24,7 @@ class Evidence:
 
     trace: Trace
     part: Part
-    audit: Audit
+    audit: AuditRows
 
     @cached_property
     def records(self) -> list[result.Rank]:

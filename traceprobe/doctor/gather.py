@@ -14,8 +14,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from traceprobe.capture.nsys_backend import installed
-from traceprobe.capture.supervised import SupervisorLost, ask
+from traceprobe.capture.nsys_tool import installed_nsys
+from traceprobe.capture.supervised import SupervisorLost, capture_output
 from traceprobe.doctor.facts import Facts, Torch, Version
 from traceprobe.pipeline.parallel import cores
 from traceprobe.system import isolated
@@ -71,12 +71,12 @@ def probe(command: tuple[str, ...] = (), seconds: float = PROBE_SECONDS) -> Torc
     """
     asked = list(command) or isolated.script(str(PROBE))
     try:
-        said = ask(asked, seconds)
+        output = capture_output(asked, seconds)
     except (OSError, SupervisorLost) as error:
         return Torch(state="broken", error=type(error).__name__)
-    ended = said.code
+    ended = output.exit_code
     known: dict[str, Any] = {}
-    for answer in _answers(said.out):
+    for answer in _answers(output.stdout):
         known |= answer
     stage = known.pop("stage", "")
     if stage == "absent":
@@ -135,17 +135,17 @@ def _version(text: str) -> Version:
 
 def _nsys() -> tuple[str | None, str]:
     """Version of nsys, and why there is none although it is installed."""
-    tool = installed()
+    tool = installed_nsys()
     if tool is None:
         return None, ""
     try:
-        said = ask([tool, "--version"], TOOL_SECONDS)
+        output = capture_output([tool, "--version"], TOOL_SECONDS)
     except (OSError, SupervisorLost) as error:
         return None, type(error).__name__
-    if said.code is None:
+    if output.exit_code is None:
         return None, "TimeoutExpired"
-    version = _first(r"(\d{4}\.\d+(?:\.\d+)*)", said.out.decode("utf-8", "replace"))
-    return version, "" if version else f"exit code {said.code}"
+    version = _first(r"(\d{4}\.\d+(?:\.\d+)*)", output.stdout.decode("utf-8", "replace"))
+    return version, "" if version else f"exit code {output.exit_code}"
 
 
 def _admin_only() -> bool | None:

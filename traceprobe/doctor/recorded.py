@@ -224,7 +224,7 @@ def _phases(evidence: Evidence) -> Judgement:
 )
 def _data_ranges(evidence: Evidence) -> Judgement:
     trace = evidence.trace
-    marks = phases.phase_ranges(trace.host_ranges, trace.names, phases.compile_names({}))
+    marks = phases.phase_ranges(trace.host_ranges, trace.names, phases.compile_phase_names({}))
     if marks.select("data").any():
         return "ok", "ranges mark the loading of data"
     window = sum(r.summary.window_ns for r in evidence.records)

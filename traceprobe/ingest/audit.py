@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from traceprobe.ingest.audit_rows import Audit
-from traceprobe.ingest.detect_format import recognise
+from traceprobe.ingest.audit_rows import AuditRows
+from traceprobe.ingest.detect_format import detect_format
 
 
-def audit(path: str | Path) -> Audit:
-    """Read those rows of one file. Errors are those of `traceprobe.ingest.load`."""
+def read_audit(path: str | Path) -> AuditRows:
+    """The audit rows of one file. Errors are those of `traceprobe.ingest.read_trace`."""
     file = Path(path)
-    found = recognise(file)
-    if found.format == "nsys":
-        from traceprobe.ingest.nsight.audit import read
+    detected = detect_format(file)
+    if detected.format == "nsys":
+        from traceprobe.ingest.nsight.audit import read_nsight_audit as read
     else:
-        from traceprobe.ingest.kineto.audit import read
-    return read(file, found)
+        from traceprobe.ingest.kineto.audit import read_kineto_audit as read
+    return read(file, detected)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from traceprobe.ingest.lookup import Table
+from traceprobe.ingest.joins import Table
 
 SYNC_KINDS = ("Stream Sync", "Event Sync", "Stream Wait Event", "Context Sync")
 """What the column `kind` of `Audit.syncs` holds indices into."""
@@ -18,13 +18,13 @@ MESSAGE_FIELDS = ("Collective name", "dtype", "In msg nelems", "Out msg nelems",
 """What PyTorch notes of a collective, all or nothing."""
 
 
-def no_rows(*columns: str) -> Table:
+def empty_table(*columns: str) -> Table:
     """A table without rows."""
     return {column: np.empty(0, dtype=np.int64) for column in columns}
 
 
 @dataclass(frozen=True)
-class Audit:
+class AuditRows:
     """The rows of one file; a table is empty where the format has no such rows.
 
     Args:
@@ -44,9 +44,9 @@ class Audit:
     """
 
     syncs: Table = field(
-        default_factory=lambda: no_rows("t0", "kind", "device", "stream", "record")
+        default_factory=lambda: empty_table("t0", "kind", "device", "stream", "record")
     )
-    backward: Table = field(default_factory=lambda: no_rows("name", "thread", "sequence"))
+    backward: Table = field(default_factory=lambda: empty_table("name", "thread", "sequence"))
     names: tuple[str, ...] = ()
     collectives: int = 0
     incomplete: int = 0

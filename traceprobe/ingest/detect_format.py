@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Literal
 
 from traceprobe.errors import DamagedInput, UnsupportedInput
-from traceprobe.ingest import sparse
+from traceprobe.ingest import sparse_files
 from traceprobe.ingest.gunzip import Gunzip
 from traceprobe.system import shell
-from traceprobe.system.reading import NotRegular, naming, opened
+from traceprobe.system.reading import NotRegular, errors_named, open_regular
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 GZIP_MAGIC = b"\x1f\x8b"
@@ -18,15 +18,15 @@ HEAD = 64 * 1024
 
 
 @dataclass(frozen=True)
-class Found:
+class DetectedFormat:
     """`format` and whether the file is gzip-compressed."""
 
     format: Literal["kineto", "nsys"]
     gzipped: bool
 
 
-def recognise(path: Path) -> Found:
-    """Look at the first 64 KiB of a file, through gzip if need be.
+def detect_format(path: Path) -> DetectedFormat:
+    """The format of a trace file, by its first 64 KiB, through gzip if need be.
 
     Raises:
         UnsupportedInput: with what the file is and the command that makes a readable one.
@@ -36,8 +36,8 @@ def recognise(path: Path) -> Found:
     if path.is_dir():
         raise UnsupportedInput(f"{path.name}: is a directory; name the trace files inside it")
     try:
-        with naming(path), opened(path) as file:
-            sparse.check(path, file)
+        with errors_named(path), open_regular(path) as file:
+            sparse_files.refuse_sparse_file(path, file)
             head = file.read(HEAD)
     except NotRegular as error:
         raise UnsupportedInput(str(error)) from error
@@ -47,10 +47,10 @@ def recognise(path: Path) -> Found:
     if not head.strip():
         raise DamagedInput(f"{path.name}: the file is empty; capture or copy it again")
     if head.startswith(SQLITE_MAGIC):
-        return Found("nsys", gzipped)
+        return DetectedFormat("nsys", gzipped)
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     if text[:1] in (b"{", b"["):
-        return Found("kineto", gzipped)
+        return DetectedFormat("kineto", gzipped)
     raise UnsupportedInput(f"{path.name}: {_diagnose(head, path)}")
 
 
@@ -82,7 +82,7 @@ def is_nsight_report(path: Path) -> bool:
     False of what cannot be opened or read: who reads it next says why.
     """
     try:
-        with opened(path) as file:
+        with open_regular(path) as file:
             return _is_report(path, file.read(HEAD))
     except OSError:
         return False

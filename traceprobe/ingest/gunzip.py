@@ -108,7 +108,7 @@ class Gunzip:
         raise AssertionError("what failed at once failed byte by byte, too")
 
 
-def warn_of_sums(quality: Quality, members: int) -> None:
+def warn_of_checksums(quality: Quality, members: int) -> None:
     """Say that what was read may not be what was written."""
     if members:
         quality.damaged(

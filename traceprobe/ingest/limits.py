@@ -14,7 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from traceprobe.errors import DamagedInput, UsageError
-from traceprobe.ingest.sparse import LEAST_UNPACKED, MOST_RATIO, stored_bytes
+from traceprobe.ingest.sparse_files import LEAST_UNPACKED, MOST_RATIO, stored_bytes
 from traceprobe.model.events import Trace
 
 _DISK_KEPT = 64 << 20
@@ -66,10 +66,10 @@ class Limits:
             )
 
 
-DEFAULT = Limits()
+DEFAULT_LIMITS = Limits()
 
 
-def parse(texts: list[str]) -> Limits:
+def parse_limits(texts: list[str]) -> Limits:
     """Limits from texts like `unpacked=20G` or `threads=10000`.
 
     Raises:
@@ -89,7 +89,7 @@ def parse(texts: list[str]) -> Limits:
     return limits
 
 
-class Unpacked:
+class UnpackedBudget:
     """Counts what comes out of a gzip stream.
 
     Args:
@@ -124,7 +124,7 @@ class Unpacked:
             )
 
 
-def check(trace: Trace, limits: Limits) -> None:
+def check_trace_size(trace: Trace, limits: Limits) -> None:
     """Stop where a trace has more devices or streams than accounting them one by one allows.
 
     Raises:

@@ -12,7 +12,13 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from traceprobe.ingest.values import LONGEST_TEXT, MAX_RANKS, MOST_FLOPS, STEP_MS, text
+from traceprobe.ingest.untrusted_values import (
+    LONGEST_TEXT,
+    MAX_RANKS,
+    MOST_FLOPS,
+    STEP_MS,
+    bounded_text,
+)
 from traceprobe.model.events import Quality
 
 _MOST_VALUES = 50_000
@@ -102,13 +108,13 @@ def _bounded(value: Any, left: Iterator[int], deep: int) -> Any:
     if next(left, None) is None or not deep:
         raise _Unfit
     if isinstance(value, dict):
-        return {text(key): _bounded(item, left, deep - 1) for key, item in value.items()}
+        return {bounded_text(key): _bounded(item, left, deep - 1) for key, item in value.items()}
     if isinstance(value, list):
         return [_bounded(item, left, deep - 1) for item in value]
     if isinstance(value, str):
         if len(value) > LONGEST_TEXT:
             raise _Unfit
-        return text(value)
+        return bounded_text(value)
     if value is None or isinstance(value, bool):
         return value
     fits = abs(value) <= _LARGEST if isinstance(value, int) else isfinite(value)

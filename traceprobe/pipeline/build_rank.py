@@ -19,11 +19,11 @@ from traceprobe.model.taxonomy import COMPUTE_PHASES, SHARE_CLASSES, Phase
 from traceprobe.pipeline import communication, host
 from traceprobe.pipeline import replay_rank as replay
 from traceprobe.records import report as result
-from traceprobe.timeline import collectives, kernels, partition
-from traceprobe.timeline.device import Account
-from traceprobe.timeline.footprint import chosen as summarised
-from traceprobe.timeline.picture import draw, representative, worst
-from traceprobe.timeline.ranks import Collectives
+from traceprobe.timeline import collectives, kernel_classes, partition
+from traceprobe.timeline.collective_waits import CollectiveWaits
+from traceprobe.timeline.device_timeline import DeviceTimeline
+from traceprobe.timeline.rank_collectives import summary_windows as summarised
+from traceprobe.timeline.timeline_view import longest_window, representative_window, timeline_view
 from traceprobe.verdict.thresholds import FIXED
 
 MAX_GAPS = 50
@@ -50,10 +50,10 @@ def origin(trace: Trace) -> int:
 
 
 def rank_record(
-    account: Account,
+    account: DeviceTimeline,
     trace: Trace,
     device: Device,
-    groups: Sequence[collectives.Group],
+    groups: Sequence[collectives.CollectiveGroup],
 ) -> result.Rank:
     """One device of one process as a record, open where it takes the run to know.
 
@@ -61,7 +61,7 @@ def rank_record(
         groups: its collectives by operation and size.
     """
     zero = origin(trace)
-    typical, longest = representative(account), worst(account)
+    typical, longest = representative_window(account), longest_window(account)
     marker = account.process.marker
     return result.Rank(
         rank=UNKNOWN,
@@ -101,7 +101,7 @@ def closed(
     source: int,
     exposed_wait: Int64s | None,
     summarised: Int64s,
-    groups: Sequence[collectives.Group],
+    groups: Sequence[collectives.CollectiveGroup],
 ) -> result.Rank:
     """A record with what the run says of it.
 
@@ -134,7 +134,7 @@ def _device_kind(device: Device) -> result.DeviceKind:
     return "cpu" if device.kind == "cpu" else "gpu"
 
 
-def _iterations(account: Account, zero: int) -> list[result.Iteration]:
+def _iterations(account: DeviceTimeline, zero: int) -> list[result.Iteration]:
     process, marker = account.process, account.process.marker
     if marker is None:
         return []
@@ -161,14 +161,16 @@ def _iterations(account: Account, zero: int) -> list[result.Iteration]:
     return records
 
 
-def _row(account: Account, columns: partition.Columns, window: int) -> result.Nanoseconds:
+def _row(account: DeviceTimeline, columns: partition.Columns, window: int) -> result.Nanoseconds:
     return {
         name: int(values[window]) if name in account.observed else None
         for name, values in columns.items()
     }
 
 
-def _total(account: Account, columns: partition.Columns, chosen: Int64s) -> result.Nanoseconds:
+def _total(
+    account: DeviceTimeline, columns: partition.Columns, chosen: Int64s
+) -> result.Nanoseconds:
     return {
         name: int(values[chosen].sum()) if name in account.observed else None
         for name, values in columns.items()
@@ -176,9 +178,9 @@ def _total(account: Account, columns: partition.Columns, chosen: Int64s) -> resu
 
 
 def _summary(
-    account: Account,
+    account: DeviceTimeline,
     trace: Trace,
-    groups: Sequence[collectives.Group],
+    groups: Sequence[collectives.CollectiveGroup],
     *,
     on_cpu: bool,
 ) -> result.Summary:
@@ -202,7 +204,7 @@ def _summary(
         collectives_per_step=round(float(per_step.mean()), 3) if steps else None,
         coverage=_coverage(account),
         host=host.record(account, chosen, inside, trace.names),
-        kernel_ns=None if on_cpu else kernels.time_by_class(inside, trace.names),
+        kernel_ns=None if on_cpu else kernel_classes.time_by_class(inside, trace.names),
         top_kernels=_top_kernels(inside, trace.names),
         collectives_left_out=max(len(groups) - MAX_COLLECTIVES, 0),
     )
@@ -227,7 +229,7 @@ def _step_times(length: Int64s) -> result.StepTimes:
     )
 
 
-def _inside(account: Account, chosen: Int64s) -> pl.DataFrame:
+def _inside(account: DeviceTimeline, chosen: Int64s) -> pl.DataFrame:
     """Ops that start in the chosen windows; with the whole capture, all of them."""
     if not len(account.index):
         return account.ops
@@ -250,9 +252,9 @@ def _attributed(ops: pl.DataFrame) -> float | None:
 
 
 def _communication(
-    account: Account,
+    account: DeviceTimeline,
     chosen: Int64s,
-    groups: Sequence[collectives.Group],
+    groups: Sequence[collectives.CollectiveGroup],
     form: str,
 ) -> result.Communication | None:
     if "communication" not in account.observed:
@@ -272,7 +274,7 @@ def _communication(
 
 
 def _host_to_device(
-    account: Account, chosen: Int64s, inside: pl.DataFrame
+    account: DeviceTimeline, chosen: Int64s, inside: pl.DataFrame
 ) -> result.HostToDevice | None:
     if "h2d" not in account.observed:
         return None
@@ -292,7 +294,7 @@ def _host_to_device(
     )
 
 
-def _coverage(account: Account) -> float | None:
+def _coverage(account: DeviceTimeline) -> float | None:
     process = account.process
     if process.marker is not None and account.used.any():
         k = account.index[account.used]
@@ -332,7 +334,9 @@ def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[result.KernelS
             total_ns=row["total"],
             mean_ns=round(row["total"] / row["count"], 1),
             phase_share=round(row["total"] / max(of_phase[row["label"]], 1), 6),
-            tensor_cores=kernels.TENSOR_CORES.get(kernels.classify(names[row["name"]]))
+            tensor_cores=kernel_classes.TENSOR_CORES.get(
+                kernel_classes.kernel_class(names[row["name"]])
+            )
             if row["label"] >= 0
             else None,
         )
@@ -340,7 +344,7 @@ def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[result.KernelS
     ]
 
 
-def _gaps(account: Account, names: Sequence[str], zero: int) -> list[result.Gap]:
+def _gaps(account: DeviceTimeline, names: Sequence[str], zero: int) -> list[result.Gap]:
     """The longest idle gaps inside the account's windows."""
     gaps = account.gaps
     low, high = int(account.edges[0]), int(account.edges[-1])
@@ -363,8 +367,10 @@ def _gaps(account: Account, names: Sequence[str], zero: int) -> list[result.Gap]
     ]
 
 
-def _timeline(account: Account, names: Sequence[str], zero: int, window: int) -> result.Timeline:
-    picture = draw(account, names, window)
+def _timeline(
+    account: DeviceTimeline, names: Sequence[str], zero: int, window: int
+) -> result.Timeline:
+    picture = timeline_view(account, names, window)
     return result.Timeline(
         iteration=picture.index,
         start_ns=picture.t0 - zero,
@@ -389,7 +395,7 @@ def shorten(name: str) -> str:
 
 
 def run_record(
-    ranks: Sequence[result.Rank], matched: Collectives | None, world_size: int | None
+    ranks: Sequence[result.Rank], matched: CollectiveWaits | None, world_size: int | None
 ) -> result.Run | None:
     """What the ranks say together; None for one rank of a run that is not distributed."""
     if len(ranks) < 2 and (world_size or 1) < 2:

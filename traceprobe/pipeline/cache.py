@@ -23,15 +23,16 @@ import msgspec
 import polars as pl
 
 from traceprobe import ingest
-from traceprobe.ingest.detect_format import printable, recognise
-from traceprobe.ingest.limits import DEFAULT, Limits, check
+from traceprobe.ingest.detect_format import detect_format, printable
+from traceprobe.ingest.limits import DEFAULT_LIMITS, Limits, check_trace_size
+from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model import events as model
 from traceprobe.model.events import GPU_OPS, HOST_CALLS, HOST_RANGES, Device, Origin, Quality, Trace
 from traceprobe.system import reading, seal
-from traceprobe.system.atomic_write import whole
+from traceprobe.system.atomic_write import write_whole
 
 if TYPE_CHECKING:
-    from traceprobe.ingest import Progress
+    from traceprobe.ingest.read_trace import Progress
 
 _READERS = Path(ingest.__file__).parent
 _FACTS = "trace.json"
@@ -70,22 +71,22 @@ class _Facts(msgspec.Struct):
 
 
 def load(
-    path: Path, folder: Path, progress: Progress | None = None, limits: Limits = DEFAULT
+    path: Path, folder: Path, progress: Progress | None = None, limits: Limits = DEFAULT_LIMITS
 ) -> tuple[Trace, Use]:
-    """As `traceprobe.ingest.load`, from the folder's entry or into a new one.
+    """As `traceprobe.ingest.read_trace.read_trace`, from the folder's entry or into a new one.
 
     A folder that cannot be written, or an entry that is none, never costs the trace.
     """
-    recognise(path)
+    detect_format(path)
     digest = _sha256(path)
     try:
         entry = folder / f"{digest}-{form()}-{seal.owner()}.zip"
     except seal.NoSecret as error:
-        return ingest.load(path, progress, limits), Use(f"not kept in the cache: {error}", True)
+        return read_trace(path, progress, limits), Use(f"not kept in the cache: {error}", True)
     most = max(LEAST_ENTRY, MOST_RATIO * path.stat().st_size)
     damage = ""
     try:
-        content = reading.content(entry, most, follow=False)
+        content = reading.read_saved(entry, most, follow=False)
         trace = _read(seal.opened(content), digest)
     except FileNotFoundError:
         pass
@@ -96,10 +97,10 @@ def load(
     else:
         if progress is not None:
             progress(trace.origin.bytes, trace.origin.bytes)
-        check(trace, limits)
+        check_trace_size(trace, limits)
         named = replace(trace, origin=replace(trace.origin, name=printable(path.name)))
         return named, Use(f"columns from the cache, {_megabytes(content)}")
-    trace = ingest.load(path, progress, limits)
+    trace = read_trace(path, progress, limits)
     try:
         content = _write(trace, entry, most)
     except OSError as error:
@@ -216,7 +217,7 @@ def _write(trace: Trace, entry: Path, most: int) -> bytes:
     content = seal.sealed(packed.getvalue())
     if len(content) > most:
         raise ValueError(f"its entry would have {_megabytes(content)}")
-    with whole(entry, replace=True) as temporary:  # others may be reading or writing it
+    with write_whole(entry, replace=True) as temporary:  # others may be reading or writing it
         temporary.write_bytes(content)
     return content
 

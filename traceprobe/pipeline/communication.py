@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from traceprobe.model.events import Operation
 from traceprobe.records import report as result
-from traceprobe.timeline.collectives import Group, bus_factor
+from traceprobe.timeline.collectives import CollectiveGroup, bus_factor
 
 _WORDS: dict[Operation, result.Operation] = {
     Operation.OTHER: "other",
@@ -34,7 +34,7 @@ _NO_RANKS = (
 )
 
 
-def record(group: Group, steps: int) -> result.CollectiveGroup:
+def record(group: CollectiveGroup, steps: int) -> result.CollectiveGroup:
     """One group as a record.
 
     Bandwidth counts as measured only where all ranks of the group were matched. Otherwise the
@@ -71,7 +71,7 @@ def _scaled(rate: float | None, factor: float | None) -> float | None:
     return None if rate is None or factor is None else round(rate * factor, 3)
 
 
-def all_reduces(groups: Sequence[Group], steps: int) -> float | None:
+def all_reduces(groups: Sequence[CollectiveGroup], steps: int) -> float | None:
     """All-reduces per step; None where some collective does not say what it does."""
     if not steps or any(g.operation == Operation.OTHER and g.count for g in groups):
         return None
@@ -79,7 +79,7 @@ def all_reduces(groups: Sequence[Group], steps: int) -> float | None:
     return round(counted / steps, 3)
 
 
-def total_bytes(groups: Sequence[Group], steps: int) -> int | None:
+def total_bytes(groups: Sequence[CollectiveGroup], steps: int) -> int | None:
     """Bytes of all messages, per step or in the whole capture; None where any is unknown."""
     sizes = [g.bytes for g in groups if g.count]
     if not sizes or None in sizes:
@@ -88,7 +88,7 @@ def total_bytes(groups: Sequence[Group], steps: int) -> int | None:
     return round(total / max(steps, 1))
 
 
-def why_unknown(groups: Sequence[Group], form: str) -> str | None:
+def why_unknown(groups: Sequence[CollectiveGroup], form: str) -> str | None:
     """Why messages have no size, or groups no number of ranks; None where all have."""
     calls = [g for g in groups if g.operation != Operation.COPY]
     count = sum(g.count for g in calls)

@@ -23,7 +23,7 @@ from traceprobe.errors import UsageError
 from traceprobe.options import Options
 from traceprobe.pipeline.parallel import died
 from traceprobe.pipeline.per_trace import Lost, Part, read_or_lose
-from traceprobe.system.child import uninterrupted
+from traceprobe.system.child import sigint_blocked
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -167,7 +167,7 @@ def _client(address: str) -> Iterator[Client]:
         raise UsageError(f"--dask {address[:60]}: write local:N, e.g. --dask local:4")
     with _safe_path():
         resource_tracker.ensure_running()  # its own start would let the signal through again
-        with uninterrupted():
+        with sigint_blocked():
             cluster = LocalCluster(
                 n_workers=int(count),
                 threads_per_worker=1,

@@ -13,7 +13,7 @@ from msgspec import UNSET
 from traceprobe.model.events import UNKNOWN, Call, Int64s, Kind
 from traceprobe.model.taxonomy import Phase
 from traceprobe.records import report as result
-from traceprobe.timeline.device import Account
+from traceprobe.timeline.device_timeline import DeviceTimeline
 
 MAX_CALLS = 5
 """Blocking calls that are named."""
@@ -21,7 +21,7 @@ _API = re.compile(r"(cu|cuda|hip)[A-Z][A-Za-z]{3,40}")
 
 
 def record(
-    account: Account, chosen: Int64s, inside: pl.DataFrame, names: Sequence[str]
+    account: DeviceTimeline, chosen: Int64s, inside: pl.DataFrame, names: Sequence[str]
 ) -> result.HostActivity:
     """Launches, kernels and waiting calls per used step, or over the whole capture.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from traceprobe.model.events import Kind, Source, Trace
-from traceprobe.timeline import markers, phases
+from traceprobe.timeline import phases, step_markers
 
 _TOP = 12
 
@@ -55,7 +55,7 @@ def _ranges(trace: Trace) -> Iterator[Line]:
     alike: dict[str, list[tuple[str, int]]] = {}
     for name, count in counts:
         text = trace.names[name]
-        alike.setdefault(markers.template(text), []).append((text, count))
+        alike.setdefault(step_markers.name_template(text), []).append((text, count))
     merged = [
         # A number that never changes, as in "h2d", is part of the name.
         (template if len(members) > 1 else members[0][0], sum(count for _, count in members))
@@ -71,7 +71,7 @@ def _ranges(trace: Trace) -> Iterator[Line]:
 def _markers(trace: Trace) -> Iterator[Line]:
     for pid in sorted({d.pid for d in trace.devices}):
         mine = pl.col("pid") == pid
-        found = markers.find(
+        found = step_markers.find_step_marker(
             trace.host_ranges.filter(mine), trace.gpu_ops.filter(mine), trace.names, None
         )
         if found is None:
@@ -84,7 +84,7 @@ def _markers(trace: Trace) -> Iterator[Line]:
 def _missing(trace: Trace) -> Iterator[str]:
     if not len(trace.host_calls):
         yield "host calls: idle time cannot be explained; record the CPU too"
-    marks = phases.phase_ranges(trace.host_ranges, trace.names, phases.compile_names({}))
+    marks = phases.phase_ranges(trace.host_ranges, trace.names, phases.compile_phase_names({}))
     for phase in ("data", "forward", "optimizer"):
         if not marks.select(phase).any():
             yield f"{phase} ranges (annotate them, or name yours with --phase {phase}=REGEX)"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
-from traceprobe import ingest
-from traceprobe.ingest import Progress
-from traceprobe.ingest.limits import DEFAULT, Limits
+from traceprobe.ingest.limits import DEFAULT_LIMITS, Limits
+from traceprobe.ingest.read_trace import Progress, read_trace
 from traceprobe.model.events import Trace
 from traceprobe.pipeline import cache as cached
 
@@ -36,8 +35,8 @@ def load(
         OSError: the file cannot be opened.
     """
     if cache is None:
-        return ingest.load(path, progress, limits or DEFAULT)
-    trace, use = cached.load(Path(path), Path(cache), progress, limits or DEFAULT)
+        return read_trace(path, progress, limits or DEFAULT_LIMITS)
+    trace, use = cached.load(Path(path), Path(cache), progress, limits or DEFAULT_LIMITS)
     if use.failed:
         warnings.warn(f"{Path(path).name}: {use.text}", stacklevel=2)
     return trace

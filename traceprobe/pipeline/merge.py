@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from traceprobe.errors import DamagedInput, UsageError
 from traceprobe.findings import Evidence, find_all
 from traceprobe.findings.profiler_distortion import REMEASURE
-from traceprobe.ingest.values import MOST_FLOPS, STEP_MS
+from traceprobe.ingest.untrusted_values import MOST_FLOPS, STEP_MS
 from traceprobe.model.events import Trace
 from traceprobe.options import Options
 from traceprobe.pipeline.build_rank import closed, run_record
@@ -29,7 +29,9 @@ from traceprobe.records.ablation import Ablation
 from traceprobe.records.cleaning import cleaned
 from traceprobe.records.memory import Memory, read
 from traceprobe.records.roofline import Roofline
-from traceprobe.timeline import collectives, ranks
+from traceprobe.timeline import collectives
+from traceprobe.timeline.collective_matching import match_transfers
+from traceprobe.timeline.collective_waits import CollectiveWaits, collective_waits
 from traceprobe.verdict import agreement, judge
 from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.links import links
@@ -138,13 +140,15 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
     return verify(report, whole)
 
 
-def _records(parts: Sequence[Part]) -> tuple[list[result.Rank], ranks.Collectives | None]:
+def _records(
+    parts: Sequence[Part],
+) -> tuple[list[result.Rank], CollectiveWaits | None]:
     """The devices of all inputs, closed, and what their collectives say together."""
     devices = [(source, found) for source, part in enumerate(parts) for found in part.devices]
     footprints = [found.footprint for _, found in devices]
     numbers = rank_numbers(parts)
-    matched = ranks.match(footprints)
-    shared = collectives.transfers(footprints)
+    matched = collective_waits(footprints)
+    shared = match_transfers(footprints)
     waits = matched.exposed_wait if matched else [None] * len(devices)
     records = [
         closed(
@@ -153,7 +157,7 @@ def _records(parts: Sequence[Part]) -> tuple[list[result.Rank], ranks.Collective
             source,
             wait,
             found.footprint.chosen,
-            collectives.completed(found.groups, found.footprint.collectives, mine),
+            collectives.with_matches(found.groups, found.footprint.collectives, mine),
         )
         for (source, found), wait, mine in zip(devices, waits, shared, strict=True)
     ]

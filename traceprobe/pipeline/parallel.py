@@ -9,7 +9,15 @@ from pathlib import Path
 
 from traceprobe.options import Options
 from traceprobe.pipeline.per_trace import Lost, Part, read_or_lose
-from traceprobe.system.child import Child, Done, Ended, Failed, Progress, children, heard
+from traceprobe.system.child import (
+    Child,
+    ChildEnded,
+    Done,
+    Failed,
+    Progress,
+    children,
+    wait_for_answers,
+)
 
 
 def cores() -> int:
@@ -41,7 +49,7 @@ def read_all(
         for _ in range(min(jobs, len(paths))):
             work.start(started)
         while work.readers:
-            for reader in heard(work.readers):
+            for reader in wait_for_answers(work.readers):
                 if work.hear(reader):
                     work.start(started)
     return work.parts()
@@ -69,7 +77,7 @@ class _Work:
         """Start a reader."""
         try:
             reader = Child()
-        except Ended as ended:
+        except ChildEnded as ended:
             self._why = str(ended)
             return
         started.append(reader)
@@ -96,7 +104,7 @@ class _Work:
                 reader.give(_read, self._paths[position], self._options, self._folder)
             else:
                 self.readers.remove(reader)
-        except Ended as ended:
+        except ChildEnded as ended:
             self.readers.remove(reader)
             if reader not in self._reads:
                 self._why = str(ended)

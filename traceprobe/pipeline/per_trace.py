@@ -16,18 +16,19 @@ import numpy as np
 import polars as pl
 
 from traceprobe.errors import DamagedInput, EmptyTrace, TraceprobeError, UsageError
-from traceprobe.ingest import load
+from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.events import Call, Quality, Trace
 from traceprobe.options import Options
 from traceprobe.pipeline.build_rank import origin, rank_record
 from traceprobe.records import report as result
 from traceprobe.system import memory_limit as bounded
-from traceprobe.timeline import collectives, device, phases, process
-from traceprobe.timeline.device import Account
-from traceprobe.timeline.footprint import Footprint, footprint
+from traceprobe.timeline import collectives, phases
+from traceprobe.timeline.device_timeline import DeviceTimeline, device_timeline
+from traceprobe.timeline.process_timeline import ProcessTimeline, process_timeline
+from traceprobe.timeline.rank_collectives import RankCollectives, rank_collectives
 
 if TYPE_CHECKING:
-    from traceprobe.ingest import Progress
+    from traceprobe.ingest.read_trace import Progress
     from traceprobe.pipeline.cache import Use
 
 
@@ -42,8 +43,8 @@ class DevicePart:
     """
 
     record: result.Rank
-    footprint: Footprint
-    groups: list[collectives.Group]
+    footprint: RankCollectives
+    groups: list[collectives.CollectiveGroup]
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def read(
         folder: of the cache, if there is one.
     """
     if folder is None:
-        return part_of(load(path, progress, options.limits), options)
+        return part_of(read_trace(path, progress, options.limits), options)
     from traceprobe.pipeline.cache import load as cached
 
     trace, use = cached(path, folder, progress, options.limits)
@@ -120,8 +121,8 @@ def read_or_lose(
     except OSError as error:
         return Lost(path.name, f"{path.name}: {error.strerror or error}")
     except (Exception, pl.exceptions.PanicException) as error:
-        if bounded.refused(error):
-            return Lost(path.name, f"{path.name}: {bounded.message()}")
+        if bounded.is_refused_memory(error):
+            return Lost(path.name, f"{path.name}: {bounded.memory_message()}")
         return Lost(
             path.name,
             f"{path.name}: internal error while it was read ({type(error).__name__}); analyse it "
@@ -161,27 +162,29 @@ def part_of(trace: Trace, options: Options) -> Part:
 
 
 def _devices(trace: Trace, options: Options) -> Iterator[DevicePart]:
-    names = phases.compile_names(options.phases)
-    prepared: dict[int, process.Process] = {}
+    names = phases.compile_phase_names(options.phases)
+    prepared: dict[int, ProcessTimeline] = {}
     windows = 0
     for found in trace.devices:
         if found.pid not in prepared:
-            prepared[found.pid] = process.prepare(trace, found.pid, options.step, names)
+            prepared[found.pid] = process_timeline(trace, found.pid, options.step, names)
             marker = prepared[found.pid].marker
             steps = 0 if marker is None else len(marker.starts)
             options.limits.check("iterations", steps, trace.origin.name)
             windows += steps * sum(other.pid == found.pid for other in trace.devices)
             options.limits.check("windows", windows, trace.origin.name)
-        account = device.account(prepared[found.pid], found.index)
+        account = device_timeline(prepared[found.pid], found.index)
         if account.edges[0] == account.edges[-1]:  # a device that only ever cleared a few bytes
             continue
         if options.steps is not None:
             account = _limit(account, options.steps)
-        groups = collectives.groups(account)
-        yield DevicePart(rank_record(account, trace, found, groups), footprint(account), groups)
+        groups = collectives.collective_groups(account)
+        yield DevicePart(
+            rank_record(account, trace, found, groups), rank_collectives(account), groups
+        )
 
 
-def _limit(account: Account, steps: tuple[int, int]) -> Account:
+def _limit(account: DeviceTimeline, steps: tuple[int, int]) -> DeviceTimeline:
     """Leave iterations outside of the user's range out of the summary."""
     first, last = steps
     reasons = [

@@ -7,10 +7,10 @@ from msgspec import UNSET, UnsetType
 from traceprobe.model.events import Int64s
 from traceprobe.records.replay import Replay
 from traceprobe.timeline import replay
-from traceprobe.timeline.device import Account
+from traceprobe.timeline.device_timeline import DeviceTimeline
 
 
-def record(account: Account) -> Replay | UnsetType:
+def record(account: DeviceTimeline) -> Replay | UnsetType:
     """The last used iterations of a device; UNSET where there are too few, or no launches."""
     rows = replay.rows(account)
     if rows is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from traceprobe.system.atomic_write import beside
+from traceprobe.system.atomic_write import write_beside
 
 
 class Result(Protocol):
@@ -51,5 +51,5 @@ def save_text(path: Path, text: str, *, replace: bool) -> None:
     Raises:
         UsageError: it cannot be written.
     """
-    with beside(path, replace=replace) as temporary:
+    with write_beside(path, replace=replace) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")

@@ -5,7 +5,6 @@ Every event is written anew from what is on the list.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
@@ -14,15 +13,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import polars as pl
 
-from traceprobe.ingest.detect_format import recognise
-from traceprobe.ingest.kineto.chunks import BOUNDARY, Reader, Split
 from traceprobe.ingest.kineto.columns import GPU, base_ns, floats, nanoseconds
-from traceprobe.ingest.kineto.envelope import parse_object
 from traceprobe.model.events import UNKNOWN
+from traceprobe.slicing.kineto_events import event_texts, read_metadata, write_trace
 from traceprobe.slicing.kineto_fields import METADATA_EVENTS, public_event, public_metadata
 
 if TYPE_CHECKING:
-    from traceprobe.slicing.window import Cut, Window
+    from traceprobe.slicing.window import SlicePlan, Window
 
 _FLOW = ("s", "f", "t")
 
@@ -41,27 +38,28 @@ class _Row(msgspec.Struct, gc=False):
 _DECODE = msgspec.json.Decoder(_Row).decode
 
 
-def write(source: Path, target: Path, plan: Cut) -> None:
+def write_kineto_slice(source: Path, target: Path, plan: SlicePlan) -> None:
     """Write the slice, one event a line. Damaged events are left out."""
     window = next(iter(plan.windows.values()))
-    facts = head_and_tail(source)
+    facts = read_metadata(source)
     base = base_ns(facts)
     calls = plan.trace.host_calls
-    kept_calls = calls.filter((pl.col("t0") >= window.low) & (pl.col("t0") < window.high))
-    linked = set(kept_calls["correlation"].to_list()) - {UNKNOWN}
+    launched = calls.filter((pl.col("t0") >= window.low) & (pl.col("t0") < window.high))
+    linked = set(launched["correlation"].to_list()) - {UNKNOWN}
     known = set(calls["correlation"].to_list()) - {UNKNOWN}
     chosen = _Chooser(window, base, linked, known)
     arrows = {(row.cat, str(row.id)) for row, _ in _events(source) if row.ph == "s" and chosen(row)}
-    with target.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(_head(facts, plan))
-        separator = "\n"
-        for row, text in _events(source):
-            keep = (row.cat, str(row.id)) in arrows if row.ph in _FLOW else chosen(row)
-            event = _whole(text) if keep else None
-            if event is not None:
-                file.write(separator + json.dumps(event))
-                separator = ",\n"
-        file.write("\n]}\n")
+    kept = (
+        text
+        for row, text in _events(source)
+        if ((row.cat, str(row.id)) in arrows if row.ph in _FLOW else chosen(row))
+    )
+    metadata = {
+        **public_metadata(facts),
+        "traceName": plan.trace.origin.name,
+        "traceprobe_slice": plan.note,
+    }
+    write_trace(target, metadata, filter(None, map(_public, kept)))
 
 
 class _Chooser:
@@ -87,7 +85,7 @@ class _Chooser:
         return window.low <= at < window.high
 
 
-def _whole(text: bytes) -> dict[str, Any] | None:
+def _public(text: bytes) -> dict[str, Any] | None:
     """What is passed on of an event; None where the rest of it is damaged."""
     try:
         return public_event(msgspec.json.decode(text.decode("utf-8", "replace")))
@@ -96,37 +94,8 @@ def _whole(text: bytes) -> dict[str, Any] | None:
 
 
 def _events(source: Path) -> Iterator[tuple[_Row, bytes]]:
-    for piece in pieces(source):
+    for piece in event_texts(source):
         try:
             yield _DECODE(piece), piece
         except (msgspec.MsgspecError, UnicodeDecodeError):
             continue
-
-
-def pieces(source: Path) -> Iterator[bytes]:
-    """The text of each event, damaged ones too."""
-    found = recognise(source)
-    reader = Reader(source, found.gzipped, lambda done, total: None)
-    for chunk in Split().chunks(reader.blocks()):
-        start = 0
-        for match in [*BOUNDARY.finditer(chunk), None]:
-            yield chunk[start : match.start() + 1 if match else len(chunk)].strip(b", \t\r\n")
-            start = match.end() if match else len(chunk)
-
-
-def head_and_tail(source: Path) -> dict[str, Any]:
-    """The metadata of a trace."""
-    reader = Reader(source, recognise(source).gzipped, lambda done, total: None)
-    split = Split()
-    for _ in split.chunks(reader.blocks()):
-        pass
-    head = split.head.strip().rstrip(b", \t\r\n") + b"}"
-    tail = b"{" + split.tail.strip().removeprefix(b",")
-    return {**(parse_object(head) or {}), **(parse_object(tail) or {})}
-
-
-def _head(facts: dict[str, Any], plan: Cut) -> str:
-    metadata = public_metadata(facts)
-    metadata["traceName"] = plan.trace.origin.name
-    metadata["traceprobe_slice"] = plan.note
-    return json.dumps(metadata, sort_keys=True)[:-1] + ', "traceEvents": ['

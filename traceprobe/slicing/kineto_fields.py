@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from traceprobe.ingest.kineto.columns import CALLS, GPU, OPERATORS, OVERHEAD, RANGES, STACKS
-from traceprobe.ingest.values import version
+from traceprobe.ingest.untrusted_values import tool_version
 from traceprobe.slicing.record import public_record
-from traceprobe.slicing.threads import is_public as is_public_thread
+from traceprobe.slicing.thread_names import is_public_thread
 from traceprobe.vocabulary import digest, told
 
 EVENT_FIELDS = ("ph", "cat", "name", "ts", "dur", "pid", "tid", "id", "bp", "s")
@@ -90,7 +90,7 @@ def _number(value: Any) -> Any:
 
 
 def _version(value: Any) -> Any:
-    return value if version(value) is not None else None
+    return value if tool_version(value) is not None else None
 
 
 def _devices(value: Any) -> Any:

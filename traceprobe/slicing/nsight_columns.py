@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from traceprobe.slicing.record import public_record
-from traceprobe.slicing.threads import is_public as is_public_thread
+from traceprobe.slicing.thread_names import is_public_thread
 from traceprobe.vocabulary import quoted, told
 
 Value = str | bool | None
@@ -102,12 +102,12 @@ _THREAD_NAME = 39
 """Type of an NVTX event that names a thread."""
 
 
-def columns(table: str) -> frozenset[str]:
+def public_columns_of(table: str) -> frozenset[str]:
     """Columns of a table that are passed on; none of a table that is not."""
     return COLUMNS.get(table, frozenset())
 
 
-def text(table: str, column: str, present: list[str]) -> str | None:
+def public_text(table: str, column: str, present: list[str]) -> str | None:
     """SQL expression of the text in a column of a row `t`; None where none is passed on.
 
     Args:
@@ -133,7 +133,7 @@ def text(table: str, column: str, present: list[str]) -> str | None:
     }.get((table, column))
 
 
-def rows(table: str, present: list[str]) -> str:
+def public_rows(table: str, present: list[str]) -> str:
     """SQL condition on a row `t` for its texts alone."""
     if table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
         return _call("parameter", "t.name")

@@ -21,7 +21,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Cut:
+class SlicePlan:
     """What to keep of a trace. `note` is written into the slice."""
 
     trace: Trace

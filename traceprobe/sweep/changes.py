@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from traceprobe.capture.recording import REPORT
+from traceprobe.capture.recording_files import REPORT
 from traceprobe.compare.compare import compare
 from traceprobe.compare.ladder import ladder
 from traceprobe.compare.run import NothingToCompare, Observed, observe
@@ -15,7 +15,7 @@ from traceprobe.records.report import Report
 from traceprobe.records.sweep import Sweep
 from traceprobe.render.save import save
 from traceprobe.sweep.settings import SweepSettings
-from traceprobe.system.reading import content
+from traceprobe.system.reading import read_saved
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding raises where a file is no record."""
@@ -89,7 +89,7 @@ def _observed(settings: SweepSettings, name: str) -> Observed:
     """The run of a rung, from the report in its folder."""
     path = settings.folder / name / REPORT[-1]
     try:
-        return observe(Report.from_json(content(path)), name)
+        return observe(Report.from_json(read_saved(path)), name)
     except (*UNREADABLE, DamagedRecord, NothingToCompare) as error:
         raise UsageError(
             f"{path}: is not the report of this rung ({error}); run it again"

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 import msgspec
 
 from traceprobe.capture.ladder import Rung
-from traceprobe.capture.recording import REPORT
+from traceprobe.capture.recording_files import REPORT
 from traceprobe.errors import DamagedRecord, UsageError
 from traceprobe.records.comparison import RunSummary
 from traceprobe.records.soundness import sound
 from traceprobe.records.sweep import RungResult, State, Sweep
 from traceprobe.sweep.settings import SweepSettings
-from traceprobe.system.reading import content
+from traceprobe.system.reading import read_saved
 from traceprobe.version import __version__
 
 RESULT = "sweep.json"
@@ -74,7 +74,7 @@ def earlier_results(settings: SweepSettings) -> dict[str, RungResult]:
     if not path.exists():
         return {}
     try:
-        earlier = sound(msgspec.json.decode(content(path), type=Sweep))
+        earlier = sound(msgspec.json.decode(read_saved(path), type=Sweep))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, DamagedRecord) as error:
         raise UsageError(
             f"{path}: is not a file that traceprobe sweep wrote ({error}); overwrite with --force"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from traceprobe.capture import profile, visible_gpus
+from traceprobe.capture import run_recording, visible_gpus
 from traceprobe.capture.ladder import Rung
 from traceprobe.capture.launch import RecordingFailed
-from traceprobe.capture.recording import files
+from traceprobe.capture.recording_files import recording_files
 from traceprobe.compare.run import NothingToCompare, observe, summarize
 from traceprobe.errors import TraceprobeError, UsageError
 from traceprobe.pipeline.invariants import InternalError
@@ -45,7 +45,7 @@ def sweep(
     results = dict(earlier)
     due = [rung for rung in rungs if rung.name not in earlier or earlier[rung.name].run is None]
     for rung in due:
-        profile.check(settings.request(rung))
+        run_recording.check_recording_request(settings.request(rung))
     # Ranks without a GPU run on the CPU.
     gpus = visible_gpus.visible_gpus() if any(rung.ranks > 1 for rung in due) else 0
     for number, rung in enumerate(due, 1):
@@ -80,10 +80,10 @@ def _run(settings: SweepSettings, rung: Rung, on_state: Say, on_warning: Say) ->
     folder.mkdir(exist_ok=True)
     compared = [folder / name for name in COMPARISON]
     try:
-        traces = profile.record(settings.request(rung), folder, on_state, on_warning)
+        traces = run_recording.run_recording(settings.request(rung), folder, on_state, on_warning)
     except (TraceprobeError, OSError):
         # What an earlier sweep made of this rung would be taken for its result.
-        _remove([*files(folder), *compared])
+        _remove([*recording_files(folder), *compared])
         raise
     _remove(compared)
     on_state("analysing")

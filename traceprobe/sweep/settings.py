@@ -8,8 +8,8 @@ from pathlib import Path
 
 from traceprobe.capture import program
 from traceprobe.capture.ladder import Ladder, Rung
-from traceprobe.capture.plan import Plan
-from traceprobe.capture.profile import Request
+from traceprobe.capture.recording_plan import RecordingPlan
+from traceprobe.capture.run_recording import RecordingRequest
 
 _FOLDER = "--data-folder"
 
@@ -31,16 +31,16 @@ class SweepSettings:
     folder: Path
     replace: bool = False
 
-    def request(self, rung: Rung) -> Request:
+    def request(self, rung: Rung) -> RecordingRequest:
         """The recording of a rung.
 
         Raises:
             UsageError: PyTorch is missing.
         """
         ladder = self.ladder
-        script = str(program.workload(ladder.workload))
-        command = [program.interpreter(), script, *self.arguments(rung)]
-        plan = Plan(
+        script = str(program.workload_script(ladder.workload))
+        command = [program.torch_interpreter(), script, *self.arguments(rung)]
+        plan = RecordingPlan(
             folder="",
             backend="nsys" if self.backend == "nsys" else "torch",
             warmup=ladder.warmup,
@@ -49,7 +49,7 @@ class SweepSettings:
             workload={"name": ladder.workload},
         )
         ranks = rung.ranks if rung.ranks > 1 else None
-        return Request(command, plan, ranks, rung.environment, self.replace)
+        return RecordingRequest(command, plan, ranks, rung.environment, self.replace)
 
     def arguments(self, rung: Rung) -> list[str]:
         """The settings of a rung on the command line of its workload."""

@@ -22,7 +22,7 @@ _NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.EM
 
 
 @contextmanager
-def beside(target: Path, *, replace: bool) -> Iterator[Path]:
+def write_beside(target: Path, *, replace: bool) -> Iterator[Path]:
     """An empty file in the folder of the target, which takes that name in the end.
 
     Whatever ends this earlier, the temporary file is gone and the target is as it was.
@@ -35,7 +35,7 @@ def beside(target: Path, *, replace: bool) -> Iterator[Path]:
     """
     name = None
     try:
-        with whole(target, replace=replace) as temporary:
+        with write_whole(target, replace=replace) as temporary:
             name = str(temporary)
             yield temporary
     except FileExistsError as error:
@@ -56,7 +56,7 @@ def beside(target: Path, *, replace: bool) -> Iterator[Path]:
 
 
 @contextmanager
-def whole(target: Path, *, replace: bool, private: bool = False) -> Iterator[Path]:
+def write_whole(target: Path, *, replace: bool, private: bool = False) -> Iterator[Path]:
     """The same, with the errors of the system.
 
     Args:
@@ -152,7 +152,7 @@ def _umask() -> int:
 def compress(path: Path) -> None:
     """Gzip in place, without name and time, so that the same slice gives the same bytes."""
     with (
-        beside(path, replace=True) as packed,
+        write_beside(path, replace=True) as packed,
         path.open("rb") as source,
         packed.open("wb") as raw,
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=9, mtime=0) as target,

@@ -30,7 +30,7 @@ _STEP = 0.01
 """Least growth of the done fraction of a job that is told."""
 
 
-class Ended(Exception):
+class ChildEnded(Exception):
     """A child is gone; the message says how."""
 
 
@@ -71,13 +71,13 @@ class Child:
         jobs, self._jobs = Pipe(duplex=False)
         self._answers, answers = Pipe(duplex=False)
         try:
-            with jobs, answers, uninterrupted():
+            with jobs, answers, sigint_blocked():
                 self._process = subprocess.Popen(
                     isolated.command(CODE), stdin=jobs.fileno(), stdout=answers.fileno()
                 )
         except OSError as error:
             self._close()
-            raise Ended(error.strerror or str(error)) from error
+            raise ChildEnded(error.strerror or str(error)) from error
 
     def fileno(self) -> int:
         """That of the pipe with its answers, to wait for."""
@@ -92,7 +92,7 @@ class Child:
         try:
             self._jobs.send((function, arguments))
         except OSError as error:
-            raise Ended(self._how()) from error
+            raise ChildEnded(self._how()) from error
 
     def answer(self) -> Ready | Progress | Done | Failed:
         """The next thing that it says.
@@ -101,10 +101,10 @@ class Child:
             Ended: it is gone.
         """
         try:
-            said: Ready | Progress | Done | Failed = self._answers.recv()
+            message: Ready | Progress | Done | Failed = self._answers.recv()
         except (EOFError, OSError, pickle.UnpicklingError) as error:
-            raise Ended(self._how()) from error
-        return said
+            raise ChildEnded(self._how()) from error
+        return message
 
     def tell_to_end(self) -> None:
         """Let it clean up what it has begun, and end."""
@@ -147,14 +147,14 @@ def children() -> Iterator[list[Child]]:
             child.end(max(deadline - time.monotonic(), 0.0))
 
 
-def heard(started: Sequence[Child]) -> list[Child]:
-    """Wait until some of them have something to say, or are gone."""
+def wait_for_answers(started: Sequence[Child]) -> list[Child]:
+    """Those that have something to say, or are gone; waits until there are some."""
     known = {child.fileno(): child for child in started}
     return [known[number] for number in wait(known) if isinstance(number, int)]
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def sigint_blocked() -> Iterator[None]:
     """What is started here is not interrupted by Ctrl-C: its parent is, and ends it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -207,12 +207,12 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 def _teller(answers: Connection) -> Callable[[float], None]:
     """A function that tells the done fraction, where it has grown enough."""
-    told = 0.0
+    reported = 0.0
 
     def tell(fraction: float) -> None:
-        nonlocal told
-        if fraction >= told + _STEP:
-            told = fraction
+        nonlocal reported
+        if fraction >= reported + _STEP:
+            reported = fraction
             _send(answers, Progress(fraction))
 
     return tell

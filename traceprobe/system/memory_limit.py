@@ -21,20 +21,20 @@ _ORDERS = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM}
 _SET_PARENT_DEATH_SIGNAL = 1
 
 
-def limit() -> int | None:
+def memory_limit() -> int | None:
     """Bytes of memory that a process may have; None where there is no limit."""
     limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
     return min((number for number in limits if number != resource.RLIM_INFINITY), default=None)
 
 
-def message() -> str:
+def memory_message() -> str:
     """What is said where memory ran out."""
-    known = limit()
+    known = memory_limit()
     where = "" if known is None else f" below the limit of {known >> 20} MiB (ulimit -v)"
     return f"memory ran out{where}; {ADVICE}"
 
 
-def refused(error: BaseException) -> bool:
+def is_refused_memory(error: BaseException) -> bool:
     """Whether an error is that of memory that was refused.
 
     Under a limit that is also what a panic or a library that cannot be loaded comes from, where
@@ -44,12 +44,12 @@ def refused(error: BaseException) -> bool:
         return True
     odd = isinstance(error, ImportError) or not isinstance(error, Exception)
     odd = odd or (isinstance(error, RuntimeError) and str(error) == "can't start new thread")
-    return limit() is not None and odd
+    return memory_limit() is not None and odd
 
 
-def watched(command: Callable[[], None]) -> None:
+def run_watched(command: Callable[[], None]) -> None:
     """Call a command; under a limit in a process of its own, with which this one ends."""
-    if limit() is None or sys.platform != "linux":
+    if memory_limit() is None or sys.platform != "linux":
         command()
         return
     known = signal.pthread_sigmask(signal.SIG_BLOCK, {*_ORDERS, signal.SIGCHLD})
@@ -66,7 +66,7 @@ def watched(command: Callable[[], None]) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, known)
         command()
     except (MemoryError, ImportError):
-        _say(message())
+        _say(memory_message())
         sys.exit(REFUSED)
     finally:
         os.write(leaves, b".")
@@ -92,7 +92,7 @@ def _end_as(code: int, *, in_order: bool) -> NoReturn:
         in_order: whether Python itself ended it. Else a library did, which may call `exit(1)`.
     """
     if -code in _DEATHS or (code >= 0 and not in_order):
-        _say(message())
+        _say(memory_message())
         code = REFUSED
     if code < 0:
         if -code != signal.SIGKILL:

@@ -19,7 +19,7 @@ class NotRegular(UsageError):
     """A FIFO, a socket or a device where a file should be."""
 
 
-def opened(path: Path, *, follow: bool = True) -> BinaryIO:
+def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
     """A regular file, open to be read.
 
     Args:
@@ -40,14 +40,14 @@ def opened(path: Path, *, follow: bool = True) -> BinaryIO:
         raise
 
 
-def content(path: Path, most: int = LARGEST_SAVED, *, follow: bool = True) -> bytes:
+def read_saved(path: Path, most: int = LARGEST_SAVED, *, follow: bool = True) -> bytes:
     """All of a saved file.
 
     Raises:
         UsageError: it is no regular file, or has more bytes than `most`.
         OSError: it cannot be read.
     """
-    with opened(path, follow=follow) as file:
+    with open_regular(path, follow=follow) as file:
         found = b"" if (large := os.fstat(file.fileno()).st_size > most) else file.read(most + 1)
         if large or len(found) > most:  # files of the kernel say that they are empty
             raise UsageError(
@@ -58,7 +58,7 @@ def content(path: Path, most: int = LARGEST_SAVED, *, follow: bool = True) -> by
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
+def errors_named(path: Path) -> Iterator[None]:
     """Let errors of the system say of which file they are: reading, unlike opening, leaves it out.
 
     Raises:

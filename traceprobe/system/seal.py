@@ -15,8 +15,8 @@ from hmac import compare_digest
 from pathlib import Path
 
 from traceprobe.errors import UsageError
-from traceprobe.system.atomic_write import whole
-from traceprobe.system.reading import content
+from traceprobe.system.atomic_write import write_whole
+from traceprobe.system.reading import read_saved
 
 LENGTH = 32
 """Bytes of a checksum, and of the secret."""
@@ -84,10 +84,13 @@ def _secret(folder: Path) -> bytes:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not os.path.lexists(path):
-            with suppress(FileExistsError), whole(path, replace=False, private=True) as temporary:
+            with (
+                suppress(FileExistsError),
+                write_whole(path, replace=False, private=True) as temporary,
+            ):
                 temporary.write_bytes(secrets.token_bytes(LENGTH))
         found = path.lstat()
-        secret = content(path, LENGTH, follow=False)
+        secret = read_saved(path, LENGTH, follow=False)
     except (OSError, UsageError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise NoSecret(

@@ -24,8 +24,8 @@ from traceprobe.timeline.intervals import (
     subtract,
     union,
 )
-from traceprobe.timeline.markers import Marker
 from traceprobe.timeline.phases import PhaseRanges
+from traceprobe.timeline.step_markers import StepMarker
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,11 @@ def host_state(
     calls: pl.DataFrame,
     ranges: pl.DataFrame,
     marks: PhaseRanges,
-    marker: Marker | None,
+    marker: StepMarker | None,
     step_thread: int,
     threads: set[int],
 ) -> HostState:
-    """Collect the sets that decide causes, for the threads that launch GPU work."""
+    """The sets of time that decide causes, for the threads that launch GPU work."""
     profiler = ranges.filter(pl.col("source") == int(Source.PROFILER))
     data = marks.select("data") & (marks.thread == step_thread)
     others = threads - {step_thread}
@@ -126,19 +126,19 @@ def _sets(
     }
 
 
-def causes(gaps: Gaps, host: HostState, loaders: set[int]) -> dict[str, Intervals]:
-    """Split the gaps into disjoint sets, one per cause, plus `data_inferred` inside idle_data_wait.
+def idle_causes(gaps: Gaps, host: HostState, loaders: set[int]) -> dict[str, Intervals]:
+    """Time of the gaps as disjoint sets by cause, plus `data_inferred` inside idle_data_wait.
 
     A gap that ends with an op of unknown launch is unexplained. A loader thread is no step thread:
     where it is late, what counts is what the step thread does.
     """
     known = gaps.thread != UNKNOWN
-    found: dict[str, list[Intervals]] = {cause: [] for cause in (*IDLE_CAUSES, "data_inferred")}
-    found["idle_unexplained"].append(union(gaps.t0[~known], gaps.t1[~known]))
-    found["idle_latency"].append(union(gaps.late_until[known], gaps.t1[known]))
+    by_cause: dict[str, list[Intervals]] = {cause: [] for cause in (*IDLE_CAUSES, "data_inferred")}
+    by_cause["idle_unexplained"].append(union(gaps.t0[~known], gaps.t1[~known]))
+    by_cause["idle_latency"].append(union(gaps.late_until[known], gaps.t1[known]))
     for thread in np.unique(gaps.thread[known]).tolist():
-        mine = gaps.thread == thread
-        late = union(gaps.t0[mine], gaps.late_until[mine])
+        of_thread = gaps.thread == thread
+        late = union(gaps.t0[of_thread], gaps.late_until[of_thread])
         if thread == host.step_thread or thread in loaders:
             busy, own_sync = EMPTY, EMPTY
         else:
@@ -159,18 +159,18 @@ def causes(gaps: Gaps, host: HostState, loaders: set[int]) -> dict[str, Interval
             ("idle_sync", sync),
             ("idle_host", subtract(late, sync)),
         ):
-            found[cause].append(part)
-    return {cause: merge(*parts) for cause, parts in found.items()}
+            by_cause[cause].append(part)
+    return {cause: merge(*parts) for cause, parts in by_cause.items()}
 
 
-def main_cause(gaps: Gaps, by_cause: dict[str, Intervals]) -> list[str]:
+def main_causes(gaps: Gaps, by_cause: dict[str, Intervals]) -> list[str]:
     """The cause that fills most of each gap."""
     causes = [by_cause[name] for name in IDLE_CAUSES]
     spent = np.stack([measure_until(c, gaps.t1) - measure_until(c, gaps.t0) for c in causes])
     return [IDLE_CAUSES[i] for i in np.argmax(spent, axis=0)] if len(gaps.t0) else []
 
 
-def after_sync(gaps: Gaps, ops: pl.DataFrame, sync_ends: Int64s) -> Intervals:
+def idle_after_sync(gaps: Gaps, ops: pl.DataFrame, sync_ends: Int64s) -> Intervals:
     """Host-late idle from a synchronisation until the host is ahead of the GPU again.
 
     A gap counts if a synchronisation ended between the launch of the last op that was launched

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from traceprobe.model.events import UNKNOWN, Bools, Call, Int64s, Kind
-from traceprobe.timeline.markers import Marker
+from traceprobe.timeline.step_markers import StepMarker
 
 MIN_COVERAGE = 0.99
 """Launches with a GPU row, as a share, below which the capture was cut in an iteration."""
@@ -23,7 +23,7 @@ _STARTS_WINDOW = (Kind.KERNEL, Kind.COMM, Kind.MEMSET)
 
 
 @dataclass(frozen=True)
-class Windows:
+class GpuWindows:
     """GPU windows of one device.
 
     Args:
@@ -35,13 +35,13 @@ class Windows:
     edges: Int64s
 
 
-def of_launches(starts: Int64s, launch_t0: Int64s, launched: Bools) -> Int64s:
+def iteration_of_launches(starts: Int64s, launch_t0: Int64s, launched: Bools) -> Int64s:
     """Iteration number of each launch; UNKNOWN without a launch, or before the first marker."""
     k = np.searchsorted(starts, launch_t0, "right") - 1
     return np.where(launched, k, UNKNOWN).astype(np.int64)
 
 
-def gpu_windows(iteration: Int64s, kind: Int64s, t0: Int64s, t1: Int64s, count: int) -> Windows:
+def gpu_windows(iteration: Int64s, kind: Int64s, t0: Int64s, t1: Int64s, count: int) -> GpuWindows:
     """Windows from the ops of one device.
 
     Args:
@@ -58,15 +58,15 @@ def gpu_windows(iteration: Int64s, kind: Int64s, t0: Int64s, t1: Int64s, count: 
     np.minimum.at(begin, iteration[opens], t0[opens])
     index = np.flatnonzero(begin != never)
     if not len(index):
-        return Windows(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+        return GpuWindows(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
     start = begin[index]
     ahead = np.concatenate([[True], start[1:] > np.maximum.accumulate(start)[:-1]])
-    return Windows(
+    return GpuWindows(
         index[ahead], np.concatenate([start[ahead], [max(int(t1.max()), int(start.max()))]])
     )
 
 
-def coverage(calls: pl.DataFrame, starts: Int64s) -> tuple[Int64s, Int64s]:
+def launch_coverage(calls: pl.DataFrame, starts: Int64s) -> tuple[Int64s, Int64s]:
     """Calls of each iteration that ask for GPU work, and those of them that have a GPU row.
 
     A memset without a row is no evidence of a cut capture: zero bytes leave none, in every step
@@ -89,7 +89,7 @@ def coverage(calls: pl.DataFrame, starts: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def skip_reasons(
-    windows: Windows, marker: Marker, covered: list[float | None], collectives: Int64s
+    windows: GpuWindows, marker: StepMarker, covered: list[float | None], collectives: Int64s
 ) -> list[str | None]:
     """Why each iteration is left out of the summary; None for those that are used.
 

@@ -49,11 +49,11 @@ def busy_sets(ops: pl.DataFrame, phase: Int64s) -> dict[str, Intervals]:
     kernel = kind == int(Kind.KERNEL)
     sets = {}
     for phase_number, name in enumerate(COMPUTE_PHASES):
-        mine = kernel & (phase == phase_number)
-        sets[name] = union(t0[mine], t1[mine])
+        rows = kernel & (phase == phase_number)
+        sets[name] = union(t0[rows], t1[rows])
     for name, kinds in TRANSFER_KINDS.items():
-        mine = np.isin(kind, kinds)
-        sets[name] = union(t0[mine], t1[mine])
+        rows = np.isin(kind, kinds)
+        sets[name] = union(t0[rows], t1[rows])
     return sets
 
 
@@ -66,8 +66,8 @@ def exclusive_until(sets: Mapping[str, Intervals], instants: Int64s) -> dict[str
     """Time that each class claims before each instant, in any order; ns."""
     claimed, before = EMPTY, np.zeros(len(instants), dtype=np.int64)
     result = {}
-    for name, mine in sets.items():
-        claimed = merge(claimed, mine)
+    for name, intervals in sets.items():
+        claimed = merge(claimed, intervals)
         total = measure_until(claimed, instants)
         result[name] = total - before
         before = total
@@ -76,9 +76,9 @@ def exclusive_until(sets: Mapping[str, Intervals], instants: Int64s) -> dict[str
 
 def inclusive(sets: Mapping[str, Intervals], edges: Int64s) -> dict[str, Int64s]:
     """Busy time of each class in each window, whatever else runs; ns per window."""
-    return {name: per_window(mine, edges) for name, mine in sets.items()}
+    return {name: per_window(intervals, edges) for name, intervals in sets.items()}
 
 
-def compute(sets: Mapping[str, Intervals]) -> Intervals:
+def compute_intervals(sets: Mapping[str, Intervals]) -> Intervals:
     """When any kernel that is not communication runs."""
     return merge(*(sets[name] for name in COMPUTE_PHASES))

@@ -18,7 +18,7 @@ from traceprobe.errors import UsageError
 from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind, Role, Source
 from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline.intervals import EMPTY, innermost, look_up
-from traceprobe.timeline.patterns import Pattern
+from traceprobe.timeline.name_patterns import NamePattern
 
 RANGE_NAMES: Mapping[str, str] = {
     "data": r"data_?(load|wait|fetch)|dataloader|next_?batch|enumerate\(Data(Loader|Pipe)\)"
@@ -42,20 +42,20 @@ _LOADER_RANGE = re.compile(r"\[DALI\]|DataLoader|DataPipe|Prefetch|data_?load", 
 _AUTOGRAD_THREAD = re.compile(r"^pt_autograd")
 
 
-def compile_names(overrides: Mapping[str, str]) -> dict[str, Pattern]:
+def compile_phase_names(overrides: Mapping[str, str]) -> dict[str, NamePattern]:
     """The name table with the user's entries in front.
 
     Raises:
         UsageError: an unknown phase name or an invalid expression.
     """
-    table: dict[str, Pattern] = {}
+    table: dict[str, NamePattern] = {}
     for name, pattern in {
         **overrides,
         **{n: p for n, p in RANGE_NAMES.items() if n not in overrides},
     }.items():
         if name not in RANGE_NAMES:
             raise UsageError(f"--phase {name}: no such phase; one of {', '.join(RANGE_NAMES)}")
-        table[name] = Pattern(f"--phase {name}={pattern!r}", pattern, ignore_case=True)
+        table[name] = NamePattern(f"--phase {name}={pattern!r}", pattern, ignore_case=True)
     return table
 
 
@@ -74,7 +74,7 @@ class PhaseRanges:
 
 
 def phase_ranges(
-    ranges: pl.DataFrame, names: Sequence[str], table: Mapping[str, Pattern]
+    ranges: pl.DataFrame, names: Sequence[str], table: Mapping[str, NamePattern]
 ) -> PhaseRanges:
     """The ranges whose names mean a phase."""
     rows = ranges.filter(pl.col("source").is_in([int(Source.USER), int(Source.FRAMEWORK)]))
@@ -99,7 +99,7 @@ def loader_threads(ranges: pl.DataFrame, names: Sequence[str], step_thread: int)
     return set(threads) - {step_thread}
 
 
-def assign(
+def assign_phases(
     ops: pl.DataFrame,
     marks: PhaseRanges,
     step_starts: Int64s,

@@ -20,7 +20,7 @@ import polars as pl
 
 from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind
 from traceprobe.model.taxonomy import COMPUTE_PHASES, OFF_DEVICE
-from traceprobe.timeline.device import Account
+from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import Intervals, measure_until, merge, subtract, union
 from traceprobe.timeline.partition import TRANSFER_KINDS
 
@@ -77,7 +77,7 @@ class Rows:
     latency: int
 
 
-def rows(account: Account) -> Rows | None:
+def rows(account: DeviceTimeline) -> Rows | None:
     """The last used iterations; None where there are too few, or the trace has no launches."""
     chosen = _consecutive(account)
     if len(chosen) < 2:
@@ -95,7 +95,7 @@ def rows(account: Account) -> Rows | None:
     return _joined(_Played.of(account, ops), chosen, step * GRAIN)
 
 
-def _consecutive(account: Account) -> Int64s:
+def _consecutive(account: DeviceTimeline) -> Int64s:
     """The last run of used iterations without one between that is not."""
     used = account.index[account.used]
     if not len(used):
@@ -121,7 +121,7 @@ class _Played:
     latency: int
 
     @classmethod
-    def of(cls, account: Account, ops: pl.DataFrame) -> _Played:
+    def of(cls, account: DeviceTimeline, ops: pl.DataFrame) -> _Played:
         """From operations in launch order."""
         t0, t1 = ops["t0"].to_numpy(), ops["t1"].to_numpy()
         kind = _kinds(ops)
@@ -157,7 +157,7 @@ def _kinds(ops: pl.DataFrame) -> Int64s:
     return found
 
 
-def _host(account: Account, ops: pl.DataFrame) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+def _host(account: DeviceTimeline, ops: pl.DataFrame) -> tuple[Int64s, Int64s, Int64s, Int64s]:
     """End of each launch, host time before it, the row the host waits for, and time for data.
 
     A blocking copy is launched when its call begins; the rest of the call is waiting.
@@ -185,7 +185,7 @@ def _blocking_copies(ops: pl.DataFrame) -> Bools:
 
 
 def _waiting(
-    account: Account, ops: pl.DataFrame, own: Bools, reached: Int64s
+    account: DeviceTimeline, ops: pl.DataFrame, own: Bools, reached: Int64s
 ) -> tuple[Int64s, Intervals]:
     """Before each launch the operation that the host waits for, and when it waits.
 
@@ -217,14 +217,14 @@ def _waiting(
     return awaits, merge(union(calls_t0[known], until[known]), union(began[full], ended[full]))
 
 
-def _outstanding(account: Account, began: Int64s, ended: Int64s) -> Int64s:
+def _outstanding(account: DeviceTimeline, began: Int64s, ended: Int64s) -> Int64s:
     """Operations that were launched before each of these calls and had not ended when it did."""
     launches = np.sort(account.ops["launch_t0"].to_numpy())
     ends = np.sort(account.ops["t1"].to_numpy())
     return np.searchsorted(launches, began) - np.searchsorted(ends, ended, "right")
 
 
-def _blocking(account: Account, ops: pl.DataFrame, left_out: Int64s) -> pl.DataFrame:
+def _blocking(account: DeviceTimeline, ops: pl.DataFrame, left_out: Int64s) -> pl.DataFrame:
     """Blocking calls of the threads that launch, between the first and the last launch.
 
     Args:

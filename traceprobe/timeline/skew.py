@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from traceprobe.model.events import Bools, Int64s
-from traceprobe.timeline.footprint import EXPLAINS
 from traceprobe.timeline.intervals import Intervals, measure_until
+from traceprobe.timeline.rank_collectives import EXPLAINS
 
 UNEXPLAINED = "other"
 Floats = npt.NDArray[np.float64]
@@ -56,7 +56,7 @@ class Arrivals:
         return parts
 
 
-def causes(computing: Sequence[Intervals], arrivals: Arrivals) -> list[dict[str, float]]:
+def wait_causes(computing: Sequence[Intervals], arrivals: Arrivals) -> list[dict[str, float]]:
     """Waiting of all ranks, by the rank that came last and by what it had more of; ns.
 
     Each stretch between two collectives that no rank overlaps with computation is looked at for

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from traceprobe.timeline.collective_waits import MOSTLY
 from traceprobe.timeline.iterations import MIN_COVERAGE, WARM_UP
-from traceprobe.timeline.ranks import MOSTLY
 
 STEP = "share of the step"
 POINTS = "confidence"

@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-_ORDERS = {"TRACEPROBE_PLAN", "TRACEPROBE_TRIALS", "TRACEPROBE_FORECAST"}
+_REQUESTS = {"TRACEPROBE_PLAN", "TRACEPROBE_TRIALS", "TRACEPROBE_MEMORY_PREDICTION"}
 _PACKAGE = "traceprobe"
 _TRIGGER = "torch.optim.optimizer"
 _OLDEST = (3, 10)
@@ -59,9 +59,9 @@ class _ThenInstall(importlib.abc.Loader):
         if sys.version_info < _OLDEST:
             wanted = ".".join(map(str, _OLDEST))
             raise SystemExit(f"traceprobe records programs that run on Python {wanted} or later")
-        from traceprobe.capture.optimizer_hook import install
+        from traceprobe.capture.optimizer_hook import install_optimizer_hook
 
-        install(module)
+        install_optimizer_hook(module)
 
 
 def _step_aside() -> None:
@@ -84,6 +84,6 @@ def _is_here(folder: str) -> bool:
         return False
 
 
-if _ORDERS & os.environ.keys():
+if _REQUESTS & os.environ.keys():
     sys.meta_path.insert(0, _Finder())
 _step_aside()

@@ -11,15 +11,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from traceprobe.ingest.audit_rows import MESSAGE_FIELDS, SYNC_KINDS, Audit, no_rows
-from traceprobe.ingest.detect_format import Found
-from traceprobe.ingest.kineto.chunks import Reader, Split
+from traceprobe.ingest.audit_rows import MESSAGE_FIELDS, SYNC_KINDS, AuditRows, empty_table
+from traceprobe.ingest.detect_format import DetectedFormat
+from traceprobe.ingest.joins import Table, concatenate_tables
+from traceprobe.ingest.kineto.chunks import BlockReader, EventSplitter
 from traceprobe.ingest.kineto.columns import base_ns, floats, integers, nanoseconds, times_or_zero
-from traceprobe.ingest.kineto.envelope import top_level
+from traceprobe.ingest.kineto.envelope import top_level_properties
 from traceprobe.ingest.kineto.event import Number
-from traceprobe.ingest.kineto.read import decode, no_cycles
-from traceprobe.ingest.lookup import Table, concatenate
-from traceprobe.ingest.values import NAME_LENGTH, text
+from traceprobe.ingest.kineto.read import decode_events, garbage_collection_paused
+from traceprobe.ingest.untrusted_values import NAME_LENGTH, bounded_text
 from traceprobe.model.events import UNKNOWN, Quality
 
 _NODE = "autograd::engine::evaluate_function: "
@@ -67,15 +67,15 @@ _TS, _ARGS = attrgetter("ts"), attrgetter("args")
 _FIELDS = {name: attrgetter(name) for name in ("device", "stream", "record", "sequence", "thread")}
 
 
-def read(path: Path, found: Found) -> Audit:
+def read_kineto_audit(path: Path, detected: DetectedFormat) -> AuditRows:
     """The rows of one trace; events that cannot be read are counted by `load`, not here."""
-    reader, split = Reader(path, found.gzipped, lambda done, total: None), Split()
+    reader, split = BlockReader(path, detected.gzipped, lambda done, total: None), EventSplitter()
     syncs: list[Table] = []
     backward: list[Table] = []
     names: dict[str, int] = {}
     collectives = incomplete = 0
-    with no_cycles():
-        for events in decode(split.chunks(reader.blocks()), _Event, Quality()):
+    with garbage_collection_paused():
+        for events in decode_events(split.chunks(reader.blocks()), _Event, Quality()):
             rows = [e for e in events if e.args is not None and e.ph == "X"]
             waits = [e for e in rows if e.args is not None and e.args.kind in SYNC_KINDS]
             if waits:
@@ -86,11 +86,13 @@ def read(path: Path, found: Found) -> Audit:
             noted = [e.args for e in rows if e.name == _NOTED and e.args is not None]
             collectives += len(noted)
             incomplete += sum(not _complete(args) for args in noted)
-    metadata = top_level(split.head, split.tail, Quality())
-    table = concatenate(syncs) if syncs else no_rows("t0", "kind", *tuple(_FIELDS)[:3])
-    return Audit(
+    metadata = top_level_properties(split.head, split.tail, Quality())
+    table = concatenate_tables(syncs) if syncs else empty_table("t0", "kind", *tuple(_FIELDS)[:3])
+    return AuditRows(
         syncs={**table, "t0": table["t0"] + base_ns(metadata)},
-        backward=concatenate(backward) if backward else no_rows("name", "thread", "sequence"),
+        backward=concatenate_tables(backward)
+        if backward
+        else empty_table("name", "thread", "sequence"),
         names=tuple(names),
         collectives=collectives,
         incomplete=incomplete,
@@ -109,7 +111,7 @@ def _syncs(events: Sequence[_Event]) -> Table:
 
 def _nodes(events: Sequence[_Event], names: dict[str, int]) -> Table:
     args = list(map(_ARGS, events))
-    texts = [text(event.name, NAME_LENGTH).partition(_NODE)[2] for event in events]
+    texts = [bounded_text(event.name, NAME_LENGTH).partition(_NODE)[2] for event in events]
     return {
         "name": np.array([names.setdefault(t, len(names)) for t in texts], dtype=np.int64),
         **{name: integers(args, _FIELDS[name]) for name in ("thread", "sequence")},
@@ -125,7 +127,7 @@ def _dropped(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Kineto's last words on records that it left out, which only some builds write."""
     messages = metadata.get("INFO")
     for message in messages if isinstance(messages, list) else []:
-        found = _COUNTS.search(text(message, _LONGEST_MESSAGE))
+        found = _COUNTS.search(bounded_text(message, _LONGEST_MESSAGE))
         if found:
             return {"out_of_range": int(found[1]), "stopped_early": found[2] != "0"}
     return {}

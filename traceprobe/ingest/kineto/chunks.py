@@ -16,7 +16,7 @@ from typing import Any
 
 from traceprobe.ingest.gunzip import Gunzip
 from traceprobe.ingest.kineto.envelope import split_tail
-from traceprobe.ingest.limits import DEFAULT, Limits, Unpacked
+from traceprobe.ingest.limits import DEFAULT_LIMITS, Limits, UnpackedBudget
 
 CHUNK = 2 << 20
 """Decompressed bytes per chunk."""
@@ -30,7 +30,7 @@ _ARRAY = re.compile(rb"\"traceEvents\"\s*:\s*\[")
 
 
 @dataclass
-class Reader:
+class BlockReader:
     """Reads a file once: `blocks()` yields decompressed bytes while it hashes and counts.
 
     Args:
@@ -40,7 +40,7 @@ class Reader:
     path: Path
     gzipped: bool
     progress: Callable[[int, int], None]
-    limits: Limits = DEFAULT
+    limits: Limits = DEFAULT_LIMITS
     truncated: bool = False
     wrong_sums: int = 0
     digest: Any = field(default_factory=hashlib.sha256)
@@ -54,7 +54,7 @@ class Reader:
         if not self.gzipped:
             yield from self._stored(CHUNK)
             return
-        stream, unpacked = Gunzip(), Unpacked(self.path, self.limits)
+        stream, unpacked = Gunzip(), UnpackedBudget(self.path, self.limits)
         for plain in stream.pieces(self._stored(CHUNK // 12)):
             unpacked.add(len(plain))
             yield plain
@@ -71,7 +71,7 @@ class Reader:
                 self.progress(done, total)
 
 
-def ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
+def read_ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
     """The same blocks, each made on another thread while the one before is being used.
 
     Decompression and hashing release the interpreter lock, so they cost no time of their own.
@@ -84,7 +84,7 @@ def ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 @dataclass
-class Split:
+class EventSplitter:
     """Splits a byte stream into chunks; `head` and `tail` are complete once iteration is over."""
 
     head: bytes = b""

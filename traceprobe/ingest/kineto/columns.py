@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from traceprobe.ingest.collective import group_id, message_bytes, operation
+from traceprobe.ingest.collective_metadata import collective_operation, group_id, message_bytes
+from traceprobe.ingest.joins import Table, concatenate_tables, narrow_table
 from traceprobe.ingest.kineto.event import Args, Event, Number
 from traceprobe.ingest.kineto.occupancy import Occupancy
-from traceprobe.ingest.lookup import Table, compact, concatenate
-from traceprobe.ingest.values import (
+from traceprobe.ingest.untrusted_values import (
     FARTHEST_NS,
     LONGEST_NS,
     NAME_LENGTH,
+    bounded_text,
     digits,
     integer,
     rank_number,
     real,
-    text,
 )
 from traceprobe.model.events import UNKNOWN, Bools, Int64s, Quality
 
@@ -79,7 +79,7 @@ class _Index(dict[Any, int]):
 
 
 @dataclass
-class Columns:
+class EventColumns:
     """Accumulates events as lists of small arrays, one list per group of categories."""
 
     names: _Index = field(default_factory=_Index)
@@ -119,7 +119,7 @@ class Columns:
             self.lost += int(len(keep) - np.count_nonzero(keep))
             if not keep.all():
                 table = {c: v[keep] for c, v in table.items()}
-            self.parts.setdefault(group, []).append(compact(table))
+            self.parts.setdefault(group, []).append(narrow_table(table))
 
     def _times(self, events: list[Event]) -> Table:
         ts, dur = floats(events, _TS), floats(events, _DUR)
@@ -184,7 +184,7 @@ class Columns:
         for event in events:
             if event.ph == "M" and event.name == "thread_name" and event.args is not None:
                 key = (integer(event.pid), integer(event.tid))
-                self.thread_names[key] = text(event.args.name)
+                self.thread_names[key] = bounded_text(event.args.name)
         legacy = [e for e in events if e.ph == "X"]
         on_gpu = [str(e.pid).startswith("CUDA") for e in legacy]
         gpu = [e for e, g in zip(legacy, on_gpu, strict=True) if g]
@@ -213,7 +213,7 @@ class Columns:
         number = integer(value)
         if number != UNKNOWN or value is None:
             return number
-        name = text(value, NAME_LENGTH)
+        name = bounded_text(value, NAME_LENGTH)
         numbered = digits(name)
         return -2 - self.names[name] if numbered is None else numbered
 
@@ -222,7 +222,7 @@ def rank_in_world(noted: Args) -> int | None:
     """The rank of the process in the group of all; of another group it would be a place in that."""
     rank, size = rank_number(noted.rank), rank_number(noted.group_size)
     everyone = str(list(range(size))) if size and size <= _LISTED else None
-    if rank is None or (text(noted.group) != "0" and noted.members != everyone):
+    if rank is None or (bounded_text(noted.group) != "0" and noted.members != everyone):
         return None
     return rank
 
@@ -233,8 +233,10 @@ def base_ns(metadata: Mapping[str, Any]) -> int:
     return 0 if base == UNKNOWN or abs(base) > FARTHEST_NS else base
 
 
-def gather(columns: Columns, metadata: Mapping[str, Any], quality: Quality) -> dict[str, Table]:
-    """Concatenate the chunks and put every time on the trace's absolute clock.
+def collect_tables(
+    columns: EventColumns, metadata: Mapping[str, Any], quality: Quality
+) -> dict[str, Table]:
+    """Columns of the whole trace by group, every time in ns on the trace's absolute clock.
 
     Returns:
         Group name ("gpu", "calls", "operators", "ranges", "overhead", "legacy_gpu", "flow_s",
@@ -250,7 +252,7 @@ def gather(columns: Columns, metadata: Mapping[str, Any], quality: Quality) -> d
     quality.events_lost += columns.lost
     groups = {**columns.parts, **{f"flow_{k}": v for k, v in columns.flows.items()}}
     columns.parts, columns.flows = {}, {}
-    tables = {group: concatenate(groups.pop(group)) for group in list(groups)}
+    tables = {group: concatenate_tables(groups.pop(group)) for group in list(groups)}
     for group in ("gpu", "legacy_gpu"):
         if group in tables:
             table = tables[group]
@@ -313,8 +315,11 @@ def _messages(events: list[Event], args: list[Args]) -> Table:
         return table
     for row in [i for i, noted in enumerate(map(_COLLECTIVE, args)) if noted]:
         noted = args[row]
-        said, name = text(noted.collective, NAME_LENGTH), text(events[row].name, NAME_LENGTH)
-        kind = operation(said) or operation(name)
+        collective, name = (
+            bounded_text(noted.collective, NAME_LENGTH),
+            bounded_text(events[row].name, NAME_LENGTH),
+        )
+        kind = collective_operation(collective) or collective_operation(name)
         sent, received = integer(noted.elements_in), integer(noted.elements_out)
         table["bytes"][row] = message_bytes(kind, sent, received, noted.dtype)
         table["operation"][row] = int(kind)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from traceprobe.ingest.classify import copy_kind, kernel_kind
-from traceprobe.ingest.collective import operations
-from traceprobe.ingest.lookup import Table, find, per_name, take, union
+from traceprobe.ingest.collective_metadata import collective_operations
+from traceprobe.ingest.event_kinds import copy_kind, kernel_kind
+from traceprobe.ingest.joins import Table, find_rows, per_name, take_rows, union_of_rows
 from traceprobe.model.events import UNKNOWN, Ints, Kind, Role
 
 LOADING = re.compile(r"^enumerate\(Data")
@@ -24,10 +24,10 @@ def legacy_ops(tables: Mapping[str, Table], names: list[str]) -> dict[str, Any]:
     site = {c: np.full(count, UNKNOWN, dtype=np.int64) for c in ("launch_t0", "thread")}
     if "flow_s" in tables and "flow_f" in tables:
         start, finish = tables["flow_s"], tables["flow_f"]
-        arrow = find(gpu["t0"], finish["t0"], np.arange(len(finish["t0"])))
-        origin = find(take(finish["id"], arrow), start["id"], np.arange(len(start["id"])))
+        arrow = find_rows(gpu["t0"], finish["t0"], np.arange(len(finish["t0"])))
+        origin = find_rows(take_rows(finish["id"], arrow), start["id"], np.arange(len(start["id"])))
         for column, source in (("launch_t0", "t0"), ("thread", "thread")):
-            site[column] = take(start[source], origin)
+            site[column] = take_rows(start[source], origin)
     unknown = np.full(count, UNKNOWN, dtype=np.int64)
     copies = per_name(gpu["name"], names, copy_kind)
     kernels = per_name(gpu["name"], names, kernel_kind)
@@ -45,7 +45,7 @@ def legacy_ops(tables: Mapping[str, Table], names: list[str]) -> dict[str, Any]:
         "stream": np.zeros(count, dtype=np.int64),
         "kind": kind,
         "bytes": unknown,
-        "operation": operations(kind, gpu["name"], names),
+        "operation": collective_operations(kind, gpu["name"], names),
         "group": unknown,
         "group_size": unknown,
         "correlation": unknown,
@@ -69,7 +69,7 @@ def cpu_work(
     loading = per_name(ranges["name"], names, lambda n: bool(LOADING.search(n))).astype(bool)
     inside = np.zeros(len(operators["t0"]), dtype=bool)
     for thread in np.unique(ranges["thread"][loading]):
-        starts, ends = union(ranges, loading & (ranges["thread"] == thread))
+        starts, ends = union_of_rows(ranges, loading & (ranges["thread"] == thread))
         at = np.searchsorted(starts, operators["t0"], "right") - 1
         inside |= (operators["thread"] == thread) & (at >= 0) & (ends[at] > operators["t0"])
     ops = {c: v[~inside] for c, v in operators.items()}
@@ -77,9 +77,9 @@ def cpu_work(
     ops = {c: v[order] for c, v in ops.items()}
     keep = np.ones(len(order), dtype=bool)
     for thread in np.unique(ops["thread"]):
-        mine = np.flatnonzero(ops["thread"] == thread)
-        end = np.maximum.accumulate(ops["t1"][mine])
-        keep[mine[1:]] = ops["t0"][mine][1:] >= end[:-1]
+        rows = np.flatnonzero(ops["thread"] == thread)
+        end = np.maximum.accumulate(ops["t1"][rows])
+        keep[rows[1:]] = ops["t0"][rows][1:] >= end[:-1]
     ops = {c: v[keep] for c, v in ops.items()}
     # Gloo's collectives are annotations on threads of its own.
     wire = per_name(ranges["name"], names, lambda n: bool(COLLECTIVE.search(n))).astype(bool)
@@ -96,7 +96,7 @@ def cpu_work(
         "kind": kind,
         "bytes": unknown,
         "correlation": unknown,
-        "operation": operations(kind, ops["name"], names),
+        "operation": collective_operations(kind, ops["name"], names),
         "group": unknown,
         "group_size": unknown,
         "pageable": np.zeros(count, dtype=bool),

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from traceprobe.ingest.kineto.duplicates import has_repeated
-from traceprobe.ingest.values import bounded_int
+from traceprobe.ingest.kineto.duplicate_keys import has_duplicate_key
+from traceprobe.ingest.untrusted_values import JSON_ERRORS, bounded_int
 from traceprobe.model.events import Quality
 
 _TAIL = 1 << 20
@@ -46,7 +46,7 @@ _PROPERTY = re.compile(rf'"({_KEYS})"\s*:\s*')
 
 
 def split_tail(buffer: bytes, bare_list: bool) -> tuple[bytes, bytes, bool]:
-    """Cut the last buffer at the end of the events array: (events, rest, whether it ended).
+    """The last buffer, cut at the end of the events array: (events, rest, whether it ended).
 
     The array's end is the leftmost bracket after which the file still parses, or goes on with a
     key that only the top level has: brackets of the events' own arrays are followed by neither, and
@@ -87,7 +87,7 @@ class _Rest:
         self._text[begin] = ord("{")
         try:
             msgspec.json.decode(memoryview(self._text)[begin:], type=dict[str, msgspec.Raw])
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except JSON_ERRORS as error:
             broken = _BROKEN_AT.search(str(error))
             self._left -= int(broken[1]) if broken else len(self._text) - begin
             return False
@@ -96,15 +96,7 @@ class _Rest:
         return True
 
 
-def parse_object(text: bytes) -> dict[str, Any] | None:
-    """`text` as a JSON object, or None."""
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-
-
-def top_level(head: bytes, tail: bytes, quality: Quality) -> dict[str, Any]:
+def top_level_properties(head: bytes, tail: bytes, quality: Quality) -> dict[str, Any]:
     """Known top-level keys from before and after the events; a damaged tail costs only itself."""
     before = head.strip().removeprefix(b"\xef\xbb\xbf").rstrip(b", \t\r\n")
     after = tail.strip().removeprefix(b",")
@@ -112,7 +104,7 @@ def top_level(head: bytes, tail: bytes, quality: Quality) -> dict[str, Any]:
     seen, long = set[str](), set[str]()
     for text in (before + b"}", b"{" + after):
         values = _values(text)
-        if has_repeated(text) or seen & values.keys():
+        if has_duplicate_key(text) or seen & values.keys():
             quality.warn(
                 "duplicate-metadata",
                 "The file names one of its properties twice; the last value counts.",
@@ -142,7 +134,7 @@ def _values(text: bytes) -> dict[str, bytes]:
     """The properties of an object as JSON texts; of one that does not parse, what can be saved."""
     try:
         whole = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except JSON_ERRORS:
         return dict(_salvaged(text))
     return {key: bytes(raw) for key, raw in whole.items()}
 
@@ -175,7 +167,7 @@ def _decoded(text: bytes) -> Any:
     """A JSON text as a value, None where it is none; halves of characters are replaced."""
     try:
         return msgspec.json.decode(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except JSON_ERRORS:
         pass
     try:
         value = _LENIENT.decode(text.decode("utf-8", "replace"))

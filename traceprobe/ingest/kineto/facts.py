@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import Any
 
-from traceprobe.ingest.diagnostics import said
-from traceprobe.ingest.lookup import Table
+from traceprobe.ingest.joins import Table
+from traceprobe.ingest.profiler_messages import quote_messages
 from traceprobe.ingest.sidecar import checked
-from traceprobe.ingest.values import amount, capability, rank_number, text
+from traceprobe.ingest.untrusted_values import (
+    bounded_text,
+    compute_capability,
+    device_amount,
+    rank_number,
+)
 from traceprobe.model.events import Device, Quality
 
 
-def ranks(
+def rank_of_pid(
     metadata: Mapping[str, Any], pids: list[int], noted: Mapping[int, Set[int]]
 ) -> dict[int, int]:
     """Rank of each process, where the file records it.
@@ -20,11 +25,11 @@ def ranks(
     Args:
         noted: ranks that the notes of collectives name, by process.
     """
-    told = {pid: next(iter(found)) for pid, found in noted.items() if len(found) == 1}
+    by_pid = {pid: next(iter(ranks)) for pid, ranks in noted.items() if len(ranks) == 1}
     rank = rank_number(_distributed(metadata).get("rank"))
     if rank is not None and len(pids) == 1:
         return {pids[0]: rank}
-    return told if len(set(told.values())) == len(told) else {}
+    return by_pid if len(set(by_pid.values())) == len(by_pid) else {}
 
 
 def _distributed(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -38,16 +43,16 @@ def _distributed(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
 def gpu_device(metadata: Mapping[str, Any], pid: int, index: int) -> Device:
     """A GPU of a process, with what `deviceProperties` says of it."""
     properties = metadata.get("deviceProperties")
-    for told in properties if isinstance(properties, list) else []:
-        if isinstance(told, dict) and told.get("id") == index:
+    for gpu in properties if isinstance(properties, list) else []:
+        if isinstance(gpu, dict) and gpu.get("id") == index:
             return Device(
                 pid,
                 index,
-                text(told.get("name") or "") or None,
-                capability=capability(told.get("computeMajor"), told.get("computeMinor")),
-                multiprocessors=amount(told.get("numSms")),
-                memory_bytes=amount(told.get("totalGlobalMem")),
-                warp_size=amount(told.get("warpSize")),
+                bounded_text(gpu.get("name") or "") or None,
+                capability=compute_capability(gpu.get("computeMajor"), gpu.get("computeMinor")),
+                multiprocessors=device_amount(gpu.get("numSms")),
+                memory_bytes=device_amount(gpu.get("totalGlobalMem")),
+                warp_size=device_amount(gpu.get("warpSize")),
             )
     return Device(pid, index, None)
 
@@ -63,7 +68,7 @@ def profiled(metadata: Mapping[str, Any], categories: set[str]) -> frozenset[str
     return frozenset(mark for mark, present in marks.items() if present)
 
 
-def facts(metadata: Mapping[str, Any], quality: Quality) -> dict[str, Any]:
+def trace_metadata(metadata: Mapping[str, Any], quality: Quality) -> dict[str, Any]:
     """`Trace.metadata`: whitelisted, since any job may write private keys into its trace."""
     facts: dict[str, Any] = {}
     world = rank_number(_distributed(metadata).get("world_size"))
@@ -80,7 +85,7 @@ def why_empty(metadata: Mapping[str, Any], operators: Table | None) -> str:
     for level in ("ERROR", "WARNING"):
         messages = metadata.get(level)
         if isinstance(messages, list) and messages:
-            return f"no GPU work in the trace. The profiler said: {said(messages[:1])}"
+            return f"no GPU work in the trace. The profiler said: {quote_messages(messages[:1])}"
     if operators is None:
         return (
             "no GPU work and no operators in the trace; profile with "

@@ -13,20 +13,20 @@ from typing import Any
 import numpy as np
 
 from traceprobe.errors import EmptyTrace
-from traceprobe.ingest.classify import (
-    api_name,
-    call_kind,
-    copy_kind,
-    is_blocking,
-    kernel_kind,
-)
-from traceprobe.ingest.collective import operations
+from traceprobe.ingest.collective_metadata import collective_operations
+from traceprobe.ingest.event_kinds import api_name, call_kind, copy_kind, is_blocking, kernel_kind
+from traceprobe.ingest.joins import Table, find_rows, per_name, take_rows, union_of_rows
 from traceprobe.ingest.kineto.columns import WORK
 from traceprobe.ingest.kineto.dialects import cpu_work, legacy_ops
-from traceprobe.ingest.kineto.facts import facts, gpu_device, profiled, ranks, why_empty
-from traceprobe.ingest.kineto.ranges import operator_sources, ranges
-from traceprobe.ingest.lookup import Table, find, per_name, take, union
-from traceprobe.ingest.plausible import possible_sizes, say, without_overruns
+from traceprobe.ingest.kineto.facts import (
+    gpu_device,
+    profiled,
+    rank_of_pid,
+    trace_metadata,
+    why_empty,
+)
+from traceprobe.ingest.kineto.ranges import host_ranges, operator_sources
+from traceprobe.ingest.plausibility import drop_overruns, plausible_sizes, warn_of_impossible_times
 from traceprobe.model.events import (
     GPU_OPS,
     HOST_CALLS,
@@ -45,7 +45,7 @@ from traceprobe.model.events import (
 )
 
 
-def build(
+def build_trace(
     tables: dict[str, Table],
     names: list[str],
     metadata: Mapping[str, Any],
@@ -55,7 +55,7 @@ def build(
     categories: set[str],
     noted_ranks: Mapping[int, Set[int]],
 ) -> Trace:
-    """Assemble the trace; empties `tables`, so that nothing is in memory twice for long.
+    """The trace of some columns; empties `tables`, so that nothing is in memory twice for long.
 
     Raises:
         EmptyTrace: no GPU work, and no operators under a step or phase annotation either.
@@ -70,15 +70,15 @@ def build(
     role = _roles(operators)
     host_calls = _host_calls(tables.get("calls"), names, role)
     annotation = None if operators is None else operator_sources(operators, names, categories)
-    host_ranges = ranges(tables, names, annotation)
+    ranges = host_ranges(tables, names, annotation)
     kind = "gpu"
     if "gpu" in tables:
         gpu = _gpu_ops(tables["gpu"], names, host_calls, operators, pids)
     elif "legacy_gpu" in tables:
         gpu = legacy_ops(tables, names)
-    elif operators is not None and annotation is not None and len(host_ranges["t0"]):
+    elif operators is not None and annotation is not None and len(ranges["t0"]):
         work = {c: v[annotation < 0] for c, v in operators.items()}
-        gpu, kind = cpu_work(work, host_ranges, names, role), "cpu"
+        gpu, kind = cpu_work(work, ranges, names, role), "cpu"
         if not len(gpu["t0"]):
             raise EmptyTrace(f"{origin.name}: {why_empty(metadata, None)}")
         quality.warn(
@@ -93,9 +93,9 @@ def build(
         host_calls["correlation"], gpu["correlation"][gpu["linked"]]
     ) & (host_calls["correlation"] != UNKNOWN)
     if kind == "gpu":
-        gpu["bytes"] = possible_sizes(gpu["bytes"])
-        say(gpu, quality)
-        gpu = gpu if len(pids) > 1 else without_overruns(gpu, quality)
+        gpu["bytes"] = plausible_sizes(gpu["bytes"])
+        warn_of_impossible_times(gpu, quality)
+        gpu = gpu if len(pids) > 1 else drop_overruns(gpu, quality)
     ops = frame(GPU_OPS, gpu, ("t0", "t1", "stream", "correlation"))
     devices = [
         (int(p), int(d))
@@ -106,16 +106,16 @@ def build(
         names=names,
         gpu_ops=ops,
         host_calls=frame(HOST_CALLS, host_calls, ("t0", "t1", "thread")),
-        host_ranges=frame(HOST_RANGES, host_ranges, ("t0", "t1", "thread", "name")),
+        host_ranges=frame(HOST_RANGES, ranges, ("t0", "t1", "thread", "name")),
         devices=tuple(
             gpu_device(metadata, p, d) if kind == "gpu" else Device(p, d, "CPU", kind)
             for p, d in devices
         ),
         quality=quality,
-        rank_of=ranks(metadata, pids, noted_ranks),
+        rank_of=rank_of_pid(metadata, pids, noted_ranks),
         thread_names=thread_names,
         profiled=profiled(metadata, categories),
-        metadata=facts(metadata, quality),
+        metadata=trace_metadata(metadata, quality),
     )
 
 
@@ -130,7 +130,7 @@ def _roles(operators: Table | None) -> Callable[[Ints, Ints], Ints]:
     backward = operators["forward_thread"] > 0
     forward = (operators["forward_thread"] <= 0) & (operators["sequence"] != UNKNOWN)
     covers = {
-        (role, int(thread)): union(operators, mask & (operators["thread"] == thread))
+        (role, int(thread)): union_of_rows(operators, mask & (operators["thread"] == thread))
         for role, mask in ((Role.BACKWARD, backward), (Role.FORWARD, forward))
         for thread in np.unique(operators["thread"][mask])
     }
@@ -180,24 +180,24 @@ def _gpu_ops(
     call = _launching_calls(gpu, calls, order)
     linked = call != UNKNOWN
     site = {
-        "launch_t0": take(calls["t0"], call),
-        "launch_t1": take(calls["t1"], call),
-        "thread": take(calls["thread"], call),
-        "role": np.where(linked, take(calls["role"], call), Role.UNKNOWN),
+        "launch_t0": take_rows(calls["t0"], call),
+        "launch_t1": take_rows(calls["t1"], call),
+        "thread": take_rows(calls["thread"], call),
+        "role": np.where(linked, take_rows(calls["role"], call), Role.UNKNOWN),
         # Ids of other processes may need more bits than those of the calls.
-        "pid": np.where(linked, take(calls["pid"], call), np.int64(pids[0])),
+        "pid": np.where(linked, take_rows(calls["pid"], call), np.int64(pids[0])),
     }
     if operators is not None:
         # Before October 2024 an unlinked row carried its own correlation id as External id.
         bogus = gpu["external"] == gpu["correlation"]
         wanted = np.where(linked | bogus, UNKNOWN, gpu["external"])
-        op = find(wanted, operators["external"], np.argsort(operators["t0"], kind="stable"))
-        found = (op != UNKNOWN) & (take(operators["t0"], op) <= gpu["t0"])
+        op = find_rows(wanted, operators["external"], np.argsort(operators["t0"], kind="stable"))
+        found = (op != UNKNOWN) & (take_rows(operators["t0"], op) <= gpu["t0"])
         for column, source in (("launch_t0", "t0"), ("launch_t1", "t0"), ("thread", "thread")):
-            site[column] = np.where(found, take(operators[source], op), site[column])
+            site[column] = np.where(found, take_rows(operators[source], op), site[column])
         site["role"] = np.where(found, _role_of(operators, op), site["role"])
     kind = _kinds(gpu, names)
-    by_name = operations(kind, gpu["name"], names)
+    by_name = collective_operations(kind, gpu["name"], names)
     same = ("device", "stream", "name", "t0", "t1", "bytes", "correlation", "group", "group_size")
     return {
         **{c: gpu[c] for c in same},
@@ -220,16 +220,16 @@ def _launching_calls(gpu: Table, calls: Mapping[str, Any], order: Int64s) -> Int
     wanted = np.where(gpu["correlation"] == 0, UNKNOWN, gpu["correlation"])  # 0 is no id
     owners = [int(pid) for pid in np.unique(calls["pid"])]
     if len(owners) < 2:
-        return find(wanted, calls["correlation"], order)
+        return find_rows(wanted, calls["correlation"], order)
 
     def fitting(pid: int) -> Int64s:
-        return find(wanted, calls["correlation"], order[calls["pid"][order] == pid])
+        return find_rows(wanted, calls["correlation"], order[calls["pid"][order] == pid])
 
     devices, device = np.unique(gpu["device"], return_inverse=True)
     causal = np.zeros((len(owners), len(devices)), dtype=np.int64)
     for number, pid in enumerate(owners):
         call = fitting(pid)
-        fits = (call != UNKNOWN) & (take(calls["t0"], call) <= gpu["t0"])
+        fits = (call != UNKNOWN) & (take_rows(calls["t0"], call) <= gpu["t0"])
         causal[number] = np.bincount(device[fits], minlength=len(devices))
     place = np.argsort(np.argsort(-causal, axis=0, kind="stable"), axis=0)
     found = np.full(len(wanted), UNKNOWN, dtype=np.int64)
@@ -242,7 +242,7 @@ def _launching_calls(gpu: Table, calls: Mapping[str, Any], order: Int64s) -> Int
 
 
 def _role_of(operators: Table, op: Ints) -> Ints:
-    backward = take(operators["forward_thread"], op) > 0
+    backward = take_rows(operators["forward_thread"], op) > 0
     return np.where(backward, int(Role.BACKWARD), int(Role.UNKNOWN))
 
 

@@ -38,13 +38,13 @@ class Occupancy:
             duration: ns. blocks: per multiprocessor. occupancy: percent of the whole GPU, so that
                 an idle multiprocessor counts as empty. NaN where a kernel does not say.
         """
-        told = np.isfinite(blocks) & (blocks >= 0) & np.isfinite(occupancy) & (duration > 0)
-        told &= (occupancy >= 0) & (occupancy <= 100)
-        if told.any():
-            length = duration[told].astype(np.float64)
+        known = np.isfinite(blocks) & (blocks >= 0) & np.isfinite(occupancy) & (duration > 0)
+        known &= (occupancy >= 0) & (occupancy <= 100)
+        if known.any():
+            length = duration[known].astype(np.float64)
             self.kernel_ns += float(length.sum())
-            self.covered_ns += float(length @ np.minimum(blocks[told], 1.0))
-            self.occupied_ns += float(length @ occupancy[told]) / 100
+            self.covered_ns += float(length @ np.minimum(blocks[known], 1.0))
+            self.occupied_ns += float(length @ occupancy[known]) / 100
 
     def facts(self) -> dict[str, Any]:
         """Means over the kernels' time, as parts of 1; empty where no kernel says anything."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from traceprobe.ingest.classify import is_profiler
-from traceprobe.ingest.lookup import Table, per_name
+from traceprobe.ingest.event_kinds import is_profiler
+from traceprobe.ingest.joins import Table, per_name
 from traceprobe.model.events import Ints, Source
 
 _FRAMEWORK = re.compile(
@@ -37,13 +37,13 @@ def operator_sources(operators: Table, names: list[str], categories: set[str]) -
     def source(name: str) -> int:
         if _STEP_OPERATOR.search(name):
             return Source.FRAMEWORK
-        told = _PHASE_OPERATOR.search(name) or _STEP_COUNTER.search(name[-_COUNTER_END:])
-        return Source.USER if anonymous and told else -1
+        is_annotation = _PHASE_OPERATOR.search(name) or _STEP_COUNTER.search(name[-_COUNTER_END:])
+        return Source.USER if anonymous and is_annotation else -1
 
     return per_name(operators["name"], names, source)
 
 
-def ranges(
+def host_ranges(
     tables: Mapping[str, Table], names: list[str], operator_source: Ints | None
 ) -> dict[str, Any]:
     """Columns of HOST_RANGES."""

@@ -17,17 +17,17 @@ import msgspec
 import polars as pl
 
 from traceprobe.errors import DamagedInput
-from traceprobe.ingest.detect_format import Found, printable
-from traceprobe.ingest.gunzip import warn_of_sums
-from traceprobe.ingest.kineto.chunks import LONGEST, Reader, Split, ahead
-from traceprobe.ingest.kineto.columns import Columns, base_ns, gather
-from traceprobe.ingest.kineto.duplicates import repeated
-from traceprobe.ingest.kineto.envelope import top_level
+from traceprobe.ingest.detect_format import DetectedFormat, printable
+from traceprobe.ingest.gunzip import warn_of_checksums
+from traceprobe.ingest.kineto.chunks import LONGEST, BlockReader, EventSplitter, read_ahead
+from traceprobe.ingest.kineto.columns import EventColumns, base_ns, collect_tables
+from traceprobe.ingest.kineto.duplicate_keys import count_duplicate_keys
+from traceprobe.ingest.kineto.envelope import top_level_properties
 from traceprobe.ingest.kineto.event import Event
-from traceprobe.ingest.kineto.link import build
+from traceprobe.ingest.kineto.link import build_trace
 from traceprobe.ingest.kineto.repair import salvage
 from traceprobe.ingest.limits import Limits
-from traceprobe.ingest.values import NAME_LENGTH, text, version
+from traceprobe.ingest.untrusted_values import JSON_ERRORS, NAME_LENGTH, bounded_text, tool_version
 from traceprobe.model.events import Origin, Quality, Trace
 
 Row = TypeVar("Row")
@@ -38,14 +38,18 @@ _CHECKED = {"thread": "threads", "pid": "processes", "device": "devices"}
 _TWICE = "events name a key twice; the last value counts."
 
 
-def read(path: Path, found: Found, progress: Callable[[int, int], None], limits: Limits) -> Trace:
-    """Read a Kineto trace. See `traceprobe.ingest.load` for errors."""
+def read_kineto(
+    path: Path, detected: DetectedFormat, progress: Callable[[int, int], None], limits: Limits
+) -> Trace:
+    """The trace in a Kineto file. Errors are those of `traceprobe.ingest.read_trace`."""
     quality = Quality()
-    reader = Reader(path, found.gzipped, progress, limits)
-    split = Split()
-    columns = Columns()
-    with no_cycles():
-        for events in decode(_counted(split, ahead(reader.blocks()), quality), Event, quality):
+    reader = BlockReader(path, detected.gzipped, progress, limits)
+    split = EventSplitter()
+    columns = EventColumns()
+    with garbage_collection_paused():
+        for events in decode_events(
+            _counted(split, read_ahead(reader.blocks()), quality), Event, quality
+        ):
             columns.add(events)
             limits.check("names", len(columns.names), path.name)
     if not columns.events and quality.events_lost:
@@ -63,14 +67,14 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None], limits:
             "truncated-file",
             "The file ends in the middle of the events; the part before that was read.",
         )
-    warn_of_sums(quality, reader.wrong_sums)
+    warn_of_checksums(quality, reader.wrong_sums)
     if split.oversized:
         quality.damaged(
             "oversized-events",
             split.oversized,
             f"events are longer than {LONGEST >> 20} MiB; they were left out.",
         )
-    metadata = top_level(split.head, split.tail, quality)
+    metadata = top_level_properties(split.head, split.tail, quality)
     origin = Origin(
         name=printable(path.name),
         sha256=reader.digest.hexdigest(),
@@ -80,14 +84,14 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None], limits:
         bytes=path.stat().st_size,
         base_ns=base_ns(metadata),
     )
-    tables = gather(columns, metadata, quality)
+    tables = collect_tables(columns, metadata, quality)
     for table in tables.values():
         for column, limit in _CHECKED.items():
             if column in table:
                 limits.check(limit, pl.Series(table[column]).n_unique(), path.name)
-    trace = build(
+    trace = build_trace(
         tables,
-        [text(name, NAME_LENGTH) for name in columns.names],
+        [bounded_text(name, NAME_LENGTH) for name in columns.names],
         metadata,
         origin,
         quality,
@@ -98,22 +102,22 @@ def read(path: Path, found: Found, progress: Callable[[int, int], None], limits:
     return replace(trace, metadata={**trace.metadata, **columns.occupancy.facts()})
 
 
-def _counted(split: Split, blocks: Iterator[bytes], quality: Quality) -> Iterator[bytes]:
+def _counted(split: EventSplitter, blocks: Iterator[bytes], quality: Quality) -> Iterator[bytes]:
     """The chunks; keys that are there twice are counted on the way."""
     for chunk in split.chunks(blocks):
-        twice = repeated(chunk) if split.first.startswith(_STREAMED) else 0
+        twice = count_duplicate_keys(chunk) if split.first.startswith(_STREAMED) else 0
         if twice:
             quality.damaged("duplicate-keys", twice, _TWICE)
         yield chunk
 
 
-def decode(chunks: Iterable[bytes], row: type[Row], quality: Quality) -> Iterator[list[Row]]:
+def decode_events(chunks: Iterable[bytes], row: type[Row], quality: Quality) -> Iterator[list[Row]]:
     """Events as records of a type; what had to be mended or is lost is counted."""
     many, one = msgspec.json.Decoder(list[row]), msgspec.json.Decoder(row)  # type: ignore[valid-type]
     for chunk in chunks:
         try:
             yield many.decode(b"[" + chunk + b"]")
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except JSON_ERRORS:
             saved = salvage(chunk, one.decode)
             quality.events_repaired += saved.repaired
             quality.events_lost += saved.lost
@@ -123,7 +127,7 @@ def decode(chunks: Iterable[bytes], row: type[Row], quality: Quality) -> Iterato
 
 
 @contextmanager
-def no_cycles() -> Iterator[None]:
+def garbage_collection_paused() -> Iterator[None]:
     """Events hold no cycles; the collector would scan millions of them for nothing."""
     enabled = gc.isenabled()
     gc.disable()
@@ -134,7 +138,7 @@ def no_cycles() -> Iterator[None]:
             gc.enable()
 
 
-def _dialect(columns: Columns, metadata: dict[str, Any], split: Split) -> str:
+def _dialect(columns: EventColumns, metadata: dict[str, Any], split: EventSplitter) -> str:
     """One of A to G, told by shape: the file carries no version of PyTorch."""
     if split.bare_list and columns.categories <= {"cpu_to_cuda"}:
         return "A (legacy autograd list)"
@@ -153,9 +157,9 @@ def _dialect(columns: Columns, metadata: dict[str, Any], split: Split) -> str:
 
 def _producer(metadata: dict[str, Any]) -> str:
     versions = {
-        "CUPTI": version(metadata.get("cupti_version")),
-        "CUDA runtime": version(metadata.get("cuda_runtime_version")),
-        "HIP runtime": version(metadata.get("hip_runtime_version")),
+        "CUPTI": tool_version(metadata.get("cupti_version")),
+        "CUDA runtime": tool_version(metadata.get("cuda_runtime_version")),
+        "HIP runtime": tool_version(metadata.get("hip_runtime_version")),
     }
     known = [f"{name} {number}" for name, number in versions.items() if number is not None]
     return ", ".join(["PyTorch profiler (Kineto)", *known])

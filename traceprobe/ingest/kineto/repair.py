@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Generic, TypeVar
 
-import msgspec
-
 from traceprobe.ingest.kineto.chunks import BOUNDARY
-from traceprobe.ingest.kineto.duplicates import has_repeated
+from traceprobe.ingest.kineto.duplicate_keys import has_duplicate_key
+from traceprobe.ingest.untrusted_values import JSON_ERRORS
 
 Event = TypeVar("Event")
 
@@ -44,7 +43,7 @@ class Salvage(Generic[Event]):
 
 
 def salvage(chunk: bytes, decode: Callable[[bytes], Event]) -> Salvage[Event]:
-    """Decode a chunk of comma-separated events one at a time.
+    """The events of a damaged chunk, decoded one at a time.
 
     Args:
         chunk: events without the array's brackets; may end in the middle of one, or run on past
@@ -55,8 +54,8 @@ def salvage(chunk: bytes, decode: Callable[[bytes], Event]) -> Salvage[Event]:
     for piece in _pieces(chunk):
         try:
             result.events.append(decode(piece))
-            result.twice += has_repeated(piece)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            result.twice += has_duplicate_key(piece)
+        except JSON_ERRORS:
             event = _mend(piece, decode)
             if event is None:
                 result.lost += 1
@@ -77,7 +76,7 @@ def _mend(piece: bytes, decode: Callable[[bytes], Event]) -> Event | None:
         piece = repair(piece)
         try:
             return decode(piece)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except JSON_ERRORS:
             continue
     return None
 

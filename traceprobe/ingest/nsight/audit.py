@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from traceprobe.ingest.audit_rows import Audit, no_rows
-from traceprobe.ingest.classify import api_name
-from traceprobe.ingest.detect_format import Found
-from traceprobe.ingest.limits import DEFAULT
-from traceprobe.ingest.lookup import Table, find, take
-from traceprobe.ingest.nsight.ids import process
-from traceprobe.ingest.nsight.read import database
+from traceprobe.ingest.audit_rows import AuditRows, empty_table
+from traceprobe.ingest.detect_format import DetectedFormat
+from traceprobe.ingest.event_kinds import api_name
+from traceprobe.ingest.joins import Table, find_rows, take_rows
+from traceprobe.ingest.limits import DEFAULT_LIMITS
+from traceprobe.ingest.nsight.ids import process_key
+from traceprobe.ingest.nsight.open_export import open_export
 from traceprobe.ingest.nsight.tables import MISSING, RUNTIME, Database
 from traceprobe.model.events import UNKNOWN, Quality
 
@@ -30,12 +30,12 @@ _SAME_PROCESS = 1 << 32
 """Beyond every correlation id, which have 32 bits: a process and an id make one number."""
 
 
-def read(path: Path, found: Found) -> Audit:
+def read_nsight_audit(path: Path, detected: DetectedFormat) -> AuditRows:
     """The rows of one export."""
-    with database(path, found, DEFAULT, Quality()) as db:
+    with open_export(path, detected, DEFAULT_LIMITS, Quality()) as db:
         mislabelled, labelled = _sync_types(db)
         nodes, names = _nodes(db)
-        return Audit(
+        return AuditRows(
             backward=nodes,
             names=names,
             diagnostics=tuple(
@@ -58,9 +58,9 @@ def _sync_types(db: Database) -> tuple[int, int]:
         return 0, 0
     distinct, inverse = np.unique(calls["nameId"], return_inverse=True)
     right = np.array([_type(api_name(db.strings.get(int(i), ""))) for i in distinct])[inverse]
-    keys = process(calls["globalTid"]) * _SAME_PROCESS + calls["correlationId"]
-    sought = process(rows["globalPid"]) * _SAME_PROCESS + rows["correlationId"]
-    meant = take(right, find(sought, keys, np.flatnonzero(right != UNKNOWN)))
+    keys = process_key(calls["globalTid"]) * _SAME_PROCESS + calls["correlationId"]
+    sought = process_key(rows["globalPid"]) * _SAME_PROCESS + rows["correlationId"]
+    meant = take_rows(right, find_rows(sought, keys, np.flatnonzero(right != UNKNOWN)))
     known = (meant != UNKNOWN) & (rows["syncType"] != UNKNOWN)
     return int((known & (meant != rows["syncType"])).sum()), int(known.sum())
 
@@ -72,11 +72,11 @@ def _type(api: str) -> int:
 def _nodes(db: Database) -> tuple[Table, tuple[str, ...]]:
     """What `emit_nvtx` notes of the backward pass: one range a node."""
     if "eventType" not in db.columns.get("NVTX_EVENTS", set()):
-        return no_rows("name", "thread", "sequence"), ()
+        return empty_table("name", "thread", "sequence"), ()
     wanted = {"start": MISSING, "globalTid": UNKNOWN}
     rows, texts = db.named("NVTX_EVENTS", wanted, "eventType IN (59, 70)", whole=True)
     if rows is None:
-        return no_rows("name", "thread", "sequence"), ()
+        return empty_table("name", "thread", "sequence"), ()
     matches = [_NODE.match(text) for text in texts]
     names: dict[str, int] = {}
     name = np.array([names.setdefault(m[1], len(names)) if m else UNKNOWN for m in matches])
@@ -84,6 +84,6 @@ def _nodes(db: Database) -> tuple[Table, tuple[str, ...]]:
     keep = name[rows["text"]] != UNKNOWN
     return {
         "name": name[rows["text"]][keep],
-        "thread": process(rows["globalTid"])[keep],
+        "thread": process_key(rows["globalTid"])[keep],
         "sequence": sequence[rows["text"]][keep],
     }, tuple(names)

@@ -12,12 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from traceprobe.ingest.diagnostics import said
-from traceprobe.ingest.kineto.envelope import parse_object
 from traceprobe.ingest.nsight.ids import pid
 from traceprobe.ingest.nsight.tables import KERNEL, Database
+from traceprobe.ingest.profiler_messages import quote_messages
 from traceprobe.ingest.sidecar import checked
-from traceprobe.ingest.values import MAX_RANKS, amount, capability, rank_number, text
+from traceprobe.ingest.untrusted_values import (
+    MAX_RANKS,
+    bounded_text,
+    compute_capability,
+    device_amount,
+    json_object,
+    rank_number,
+)
 from traceprobe.model.events import Call, Device, Quality
 
 if TYPE_CHECKING:
@@ -40,34 +46,34 @@ def devices(db: Database, ops: pl.DataFrame) -> tuple[Device, ...]:
         by_ordinal = by_id
     seen = db.rows("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId", "pid", "numMultiprocessors"))
     exact = {(p, c): by_id.get(g) for g, c, p, _ in seen}
-    own = {(p, c): amount(count) for _, c, p, count in seen}
+    own = {(p, c): device_amount(count) for _, c, p, count in seen}
     found = ops.select("pid", "device").unique().sort("pid", "device").rows()
     return tuple(
         _device(p, d, exact.get((p, d)) or by_ordinal.get(d), own.get((p, d))) for p, d in found
     )
 
 
-def _device(process: int, ordinal: int, told: tuple[object, ...] | None, own: int | None) -> Device:
+def _device(process: int, ordinal: int, gpu: tuple[object, ...] | None, own: int | None) -> Device:
     """A device with what its row of `_OF_GPU` says.
 
     Args:
         own: multiprocessors that the process sees: of a slice fewer than the GPU has.
     """
-    if told is None:
+    if gpu is None:
         return Device(process, ordinal, None, multiprocessors=own)
-    name, major, minor, multiprocessors, memory, warp = told
+    name, major, minor, multiprocessors, memory, warp = gpu
     return Device(
         process,
         ordinal,
-        text(name),
-        capability=capability(major, minor),
-        multiprocessors=own or amount(multiprocessors),
-        memory_bytes=amount(memory),
-        warp_size=amount(warp),
+        bounded_text(name),
+        capability=compute_capability(major, minor),
+        multiprocessors=own or device_amount(multiprocessors),
+        memory_bytes=device_amount(memory),
+        warp_size=device_amount(warp),
     )
 
 
-def ranks(db: Database, ops: pl.DataFrame) -> dict[int, int]:
+def rank_of_pid(db: Database, ops: pl.DataFrame) -> dict[int, int]:
     """Ranks from MPI, or from the environment of a capture of one process."""
     mpi = {
         pid(g >> 24): number
@@ -113,7 +119,7 @@ def _or_last(rank: int | None) -> int:
     return MAX_RANKS if rank is None else rank
 
 
-def facts(db: Database, quality: Quality) -> dict[str, Any]:
+def trace_metadata(db: Database, quality: Quality) -> dict[str, Any]:
     """`Trace.metadata` of the export."""
     environment = _environment(db)
     world = _first_number(environment, _WORLD_KEYS)
@@ -122,7 +128,7 @@ def facts(db: Database, quality: Quality) -> dict[str, Any]:
     if sidecars:
         # The first rank speaks for the run: its ranks step together.
         first = min(sidecars, key=lambda row: _or_last(rank_number(row[0])))
-        recorded = checked(parse_object(str(first[1]).encode()), quality)
+        recorded = checked(json_object(str(first[1]).encode()), quality)
         if recorded is not None:
             found["traceprobe"] = recorded
             ranks = rank_number(recorded.get("workload", {}).get("ranks"))
@@ -135,13 +141,15 @@ def thread_names(db: Database) -> dict[tuple[int, int], str]:
     r"""(pid, tid) to the thread's name."""
     rows = db.rows("ThreadNames", ("globalTid", "nameId"))
     return {
-        (pid(g >> 24), g & 0xFFFFFF): text(db.strings.get(n, ""))
+        (pid(g >> 24), g & 0xFFFFFF): bounded_text(db.strings.get(n, ""))
         for g, n in rows
         if isinstance(g, int) and isinstance(n, int)
     }
 
 
-def warn(db: Database, gpu: Mapping[str, Any], host: Mapping[str, Any], quality: Quality) -> None:
+def warn_of_gaps(
+    db: Database, gpu: Mapping[str, Any], host: Mapping[str, Any], quality: Quality
+) -> None:
     """Warn of what the export itself says is missing.
 
     Args:
@@ -181,7 +189,7 @@ def why_empty(db: Database) -> str:
     ]
     telling = [t for t in texts if re.search(r"CUDA|CUPTI|driver", t)] or texts
     if telling:
-        return f"no GPU work in the export. Nsight Systems said: {said(telling)}"
+        return f"no GPU work in the export. Nsight Systems said: {quote_messages(telling)}"
     if KERNEL not in db.columns:
         return (
             "no CUDA tables in the export: either CUDA was not traced (`nsys profile "

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from traceprobe.ingest.nsight.tables import Database
-from traceprobe.ingest.values import NAME_LENGTH
+from traceprobe.ingest.untrusted_values import NAME_LENGTH
 from traceprobe.model.events import UNKNOWN, Int64s, Ints
 
 
-def process(global_id: Ints) -> Int64s:
+def process_key(global_id: Ints) -> Int64s:
     """Host, VM and process bits of a serialised id: the same for a process and its threads."""
     return np.where(global_id == UNKNOWN, 0, global_id.astype(np.int64) >> 24)
 
@@ -26,7 +26,7 @@ def tid(global_id: Ints) -> Int64s:
     return np.where(global_id == UNKNOWN, UNKNOWN, global_id.astype(np.int64) & 0xFFFFFF)
 
 
-class Names:
+class NameTable:
     """A name table that grows; called once per distinct text."""
 
     def __init__(self) -> None:
@@ -37,8 +37,8 @@ class Names:
         return self.index.setdefault(name[:NAME_LENGTH], len(self.index))
 
 
-def strings(
-    db: Database, names: Names, ids: Ints, value: Callable[[str], int]
+def names_and_values(
+    db: Database, names: NameTable, ids: Ints, value: Callable[[str], int]
 ) -> tuple[Ints, Ints]:
     """String ids to (name number, value of the name), computed once per distinct id."""
     distinct, inverse = np.unique(ids, return_inverse=True)

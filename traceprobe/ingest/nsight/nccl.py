@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from traceprobe.ingest.collective import operation, operations
-from traceprobe.ingest.nsight.ids import Names
+from traceprobe.ingest.collective_metadata import collective_operation, collective_operations
+from traceprobe.ingest.nsight.ids import NameTable
 from traceprobe.ingest.nsight.payloads import payloads
 from traceprobe.ingest.nsight.tables import MISSING, Database
-from traceprobe.ingest.plausible import possible_sizes
-from traceprobe.ingest.values import MAX_RANKS, MOST_BYTES
+from traceprobe.ingest.plausibility import plausible_sizes
+from traceprobe.ingest.untrusted_values import MAX_RANKS, MOST_BYTES
 from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind, Operation
 
 _TABLE = "NVTX_EVENTS"
@@ -42,8 +42,8 @@ _PART = [
 _SAID = ("operation", "message", "communicator", "group_size")
 
 
-def describe(
-    db: Database, gpu: Mapping[str, Any], names: Names, world_size: int | None
+def collective_columns(
+    db: Database, gpu: Mapping[str, Any], names: NameTable, world_size: int | None
 ) -> dict[str, Int64s]:
     """Columns `operation`, `group`, `group_size` and `bytes` of GPU ops.
 
@@ -53,7 +53,7 @@ def describe(
     """
     unknown = np.full(len(gpu["kind"]), UNKNOWN, dtype=np.int64)
     found = {
-        "operation": operations(gpu["kind"], gpu["name"], list(names.index)),
+        "operation": collective_operations(gpu["kind"], gpu["name"], list(names.index)),
         "group": unknown,
         "group_size": unknown.copy(),
         "bytes": gpu["bytes"].astype(np.int64),
@@ -62,20 +62,22 @@ def describe(
     calls = _calls(db) if len(comm) else None
     if calls is None:
         return found
-    rows, said = _launched_by(_sites(_sized(calls, world_size)), gpu, comm)
-    told, sized = said["operation"] != int(Operation.OTHER), _is_size(said["message"])
-    found["operation"][rows[told]] = said["operation"][told]
-    found["bytes"][rows[sized]] = said["message"][sized]
-    found["group_size"][rows] = said["group_size"]
+    rows, call = _launched_by(_sites(_sized(calls, world_size)), gpu, comm)
+    has_operation, has_size = call["operation"] != int(Operation.OTHER), _is_size(call["message"])
+    found["operation"][rows[has_operation]] = call["operation"][has_operation]
+    found["bytes"][rows[has_size]] = call["message"][has_size]
+    found["group_size"][rows] = call["group_size"]
     # A hash of 64 bits that all ranks agree on; without its sign it is a number of a group.
-    one = said["communicator"] != UNKNOWN
+    has_communicator = call["communicator"] != UNKNOWN
     found["group"] = unknown.copy()
-    found["group"][rows[one]] = said["communicator"][one] & np.iinfo(np.int64).max
+    found["group"][rows[has_communicator]] = (
+        call["communicator"][has_communicator] & np.iinfo(np.int64).max
+    )
     return found
 
 
 def _is_size(message: Int64s) -> Bools:
-    return np.asarray(possible_sizes(message) != UNKNOWN, dtype=np.bool_)
+    return np.asarray(plausible_sizes(message) != UNKNOWN, dtype=np.bool_)
 
 
 def _calls(db: Database) -> pl.DataFrame | None:
@@ -97,7 +99,7 @@ def _calls(db: Database) -> pl.DataFrame | None:
     if rows is None or not len(rows["start"]):
         return None
     texts = [names[number] for number in rows["text"].tolist()]
-    distinct = {text: int(operation(text)) for text in names}
+    distinct = {text: int(collective_operation(text)) for text in names}
     return pl.DataFrame(
         {
             "thread": rows["globalTid"],
@@ -119,8 +121,8 @@ def _sized(calls: pl.DataFrame, world_size: int | None) -> pl.DataFrame:
     """
     known = pl.col("communicator") != UNKNOWN
     users = (pl.col("thread") // (1 << 24)).n_unique().over("communicator")
-    told = pl.when(pl.col("ranks") < MAX_RANKS).then(pl.col("ranks")).otherwise(UNKNOWN)
-    ranks = told.max().over("communicator")
+    stated = pl.when(pl.col("ranks") < MAX_RANKS).then(pl.col("ranks")).otherwise(UNKNOWN)
+    ranks = stated.max().over("communicator")
     size = (
         pl.when(known & (ranks > 0))
         .then(ranks)
@@ -192,12 +194,12 @@ def _launched_by(
     site = np.full(len(comm), UNKNOWN, dtype=np.int64)
     for number in np.unique(owner):
         first, last = (int(np.searchsorted(owner, number, side)) for side in ("left", "right"))
-        mine = np.flatnonzero((thread == number) & gpu["linked"][comm])
-        at = first + np.searchsorted(start[first:last], launch[mine], "right") - 1
-        inside = (at >= first) & (end[np.maximum(at, 0)] >= launch[mine])
-        site[mine[inside]] = at[inside]
+        of_thread = np.flatnonzero((thread == number) & gpu["linked"][comm])
+        at = first + np.searchsorted(start[first:last], launch[of_thread], "right") - 1
+        inside = (at >= first) & (end[np.maximum(at, 0)] >= launch[of_thread])
+        site[of_thread[inside]] = at[inside]
     has = site != UNKNOWN
-    said = {c: sites[c].to_numpy()[site[has]] for c in _SAID}
+    calls = {c: sites[c].to_numpy()[site[has]] for c in _SAID}
     several = np.bincount(site[has], minlength=len(sites))[site[has]] > 1
-    said["message"] = np.where(several, UNKNOWN, said["message"])
-    return comm[has], said
+    calls["message"] = np.where(several, UNKNOWN, calls["message"])
+    return comm[has], calls

@@ -89,9 +89,9 @@ def _from_blobs(
     schema, size, offset = (_numbers(data, base + at, 8) for at in (8, 16, 24))
     whole = (offset >= _HEADER) & (size >= 0) & (offset <= length) & (size <= length - offset)
     for (owner, number), places in layouts.items():
-        mine = whole & (domain[rows] == owner) & (schema == number)
+        of_schema = whole & (domain[rows] == owner) & (schema == number)
         for field, (at, width) in places.items():
-            has = mine & (at + width <= size)
+            has = of_schema & (at + width <= size)
             found[field][rows[has]] = _numbers(data, (base + offset)[has] + at, width)
 
 

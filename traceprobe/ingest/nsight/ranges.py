@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from traceprobe.ingest.classify import is_profiler
-from traceprobe.ingest.lookup import Table, concatenate
-from traceprobe.ingest.nsight.ids import Names, process, strings, tid
+from traceprobe.ingest.event_kinds import is_profiler
+from traceprobe.ingest.joins import Table, concatenate_tables
+from traceprobe.ingest.nsight.ids import NameTable, names_and_values, process_key, tid
 from traceprobe.ingest.nsight.tables import MISSING, Database
-from traceprobe.ingest.values import FARTHEST_NS
+from traceprobe.ingest.untrusted_values import FARTHEST_NS
 from traceprobe.model.events import HOST_RANGES, UNKNOWN, Bools, Quality, Source
 
 # Event types: ranges pushed and popped on one thread, ranges that start and end anywhere, marks;
@@ -25,7 +25,7 @@ _LIBRARY = re.compile(
 _OPERATOR = re.compile(r"^(?:(?:aten|autograd)::|\w+Backward\d*$)")
 
 
-def read(db: Database, names: Names, last: int, quality: Quality) -> dict[str, Any]:
+def host_ranges(db: Database, names: NameTable, last: int, quality: Quality) -> dict[str, Any]:
     """Columns of HOST_RANGES.
 
     Args:
@@ -35,11 +35,11 @@ def read(db: Database, names: Names, last: int, quality: Quality) -> dict[str, A
     for table in ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD"):
         wanted = {"start": MISSING, "end": MISSING, "globalTid": UNKNOWN, "nameId": UNKNOWN}
         if rows := db.integers(table, wanted):
-            name, own = strings(db, names, rows["nameId"], is_profiler)
+            name, own = names_and_values(db, names, rows["nameId"], is_profiler)
             keep = own == 1
             parts.append(
                 {
-                    "pid": process(rows["globalTid"])[keep],
+                    "pid": process_key(rows["globalTid"])[keep],
                     "thread": tid(rows["globalTid"])[keep],
                     "t0": rows["start"][keep],
                     "t1": rows["end"][keep],
@@ -47,10 +47,12 @@ def read(db: Database, names: Names, last: int, quality: Quality) -> dict[str, A
                     "source": np.full(int(keep.sum()), Source.PROFILER),
                 }
             )
-    return concatenate([part for part in parts if len(part["t0"])] or parts[:1])
+    return concatenate_tables([part for part in parts if len(part["t0"])] or parts[:1])
 
 
-def _nvtx(db: Database, table: str, names: Names, last: int, quality: Quality) -> dict[str, Any]:
+def _nvtx(
+    db: Database, table: str, names: NameTable, last: int, quality: Quality
+) -> dict[str, Any]:
     """NVTX ranges and marks; a range without an end is open and runs to the capture's end."""
     wanted = {"start": MISSING, "end": int(_OPEN), "eventType": 0, "globalTid": UNKNOWN}
     types = ", ".join(map(str, (*_PUSH_POP, *_START_END, _MARK)))
@@ -72,7 +74,7 @@ def _nvtx(db: Database, table: str, names: Names, last: int, quality: Quality) -
         )
     closed = np.where(is_open, max(last, int(rows["start"].max())), rows["end"])
     return {
-        "pid": process(rows["globalTid"]),
+        "pid": process_key(rows["globalTid"]),
         "thread": tid(rows["globalTid"]),
         "t0": rows["start"],
         "t1": np.where(mark, rows["start"], np.maximum(closed, rows["start"])),
@@ -90,8 +92,8 @@ def _outermost(page: Table, texts: list[str]) -> Bools:
     keep = np.ones(len(page["text"]), dtype=bool)
     rows = np.flatnonzero(operator[page["text"]] & np.isin(page["eventType"], _PUSH_POP))
     for thread in np.unique(page["globalTid"][rows]):
-        mine = rows[page["globalTid"][rows] == thread]
-        mine = mine[np.lexsort((-page["end"][mine], page["start"][mine]))]
-        reach = np.maximum.accumulate(page["end"][mine])
-        keep[mine[1:][page["end"][mine[1:]] <= reach[:-1]]] = False
+        of_thread = rows[page["globalTid"][rows] == thread]
+        of_thread = of_thread[np.lexsort((-page["end"][of_thread], page["start"][of_thread]))]
+        reach = np.maximum.accumulate(page["end"][of_thread])
+        keep[of_thread[1:][page["end"][of_thread[1:]] <= reach[:-1]]] = False
     return keep

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from traceprobe.ingest.lookup import Table, compact, concatenate
-from traceprobe.ingest.nsight.pages import DAMAGE, copied, interrupted
-from traceprobe.ingest.values import FARTHEST_NS, NAME_LENGTH, text
+from traceprobe.ingest.joins import Table, concatenate_tables, narrow_table
+from traceprobe.ingest.nsight.damaged_pages import DAMAGE, copy_readable_rows, interrupted
+from traceprobe.ingest.untrusted_values import FARTHEST_NS, NAME_LENGTH, bounded_text
 from traceprobe.model.events import Bools, Ints
 
 MISSING = int(np.iinfo(np.int64).min)
@@ -234,12 +234,12 @@ class Database:
 
         def parts() -> list[Table]:
             try:
-                return [compact(reduced(part)) for part in read(table, select, condition)]
+                return [narrow_table(reduced(part)) for part in read(table, select, condition)]
             except pd.errors.DatabaseError as error:
                 raise error.__cause__ or error from error
 
         found = self._tolerant(table, parts)
-        return concatenate(found) if found else None
+        return concatenate_tables(found) if found else None
 
     def _tolerant(self, table: str, query: Callable[[], Result]) -> Result:
         """The result of a query; of a table with damaged pages, that on what can be read of it.
@@ -255,7 +255,7 @@ class Database:
             if interrupted(error) or table in self.mended:
                 raise
         columns = sorted(_quote(column) for column in self.columns[table])
-        self._copies[table], self.mended[table] = copied(
+        self._copies[table], self.mended[table] = copy_readable_rows(
             self._connection,
             _quote(table),
             columns,
@@ -352,7 +352,9 @@ class Database:
 
     def pairs(self, table: str, key: str = "name", value: str = "value") -> dict[str, str]:
         """A key-value table as a dict of strings."""
-        return {text(k): text(v, NAME_LENGTH) for k, v in self.rows(table, (key, value))}
+        return {
+            bounded_text(k): bounded_text(v, NAME_LENGTH) for k, v in self.rows(table, (key, value))
+        }
 
     @cached_property
     def metadata(self) -> dict[str, str]:
@@ -363,7 +365,7 @@ class Database:
     def strings(self) -> dict[int, str]:
         """StringIds: id to text."""
         return {
-            i: text(value, NAME_LENGTH)
+            i: bounded_text(value, NAME_LENGTH)
             for i, value in self.rows("StringIds", ("id", "value"))
             if isinstance(i, int) and value is not None
         }
@@ -371,7 +373,7 @@ class Database:
     def labels(self, table: str) -> dict[int, str]:
         """An ENUM_* table: code to label, empty where the export has none."""
         return {
-            code: text(label or name)
+            code: bounded_text(label or name)
             for code, name, label in self.rows(table, ("id", "name", "label"))
             if isinstance(code, int)
         }

@@ -1,0 +1,168 @@
+"""What kernels are for, told by their names: names as libraries give them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+from msgspec import UNSET
+
+import traceprobe
+from tests.analyses import report_of, trace_of
+from traceprobe.model.events import Kind
+from traceprobe.model.taxonomy import Phase
+from traceprobe.timeline import kernel_classes
+
+NAMES = {
+    "matmul_fp32": [
+        "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_stage3_warpsize1x4x1_ffma",
+        "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x256_8x4_nt_align1>(Params)",
+        "volta_sgemm_64x64_nt",
+        "ampere_sgemm_32x32_sliced1x4_tn",
+        "void convolveNd_dgrad_float_engine<float, 3, 128, 6, 8, 3, 3, 5, false>(int)",
+        "cudnn_infer_volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1",
+        "fmha_cutlassF_f32_aligned_64x64_rf_sm75(PyTorchMemEffAttention::AttentionKernel<float>)",
+    ],
+    "matmul_3xtf32": [
+        "fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<float>)",
+        "fmha_cutlassB_f32_aligned_64x64_k64_sm80(PyTorchMemEffAttention::AttentionBackwardKernel)",
+    ],
+    "matmul_tf32": [
+        "sm80_xmma_wgrad_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize64x64x64",
+        "sm90_xmma_gemm_f32f32_tf32f32_f32_nt_n_tilesize128x128x32_warpgroupsize1x1x1",
+        "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_64x128_32x3_tn_align4>(Params)",
+        "nvjet_sss_128x128_32x4_1x1_h_bz_NNT",
+        "nvjet_sm100_sss_128x128_32x4_1x1_h_bz_NNT",
+        "cutlass3x_sm100_tensorop_s128x128x8tf32gemm_f32_f32_f32_f32_f32_2sm_epi_tma_ptr_array",
+    ],
+    "matmul_half": [
+        "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT",
+        "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN",
+        "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_64x3_tn",
+        "volta_h884gemm_64x64_ldg8_nn",
+        "volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_tn",
+        "volta_fp16_s884cudnn_fp16_256x128_ldg8_relu_exp_small_nhwc_tn_v1",
+        "fmha_cutlassB_f16_aligned_64x64_k64_sm70(PyTorchMemEffAttention)",
+        "turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_tn",
+        "turing_h1688gemm_128x128_ldg8_tn",
+        "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_nt",
+        "nvjet_sm100_tst_32x64_64x16_4x2_2cta_h_bz_splitK_bias_TNN",
+        "cutlass3x_sm90_tensorop_s64x128x16gemm_bf16_bf16_f32_bf16_bf16_128x128x64_0_tnn_align8",
+        "cutlass3x_sm100_tensorop_s64x128x16gemm_f16_f16_f32_f16_f16_64x128x64_1x1x1_0_nnn_align8",
+        "cutlass3x_sm120_bstensorop_s16x8x32gemm_ue8m0xe4m3_ue8m0xe4m3_f32_void_e5m2_pingpong_q",
+        "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<"
+        "flash::CollectiveMainloopFwdSm90<2, 128, cutlass::bfloat16_t, float>>>>",
+        "cudnn_generated_fort_native_sdpa_sm100_flash_fprop_f16_knob_7_128x128x128_4x1x1",
+        "sm90_xmma_dgrad_implicit_gemm_indexed_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize256x64",
+        "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x64",
+        "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, cutlass::bfloat16_t>>",
+        "Cijk_Ailk_Bjlk_BBS_BH_Bias_HAS_SAV_UserArgs_MT128x64x32_MI32x32x1_SN",
+        "bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_m128x16x32",
+    ],
+    "matmul_unaligned": [
+        "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1>(Params)",
+        "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_256x64_16x4_tn_align1>(Params)",
+    ],
+    "matmul_unknown": [
+        "cudnn_generated_fort_native_sm80_convFwd_knob_21_128x128x32_4_0",
+        "ampere_gcgemm_64x64_nt",
+        "nvjet_sm100_ooohs_128x64_256x4_1x2_h_bz_TNT",
+        "nvjet_dsd_64x64_16x4_1x1_h_bz_NNT",
+    ],
+    "fused": [
+        "triton_poi_fused_gelu_view_8",
+        "triton__0d1d2d3d4d5d6d",
+        "triton_tem_fused_addmm_mm_3",  # a product, but no name says in which precision
+        "triton_red_fused__log_softmax_nll_loss_forward_12",
+    ],
+    "softmax": [
+        "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, false, false>",
+        "void <unnamed>::softmax_warp_backward<float, float, float, (int)10, (bool)0, (bool)0>(T2)",
+        "void at::native::cunn_SoftMaxForward<4, float, float, float, SoftMaxForwardEpilogue>(int)",
+        "void scaled_upper_triang_masked_softmax_warp_forward<c10::Half, c10::Half, float, 10>(T2)",
+        "triton_per_fused__softmax_backward_data__to_copy_transpose_view_9",
+    ],
+    "layout": [
+        "void cudnn::engines_precompiled::nchwToNhwcKernel<__half, __half, float, false>(Params)",
+        "void cudnn::fusion::nhwcToNchwKernel<unsigned short, unsigned short, float, false>(T)",
+    ],
+    "other": [
+        "void (anonymous namespace)::softmax_warp_forward<float, float, float, 9, true, false>",
+        "void <unnamed>::softmax_warp_backward<float, float, float, (int)9, (bool)1, (bool)0>(T2)",
+        "void at::native::cunn_SoftMaxBackward<8, float, float, float, LogSoftMaxBackwardEpilogue>",
+        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add>(int)",
+        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(float)",
+        "void cublasLt::splitKreduce_kernel<32, 16, int, float, float>(cublasLt::Params)",
+        "void multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor<float>>(long)",
+    ],
+    "unknown": ["CUDA graph 7"],
+}
+
+
+@pytest.mark.parametrize(
+    ("expected", "name"), [(c, n) for c, names in NAMES.items() for n in names]
+)
+def test_a_kernel_is_known_by_its_name(expected, name):
+    assert kernel_classes.kernel_class(name) == expected
+
+
+def test_time_adds_up_without_the_optimizer_and_without_collectives():
+    rows = [
+        (Kind.KERNEL, Phase.FORWARD, 0, 0, 5),
+        (Kind.KERNEL, Phase.BACKWARD, 0, 10, 17),
+        (Kind.KERNEL, Phase.BACKWARD, 1, 10, 13),
+        (Kind.KERNEL, Phase.OPTIMIZER, 1, 20, 90),
+        (Kind.KERNEL, Phase.INPUT, 1, 20, 90),
+        (Kind.COMM, Phase.UNATTRIBUTED, 2, 0, 50),
+    ]
+    ops = pl.DataFrame(
+        [[int(kind), int(phase), *rest] for kind, phase, *rest in rows],
+        schema=["kind", "phase", "name", "t0", "t1"],
+        orient="row",
+    )
+    names = ["volta_sgemm_64x64_nt", "at::copy", "ncclDevKernel_AllReduce"]
+    found = kernel_classes.time_by_class(ops, names)
+    assert {name: ns for name, ns in found.items() if ns} == {"matmul_fp32": 12, "other": 3}
+
+
+def test_tf32_convolutions_of_a_real_run_are_seen(samples):
+    (rank,) = report_of(samples / "h200_unet_w1.json.gz").ranks
+    spent = rank.summary.kernel_ns
+    assert max(spent, key=spent.get) == "matmul_tf32"
+    assert spent["matmul_half"] == spent["matmul_unaligned"] == spent["fused"] == 0
+
+
+def test_a_vocabulary_of_50257_is_seen_to_be_unaligned(samples):
+    (rank,) = report_of(samples / "profile_gpt2.sqlite.gz").ranks
+    spent = rank.summary.kernel_ns
+    assert max(spent, key=spent.get) == "matmul_unaligned"
+    assert spent["matmul_fp32"] == 0
+
+
+def test_a_run_on_a_cpu_has_no_kernels(samples):
+    report = report_of(samples / "cpu_convnet.json.gz")
+    assert [rank.summary.kernel_ns for rank in report.ranks] == [None]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("cudaDeviceSynchronize_v3020", "cudaDeviceSynchronize"),
+        ("hipDeviceSynchronize", "hipDeviceSynchronize"),
+        ("secretDeviceSynchronize of a job", None),
+    ],
+)
+def test_only_calls_of_the_api_are_named(name, told, samples):
+    trace = trace_of(samples / "h200_unet_w1.json.gz")
+    names = [name if n == "cudaDeviceSynchronize" else n for n in trace.names]
+    (rank,) = traceprobe.analyze([replace(trace, names=names)]).ranks
+    expected = UNSET if told is None else {told: 0.167}
+    assert rank.summary.host.blocking_calls == expected
+
+
+def test_kernels_are_counted_by_phase(samples):
+    (rank,) = report_of(samples / "h200_unet_w1.json.gz").ranks
+    host = rank.summary.host
+    assert set(host.phase_kernels) == {"forward", "backward", "optimizer"}
+    assert sum(host.phase_kernels.values()) == pytest.approx(host.kernels_per_step, abs=2e-3)

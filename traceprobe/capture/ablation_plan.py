@@ -1,0 +1,85 @@
+"""What to ablate, handed from `traceprobe bench` to the processes it starts, and their trials."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from traceprobe.capture.environment import read_request, write_request
+from traceprobe.capture.progress import current_rank, write_result
+
+VARIABLE = "TRACEPROBE_TRIALS"
+"""Environment variable with the path of the plan."""
+
+
+@dataclass(frozen=True)
+class AblationPlan:
+    """Trials of an ablation; every variant has as many, and they take turns.
+
+    Args:
+        folder: where each rank leaves its results and progress.
+        warmup: steps before anything is measured (compilation, caches, allocator).
+        count: trials of each variant.
+        seconds: how long a trial should take; decides the number of its steps.
+        workload: name and settings, copied into the results.
+    """
+
+    folder: str
+    warmup: int = 5
+    count: int = 5
+    seconds: float = 1.0
+    workload: dict[str, Any] = field(default_factory=dict)
+
+    def save(self) -> Path:
+        """Path for the environment variable, after the plan is written into its folder."""
+        return write_request(self, "trials.json")
+
+
+def short_ablation(warmup: int, workload: dict[str, Any]) -> AblationPlan:
+    """Few and short trials, for an ablation on the way to a recording."""
+    return AblationPlan("", warmup=warmup, count=3, seconds=0.7, workload=workload)
+
+
+def current_ablation_plan() -> AblationPlan | None:
+    """The ablation plan that this process was started with, or None."""
+    return read_request(VARIABLE, AblationPlan)
+
+
+@dataclass(frozen=True)
+class RankTrials:
+    """What one rank measured.
+
+    Args:
+        seconds: duration of each trial, by variant. steps: steps of each of its trials.
+        absent: variants that could not be measured, and why.
+        busy_ns: busy time of the GPU per synthetic step, collectives left out; None without a GPU.
+        collectives: whether the ranks still communicated in those steps.
+        workload, hardware, libraries, flags: as in the calibration of a recording.
+    """
+
+    seconds: dict[str, list[float]]
+    steps: dict[str, int]
+    absent: dict[str, str]
+    busy_ns: float | None
+    collectives: bool
+    workload: dict[str, Any]
+    hardware: dict[str, Any]
+    libraries: dict[str, Any]
+    flags: dict[str, Any]
+
+    def save(self, folder: Path) -> None:
+        """Leave the results of this rank in the folder, whole or not at all."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        write_result(folder / f"rank{current_rank()}.trials.json", text)
+
+
+def trial_results(folder: Path) -> dict[int, RankTrials]:
+    """What the ranks left in the folder, by rank."""
+    return {
+        int(path.name.removeprefix("rank").split(".")[0]): RankTrials(
+            **json.loads(path.read_text())
+        )
+        for path in sorted(folder.glob("rank*.trials.json"))
+    }

@@ -1,0 +1,71 @@
+"""How far the ranks of a program are: what each appends to a file in the shared folder.
+
+The processes of the program write, the process that started them reads.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import NoReturn
+
+DONE = "done"
+"""The last state of a rank: all its files are there."""
+_PROGRESS, _REFUSED = ".progress", ".refused"
+_PROGRESS_FILE = re.compile(rf"rank(\d+){re.escape(_PROGRESS)}")
+
+
+def current_rank() -> int:
+    """Rank of this process as its launcher set it, 0 without one."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def write_result(path: Path, text: str) -> None:
+    """Write a file whole or not at all.
+
+    On the standard library alone: the recorded program's Python may lack what traceprobe needs.
+    """
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+def report_state(folder: str, state: str) -> None:
+    """Tell the process that started the program what this rank is doing."""
+    with (Path(folder) / f"rank{current_rank()}{_PROGRESS}").open("a") as file:
+        file.write(state + "\n")
+
+
+def reported_states(folder: Path, rank: int) -> list[str]:
+    """The states that a rank has reported so far, in order."""
+    path = folder / f"rank{rank}{_PROGRESS}"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def all_ranks_done(folder: Path, processes: int | None) -> bool:
+    """Whether every rank that began has done all that it had to do.
+
+    Args:
+        processes: number of ranks, where that is known.
+    """
+    names = (_PROGRESS_FILE.fullmatch(path.name) for path in folder.iterdir())
+    ranks = [int(name[1]) for name in names if name]
+    done = all(reported_states(folder, rank)[-1:] == [DONE] for rank in ranks)
+    return len(ranks) >= (processes or 1) and done
+
+
+def refuse(folder: str, reason: str) -> NoReturn:
+    """End a program that cannot be recorded, with the reason for the process that started it.
+
+    Raises:
+        SystemExit: always.
+    """
+    write_result(Path(folder) / f"rank{current_rank()}{_REFUSED}", reason)
+    raise SystemExit(reason)
+
+
+def refusal(folder: Path) -> str | None:
+    """The reason why a rank refused; None where none did."""
+    files = sorted(folder.glob(f"rank*{_REFUSED}"))
+    return files[0].read_text() if files else None

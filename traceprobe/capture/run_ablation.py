@@ -1,0 +1,64 @@
+"""One ablation from start to the trials of its ranks; nothing left behind on failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from traceprobe.capture.ablation_plan import VARIABLE, AblationPlan, RankTrials, trial_results
+from traceprobe.capture.environment import program_environment
+from traceprobe.capture.launch import rank_command, run_program
+from traceprobe.capture.program import workspace
+from traceprobe.capture.progress import all_ranks_done
+from traceprobe.errors import UsageError
+
+
+@dataclass(frozen=True)
+class AblationRequest:
+    """What to ablate.
+
+    Args:
+        program: command line; with `processes` a Python script and its arguments.
+        plan: number and length of the trials; its folder is filled in here.
+        processes: ranks to start on this machine; None runs the program as it is.
+    """
+
+    program: list[str]
+    plan: AblationPlan
+    processes: int | None = None
+
+
+def run_ablation(
+    request: AblationRequest,
+    folder: Path,
+    on_state: Callable[[str], None],
+    on_note: Callable[[str], None],
+) -> dict[int, RankTrials]:
+    """What each rank measured, by rank, after the program has run through its trials.
+
+    Args:
+        folder: where temporary files may be.
+        on_state: called with what the program is doing.
+        on_note: called with how a program failed whose trials were complete before; they are kept.
+
+    Raises:
+        UsageError: the program does not use the recorder, or made too few steps.
+        RecordingFailed: the program failed.
+    """
+    with workspace(folder) as work:
+        plan = replace(request.plan, folder=str(work))
+        command = rank_command(request.program, request.processes, work)
+        environment = program_environment(VARIABLE, plan.save())
+        end = run_program(command, environment, work, on_state, on_note)
+        if not all_ranks_done(work, request.processes):
+            end.expect_success()
+        trials = trial_results(work)
+    if not trials:
+        raise UsageError(
+            "the program ended before its trials did; `for batch in record.steps(loader)` with "
+            "`record = traceprobe.capture.recorder()` must be its training loop and run to its "
+            "end, and the loader must give batches as often as it is asked (docs/cli.md)"
+        )
+    end.note_failure("the trials were complete", on_note)
+    return trials

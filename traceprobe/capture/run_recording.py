@@ -1,0 +1,131 @@
+"""One recording from start to trace files: set up, run, export; nothing left behind on failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from traceprobe.capture import nsys_tool
+from traceprobe.capture.environment import program_environment
+from traceprobe.capture.launch import rank_command, run_program
+from traceprobe.capture.program import python_interpreter, sigint_ignored, workspace
+from traceprobe.capture.progress import all_ranks_done
+from traceprobe.capture.recording_files import NSYS_STEM, deliver_recording, recorded_ranks
+from traceprobe.capture.recording_plan import VARIABLE, RecordingPlan, trace_name
+from traceprobe.errors import UsageError
+from traceprobe.system import shell
+
+
+@dataclass(frozen=True)
+class RecordingRequest:
+    """What to record.
+
+    Args:
+        program: command line; with `processes` a Python interpreter, script and arguments.
+        plan: the steps; its folder is filled in here.
+        processes: ranks to start on this machine; None runs the program as it is.
+        environment: variables for the program alone.
+        replace: whether the recording takes the place of an older one in its folder.
+    """
+
+    program: list[str]
+    plan: RecordingPlan
+    processes: int | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    replace: bool = False
+
+
+def check_recording_request(request: RecordingRequest) -> None:
+    """Refuse what cannot be recorded, before anything runs.
+
+    Raises:
+        UsageError: nsys is missing, or ranks were asked for of what is no Python script.
+    """
+    if request.plan.backend == "nsys":
+        nsys_tool.find_nsys()
+    if request.processes is not None:
+        python_interpreter(request.program)
+
+
+def run_recording(
+    request: RecordingRequest,
+    folder: Path,
+    on_state: Callable[[str], None],
+    on_note: Callable[[str], None],
+) -> list[Path]:
+    """Paths of the traces that a run of the program leaves in `folder`.
+
+    A recording that is complete when this is interrupted is kept all the same; those of nsys are
+    not, since the tool is ended while it writes.
+
+    Args:
+        on_state: called with what the program is doing.
+        on_note: called with how a program failed whose recording was complete before, which is
+            kept, and where a recording is that was complete when this was interrupted.
+
+    Returns:
+        The trace files, rank by rank (torch), or the one export (nsys).
+
+    Raises:
+        UsageError: nsys is missing, the program made no recording, or there is a file in its
+            place that must not be replaced.
+        RecordingFailed: the program failed.
+    """
+    tool = nsys_tool.find_nsys() if request.plan.backend == "nsys" else None
+    with workspace(folder) as work:
+        plan = replace(request.plan, folder=str(work))
+        command = rank_command(request.program, request.processes, work)
+        if tool is not None:
+            command = nsys_tool.nsys_command(tool, work / NSYS_STEM, command)
+        environment = program_environment(VARIABLE, plan.save(), request.environment)
+        try:
+            end = run_program(command, environment, work, on_state, on_note)
+        except (KeyboardInterrupt, SystemExit):
+            if tool is None and _is_complete(plan, work, request.processes):
+                with sigint_ignored():
+                    kept = _collect(plan, work, tool, on_state)
+                    deliver_recording(folder, work, replace=request.replace)
+                on_note(_kept_note([folder / name for name in kept]))
+            raise
+        if not _is_complete(plan, work, request.processes):
+            end.expect_success()
+        names = _collect(plan, work, tool, on_state)
+        deliver_recording(folder, work, replace=request.replace)
+    end.note_failure("the recording was complete", on_note)
+    return [folder / name for name in names]
+
+
+def _kept_note(traces: Sequence[Path]) -> str:
+    files = " ".join(shell.file(str(path)) for path in traces)
+    return f"the recording was complete and is kept; analyse it with: traceprobe analyze {files}"
+
+
+def _is_complete(plan: RecordingPlan, work: Path, processes: int | None) -> bool:
+    """Whether all ranks have left all that they had to leave."""
+    if not all_ranks_done(work, processes):
+        return False
+    if plan.backend == "nsys":
+        return (work / f"{NSYS_STEM}.nsys-rep").exists()
+    return all((work / trace_name(rank)).exists() for rank in recorded_ranks(work))
+
+
+def _collect(
+    plan: RecordingPlan, work: Path, tool: str | None, on_state: Callable[[str], None]
+) -> list[str]:
+    """Names of the traces in the workspace, after the export where there is one."""
+    ranks = recorded_ranks(work)
+    if not ranks:
+        raise UsageError(
+            f"the program ended before {plan.steps} steps were made; record fewer (--warmup, "
+            "--calibrate, --active), let it run longer, or use `record.steps(loader)` in its loop"
+        )
+    if tool is None:
+        return [trace_name(rank) for rank in ranks]
+    on_state("exporting")
+    report = work / f"{NSYS_STEM}.nsys-rep"
+    if not report.exists():
+        raise UsageError("nsys wrote no report; its own messages are above, or try --backend torch")
+    export = nsys_tool.export_sqlite(report, work / f"{NSYS_STEM}.sqlite", tool)
+    nsys_tool.embed_sidecars(export, nsys_tool.read_sidecars(work))
+    return [export.name]

@@ -1,0 +1,115 @@
+"""The step recorder that a training loop adopts."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from traceprobe.capture.ablation_plan import current_ablation_plan
+from traceprobe.capture.ablation_session import AblationSession
+from traceprobe.capture.batch_source import BatchSource, NoBatchesError
+from traceprobe.capture.memory_prediction_session import (
+    MemoryPredictionSession,
+    current_memory_prediction,
+)
+from traceprobe.capture.optimizer_hook import adopt_recorder
+from traceprobe.capture.profiler_ranges import ProfilerRanges
+from traceprobe.capture.recording_plan import current_recording_plan
+from traceprobe.capture.recording_session import RecordingSession
+
+if TYPE_CHECKING:
+    import torch
+
+Batch = TypeVar("Batch")
+
+
+def recorder() -> Recorder:
+    """The recorder of this process; it records if `traceprobe profile` started the process."""
+    adopt_recorder()
+    ablation, recording = current_ablation_plan(), current_recording_plan()
+    prediction = current_memory_prediction()
+    if prediction is not None:
+        return Recorder(prediction)
+    if ablation is not None:
+        return Recorder(AblationSession(ablation))
+    return Recorder(None if recording is None else RecordingSession(recording))
+
+
+class Recorder:
+    """Marks steps and phases, and drives a recording or an ablation where there is one."""
+
+    def __init__(
+        self, driver: RecordingSession | AblationSession | MemoryPredictionSession | None
+    ) -> None:
+        self._driver = driver
+        self._ranges = ProfilerRanges()
+
+    @property
+    def recording(self) -> bool:
+        """Whether traceprobe started this process and decides how many steps it makes."""
+        return self._driver is not None
+
+    def phase(self, name: str) -> Any:
+        """A context manager around a phase, such as "h2d", "forward", "backward", "optimizer"."""
+        phase = None if self._driver is None else self._driver.phases
+        return self._ranges(name) if phase is None else phase(name)
+
+    def describe(self, **facts: object) -> None:
+        """Add facts about the workload to the recording: batch size, parameters, precision."""
+        if self._driver is not None:
+            self._driver.describe(facts)
+
+    def memory(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Say, before the loop, what its memory is for.
+
+        A recording then holds how much of a GPU weights, gradients, optimizer state and activations
+        take in a step; `traceprobe memory` predicts it.
+        """
+        if self._driver is not None:
+            self._driver.memory(model, optimizer)
+
+    def steps(self, loader: Iterable[Batch]) -> Iterator[Batch]:
+        """Batches of the loader, each inside a range `step N`.
+
+        Without a recording this is one pass over the loader. A recording starts the loader anew as
+        often as it needs, and ends after its last step. An ablation repeats batches, and throws
+        some away.
+        """
+        if isinstance(self._driver, (AblationSession, MemoryPredictionSession)):
+            return self._driver.steps(loader)
+        if self._driver is None:
+            return self._one_pass(loader)
+        workers = getattr(loader, "num_workers", None)
+        if isinstance(workers, int):
+            self.describe(loader_workers=workers)
+        return self._recorded(self._driver, BatchSource(loader))
+
+    def _one_pass(self, loader: Iterable[Batch]) -> Iterator[Batch]:
+        batches = iter(loader)
+        for number in itertools.count():
+            with self._ranges(f"step {number}"):
+                try:
+                    with self._ranges("data_loading"):
+                        batch = next(batches)
+                except StopIteration:
+                    return
+                yield batch
+
+    def _recorded(self, session: RecordingSession, batches: BatchSource[Batch]) -> Iterator[Batch]:
+        number = 0
+        while session.before_step(number):
+            if number in session.plan.drains:
+                batches.drain()
+            with self._ranges(f"step {number}"):
+                began = time.perf_counter_ns()
+                try:
+                    with self._ranges("data_loading"):
+                        batch = batches.next()
+                except NoBatchesError:
+                    return
+                session.waited(time.perf_counter_ns() - began)
+                yield batch
+            yield from session.after_step(number, batch)
+            number += 1

@@ -1,0 +1,93 @@
+"""What a collective is: its operation, the bytes of its message, the group of ranks that take part.
+
+The size of a message follows nccl-tests: an all-gather and a gather count their whole output,
+everything else counts its input. A size that the file does not give stays unknown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from traceprobe.ingest.joins import per_name
+from traceprobe.ingest.untrusted_values import MOST_BYTES, NAME_LENGTH, bounded_text
+from traceprobe.model.events import UNKNOWN, Int64s, Ints, Kind, Operation
+
+# Longer names first: "reduce" is in "all_reduce" and "reduce_scatter", "gather" in "all_gather".
+_OPERATIONS = (
+    (re.compile(r"all_?reduce|cross_?device_?reduce", re.I), Operation.ALL_REDUCE),
+    (re.compile(r"reduce_?scatter", re.I), Operation.REDUCE_SCATTER),
+    (re.compile(r"all_?gather", re.I), Operation.ALL_GATHER),
+    (re.compile(r"all_?to_?all|all2all", re.I), Operation.ALL_TO_ALL),
+    (re.compile(r"broad_?cast", re.I), Operation.BROADCAST),
+    (re.compile(r"barrier", re.I), Operation.BARRIER),
+    (re.compile(r"PtoP|P2P|Peer", re.I), Operation.COPY),
+    (re.compile(r"send|recv", re.I), Operation.SEND_RECV),
+    (re.compile(r"gather", re.I), Operation.GATHER),
+    (re.compile(r"scatter", re.I), Operation.SCATTER),
+    (re.compile(r"reduce", re.I), Operation.REDUCE),
+)
+_LONGEST_MEMBERS = 1 << 20
+"""Characters of a list of the ranks of a group."""
+_OUTPUT = (Operation.ALL_GATHER, Operation.GATHER)
+_ITEM_BYTES = {
+    **dict.fromkeys(("double", "long", "int64", "uint64", "complexfloat"), 8),
+    **dict.fromkeys(("float", "int", "int32", "uint32", "complexhalf"), 4),
+    **dict.fromkeys(("half", "bfloat16", "short", "int16", "uint16"), 2),
+    **dict.fromkeys(("byte", "char", "bool", "int8", "uint8"), 1),
+    "complexdouble": 16,
+}
+
+
+def collective_operation(name: str) -> Operation:
+    """The operation in the name of a kernel, a copy or a collective; OTHER where it says none.
+
+    Of a kernel's name the part before its arguments counts: their types mention other operations.
+    """
+    head = re.split(r"[<(]", name, maxsplit=1)[0] if name.startswith("nccl") else name
+    return next((found for pattern, found in _OPERATIONS if pattern.search(head)), Operation.OTHER)
+
+
+def collective_operations(kind: Ints, name: Ints, names: Sequence[str]) -> Int64s:
+    """Operation of each GPU op by its name; UNKNOWN for what is no communication."""
+    found = np.full(len(kind), UNKNOWN, dtype=np.int64)
+    rows = kind == int(Kind.COMM)
+    if rows.any():
+        found[rows] = per_name(name[rows], names, collective_operation)
+    return found
+
+
+def item_bytes(dtype: object) -> int:
+    """Bytes of one element of a PyTorch type; UNKNOWN for a type that is not known."""
+    name = bounded_text(dtype).lower()
+    return 1 if name.startswith("float8") else _ITEM_BYTES.get(name, UNKNOWN)
+
+
+def message_bytes(kind: Operation, elements_in: int, elements_out: int, dtype: object) -> int:
+    """Bytes of the message; UNKNOWN where the number or the type of its elements is."""
+    elements = elements_out if kind in _OUTPUT else elements_in
+    size = item_bytes(dtype)
+    whole = elements * size if elements >= 0 and size > 0 else UNKNOWN
+    return whole if whole <= MOST_BYTES else UNKNOWN
+
+
+def group_id(name: object, members: object) -> int:
+    """A number for a process group that is the same in the files of all its ranks.
+
+    Ranks may number their groups each for itself, so the members are part of the identity.
+    """
+    if name is None:
+        return UNKNOWN
+    identity = f"{bounded_text(name, NAME_LENGTH)}\n{bounded_text(members, _LONGEST_MEMBERS)}"
+    return (_cached_number if len(identity) <= NAME_LENGTH else _number)(identity)
+
+
+def _number(identity: str) -> int:
+    return int.from_bytes(hashlib.blake2b(identity.encode(), digest_size=7).digest(), "big")
+
+
+_cached_number = lru_cache(maxsize=1024)(_number)

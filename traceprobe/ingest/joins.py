@@ -1,0 +1,71 @@
+"""Joins without a database: values per distinct name, rows by id, unions of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from traceprobe.model.events import UNKNOWN, Bools, Int64s, Ints
+
+Table = dict[str, Ints]
+"""Columns of equal length; all but the times may be narrower integers than int64."""
+_WIDTHS = (np.int8, np.int16, np.int32)
+_TIMES = ("t0", "t1", "start", "end")
+
+
+def narrow_table(table: Table) -> Table:
+    """The same numbers in the narrowest integers that hold them.
+
+    Times keep their width, since numbers are added to them. Most other columns of a chunk are one
+    number throughout or small ones: a big trace is held in a third of the memory.
+    """
+    return {c: v if c in _TIMES else _narrow(v) for c, v in table.items()}
+
+
+def _narrow(column: Ints) -> Ints:
+    low, high = (int(column.min()), int(column.max())) if len(column) else (0, 0)
+    for width in _WIDTHS:
+        if np.iinfo(width).min <= low and high <= np.iinfo(width).max:
+            return column.astype(width)
+    return column
+
+
+def concatenate_tables(parts: Sequence[Table]) -> Table:
+    """One table of several with the same columns; empties them, so that no column is there twice."""
+    return {column: np.concatenate([p.pop(column) for p in parts]) for column in list(parts[0])}
+
+
+def per_name(ids: Ints, names: Sequence[str], value: Callable[[str], Any]) -> Ints:
+    """Values of the rows by their names; the function is called once for each distinct name."""
+    distinct = np.unique(ids)
+    values = np.zeros(len(names), dtype=np.int64)
+    values[distinct] = [int(value(names[i])) for i in distinct]
+    return _narrow(values)[ids]
+
+
+def find_rows(wanted: Ints, keys: Ints, order: Int64s) -> Int64s:
+    """For each wanted id the first row of `keys` in `order` that has it, or UNKNOWN."""
+    if not len(order) or not len(wanted):
+        return np.full(len(wanted), UNKNOWN, dtype=np.int64)
+    by_key = order[np.argsort(keys[order], kind="stable")]
+    at = np.minimum(np.searchsorted(keys[by_key], wanted), len(order) - 1)
+    rows = by_key[at]
+    return np.where((keys[rows] == wanted) & (wanted != UNKNOWN), rows, UNKNOWN)
+
+
+def take_rows(column: Ints, rows: Int64s) -> Ints:
+    """Values of a column at row numbers; UNKNOWN rows give UNKNOWN."""
+    if not len(column):
+        return np.full(len(rows), UNKNOWN, dtype=np.int64)
+    return np.where(rows == UNKNOWN, UNKNOWN, column[rows])
+
+
+def union_of_rows(table: Mapping[str, Ints], mask: Bools) -> tuple[Ints, Ints]:
+    """Starts and ends of the union of the chosen rows, ascending."""
+    order = np.argsort(table["t0"][mask], kind="stable")
+    t0, t1 = table["t0"][mask][order], np.maximum.accumulate(table["t1"][mask][order])
+    first = np.concatenate([[True], t0[1:] > t1[:-1]])
+    last = np.concatenate([first[1:], [True]])
+    return t0[first], t1[last]

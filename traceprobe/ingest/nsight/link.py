@@ -1,0 +1,217 @@
+"""Nsight tables to the event model.
+
+A GPU op and its API call share (process, correlation id); the id alone collides between the
+processes of one file. Codes come from the file's own ENUM tables, the built-in ones are a fallback.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from traceprobe.errors import EmptyTrace
+from traceprobe.ingest.event_kinds import api_name, call_kind, copy_kind, is_blocking, kernel_kind
+from traceprobe.ingest.joins import Table, concatenate_tables, find_rows, take_rows
+from traceprobe.ingest.nsight import facts as facts
+from traceprobe.ingest.nsight import nccl as nsight_nccl
+from traceprobe.ingest.nsight import ranges as nsight_ranges
+from traceprobe.ingest.nsight.ids import NameTable, names_and_values, process_key, tid
+from traceprobe.ingest.nsight.tables import (
+    GRAPH,
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    MISSING,
+    RUNTIME,
+    Database,
+)
+from traceprobe.ingest.plausibility import drop_overruns, plausible_sizes, warn_of_impossible_times
+from traceprobe.model.events import (
+    GPU_OPS,
+    HOST_CALLS,
+    HOST_RANGES,
+    UNKNOWN,
+    Call,
+    Kind,
+    Origin,
+    Quality,
+    Role,
+    Trace,
+    frame,
+)
+
+_COPY_LABELS = {
+    1: "Host-to-Device",
+    2: "Device-to-Host",
+    3: "Host-to-Array",
+    4: "Array-to-Host",
+    10: "Peer-to-Peer",
+    11: "Unified Host-to-Device",
+    12: "Unified Device-to-Host",
+}
+_MEMORY_LABELS = {0: "Pageable", 1: "Pinned"}
+
+
+def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
+    """The trace in the tables of an export.
+
+    Raises:
+        EmptyTrace: no GPU work; with the file's own diagnostics where it has them.
+    """
+    names = NameTable()
+    ops = _gpu_ops(db, names, quality)
+    if not ops:
+        raise EmptyTrace(f"{origin.name}: {facts.why_empty(db)}")
+    calls = _host_calls(db, names)
+    gpu, host = _link(concatenate_tables(ops), calls)
+    del calls
+    gpu["bytes"] = plausible_sizes(gpu["bytes"])
+    warn_of_impossible_times(gpu, quality)
+    gpu = drop_overruns(gpu, quality)
+    known = facts.trace_metadata(db, quality)
+    gpu |= nsight_nccl.collective_columns(db, gpu, names, known.get("world_size"))
+    last = max(int(c["t1"].max()) for c in (gpu, host) if len(c["t1"]))
+    ranges = nsight_ranges.host_ranges(db, names, last, quality)
+    for column in (gpu, host, ranges):
+        column["pid"] = column["pid"] & 0xFFFFFF
+    quality.events_lost += db.lost
+    facts.warn_of_gaps(db, gpu, host, quality)
+    # By process first: what is done with one process then needs no copy of its rows.
+    gpu_ops = frame(GPU_OPS, gpu, ("pid", "t0", "t1", "device", "stream", "correlation"))
+    return Trace(
+        origin=origin,
+        names=list(names.index),
+        gpu_ops=gpu_ops,
+        host_calls=frame(HOST_CALLS, host, ("pid", "t0", "t1", "thread")),
+        host_ranges=frame(HOST_RANGES, ranges, ("pid", "t0", "t1", "thread", "name")),
+        devices=facts.devices(db, gpu_ops),
+        quality=quality,
+        rank_of=facts.rank_of_pid(db, gpu_ops),
+        thread_names=facts.thread_names(db),
+        metadata=known,
+    )
+
+
+def _gpu_ops(db: Database, names: NameTable, quality: Quality) -> list[dict[str, Any]]:
+    common = {
+        "start": MISSING,
+        "end": MISSING,
+        "deviceId": 0,
+        "streamId": 0,
+        "correlationId": UNKNOWN,
+        "globalPid": UNKNOWN,
+    }
+    parts = []
+    if kernels := db.integers(
+        KERNEL, {**common, "demangledName": UNKNOWN, "shortName": UNKNOWN, "graphNodeId": 0}
+    ):
+        text = np.where(
+            kernels["demangledName"] == UNKNOWN, kernels["shortName"], kernels["demangledName"]
+        )
+        name, kind = names_and_values(db, names, text, kernel_kind)
+        parts.append(_op(kernels, name, kind, graph=kernels["graphNodeId"] > 0))
+    if copies := db.integers(
+        MEMCPY, {**common, "bytes": UNKNOWN, "copyKind": 0, "srcKind": 2, "dstKind": 2}
+    ):
+        labels = _COPY_LABELS | db.labels("ENUM_CUDA_MEMCPY_OPER")
+        memory = _MEMORY_LABELS | db.labels("ENUM_CUDA_MEM_KIND")
+        codes, inverse = np.unique(copies["copyKind"], return_inverse=True)
+        name = np.array([names(f"Memcpy {labels.get(int(c), 'Unknown')}") for c in codes])[inverse]
+        kind = np.array([copy_kind(labels.get(int(c), "")) for c in codes], dtype=np.int64)[inverse]
+        paged = [code for code, label in memory.items() if label == "Pageable"]
+        pageable = np.isin(copies["srcKind"], paged) | np.isin(copies["dstKind"], paged)
+        pageable &= (kind == Kind.H2D) | (kind == Kind.D2H)
+        parts.append(_op(copies, name, kind, pageable=pageable))
+    if sets := db.integers(MEMSET, {**common, "bytes": UNKNOWN}):
+        count = len(sets["start"])
+        parts.append(_op(sets, np.full(count, names("Memset")), np.full(count, Kind.MEMSET)))
+    if graphs := db.integers(GRAPH, {**common, "graphId": UNKNOWN}):
+        ids, inverse = np.unique(graphs["graphId"], return_inverse=True)
+        name = np.array([names(f"CUDA graph {i}") for i in ids])[inverse]
+        count = len(name)
+        parts.append(
+            _op(graphs, name, np.full(count, Kind.KERNEL), graph=np.ones(count, dtype=bool))
+        )
+        quality.warn(
+            "graph-level-capture",
+            "CUDA graphs were traced as whole replays: the GPU counts as busy inside them, their "
+            "kernels are not in the file. Capture with --cuda-graph-trace=node to see them.",
+        )
+    return [part for part in (_complete(part, quality) for part in parts) if len(part["t0"])]
+
+
+def _complete(part: dict[str, Any], quality: Quality) -> dict[str, Any]:
+    """Drop, and count, rows that end before they start: replays and kernels never finished."""
+    keep = part["t1"] >= part["t0"]
+    lost = int(len(keep) - np.count_nonzero(keep))
+    quality.events_lost += lost
+    return part if not lost else {c: v[keep] for c, v in part.items()}
+
+
+def _op(
+    rows: Table, name: Any, kind: Any, *, graph: Any = None, pageable: Any = None
+) -> dict[str, Any]:
+    count = len(rows["start"])
+    no = np.zeros(count, dtype=bool)
+    return {
+        "pid": process_key(rows["globalPid"]),
+        "device": rows["deviceId"],
+        "stream": rows["streamId"],
+        "kind": kind,
+        "name": name,
+        "t0": rows["start"],
+        "t1": rows["end"],
+        "bytes": rows.get("bytes", np.full(count, UNKNOWN, dtype=np.int64)),
+        "pageable": no if pageable is None else pageable,
+        "graph": no if graph is None else graph,
+        "correlation": rows["correlationId"],
+    }
+
+
+def _host_calls(db: Database, names: NameTable) -> dict[str, Any]:
+    wanted = {
+        "start": MISSING,
+        "end": MISSING,
+        "globalTid": UNKNOWN,
+        "correlationId": UNKNOWN,
+        "nameId": UNKNOWN,
+    }
+    rows = db.integers(RUNTIME, wanted) or {c: np.empty(0, dtype=np.int64) for c in wanted}
+    distinct, inverse = np.unique(rows["nameId"], return_inverse=True)
+    texts = [api_name(db.strings.get(int(i), "unknown")) for i in distinct]
+    return {
+        "pid": process_key(rows["globalTid"]),
+        "thread": tid(rows["globalTid"]),
+        "t0": rows["start"],
+        "t1": np.maximum(rows["end"], rows["start"]),
+        "name": np.array([names(t) for t in texts], dtype=np.int32)[inverse],
+        "call": np.array([call_kind(t) for t in texts], dtype=np.int8)[inverse],
+        "blocking": np.array([is_blocking(t) for t in texts], dtype=bool)[inverse],
+        "correlation": rows["correlationId"],
+    }
+
+
+def _link(gpu: dict[str, Any], calls: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Give every GPU op the call with its (process, correlation id)."""
+    if len(np.unique(calls["pid"])) == 1 and set(np.unique(gpu["pid"])) == {0}:
+        gpu["pid"] = np.full(len(gpu["pid"]), calls["pid"][0])  # export without globalPid
+    # Of a runtime call and the driver call inside it, the one that is a launch comes first.
+    order = np.lexsort((calls["t0"], calls["call"] == Call.OTHER))
+    wanted = np.where(gpu["correlation"] > 0, gpu["correlation"], UNKNOWN)
+    call = np.full(len(wanted), UNKNOWN, dtype=np.int64)
+    for owner in np.unique(gpu["pid"]):
+        ops_of_process = gpu["pid"] == owner
+        calls_of_process = order[calls["pid"][order] == owner]
+        call[ops_of_process] = find_rows(
+            wanted[ops_of_process], calls["correlation"], calls_of_process
+        )
+    linked = call != UNKNOWN
+    recorded = np.zeros(len(calls["t0"]), dtype=bool)
+    recorded[call[linked]] = True
+    site = {
+        column: take_rows(calls[source], call)
+        for column, source in (("launch_t0", "t0"), ("launch_t1", "t1"), ("thread", "thread"))
+    }
+    role = np.full(len(linked), Role.UNKNOWN, dtype=np.int8)
+    return {**gpu, **site, "linked": linked, "role": role}, {**calls, "recorded": recorded}

@@ -1,0 +1,90 @@
+"""GPU rows that contradict each other: the clock or the bookkeeping of the profiler was wrong.
+
+What a device cannot have done is set aside or said, never believed in silence.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from traceprobe.ingest.untrusted_values import MOST_BYTES
+from traceprobe.model.events import UNKNOWN, Bools, Ints, Kind, Quality
+
+LEAST_OVERRUN_NS = 1_000_000
+OVERRUN_MEDIANS = 50
+"""A kernel may overrun the next one of its stream by so many median kernels."""
+LONGEST_NS = 30 * 86_400 * 1_000_000_000
+"""No GPU op takes a month."""
+_MOST_TOGETHER = 2.0**62
+_STREAM = ("pid", "device", "stream")
+_CLOCK_NS = 1_000
+"""What rounding to whole microseconds may put a kernel before its launch."""
+
+
+def plausible_sizes(sizes: Ints) -> Ints:
+    """Bytes, UNKNOWN where nothing moves so many, alone or together: their sum is an int64."""
+    sizes = np.where(sizes > MOST_BYTES, UNKNOWN, sizes)
+    together = float(np.maximum(sizes, 0).sum(dtype=np.float64))
+    return sizes if together < _MOST_TOGETHER else np.full_like(sizes, UNKNOWN)
+
+
+def drop_overruns(gpu: dict[str, Any], quality: Quality) -> dict[str, Any]:
+    """GPU ops without the kernels that run on long after the next one of their stream began.
+
+    A stream runs one kernel after the other; the heads of some overlap the tails of others by
+    microseconds. Graphs run branches side by side under one stream, and collectives are known to
+    be noted under a stream that is not theirs, so neither is compared.
+    """
+    length = gpu["t1"] - gpu["t0"]
+    kernel = (gpu["kind"] == int(Kind.KERNEL)) & ~gpu["graph"] & (length <= LONGEST_NS)
+    rows = np.flatnonzero(length > LONGEST_NS)
+    if kernel.any():
+        limit = max(LEAST_OVERRUN_NS, OVERRUN_MEDIANS * float(np.median(length[kernel])))
+        if length[kernel].max() > limit:
+            kernel_rows = np.flatnonzero(kernel)
+            over = _overruns({c: gpu[c][kernel_rows] for c in (*_STREAM, "t0", "t1")}, limit)
+            rows = np.concatenate([rows, kernel_rows[over]])
+    if not len(rows):
+        return gpu
+    taken = float(length[rows].astype(np.float64).sum()) / 1e6
+    quality.damaged(
+        "impossible-durations",
+        len(rows),
+        "kernels run on long after the next one of their stream began, "
+        f"{taken:.1f} ms together: their ends are wrong, and no number includes them.",
+    )
+    keep = np.ones(len(kernel), dtype=bool)
+    keep[rows] = False
+    return {column: values[keep] for column, values in gpu.items()}
+
+
+def _overruns(kernels: dict[str, Ints], limit: float) -> Bools:
+    order = np.lexsort([kernels[c] for c in ("t1", "t0", *_STREAM)])
+    same = np.ones(len(order) - 1, dtype=bool)
+    for column in _STREAM:
+        same &= kernels[column][order][1:] == kernels[column][order][:-1]
+    found = np.zeros(len(order), dtype=bool)
+    found[order[:-1]] = same & (kernels["t1"][order][:-1] - kernels["t0"][order][1:] > limit)
+    return found
+
+
+def warn_of_impossible_times(gpu: dict[str, Any], quality: Quality) -> None:
+    """Warn of ops without a duration, and of such as start before they were launched."""
+    none = int(np.count_nonzero(gpu["t1"] == gpu["t0"]))
+    if none:
+        quality.damaged(
+            "zero-durations",
+            none,
+            "GPU ops have no duration: their work is missing from busy time.",
+        )
+    early = np.where(gpu["linked"], gpu["launch_t0"] - gpu["t0"], 0)
+    count = int(np.count_nonzero(early > _CLOCK_NS))
+    if count:
+        quality.damaged(
+            "starts-before-launch",
+            count,
+            f"GPU ops start before their launch, by up to {early.max() / 1e3:.0f} µs: the "
+            "clocks of host and GPU differ in this file, so the causes of idle time are doubtful.",
+        )

@@ -1,0 +1,54 @@
+"""One trace file as a `Trace`: its format is told by its content, its bytes become columns.
+
+Nothing is dropped silently here: what is repaired, lost or cannot be linked is counted in
+`Trace.quality`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from traceprobe.errors import DamagedInput
+from traceprobe.ingest.detect_format import detect_format
+from traceprobe.ingest.limits import DEFAULT_LIMITS, Limits, check_trace_size
+from traceprobe.model.events import Trace
+from traceprobe.system.reading import errors_named
+
+Progress = Callable[[int, int], None]
+"""Called with (bytes of the file consumed, bytes of the file)."""
+
+
+def read_trace(
+    path: str | Path, progress: Progress | None = None, limits: Limits = DEFAULT_LIMITS
+) -> Trace:
+    """The trace in a Kineto Chrome trace or an Nsight Systems SQLite export, plain or gzipped.
+
+    Raises:
+        UnsupportedInput: the content is neither; the message names the command that converts it.
+        DamagedInput: it is one of them, but no part of it can be read, it exceeds a limit, or it
+            changed meanwhile.
+        EmptyTrace: it holds neither GPU work nor host phases.
+        OSError: the file cannot be opened.
+    """
+    file = Path(path)
+    before = _state(file)
+    detected = detect_format(file)
+    if detected.format == "nsys":
+        from traceprobe.ingest.nsight.read import read_nsight as read
+    else:
+        from traceprobe.ingest.kineto.read import read_kineto as read
+    with errors_named(file):
+        trace = read(file, detected, progress or (lambda done, total: None), limits)
+    if _state(file) != before:
+        raise DamagedInput(
+            f"{file.name}: was changed while it was read; analyse it again when it is complete"
+        )
+    check_trace_size(trace, limits)
+    return trace
+
+
+def _state(file: Path) -> tuple[int, int, int, int]:
+    """What differs once a file has been written to or replaced, also with its old time put back."""
+    stat = file.stat()
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns

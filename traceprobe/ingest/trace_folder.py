@@ -1,0 +1,51 @@
+"""The traces in a folder, told by their content."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from traceprobe.errors import DamagedInput, UnsupportedInput
+from traceprobe.ingest.detect_format import HEAD, DetectedFormat, detect_format, gunzip_head
+
+_MARKS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"ph"')
+"""What the first part of a Chrome trace has and other JSON has not."""
+
+
+def find_traces(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Files of a folder that are traces, and everything else but hidden files.
+
+    Both are in natural order: `rank2` before `rank10`. Folders in it are not looked into. A file
+    that cannot be read may be a trace: it is for who reads it to say that a rank is lost.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    entries = sorted((p for p in folder.iterdir() if p.name[0] != "."), key=natural_order)
+    traces = [path for path in entries if path.is_file() and _is_trace(path)]
+    taken = set(traces)
+    return traces, [path for path in entries if path not in taken]
+
+
+def natural_order(path: Path) -> list[tuple[int, str]]:
+    """Sort key by which numbers in a path count as numbers."""
+    words = re.split(r"(\d+)", str(path))
+    return [(int(word), "") if word.isdecimal() else (0, word) for word in words]
+
+
+def _is_trace(path: Path) -> bool:
+    try:
+        detected = detect_format(path)
+        return detected.format == "nsys" or any(mark in _head(path, detected) for mark in _MARKS)
+    except (UnsupportedInput, DamagedInput):
+        return False
+    except OSError:
+        return True
+
+
+def _head(path: Path, detected: DetectedFormat) -> bytes:
+    """The first text of a JSON file, as far as it can be read."""
+    if detected.gzipped:
+        return gunzip_head(path)
+    with path.open("rb") as file:
+        return file.read(HEAD)

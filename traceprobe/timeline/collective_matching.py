@@ -1,0 +1,124 @@
+"""Which collectives of several ranks are the same one.
+
+A collective is the same on two ranks if it is the n-th that its process group launched in the same
+iteration. Groups launch in an order of their own on each rank, so the order counts within a group
+wherever a run has several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from traceprobe.model.events import UNKNOWN, Int64s, Operation
+from traceprobe.timeline.rank_collectives import RankCollectives
+
+_OPERATION_BIT = 57
+"""Where a number of a group leaves room for that of an operation."""
+
+
+@dataclass(frozen=True)
+class MatchedCollectives:
+    """Collectives of one rank that other ranks have too.
+
+    Args:
+        row: index in `RankCollectives.collectives`.
+        transfer_ns: shortest duration among the ranks.
+        ranks: how many ranks have it.
+    """
+
+    row: Int64s
+    transfer_ns: Int64s
+    ranks: Int64s
+
+
+def sequences(tables: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
+    """The tables with `group` numbering what runs in one order on every rank that takes part.
+
+    That is an operation of a process group, as far as the trace tells these of every collective:
+    ranks may launch groups, or operations of groups without a name, in turns of their own.
+    Messages between two ranks of a larger group are left out, since it is not recorded which of
+    them belong together.
+
+    Args:
+        tables: per rank, with `group`, `operation` and `group_size`.
+    """
+    every = pl.concat([t.select("group", "operation") for t in tables])
+    grouped = (every["group"] != UNKNOWN).all()
+    named = (every["operation"] != int(Operation.OTHER)).all()
+    group = pl.col("group") if grouped else pl.lit(UNKNOWN, pl.Int64)
+    number = group.xor(pl.col("operation") * (1 << _OPERATION_BIT)) if named else group
+    keyed = [t.with_columns(group=number) for t in tables]
+    ranks = pl.concat([t.select(pl.col("group").unique()) for t in keyed]).group_by("group").len()
+    crowded = ranks.filter(pl.col("len") > 2)["group"].implode()
+    one_to_one = pl.col("operation") == int(Operation.SEND_RECV)
+    many = (pl.col("group_size") > 2) | pl.col("group").is_in(crowded)
+    return [t.filter(~(one_to_one & many)) for t in keyed]
+
+
+def within_groups(tables: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
+    """The tables with `order` renumbered: equal numbers of a step are the same collective.
+
+    Args:
+        tables: per rank, with `iteration`, `order` (of launches in an iteration), `group`,
+            `operation` and `group_size`.
+
+    Returns:
+        The tables with the `group` of `sequences`. With several of these only those that every
+        rank takes part in, ordered one by one.
+    """
+    tables = sequences(tables)
+    groups_of_ranks = [set(t["group"].unique().to_list()) for t in tables]
+    if len(set().union(*groups_of_ranks) - {UNKNOWN}) < 2:
+        return [t.with_columns(group=pl.lit(UNKNOWN, pl.Int64)) for t in tables]
+    shared = sorted(set.intersection(*groups_of_ranks))
+    return [
+        t.filter(pl.col("group").is_in(shared))
+        .sort("iteration", "group", "order")
+        .with_columns(order=pl.int_range(pl.len()).over("iteration").cast(pl.Int64))
+        for t in tables
+    ]
+
+
+def match_transfers(ranks: Sequence[RankCollectives]) -> list[MatchedCollectives | None]:
+    """Collectives that several ranks have, each process group among the ranks that it has.
+
+    A step counts for a group where all of its ranks launched the same number in it.
+
+    Returns:
+        Per rank, its matched collectives; None for one rank alone.
+    """
+    if len(ranks) < 2:
+        return [None] * len(ranks)
+    tables = [_launched(f.collectives, rank) for rank, f in enumerate(ranks)]
+    every = pl.concat(sequences(tables))
+    known = set(every["group"].unique().to_list()) - {UNKNOWN}
+    if len(known) < 2:
+        every = every.with_columns(group=pl.lit(UNKNOWN, pl.Int64), holders=pl.lit(len(tables)))
+    else:
+        every = every.with_columns(holders=pl.col("rank").n_unique().over("group"))
+    every = (
+        every.with_columns(order=pl.int_range(pl.len()).over("rank", "step", "group"))
+        .with_columns(
+            transfer=pl.col("duration").min().over("step", "group", "order"),
+            ranks=pl.len().over("step", "group", "order").cast(pl.Int64),
+        )
+        .with_columns(fewest=pl.col("ranks").min().over("step", "group"))
+        .filter((pl.col("fewest") == pl.col("holders")) & (pl.col("holders") > 1))
+    )
+    by_rank = every.partition_by("rank", as_dict=True, maintain_order=True)
+    return [
+        MatchedCollectives(*(rows[c].to_numpy() for c in ("row", "transfer", "ranks")))
+        for rows in (by_rank.get((rank,), every.clear()) for rank in range(len(ranks)))
+    ]
+
+
+def _launched(table: pl.DataFrame, rank: int) -> pl.DataFrame:
+    return table.with_row_index("row").select(
+        pl.col("row").cast(pl.Int64),
+        *("step", "group", "operation", "group_size"),
+        duration=pl.col("t1") - pl.col("t0"),
+        rank=pl.lit(rank),
+    )

@@ -1,0 +1,139 @@
+"""What several ranks say together: how long a collective takes, and how long ranks wait in it.
+
+A collective ends on all ranks at once but begins when each arrives. Its transfer time is the
+shortest duration among the ranks; what a rank spends in it beyond that is waiting for the slowest.
+So only durations are compared, never clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from traceprobe.model.events import Int64s
+from traceprobe.timeline import skew
+from traceprobe.timeline.collective_matching import within_groups
+from traceprobe.timeline.intervals import Intervals, per_window, subtract, union
+from traceprobe.timeline.rank_collectives import EXPLAINS, RankCollectives
+
+MOSTLY = 2 / 3
+"""Part of the waiting for which a rank must have come last, to be the one that is waited for. Of
+two ranks that take turns, each is last for half of it."""
+
+
+@dataclass(frozen=True)
+class CollectiveWaits:
+    """Matched collectives of a run.
+
+    Args:
+        count: collectives matched across all ranks, in iterations that every rank uses.
+        steps: those iterations.
+        transfer_ns: sum of the transfer times.
+        wait_ns: per rank, time inside collectives beyond the transfer.
+        late_ns: per rank, what all ranks wait in the collectives to which it came last.
+        causes_ns: per rank, what the others wait for it and nothing hides, by what it had more of
+            than they; see `skew.causes`.
+        exposed_wait: per rank and window of that rank, the part of the wait that nothing hides.
+    """
+
+    count: int
+    steps: int
+    transfer_ns: int
+    wait_ns: list[int]
+    late_ns: list[float]
+    causes_ns: list[dict[str, float]]
+    exposed_wait: list[Int64s]
+
+    @property
+    def mostly_last(self) -> tuple[int | None, str]:
+        """The rank that came last for most of the waiting, if one did, and its largest cause."""
+        slowest = int(np.argmax(self.late_ns))
+        cause = self.causes_ns[slowest]
+        found = self.late_ns[slowest] >= MOSTLY * sum(self.late_ns)
+        return slowest if found else None, max(cause, key=lambda name: cause[name])
+
+    @property
+    def causes(self) -> dict[str, float] | None:
+        """Parts of the waiting by cause, over all late ranks; they sum to 1. None without any."""
+        total = sum(sum(of_rank.values()) for of_rank in self.causes_ns)
+        if not total:
+            return None
+        parts = {
+            name: round(sum(of_rank[name] for of_rank in self.causes_ns) / total, 6)
+            for name in EXPLAINS
+        }
+        return {**parts, skew.UNEXPLAINED: round(max(1 - sum(parts.values()), 0.0), 6)}
+
+
+def collective_waits(ranks: Sequence[RankCollectives]) -> CollectiveWaits | None:
+    """Waiting in the collectives that all ranks have, matched by iteration and launch order.
+
+    None where there are none.
+
+    Where the trace tells process groups or operations apart, the order counts within each, and only
+    those of all ranks matter. Copies are no collectives.
+    Iterations in which the ranks launched different numbers of collectives are left out.
+    """
+    tables = within_groups([f.collectives for f in ranks])
+    if len(tables) < 2 or not all(len(t) for t in tables):
+        return None
+    counts = [t.group_by("step").agg(len=_numbers()) for t in tables]
+    common = counts[0]
+    for other in counts[1:]:
+        common = common.join(other, on=["step", "len"])
+    steps = common["step"]
+    if not len(steps):
+        return None
+    matched = _in_time([t.filter(pl.col("step").is_in(steps.implode())) for t in tables])
+    arrivals = _arrivals(matched)
+    transfer = arrivals.transfer
+    return CollectiveWaits(
+        count=len(transfer),
+        steps=len(steps),
+        transfer_ns=int(transfer.sum()),
+        wait_ns=[int(row.sum()) for row in arrivals.wait],
+        late_ns=[float(ns) for ns in (arrivals.last * arrivals.wait.sum(axis=0)).sum(axis=1)],
+        causes_ns=skew.wait_causes([f.computing for f in ranks], arrivals),
+        exposed_wait=[
+            per_window(subtract(_waits(t, transfer), f.computing), f.edges)
+            for t, f in zip(matched, ranks, strict=True)
+        ],
+    )
+
+
+def _numbers() -> pl.Expr:
+    """How many of each group, as a text that can be compared."""
+    return pl.col("group").sort().cast(pl.String).str.join(",")
+
+
+def _in_time(tables: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
+    """The same collective in the same row, in the order in which they end on the first rank."""
+    alike = [t.sort("step", "order", "iteration") for t in tables]
+    time = alike[0].select(pl.arg_sort_by("iteration", "t1")).to_series()
+    return [t[time] for t in alike]
+
+
+def _arrivals(matched: Sequence[pl.DataFrame]) -> skew.Arrivals:
+    def stacked(column: str) -> Int64s:
+        return np.stack([t[column].to_numpy() for t in matched])
+
+    # Before the first collective of a capture nothing aligns the ranks but their windows.
+    aligned = np.stack([t["follows"].to_numpy() for t in matched]).all(axis=0)
+    iteration = matched[0]["iteration"].to_numpy()
+    return skew.Arrivals(
+        t0=stacked("t0"),
+        t1=stacked("t1"),
+        ends_step=np.concatenate([iteration[1:] != iteration[:-1], [True]]),
+        spent_begin={
+            name: np.where(aligned, stacked(f"{name}_begin"), stacked(f"{name}_window"))
+            for name in EXPLAINS
+        },
+        spent_end={name: stacked(f"{name}_end") for name in EXPLAINS},
+    )
+
+
+def _waits(table: pl.DataFrame, transfer: Int64s) -> Intervals:
+    return union(table["t0"].to_numpy(), table["t1"].to_numpy() - transfer)

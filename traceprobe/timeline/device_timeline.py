@@ -1,0 +1,127 @@
+"""The timeline of one device: its windows, partition, busy times, gaps and their causes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from traceprobe.model.events import Bools, Int64s, Kind, rows_of
+from traceprobe.model.taxonomy import IDLE_CAUSES
+from traceprobe.timeline import idle, iterations, partition
+from traceprobe.timeline.intervals import Intervals, intersect, merge, per_window
+from traceprobe.timeline.process_timeline import ProcessTimeline
+
+
+@dataclass(frozen=True)
+class DeviceTimeline:
+    """Everything that is known of one device, per window.
+
+    Args:
+        edges: window edges, ns on the trace's clock; without usable markers one window that is
+            the whole capture.
+        index: marker number of each window; empty for the whole capture.
+        used: which windows the summary covers.
+        reasons: per marker, why it is left out, or None.
+        exclusive: class to ns per window; sums to the window. busy: the same, inclusive.
+        observed: classes that the trace can show; the others are null in the report, not 0.
+        overlap: kind to ns per window during which compute runs too.
+        inferred: part of idle_data_wait per window that no range names.
+        host_late_after_sync: per window.
+    """
+
+    process: ProcessTimeline
+    device: int
+    ops: pl.DataFrame
+    edges: Int64s
+    index: Int64s
+    used: Bools
+    reasons: list[str | None]
+    collectives: Int64s
+    sets: Mapping[str, Intervals]
+    exclusive: Mapping[str, Int64s]
+    busy: Mapping[str, Int64s]
+    observed: frozenset[str]
+    overlap: Mapping[str, Int64s]
+    gaps: idle.Gaps
+    gap_causes: list[str]
+    inferred: Int64s
+    host_late_after_sync: Int64s
+
+
+def device_timeline(process: ProcessTimeline, device: int) -> DeviceTimeline:
+    """Timeline of one device of a process; it must have at least one op."""
+    ops = rows_of(process.ops, "device", device)
+    iteration, kind, t0, t1 = (ops[c].to_numpy() for c in ("iteration", "kind", "t0", "t1"))
+    marker = process.marker
+    count = len(marker.starts) if marker else 0
+    windows = iterations.gpu_windows(iteration, kind, t0, t1, count)
+    comm = (kind == int(Kind.COMM)) & (iteration >= 0)
+    collectives = np.bincount(iteration[comm], minlength=count)
+    reasons = _reasons(process, windows, collectives)
+    # The last window ends with the capture, not with an iteration: it gets no account.
+    edges, index = windows.edges[: len(windows.index)], windows.index[:-1]
+    used = np.array([reasons[k] is None for k in index.tolist()], dtype=bool)
+    if not used.any():
+        edges = edges if len(index) else np.array([t0.min(), t1.max()], dtype=np.int64)
+    sets = partition.busy_sets(ops, ops["phase"].to_numpy())
+    gaps = idle.find_gaps(ops)
+    by_cause = idle.idle_causes(gaps, process.host, process.loaders)
+    compute = partition.compute_intervals(sets)
+    syncs = process.calls.filter(pl.col("blocking"))["t1"].to_numpy()
+    late = idle.idle_after_sync(gaps, ops, syncs)
+    idle_sets = {cause: by_cause[cause] for cause in IDLE_CAUSES}
+    return DeviceTimeline(
+        process=process,
+        device=device,
+        ops=ops,
+        edges=edges,
+        index=index,
+        used=used,
+        reasons=reasons,
+        collectives=collectives,
+        sets={**sets, **idle_sets},
+        exclusive=partition.exclusive({**sets, **idle_sets}, edges),
+        busy=partition.inclusive(sets, edges),
+        observed=_observed(process, sets, idle_sets),
+        overlap={
+            name: per_window(intersect(sets[name], compute), edges)
+            for name in ("communication", "h2d")
+        },
+        gaps=gaps,
+        gap_causes=idle.main_causes(gaps, by_cause),
+        inferred=per_window(by_cause["data_inferred"], edges),
+        host_late_after_sync=per_window(late, edges),
+    )
+
+
+def _reasons(
+    process: ProcessTimeline, windows: iterations.GpuWindows, collectives: Int64s
+) -> list[str | None]:
+    if process.marker is None:
+        return []
+    covered = [
+        recorded / asked if asked else None
+        for asked, recorded in zip(process.asked.tolist(), process.recorded.tolist(), strict=True)
+    ]
+    return iterations.skip_reasons(windows, process.marker, covered, collectives)
+
+
+def _observed(
+    process: ProcessTimeline, sets: Mapping[str, Intervals], causes: Mapping[str, Intervals]
+) -> frozenset[str]:
+    """Classes that occur, and idle causes that the trace could have shown had they occurred."""
+    host = process.host
+    seen = {name for name, intervals in (*sets.items(), *causes.items()) if len(intervals.t0)}
+    has_host = bool(len(process.calls) or len(process.ranges))
+    if has_host:
+        seen |= {"idle_host", "idle_latency", "idle_unexplained"}
+    if len(process.calls):
+        seen |= {"idle_sync"}
+    if len(merge(host.data_annotated, host.data_inferred).t0):
+        seen |= {"idle_data_wait"}
+    if len(host.profiler.t0):
+        seen |= {"idle_profiler"}
+    return frozenset(seen)

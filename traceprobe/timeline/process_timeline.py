@@ -1,0 +1,97 @@
+"""What the devices of one process share: its step marker, its phases, what its host was doing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from traceprobe.model.events import UNKNOWN, Call, Int64s, Role, Trace, rows_of
+from traceprobe.timeline import idle, iterations, phases, step_markers
+from traceprobe.timeline.name_patterns import NamePattern
+from traceprobe.timeline.phases import PhaseRanges
+from traceprobe.timeline.step_markers import StepMarker
+
+
+@dataclass(frozen=True)
+class ProcessTimeline:
+    """One process of a trace, ready for its devices to be accounted.
+
+    Args:
+        ops: its GPU ops, with two more columns: `iteration` (marker number or UNKNOWN) and `phase`.
+        asked, recorded: launches of each iteration, and those with a GPU row.
+        launches: kernel and graph launches of each iteration.
+    """
+
+    pid: int
+    ops: pl.DataFrame
+    calls: pl.DataFrame
+    ranges: pl.DataFrame
+    marks: PhaseRanges
+    marker: StepMarker | None
+    host: idle.HostState
+    loaders: set[int]
+    asked: Int64s
+    recorded: Int64s
+    launches: Int64s
+
+
+def process_timeline(
+    trace: Trace, pid: int, step: str | None, names: Mapping[str, NamePattern]
+) -> ProcessTimeline:
+    """One process of a trace, ready for the timelines of its devices.
+
+    Args:
+        step: the user's step pattern, or None to look for a marker.
+        names: the phase name table (`phases.compile_names`).
+
+    Raises:
+        UsageError: the step pattern is invalid or matches too little.
+    """
+    ops, calls, ranges = (
+        rows_of(f, "pid", pid) for f in (trace.gpu_ops, trace.host_calls, trace.host_ranges)
+    )
+    marker = step_markers.find_step_marker(ranges, ops, trace.names, step)
+    marks = phases.phase_ranges(ranges, trace.names, names)
+    step_thread = _step_thread(marker, marks, calls, ops)
+    loaders = phases.loader_threads(ranges, trace.names, step_thread)
+    thread_names = {thread: name for (p, thread), name in trace.thread_names.items() if p == pid}
+    starts = marker.starts if marker else np.empty(0, dtype=np.int64)
+    phase = phases.assign_phases(ops, marks, starts, step_thread, loaders, thread_names)
+    launched = ops["thread"].to_numpy() != UNKNOWN
+    iteration = iterations.iteration_of_launches(starts, ops["launch_t0"].to_numpy(), launched)
+    threads = set(ops["thread"].unique().to_list()) - {UNKNOWN}
+    asked, recorded = iterations.launch_coverage(calls, starts)
+    kernels = calls.filter(pl.col("call").is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH)]))
+    at = np.searchsorted(starts, kernels["t0"].to_numpy(), "right") - 1
+    return ProcessTimeline(
+        pid=pid,
+        ops=ops.with_columns(iteration=iteration, phase=phase),
+        calls=calls,
+        ranges=ranges,
+        marks=marks,
+        marker=marker,
+        host=idle.host_state(calls, ranges, marks, marker, step_thread, threads),
+        loaders=loaders,
+        asked=asked,
+        recorded=recorded,
+        launches=np.bincount(at[at >= 0], minlength=len(starts)),
+    )
+
+
+def _step_thread(
+    marker: StepMarker | None, marks: PhaseRanges, calls: pl.DataFrame, ops: pl.DataFrame
+) -> int:
+    """The marker's thread, else that of the phase ranges, else the busiest one outside autograd."""
+    if marker is not None and marker.thread != UNKNOWN:
+        return marker.thread
+    named = marks.thread[marks.select("forward") | marks.select("optimizer")]
+    if not len(named):
+        chosen = ops.filter((pl.col("thread") != UNKNOWN) & (pl.col("role") != int(Role.BACKWARD)))
+        named = chosen["thread"].to_numpy() if len(chosen) else calls["thread"].to_numpy()
+    if not len(named):
+        return UNKNOWN
+    threads, counts = np.unique(named, return_counts=True)
+    return int(threads[np.argmax(counts)])

@@ -1,0 +1,117 @@
+"""The collectives of one rank and what surrounds them: what other ranks are compared with.
+
+A rank is matched by its collectives and by what it did before and during them. That is little of
+its timeline, so the ranks of a large run can be analysed one by one, wherever their files are, and
+only this needs to be in one place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from traceprobe.model.events import Int64s, Kind, Operation
+from traceprobe.model.taxonomy import SHARE_CLASSES
+from traceprobe.timeline.device_timeline import DeviceTimeline
+from traceprobe.timeline.intervals import EMPTY, Intervals, intersect, union
+from traceprobe.timeline.partition import compute_intervals, exclusive_until
+
+IS_COLLECTIVE = (pl.col("kind") == int(Kind.COMM)) & (pl.col("operation") != int(Operation.COPY))
+"""Communication in which ranks wait for each other."""
+EXPLAINS = ("io", "overhead", "compute")
+"""Groups of classes that can make a rank late. Communication cannot: it is what the others wait
+in."""
+
+TABLE = {
+    "step": pl.String,  # label of the iteration
+    "iteration": pl.Int64,
+    "order": pl.Int64,  # of launch, within an iteration
+    "group": pl.Int64,
+    "operation": pl.Int64,
+    "group_size": pl.Int64,
+    "bytes": pl.Int64,
+    "t0": pl.Int64,
+    "t1": pl.Int64,
+    "follows": pl.Boolean,  # whether there is one before it in its group
+    # Time of each group of `EXPLAINS` from the start of the account, in ns, until: the end of the
+    # collective before it in its group; the start of the iteration's window; its own end.
+    **{f"{name}_{until}": pl.Int64 for name in EXPLAINS for until in ("begin", "window", "end")},
+}
+
+
+@dataclass(frozen=True)
+class RankCollectives:
+    """Collectives of one device and what surrounds them; ns on the clock of its trace.
+
+    Args:
+        collectives: those launched in used iterations, in launch order, as `TABLE`.
+        computing: computation beside any of them.
+        edges: of the windows. chosen: indices of the windows that the summary covers.
+    """
+
+    collectives: pl.DataFrame
+    computing: Intervals
+    edges: Int64s
+    chosen: Int64s
+
+
+def rank_collectives(timeline: DeviceTimeline) -> RankCollectives:
+    """What other ranks need to know of a device."""
+    rows = _collectives(timeline)
+    during = union(rows["t0"].to_numpy(), rows["t1"].to_numpy())
+    return RankCollectives(
+        collectives=rows,
+        computing=intersect(during, compute_intervals(timeline.sets)) if len(rows) else EMPTY,
+        edges=timeline.edges,
+        chosen=summary_windows(timeline),
+    )
+
+
+def summary_windows(timeline: DeviceTimeline) -> Int64s:
+    """Indices of the windows that the summary covers: the used ones, else all."""
+    everything = np.arange(len(timeline.edges) - 1)
+    return np.flatnonzero(timeline.used) if timeline.used.any() else everything
+
+
+def _collectives(timeline: DeviceTimeline) -> pl.DataFrame:
+    marker = timeline.process.marker
+    if marker is None:
+        return pl.DataFrame(schema=TABLE)
+    used = timeline.index[timeline.used]
+    rows = (
+        timeline.ops.filter(IS_COLLECTIVE)
+        .sort("launch_t0", "t0")
+        .with_columns(
+            begin=pl.col("t1").shift(1).over("group"),
+            follows=pl.int_range(pl.len()).over("group") > 0,
+        )
+        .filter(pl.col("iteration").is_in(used.tolist()))
+    )
+    window = timeline.edges[np.searchsorted(timeline.index, rows["iteration"].to_numpy())]
+    instants = {
+        # Where none comes before it, the window stands in for its end.
+        "begin": rows["begin"].fill_null(pl.Series(window)).to_numpy(),
+        "window": window,
+        "end": rows["t1"].to_numpy(),
+    }
+    return rows.select(
+        pl.Series("step", [marker.labels[k] for k in rows["iteration"].to_list()], pl.String),
+        "iteration",
+        pl.int_range(pl.len()).over("iteration").cast(pl.Int64).alias("order"),
+        *("group", "operation", "group_size", "bytes", "t0", "t1", "follows"),
+        *(
+            pl.Series(f"{name}_{until}", values, pl.Int64)
+            for until, at in instants.items()
+            for name, values in _spent_until(timeline, at).items()
+        ),
+    ).select(pl.col(column).cast(kind) for column, kind in TABLE.items())
+
+
+def _spent_until(timeline: DeviceTimeline, instants: Int64s) -> dict[str, Int64s]:
+    parts = exclusive_until(timeline.sets, instants)
+    return {
+        name: sum((parts[p] for p in SHARE_CLASSES[name]), np.zeros(len(instants), np.int64))
+        for name in EXPLAINS
+    }
