@@ -35,29 +35,29 @@ def expand(arguments: Sequence[str], *, quiet: bool) -> list[Path]:
     Raises:
         UsageError: nothing has that name, no file fits the pattern, or no trace is in the folder.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     for argument in arguments:
         path = Path(argument)
         if path.is_dir():
-            found += _traces_in(path, quiet=quiet)
+            files += _traces_in(path, quiet=quiet)
         elif path.exists() or not glob.has_magic(argument):
             if not path.exists():
                 raise UsageError(f"{path}: is absent; there is no such file or folder")
-            found.append(path)
+            files.append(path)
         else:
             fitting = [Path(name) for name in glob.glob(argument)]  # noqa: PTH207 - may be absolute
             if not fitting:
                 raise UsageError(f"{argument}: no file fits this pattern")
-            found += sorted(fitting, key=natural_order)
-    return found
+            files += sorted(fitting, key=natural_order)
+    return files
 
 
 def _traces_in(folder: Path, *, quiet: bool) -> list[Path]:
     from traceprobe.capture.nsys_tool import installed_nsys
     from traceprobe.ingest.trace_folder import find_traces
 
-    found, others = find_traces(folder)
-    stems = {path.name.split(".")[0] for path in found}
+    traces_here, others = find_traces(folder)
+    stems = {path.name.split(".")[0] for path in traces_here}
     reports = [
         path
         for path in others
@@ -65,7 +65,7 @@ def _traces_in(folder: Path, *, quiet: bool) -> list[Path]:
         if path.suffix == ".nsys-rep" and installed_nsys() and path.name.split(".")[0] not in stems
     ]
     left = [path for path in others if path not in reports]
-    if not found and not reports:
+    if not traces_here and not reports:
         raise UsageError(
             f"{folder}: is a directory without a trace; name the files, or their folder"
         )
@@ -73,7 +73,7 @@ def _traces_in(folder: Path, *, quiet: bool) -> list[Path]:
         named = ", ".join(path.name for path in left[:MAX_NAMED])
         more = f" and {len(left) - MAX_NAMED} more" if len(left) > MAX_NAMED else ""
         note(f"{folder}: no traces, left out: {named}{more}", quiet=quiet)
-    return sorted([*found, *reports], key=natural_order)
+    return sorted([*traces_here, *reports], key=natural_order)
 
 
 def expand_anywhere(arguments: Sequence[str], *, quiet: bool) -> list[str]:
@@ -85,18 +85,18 @@ def expand_anywhere(arguments: Sequence[str], *, quiet: bool) -> list[str]:
     from traceprobe.pipeline.dask import expand as expand_url
     from traceprobe.pipeline.dask import is_remote
 
-    found: list[str] = []
+    files: list[str] = []
     for argument in arguments:
         if is_remote(argument):
-            found += expand_url(argument)
+            files += expand_url(argument)
         else:
             paths = expand([argument], quiet=quiet)
             check(paths)
-            found += [str(path.resolve()) for path in paths]
-    twice = next((name for name in found if found.count(name) > 1), None)
+            files += [str(path.resolve()) for path in paths]
+    twice = next((name for name in files if files.count(name) > 1), None)
     if twice is not None:
         raise UsageError(f"{twice}: is given twice")
-    return found
+    return files
 
 
 def check(paths: list[Path]) -> None:
@@ -176,16 +176,16 @@ def _saved(path: Path, kind: type[Saved], what: str, known: str, remedy: str) ->
     from traceprobe.records.soundness import sound
 
     try:
-        found = msgspec.json.decode(read_saved(path), type=kind)
+        record = msgspec.json.decode(read_saved(path), type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path.name}: is not {what} ({error})") from error
-    version: str = found.schema_version
+    version: str = record.schema_version
     if version.split(".")[0] != known.split(".")[0]:
         raise UsageError(
             f"{path.name}: has schema version {version}, this traceprobe reads {known}; {remedy}"
         )
     try:
-        return sound(found)
+        return sound(record)
     except DamagedRecord as error:
         raise UsageError(f"{path.name}: {error}; {remedy}") from error
 

@@ -97,10 +97,10 @@ def _is_one_of(path: Path, inputs: Iterable[Path]) -> bool:
 def _identity(path: Path) -> tuple[int, int] | None:
     """What hard links of a file have in common; None where there is none."""
     try:
-        found = path.stat()
+        status = path.stat()
     except (OSError, ValueError):  # a loop of links, a zero byte
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def write(result: Result, outputs: Sequence[Path], *, force: bool) -> list[Path]:

@@ -80,20 +80,20 @@ def _measure(*, quiet: bool) -> MeasuredPeaks:
 
     torch_interpreter()  # raises where there is no PyTorch
     note("measuring; importing PyTorch takes some seconds", quiet=quiet)
-    found = measure_device_peaks()
-    if found.kind == "cpu":
+    measured = measure_device_peaks()
+    if measured.kind == "cpu":
         note("no GPU is visible to PyTorch: these are the peaks of the CPU", quiet=quiet)
     return MeasuredPeaks(
         schema_version=SCHEMA_VERSION,
         traceprobe_version=__version__,
-        device=found.device,
-        device_kind="gpu" if found.kind == "gpu" else "cpu",
-        torch=found.torch,
-        matrix_side=found.side,
-        repetitions=found.repetitions,
-        tflops=found.tflops,
-        copy_gbps=found.copy_gbps,
-        h2d_gbps=found.h2d_gbps,
+        device=measured.device,
+        device_kind="gpu" if measured.kind == "gpu" else "cpu",
+        torch=measured.torch,
+        matrix_side=measured.side,
+        repetitions=measured.repetitions,
+        tflops=measured.tflops,
+        copy_gbps=measured.copy_gbps,
+        h2d_gbps=measured.h2d_gbps,
     )
 
 

@@ -129,10 +129,10 @@ def _read(source: Source, options: Options) -> Observed:
 
 
 def _split(argument: str) -> tuple[str | None, str]:
-    found = _LABEL.fullmatch(argument)
-    if found is None or Path(argument).exists():
+    match = _LABEL.fullmatch(argument)
+    if match is None or Path(argument).exists():
         return None, argument
-    return found[1], found[2]
+    return match[1], match[2]
 
 
 def _saved(place: Path) -> Path | None:

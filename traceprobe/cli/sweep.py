@@ -118,9 +118,9 @@ def _chosen(rungs: Sequence[Rung], wanted: str | None) -> list[Rung]:
     """The rungs that `--rungs` names; all without it."""
     if wanted is None:
         return list(rungs)
-    found = _SLICE.fullmatch(wanted)
-    if found is not None:
-        start, end = (int(text) if text else None for text in found.groups())
+    match = _SLICE.fullmatch(wanted)
+    if match is not None:
+        start, end = (int(text) if text else None for text in match.groups())
         chosen = list(rungs[start:end])
         if not chosen:
             misused(f"--rungs {wanted[:60]}: there are {len(rungs)} rungs, counted from 0")

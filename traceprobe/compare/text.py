@@ -50,10 +50,12 @@ def explanation(
     per: Per,
 ) -> list[str]:
     """What the step gained or lost, largest first, and what limits it now."""
-    told = notable(classes)
-    said = [_of_class(change, per) for change in told[:MOST_NAMED]]
-    rest = [change.delta for change in classes if change.real and change not in told[:MOST_NAMED]]
-    if told and any(rest):
+    changed = notable(classes)
+    said = [_of_class(change, per) for change in changed[:MOST_NAMED]]
+    rest = [
+        change.delta for change in classes if change.real and change not in changed[:MOST_NAMED]
+    ]
+    if changed and any(rest):
         more = sum(delta or 0 for delta in rest)
         said.append(f"{len(rest)} smaller changes add up to {plus_minus(more)} ms")
     said += [_of_measure(change) for change in measures if change.real and _telling(change)]
@@ -74,8 +76,8 @@ def largest_class(run: RunSummary) -> tuple[str, float] | None:
 
 def settings_text(changed: Mapping[str, Sequence[Any]]) -> str:
     """Settings that differ: `workers 2 → 4`; counts that follow from others are left out."""
-    told = {name: pair for name, pair in changed.items() if name not in DERIVED}
-    return ", ".join(f"{name} {_value(old)} → {_value(new)}" for name, (old, new) in told.items())
+    pairs = {name: pair for name, pair in changed.items() if name not in DERIVED}
+    return ", ".join(f"{name} {_value(old)} → {_value(new)}" for name, (old, new) in pairs.items())
 
 
 def _value(value: object) -> str:

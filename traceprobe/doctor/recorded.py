@@ -77,10 +77,10 @@ def _linked(evidence: Evidence) -> Judgement:
     if not len(linked):
         return absent("no GPU op lies in an iteration that counts")
     share = float(linked.mean())
-    found = f"{int(linked.sum())} of {len(linked)} GPU ops have their launch in the file"
+    text = f"{int(linked.sum())} of {len(linked)} GPU ops have their launch in the file"
     if share >= MOST_LINKED:
-        return "ok", found
-    return ("fail" if share < FEW_LINKED else "warn"), found
+        return "ok", text
+    return ("fail" if share < FEW_LINKED else "warn"), text
 
 
 @check(
@@ -99,14 +99,14 @@ def _coverage(evidence: Evidence) -> Judgement:
     if not evidence.on_gpu or not known:
         return absent("no launch is in the file")
     lowest, cut = min(known), _cut(evidence)
-    found = f"{percent(lowest)} of the launches that count have a GPU row"
+    text = f"{percent(lowest)} of the launches that count have a GPU row"
     if cut:
-        found += f"; {cut} iterations were cut and left out"
+        text += f"; {cut} iterations were cut and left out"
     if lowest >= THRESHOLDS.coverage:
-        return ("warn" if cut else "ok"), found
+        return ("warn" if cut else "ok"), text
     # Of a whole capture nothing is known of its borders, so there it costs confidence only.
     steps = any(record.step_marker is not None for record in evidence.records)
-    return ("fail" if steps else "warn"), found
+    return ("fail" if steps else "warn"), text
 
 
 def _cut(evidence: Evidence) -> int:
@@ -149,14 +149,14 @@ def _dropped(evidence: Evidence) -> Judgement:
 def _diagnostics(evidence: Evidence) -> Judgement:
     if evidence.trace.origin.format != "nsys":
         return absent("only Nsight Systems writes diagnostics")
-    told = evidence.audit.diagnostics
-    texts = [text for _, text in told]
-    found = [words for pattern, words in _SERIOUS if any(map(pattern.search, texts))]
+    messages = evidence.audit.diagnostics
+    texts = [text for _, text in messages]
+    losses = [words for pattern, words in _SERIOUS if any(map(pattern.search, texts))]
     if any(map(_PERHAPS.search, texts)) and _cut(evidence):
-        found.append("perhaps not all CUDA events were collected, and iterations lack GPU rows")
-    if found:
-        return "warn", "; ".join(found)
-    return "ok", f"{len(told)} messages, none of lost GPU work" if told else "no messages"
+        losses.append("perhaps not all CUDA events were collected, and iterations lack GPU rows")
+    if losses:
+        return "warn", "; ".join(losses)
+    return "ok", f"{len(messages)} messages, none of lost GPU work" if messages else "no messages"
 
 
 @check(
@@ -208,8 +208,8 @@ def _phases(evidence: Evidence) -> Judgement:
     if not shares:
         return absent("no kernels")
     lowest = min(shares)
-    found = f"the phase of {percent(lowest)} of the kernel time is known"
-    return ("ok" if lowest >= MOST_ATTRIBUTED else "warn"), found
+    text = f"the phase of {percent(lowest)} of the kernel time is known"
+    return ("ok" if lowest >= MOST_ATTRIBUTED else "warn"), text
 
 
 @check(
@@ -264,8 +264,8 @@ def _collective_metadata(evidence: Evidence) -> Judgement:
     fix="Kineto: PyTorch 2.2 or later. Nsight: `nsys export --include-blobs=true`.",
 )
 def _collective_sizes(evidence: Evidence) -> Judgement:
-    told = [r.summary.communication for r in evidence.records]
-    known = [c for c in told if c is not None]
+    summaries = [r.summary.communication for r in evidence.records]
+    known = [c for c in summaries if c is not None]
     if not evidence.collectives or not known:
         return absent("no communication")
     why = next((c.sizes for c in known if c.sizes is not None), None)

@@ -38,8 +38,8 @@ def _steps(whole: Whole) -> Judgement:
         return status, f"{without} of {len(markers)} ranks have no step marker"
     known = [marker for marker in markers if marker is not None]
     weakest = min(known, key=lambda marker: marker.confidence)
-    found = f"steps are told by {_KINDS[weakest.kind]}, {weakest.count} of them"
-    return ("ok" if weakest.confidence >= SURE_MARKER else "warn"), found
+    text = f"steps are told by {_KINDS[weakest.kind]}, {weakest.count} of them"
+    return ("ok" if weakest.confidence >= SURE_MARKER else "warn"), text
 
 
 _KINDS = {
@@ -65,11 +65,11 @@ def _iterations(whole: Whole) -> Judgement:
     if not marked:
         return absent("no step marker")
     used = min(rank.summary.iterations_used for rank in marked)
-    found = f"{used} iterations can be used, of {min(rank.iteration_count for rank in marked)}"
+    text = f"{used} iterations can be used, of {min(rank.iteration_count for rank in marked)}"
     if used < THRESHOLDS.min_iterations:
-        return "fail", found
+        return "fail", text
     few = any(term.name == "few-iterations" for term in whole.report.verdict.confidence_terms)
-    return ("warn" if few else "ok"), found
+    return ("warn" if few else "ok"), text
 
 
 @check(
@@ -113,8 +113,8 @@ def _observer(whole: Whole) -> Judgement:
     report = whole.report
     effect = report.quality.observer_effect
     if effect is not None:
-        found = f"the step takes {effect.ratio:.2f} times as long under the profiler"
-        return ("warn" if effect.ratio >= DISTORTING else "ok"), found
+        text = f"the step takes {effect.ratio:.2f} times as long under the profiler"
+        return ("warn" if effect.ratio >= DISTORTING else "ok"), text
     if any(term.name == "observer-effect" for term in report.verdict.confidence_terms):
         return "fail", "overhead decides the verdict, and the profiler's part in it is unknown"
     if whole.profiled & HEAVY:
@@ -135,8 +135,8 @@ def _ranks(whole: Whole) -> Judgement:
     if run is None:
         return absent("nothing shows several ranks")
     given = len({rank.rank for rank in whole.report.ranks})
-    found = f"{given} of {run.world_size} ranks are given"
-    return ("warn" if given < run.world_size else "ok"), found
+    text = f"{given} of {run.world_size} ranks are given"
+    return ("warn" if given < run.world_size else "ok"), text
 
 
 @check(
@@ -168,5 +168,5 @@ def _verdict(whole: Whole) -> Judgement:
     verdict = whole.report.verdict
     if verdict.bound == "inconclusive":
         return "fail", f"no verdict: {verdict.missing[0]}" if verdict.missing else "no verdict"
-    found = f"{verdict.bound}, confidence {percent(verdict.confidence)}"
-    return ("ok" if verdict.confidence >= SURE else "warn"), found
+    text = f"{verdict.bound}, confidence {percent(verdict.confidence)}"
+    return ("ok" if verdict.confidence >= SURE else "warn"), text

@@ -71,8 +71,8 @@ def _damaged(evidence: Evidence) -> Judgement:
         return "ok", "every event could be read"
     rows = len(trace.gpu_ops) + len(trace.host_calls) + len(trace.host_ranges)
     lost = quality.events_lost / (rows + quality.events_lost) if rows else 1.0
-    found = f"{quality.events_lost} events lost, {quality.events_repaired} repaired"
-    return ("fail" if lost > MANY_LOST else "warn"), found
+    text = f"{quality.events_lost} events lost, {quality.events_repaired} repaired"
+    return ("fail" if lost > MANY_LOST else "warn"), text
 
 
 @check(
@@ -162,11 +162,11 @@ def _causality(evidence: Evidence) -> Judgement:
     early = early[early > (1000 if evidence.whole_microseconds else 0)]
     if not len(early):
         return "ok", f"none of {len(launched)} GPU ops starts before its launch"
-    found = (
+    text = (
         f"{len(early)} of {len(launched)} GPU ops start before their launch, by up to "
         f"{duration(int(early.max()))}"
     )
-    return ("fail" if len(early) >= MANY_EARLY * len(launched) else "warn"), found
+    return ("fail" if len(early) >= MANY_EARLY * len(launched) else "warn"), text
 
 
 @check(
@@ -196,8 +196,8 @@ def _clock(evidence: Evidence) -> Judgement:
 
 
 def _of_kind(evidence: Evidence, *kinds: str) -> Bools:
-    found = np.isin(evidence.audit.syncs["kind"], [SYNC_KINDS.index(kind) for kind in kinds])
-    return np.asarray(found, dtype=np.bool_)
+    chosen = np.isin(evidence.audit.syncs["kind"], [SYNC_KINDS.index(kind) for kind in kinds])
+    return np.asarray(chosen, dtype=np.bool_)
 
 
 @check(
@@ -280,9 +280,9 @@ def _sync_overlap(evidence: Evidence) -> Judgement:
     for device, stream in set(
         zip(syncs["device"][chosen].tolist(), syncs["stream"][chosen].tolist(), strict=True)
     ):
-        mine = ops.filter((pl.col("device") == device) & (pl.col("stream") == stream))
+        of_stream = ops.filter((pl.col("device") == device) & (pl.col("stream") == stream))
         at = syncs["t0"][chosen & (syncs["device"] == device) & (syncs["stream"] == stream)]
-        overlapping += _running(mine["t0"].to_numpy(), mine["t1"].to_numpy(), at)
+        overlapping += _running(of_stream["t0"].to_numpy(), of_stream["t1"].to_numpy(), at)
     if overlapping:
         return "warn", f"a kernel of the stream still runs at the start of {overlapping} of {count}"
     return "ok", f"no kernel of the stream runs at the start of {count} stream synchronisations"

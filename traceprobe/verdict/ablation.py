@@ -112,40 +112,42 @@ def _shares(step: Mapping[VariantName, Floats], busy: float | None) -> dict[str,
     synthetic = np.minimum(step[bare_variant(step)], full)
     bare = np.minimum(step.get("synthetic-no-comm", synthetic), synthetic)
     work = bare if busy is None else np.minimum(busy, bare)
-    found = {"io": (full - synthetic) / full, "compute": work / full}
+    shares = {"io": (full - synthetic) / full, "compute": work / full}
     if "synthetic-no-comm" in step:
-        found["communication"] = (synthetic - bare) / full
+        shares["communication"] = (synthetic - bare) / full
     if busy is not None:
-        found["overhead"] = (bare - work) / full
-    return found
+        shares["overhead"] = (bare - work) / full
+    return shares
 
 
 def _reasons(trials: Trials, busy_ms: float | None) -> list[str]:
     step = {name: float(np.median(t)) for name, t in trials.items()}
     bare = bare_variant(trials)
-    found = [
+    sentences = [
         f"{step['full']:.2f} ms a step with everything, {step[bare]:.2f} ms without loading"
         + (" and copying" if bare == "synthetic-device" else "")
     ]
     if step["full"] < FIXED.disturbed * step[bare]:
-        found.append(
+        sentences.append(
             "training without loading took longer, which must be a disturbance: measure again"
         )
     if "synthetic-host" in step and bare == "synthetic-device":
-        found.append(f"the copy to the device costs {step['synthetic-host'] - step[bare]:.2f} ms")
+        sentences.append(
+            f"the copy to the device costs {step['synthetic-host'] - step[bare]:.2f} ms"
+        )
     if "io" in step:
         slower = step["io"] > step[bare]
         needs = f"{step['io']:.2f}" if step["io"] >= 0.01 else "less than 0.01"
-        found.append(
+        sentences.append(
             f"the loader alone needs {needs} ms a step, "
             + ("more" if slower else "less")
             + " than training does"
         )
     if "synthetic-no-comm" in step:
-        found.append(f"{step['synthetic-no-comm']:.2f} ms without gradient synchronisation")
+        sentences.append(f"{step['synthetic-no-comm']:.2f} ms without gradient synchronisation")
     if busy_ms is not None:
-        found.append(f"the GPU is busy for {busy_ms:.2f} ms of a step")
-    return found
+        sentences.append(f"the GPU is busy for {busy_ms:.2f} ms of a step")
+    return sentences
 
 
 def _samples(count: int) -> npt.NDArray[np.int64]:

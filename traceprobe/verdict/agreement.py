@@ -64,8 +64,8 @@ def named(judged: Verdict | AblationVerdict) -> str:
 
 def parts(judged: Verdict | AblationVerdict) -> list[str]:
     """What a verdict holds to be the bound, in fixed order: one share, or the two of `mixed`."""
-    found = (judged.secondary or "").split("+") if judged.bound == "mixed" else [judged.bound]
-    return [name for name in SHARE_LABELS if name in found]
+    names = (judged.secondary or "").split("+") if judged.bound == "mixed" else [judged.bound]
+    return [name for name in SHARE_LABELS if name in names]
 
 
 def _share(ablation: Ablation, name: str) -> str:

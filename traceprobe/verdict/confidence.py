@@ -28,22 +28,22 @@ def terms(
         return []
     closeness = min(decision.margin / FIXED.full_margin, 1.0)
     why = f"{100 * decision.margin:.1f} points from the nearest threshold"
-    found = [
+    listed = [
         _term("base", FIXED.confidence_base, "a bound was found"),
         _term("margin", FIXED.confidence_margin * closeness, why),
         *_evidence(decision, ranks, run),
         *_capture(corrected, ranks),
     ]
     if distorted(decision, quality, profiled):
-        above = sum(term.value for term in found) - thresholds.low_confidence
+        above = sum(term.value for term in listed) - thresholds.low_confidence
         why = "a heavy profiler inflates exactly this; the unprofiled step time is unknown"
-        found.append(_term("observer-effect", min(-above, 0.0), why))
-    return [term for term in found if term.value != 0 or term.name in ("base", "margin")]
+        listed.append(_term("observer-effect", min(-above, 0.0), why))
+    return [term for term in listed if term.value != 0 or term.name in ("base", "margin")]
 
 
-def total(found: Sequence[Term]) -> float:
+def total(terms: Sequence[Term]) -> float:
     """The confidence."""
-    return float(round(min(max(sum(term.value for term in found), 0.0), 1.0), 3))
+    return float(round(min(max(sum(term.value for term in terms), 0.0), 1.0), 3))
 
 
 def distorted(decision: Decision, quality: Quality, profiled: frozenset[str]) -> bool:

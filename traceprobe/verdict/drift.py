@@ -63,8 +63,8 @@ class Drift:
 
 def find_drift(ranks: Sequence[Rank], thresholds: Thresholds) -> Drift | None:
     """The largest rise among the ranks: one rank that waits makes all others wait."""
-    found = [drift for rank in ranks if (drift := _of_rank(rank, thresholds)) is not None]
-    return max(found, key=lambda d: d.after.data_wait_ns - d.before.data_wait_ns, default=None)
+    drifts = [drift for rank in ranks if (drift := _of_rank(rank, thresholds)) is not None]
+    return max(drifts, key=lambda d: d.after.data_wait_ns - d.before.data_wait_ns, default=None)
 
 
 def iterations_after(rank: Rank, drift: Drift) -> list[Iteration]:
@@ -150,14 +150,14 @@ def _of_rank(rank: Rank, thresholds: Thresholds) -> Drift | None:
     used = _used(rank)
     wait = np.array([(i.partition_ns or {}).get("idle_data_wait") or 0 for i in used], np.float64)
     step = np.array([(i.end_ns or 0) - (i.start_ns or 0) for i in used], np.float64)
-    found = change_point(wait, step, thresholds)
-    if found is None:
+    split = change_point(wait, step, thresholds)
+    if split is None:
         return None
     parts = [
         Side(len(wait[part]), float(step[part].mean()), float(wait[part].mean()))
-        for part in (slice(found.start, found.at), slice(found.at, None))
+        for part in (slice(split.start, split.at), slice(split.at, None))
     ]
-    first = used[found.at]
+    first = used[split.at]
     return Drift(rank.rank, first.index, first.label, *parts)
 
 

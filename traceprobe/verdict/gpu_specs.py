@@ -145,16 +145,16 @@ def find_gpu(
     """
     bare = _bare(name)
     sliced = _MIG.fullmatch(bare)
-    told, matched = _by_name(sliced["gpu"] if sliced else bare)
+    board, matched = _by_name(sliced["gpu"] if sliced else bare)
     facts = (capability, multiprocessors, memory_bytes, warp_size)
-    if told is not None:
+    if board is not None:
         part = (
-            _slice(told, sliced["slice"], sliced["part"], multiprocessors, memory_bytes)
+            _slice(board, sliced["slice"], sliced["part"], multiprocessors, memory_bytes)
             if sliced
-            else _whole(told, multiprocessors, memory_bytes)
+            else _whole(board, multiprocessors, memory_bytes)
         )
-        fits = _fits(told, capability, warp_size)
-        return _gpu(told, part, matched) if part is not None and fits else None
+        fits = _fits(board, capability, warp_size)
+        return _gpu(board, part, matched) if part is not None and fits else None
     if bare not in UNNAMED or None in facts:
         return None
     fitting = [

@@ -29,7 +29,7 @@ def ran(kernel_ns: Iterable[Mapping[str, int] | None]) -> Ran | None:
         time.update(classes or {})
     matrices = sum(ns for name, ns in time.items() if name.startswith("matmul"))
     for precision in dict.fromkeys(MATRICES.values()):
-        mine = sum(time[name] for name, known in MATRICES.items() if known == precision)
-        if mine > FIXED.run_precision * matrices:
+        spent = sum(time[name] for name, known in MATRICES.items() if known == precision)
+        if spent > FIXED.run_precision * matrices:
             return precision
     return None

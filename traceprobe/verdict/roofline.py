@@ -83,7 +83,7 @@ def roofline(
         return None
     gpu = gpus.find_gpu(*device.facts) if same and device.kind == "gpu" else None
     published = None if gpu is None else _published(gpu)
-    found = None if measured is None else _measured(measured)
+    own_peaks = None if measured is None else _measured(measured)
     effect = quality.observer_effect
     step = effect.unprofiled_step_ms if effect is not None else _mean_step(timed)
     times = _times(timed)
@@ -91,7 +91,7 @@ def roofline(
     of_one = None if total is None else total / max(ranks_of(workload), len(timed))
     names = ran(rank.summary.kernel_ns for rank in timed)
     model = of_model(work, of_one, names)
-    phases = _phases(work, times, published, found)
+    phases = _phases(work, times, published, own_peaks)
     math = _sum([phase.math_ms for phase in phases]) if work else None
     memory = _memory(phases) if work else None
     rest = None if math is None or memory is None else max(step - math - memory, 0.0)
@@ -102,7 +102,7 @@ def roofline(
         step_ms=round(step, 6),
         unprofiled=effect is not None,
         published=published,
-        measured=found,
+        measured=own_peaks,
         flops_per_step=of_one,
         achieved_tflops=None if of_one is None else _rounded(of_one / step / 1e9),
         mfu=mfu,
@@ -118,20 +118,20 @@ def roofline(
     )
 
 
-def with_limit(verdict: Verdict, found: Roofline | None) -> Verdict:
+def with_limit(verdict: Verdict, record: Roofline | None) -> Verdict:
     """A verdict of `compute` that says whether math or memory bounds the kernels, and why."""
-    if verdict.bound != "compute" or found is None:
+    if verdict.bound != "compute" or record is None:
         return verdict
-    if found.limit is None or found.math_ms is None:
+    if record.limit is None or record.math_ms is None:
         return verdict
-    math = f"math would take {100 * found.math_ms / found.kernel_ms:.0f} % of the kernels' time"
+    math = f"math would take {100 * record.math_ms / record.kernel_ms:.0f} % of the kernels' time"
     memory = (
         "memory traffic is not known"
-        if found.memory_ms is None
-        else f"memory traffic {100 * found.memory_ms / found.kernel_ms:.0f} %"
+        if record.memory_ms is None
+        else f"memory traffic {100 * record.memory_ms / record.kernel_ms:.0f} %"
     )
-    reason = f"at peak rates {math}, {memory}: {_LIMIT_WORDS[found.limit]}"
-    return replace(verdict, limit=found.limit, reasons=[*verdict.reasons, reason])
+    reason = f"at peak rates {math}, {memory}: {_LIMIT_WORDS[record.limit]}"
+    return replace(verdict, limit=record.limit, reasons=[*verdict.reasons, reason])
 
 
 def _published(gpu: gpus.Gpu) -> Peaks:
@@ -159,15 +159,15 @@ def _mean_step(ranks: Sequence[Rank]) -> float:
 
 def _times(ranks: Sequence[Rank]) -> dict[str, float | None]:
     """Exclusive ms per step of phases and communication, the mean of the ranks that know them."""
-    found: dict[str, float | None] = {}
+    times: dict[str, float | None] = {}
     for name in (*COMPUTE_PHASES, "communication"):
         known = [
             ns / rank.summary.iterations_used / 1e6
             for rank in ranks
             if (ns := rank.summary.partition_ns.get(name)) is not None
         ]
-        found[name] = sum(known) / len(known) if known else None
-    return found
+        times[name] = sum(known) / len(known) if known else None
+    return times
 
 
 def _least_ms(
@@ -197,7 +197,7 @@ def _phases(
     work: Work | None,
     times: Mapping[str, float | None],
     published: Peaks | None,
-    found: Peaks | None,
+    measured: Peaks | None,
 ) -> list[PhaseWork]:
     if work is None:
         return []
@@ -208,7 +208,7 @@ def _phases(
         counted["graph"] = ({"flops": {}, "bytes": 0, "matrix_bytes": 0}, times["graph"])
         counted = _joined(counted, "graph", tuple(counted))
     phases = [
-        _phase(name, phase, ms, published, found, fused=bool(work.get("compiled")))
+        _phase(name, phase, ms, published, measured, fused=bool(work.get("compiled")))
         for name, (phase, ms) in counted.items()
         if phase["flops"] or phase["bytes"]
     ]
@@ -216,7 +216,9 @@ def _phases(
     moved = update.get("bytes") if isinstance(update, dict) else None
     if isinstance(moved, int):
         phase = {"flops": {}, "bytes": moved, "matrix_bytes": 0}
-        phases.append(_phase("optimizer", phase, times["optimizer"], published, found, fused=False))
+        phases.append(
+            _phase("optimizer", phase, times["optimizer"], published, measured, fused=False)
+        )
     return phases
 
 

@@ -147,23 +147,29 @@ class Constants:
 
     # Correction for the profiler, and the sentences about it
     misfit: float = _number(
-        0.02, STEP, "work that does not fit into the unprofiled step is told", "chosen: its noise"
+        0.02,
+        STEP,
+        "work that does not fit into the unprofiled step is reported",
+        "chosen: its noise",
     )
     taken_out: float = _number(
-        0.005, STEP, "time taken out as the profiler's is told", "chosen: two digits of a per cent"
+        0.005,
+        STEP,
+        "time taken out as the profiler's is reported",
+        "chosen: two digits of a per cent",
     )
     distortion: float = _number(
         1.1, "ratio", "a profiled step so much longer is distorted", "PyTorch's issues: 10 to 20 %"
     )
     flush_ms: float = _number(
-        0.005, "ms", "idle under the profiler's own rows is told", "rounds to 0.01 ms"
+        0.005, "ms", "idle under the profiler's own rows is reported", "rounds to 0.01 ms"
     )
-    told_idle: float = _number(0.05, STEP, "idle time is told", "`notable`")
-    told_part: float = _number(
-        0.01, STEP, "a part of the idle time is told", "chosen: less is rounding"
+    reported_idle: float = _number(0.05, STEP, "idle time is reported", "`notable`")
+    reported_part: float = _number(
+        0.01, STEP, "a part of the idle time is reported", "chosen: less is rounding"
     )
-    told_cause: float = _number(
-        0.005, "share of the waiting", "a cause of waiting is told", "rounds to 1 %"
+    reported_cause: float = _number(
+        0.005, "share of the waiting", "a cause of waiting is reported", "rounds to 1 %"
     )
     mostly_inferred: float = _number(
         0.5, "share of the data wait", "it lies between the steps", "a majority"

@@ -49,11 +49,11 @@ def reasons(
     thresholds: Thresholds,
 ) -> list[str]:
     """The numbers behind the decision, most important first."""
-    found = []
+    sentences = []
     shares = corrected.shares
     if decision.bound == "compute" and any(r.step_marker for r in ranks):
         largest = decision.secondary
-        found.append(
+        sentences.append(
             f"{SHARE_LABELS[largest]} takes {shares[largest]:.1%}, below the "
             f"{thresholds.bound:.0%} that would make it the bound"
             if largest
@@ -63,24 +63,24 @@ def reasons(
         threshold = thresholds.mixed if decision.bound == "mixed" else thresholds.bound
         if not any(r.step_marker for r in ranks):
             threshold = thresholds.whole_capture
-        found += [
+        sentences += [
             f"{SHARE_LABELS[name]} takes {shares[name]:.1%} (threshold {threshold:.0%})"
             for name in decision.deciding
         ]
-    found += _data_wait(ranks, corrected.drift)
-    found += _idle(ranks)
+    sentences += _data_wait(ranks, corrected.drift)
+    sentences += _idle(ranks)
     if run is not None and run.transfer_ns is not None and run.skew_ns is not None:
-        found.append(
+        sentences.append(
             f"collectives take {run.transfer_ns / 1e6:.2f} ms per step for transfer and "
             f"{run.skew_ns / 1e6:.2f} ms for waiting for other ranks"
         )
-        found += late(run, _step(ranks))
+        sentences += late(run, _step(ranks))
     elif decision.bound == "communication":
-        found.append(
+        sentences.append(
             "one rank cannot tell communication from waiting for other ranks; analyze the files "
             "of all ranks together"
         )
-    return found + corrected.notes
+    return sentences + corrected.notes
 
 
 def _step(ranks: Sequence[Rank]) -> float | None:
@@ -101,7 +101,7 @@ def late(run: Run, step_ms: float | None) -> list[str]:
     causes = [
         f"{'unexplained' if name == 'other' else SHARE_LABELS[name]} {part:.0%}"
         for name, part in (run.skew_causes or {}).items()
-        if part >= FIXED.told_cause
+        if part >= FIXED.reported_cause
     ]
     return [who, f"why ranks are late: {', '.join(causes)}"] if causes else [who]
 
@@ -110,7 +110,7 @@ def _data_wait(ranks: Sequence[Rank], drift: Drift | None) -> list[str]:
     waited = sum(r.summary.partition_ns["idle_data_wait"] or 0 for r in ranks)
     inferred = sum(r.summary.host.data_wait_inferred_ns for r in ranks)
     window = sum(r.summary.window_ns for r in ranks) or 1
-    if waited / window < FIXED.told_idle and drift is None:
+    if waited / window < FIXED.reported_idle and drift is None:
         return []
     steps = sum(r.summary.iterations_used for r in ranks)
     amount = f"{waited / steps / 1e6:.1f} ms per step" if steps else f"{waited / window:.0%}"
@@ -128,7 +128,9 @@ def _idle(ranks: Sequence[Rank]) -> list[str]:
         text: sum(r.summary.partition_ns[name] or 0 for r in ranks) / window
         for name, text in _IDLE.items()
     }
-    if max(parts.values()) < FIXED.told_idle:
+    if max(parts.values()) < FIXED.reported_idle:
         return []
-    told = (f"{text} {share:.1%}" for text, share in parts.items() if share >= FIXED.told_part)
-    return [f"idle time besides data waits: {', '.join(told)}"]
+    reported = (
+        f"{text} {share:.1%}" for text, share in parts.items() if share >= FIXED.reported_part
+    )
+    return [f"idle time besides data waits: {', '.join(reported)}"]
