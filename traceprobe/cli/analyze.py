@@ -158,7 +158,13 @@ def command(
     """
     from traceprobe.cli import outputs
     from traceprobe.cli.inputs import ablation as read_ablation
-    from traceprobe.cli.inputs import check, expand, expand_anywhere, measured_peaks, readable
+    from traceprobe.cli.inputs import (
+        check_inputs,
+        expand,
+        expand_anywhere,
+        measured_peaks,
+        readable,
+    )
     from traceprobe.ingest.limits import parse_limits
     from traceprobe.options import Options
 
@@ -166,8 +172,8 @@ def command(
     paths = [Path(name) for name in files] if files else expand(inputs, quiet=quiet)
     targets = output or [outputs.default_output(paths[0])]
     if files is None:
-        check(paths)
-    outputs.check(
+        check_inputs(paths)
+    outputs.check_outputs(
         targets,
         [*paths, *(p for p in (ablation, peaks) if p)],
         force=force,

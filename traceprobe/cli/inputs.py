@@ -80,7 +80,7 @@ def expand_anywhere(arguments: Sequence[str], *, quiet: bool) -> list[str]:
     """As `expand`, and URLs too: absolute paths and URLs of files, for workers elsewhere.
 
     Raises:
-        UsageError: as `expand` and `check`.
+        UsageError: as `expand` and `check_inputs`.
     """
     from traceprobe.pipeline.dask import expand as expand_url
     from traceprobe.pipeline.dask import is_remote
@@ -91,7 +91,7 @@ def expand_anywhere(arguments: Sequence[str], *, quiet: bool) -> list[str]:
             files += expand_url(argument)
         else:
             paths = expand([argument], quiet=quiet)
-            check(paths)
+            check_inputs(paths)
             files += [str(path.resolve()) for path in paths]
     twice = next((name for name in files if files.count(name) > 1), None)
     if twice is not None:
@@ -99,7 +99,7 @@ def expand_anywhere(arguments: Sequence[str], *, quiet: bool) -> list[str]:
     return files
 
 
-def check(paths: list[Path]) -> None:
+def check_inputs(paths: list[Path]) -> None:
     """Refuse inputs that cannot be told apart, or read from their start more than once.
 
     Raises:

@@ -29,7 +29,7 @@ def default_output(first: Path) -> Path:
     return Path(f"traceprobe-{os.fsdecode(os.fsencode(stem)[:_LONGEST])}.html")
 
 
-def check(
+def check_outputs(
     outputs: Sequence[Path], inputs: Iterable[Path], *, force: bool, github_summary: bool = False
 ) -> None:
     """Refuse, before any work is done, what could not or must not be written.

@@ -60,7 +60,7 @@ def command(
     targets = output or []
     source = find(run, quiet=quiet) if run is not None else None
     read = [*(source.files if source else ()), *([peaks] if peaks else ())]
-    outputs.check(targets, read, force=force, github_summary=github_summary)
+    outputs.check_outputs(targets, read, force=force, github_summary=github_summary)
     if source is None:
         if peaks is not None or flops_per_step is not None or step is not None:
             misused("--measure does not go with --peaks, --flops-per-step or --step")

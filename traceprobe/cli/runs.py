@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from traceprobe.cli.inputs import check, expand, readable, report
+from traceprobe.cli.inputs import check_inputs, expand, readable, report
 from traceprobe.errors import UsageError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def read_all(
 
     sources = [find(argument, quiet=quiet) for argument in arguments]
     files = [file for source in sources for file in source.files]
-    outputs.check(targets, files, force=force, github_summary=github_summary)
+    outputs.check_outputs(targets, files, force=force, github_summary=github_summary)
     options = Options(step=step)
     runs = [_read(source, options) for source in sources]
     labels = [run.label for run in runs]
@@ -98,7 +98,7 @@ def find(argument: str, *, quiet: bool) -> Source:
     if saved is not None:
         return Source(label, path, saved)
     traces = expand([path], quiet=quiet)
-    check(traces)
+    check_inputs(traces)
     return Source(label, path, None, traces)
 
 

@@ -107,7 +107,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Share:
     """A part of a board: multiprocessors, and the part of memory, L2 and bandwidth."""
 
     multiprocessors: int
@@ -203,22 +203,24 @@ def _fits(entry: Entry, capability: str | None, warp_size: int | None) -> bool:
     )
 
 
-def _whole(entry: Entry, multiprocessors: int | None, memory_bytes: int | None) -> _Part | None:
+def _whole(
+    entry: Entry, multiprocessors: int | None, memory_bytes: int | None
+) -> _Share | None:
     """One device of a board, or the slice that its facts say it is; None where they contradict."""
-    die = _Part(entry.multiprocessors // entry.dies, 1 / entry.dies)
+    die = _Share(entry.multiprocessors // entry.dies, 1 / entry.dies)
     same = multiprocessors in (None, die.multiprocessors)
     if same and _memory_fits(entry.memory_gb, memory_bytes, entry.dies):
         return die
     if entry.mig and multiprocessors is not None and multiprocessors < entry.multiprocessors:
         eighths = _eighths(entry, memory_bytes)
         # Some profilers note the multiprocessors of the slice beside the memory of the GPU.
-        return _Part(multiprocessors, None if eighths == 1 else eighths)
+        return _Share(multiprocessors, None if eighths == 1 else eighths)
     return None
 
 
 def _slice(
     entry: Entry, name: str, part: str | None, multiprocessors: int | None, memory: int | None
-) -> _Part | None:
+) -> _Share | None:
     """A MIG slice. Of a compute instance in it (`1c.3g.20gb`) only the device knows the size."""
     count, eighths = entry.mig.get(name, (None, None))
     if multiprocessors is not None:
@@ -227,7 +229,7 @@ def _slice(
         count = None
     if count is None or count > entry.multiprocessors:
         return None
-    return _Part(
+    return _Share(
         count,
         _eighths(entry, memory) if eighths is None else eighths / EIGHTHS,
         (part or "") + name,
@@ -248,7 +250,7 @@ def _eighths(entry: Entry, memory_bytes: int | None) -> float | None:
     return count / EIGHTHS if 1 <= count <= EIGHTHS else None
 
 
-def _gpu(entry: Entry, part: _Part, matched: Match) -> Gpu:
+def _gpu(entry: Entry, part: _Share, matched: Match) -> Gpu:
     share = part.multiprocessors / entry.multiprocessors
     architecture = table().architectures[entry.architecture]
 
