@@ -118,7 +118,7 @@ def _silent(facts: Facts) -> Judgement | None:
     "built for the CPU, and where CUDA_VISIBLE_DEVICES is empty; fails where a driver is "
     "loaded and PyTorch finds no GPU.",
     meaning="What is recorded here is a CPU run: its report describes the CPU, not the GPU. "
-    "Traces from other machines are analysed all the same.",
+    "Traces from other machines can still be analysed.",
     fix="Record on a machine with a GPU; install PyTorch for CUDA, not newer than the driver "
     "supports (`nvidia-smi` names the version); give containers the GPU (`docker run --gpus "
     "all`).",
@@ -213,7 +213,7 @@ def _nsys(facts: Facts) -> Judgement:
     CHECKS,
     "counters",
     tests="Whether the NVIDIA driver keeps performance counters for administrators "
-    "(RmProfilingAdminOnly) and this process is none. Warns then.",
+    "(RmProfilingAdminOnly) and this process has no such right. Warns then.",
     meaning="GPU metrics of nsys and counters of CUPTI end with ERR_NVGPUCTRPERM. With some "
     "drivers torch.profiler then records no GPU rows at all "
     "(CUPTI_ERROR_INSUFFICIENT_PRIVILEGES). Tracing with nsys works.",
@@ -290,7 +290,7 @@ def _nccl(facts: Facts) -> Judgement:
 @check(
     CHECKS,
     "dali",
-    tests="Whether NVIDIA DALI is installed. Only says so.",
+    tests="Whether NVIDIA DALI is installed. Never warns.",
     meaning="A loop that loads through DALI has no loader that torch.profiler sees: waiting "
     "for data counts as host overhead, `io` is too low and `overhead` too high.",
     fix='Wrap the iterator: `record.phase("data")` of `traceprobe.capture.recorder`, or '
@@ -315,7 +315,7 @@ def _temporary(facts: Facts) -> Judgement:
     if not facts.temporary_writable:
         return "fail", "no temporary file can be written"
     if facts.temporary_free is None:
-        return "unknown", "the free space cannot be told"
+        return "unknown", "the free space is not known"
     free = f"{size(facts.temporary_free)} free for temporary files"
     if facts.temporary_free < LEAST_TEMPORARY:
         return "fail", free
@@ -332,7 +332,7 @@ def _temporary(facts: Facts) -> Judgement:
 )
 def _memory(facts: Facts) -> Judgement:
     if facts.memory is None:
-        return "unknown", "the memory cannot be told"
+        return "unknown", "the amount of memory is not known"
     limit = " by the limit of the control group" if facts.memory_limited else ""
     enough = facts.memory >= ENOUGH_MEMORY
     return ("ok" if enough else "warn"), f"{size(facts.memory)} of memory{limit}"

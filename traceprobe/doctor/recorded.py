@@ -46,7 +46,7 @@ def _gpu_work(evidence: Evidence) -> Judgement:
     CHECKS,
     "api-rows",
     tests="Whether the calls of the CUDA or HIP API are in the file. Fails where none is.",
-    meaning="Idle time cannot be explained and phases cannot be told: `idle_unexplained` and "
+    meaning="Idle time cannot be explained and phases cannot be determined: `idle_unexplained` and "
     "`unattributed` hold what belongs to `io`, `overhead` and the phases.",
     fix="Record the CPU too: `activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`, "
     "`nsys profile --trace=cuda,nvtx`.",
@@ -217,8 +217,8 @@ def _phases(evidence: Evidence) -> Judgement:
     "data-ranges",
     tests="Whether ranges mark the loading of data. Warns where none does and the GPU waits "
     "for the host for 5 % of the time or more.",
-    meaning="Waiting for data is told only where the step thread is outside of every range and "
-    "call; the rest counts as host overhead: `io` may be too low, `overhead` too high.",
+    meaning="Waiting for data is recognised only where the step thread is outside of every range "
+    "and call; the rest counts as host overhead: `io` may be too low, `overhead` too high.",
     fix='Wrap the loader: `record_function("data_load")`, an NVTX range, or '
     "`--phase data=REGEX` for ranges that exist.",
 )
@@ -278,7 +278,7 @@ def _collective_sizes(evidence: Evidence) -> Judgement:
     CHECKS,
     "nccl-ranges",
     tests="NCCL's own NVTX ranges, in an Nsight export with collectives. Warns without.",
-    meaning="The operation is told by the kernel's name only, and process groups cannot be "
+    meaning="The operation is known by the kernel's name only, and process groups cannot be "
     "told apart: collectives of several groups may be matched wrongly between ranks.",
     fix="Trace NVTX too (`nsys profile --trace=cuda,nvtx`), without a domain filter.",
 )

@@ -7,11 +7,12 @@ from traceprobe.doctor.evidence import THRESHOLDS, Whole
 from traceprobe.formatting import percent
 from traceprobe.records.diagnosis import CheckStatus
 from traceprobe.verdict.correction import HEAVY
+from traceprobe.verdict.thresholds import FIXED
 
 SURE_MARKER = 0.8
 """Confidence of a marker that was set by the program, not guessed."""
-DISTORTING = 1.1
 SURE = 0.5
+"""Confidence from which a verdict is believed."""
 
 
 CHECKS: list[Check[Whole]] = []
@@ -38,7 +39,7 @@ def _steps(whole: Whole) -> Judgement:
         return status, f"{without} of {len(markers)} ranks have no step marker"
     known = [marker for marker in markers if marker is not None]
     weakest = min(known, key=lambda marker: marker.confidence)
-    text = f"steps are told by {_KINDS[weakest.kind]}, {weakest.count} of them"
+    text = f"steps are marked by {_KINDS[weakest.kind]}, {weakest.count} of them"
     return ("ok" if weakest.confidence >= SURE_MARKER else "warn"), text
 
 
@@ -55,8 +56,8 @@ _KINDS = {
     CHECKS,
     "iterations",
     tests="Iterations that can be used. Fails below 3, warns below 8.",
-    meaning="Below 3 no verdict is given. Of a few iterations one slow one, such as a loader's "
-    "stall, moves every share, and whether it is typical cannot be told.",
+    meaning="Below 3 no verdict is given. With few iterations a single slow one, such as a "
+    "loader's stall, moves every share, and nothing shows whether it is typical.",
     fix="Record more steps: `schedule(wait=1, warmup=2, active=8)`, `traceprobe profile "
     "--active 16`.",
 )
@@ -114,7 +115,7 @@ def _observer(whole: Whole) -> Judgement:
     effect = report.quality.observer_effect
     if effect is not None:
         text = f"the step takes {effect.ratio:.2f} times as long under the profiler"
-        return ("warn" if effect.ratio >= DISTORTING else "ok"), text
+        return ("warn" if effect.ratio >= FIXED.distortion else "ok"), text
     if any(term.name == "observer-effect" for term in report.verdict.confidence_terms):
         return "fail", "overhead decides the verdict, and the profiler's part in it is unknown"
     if whole.profiled & HEAVY:
@@ -126,7 +127,7 @@ def _observer(whole: Whole) -> Judgement:
     CHECKS,
     "ranks-complete",
     tests="Ranks that are given, of those that the files speak of. Warns where some are not.",
-    meaning="Slow communication cannot be told from waiting for a rank that is not there: "
+    meaning="Slow communication cannot be distinguished from waiting for a rank that is not there: "
     "`communication` may be too high.",
     fix="Give the files of all ranks: `traceprobe analyze FOLDER`.",
 )
@@ -162,7 +163,7 @@ def _matched(whole: Whole) -> Judgement:
     "verdict",
     tests="Whether a verdict is given. Fails where not, warns where its confidence is below 50 %.",
     meaning="The evidence does not carry an answer, or hardly; the checks above say why.",
-    fix="Mend what failed above, in this order: steps, launches, calibration.",
+    fix="Fix what failed above, in this order: steps, launches, calibration.",
 )
 def _verdict(whole: Whole) -> Judgement:
     verdict = whole.report.verdict

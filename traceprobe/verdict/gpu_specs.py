@@ -203,9 +203,7 @@ def _fits(entry: Entry, capability: str | None, warp_size: int | None) -> bool:
     )
 
 
-def _whole(
-    entry: Entry, multiprocessors: int | None, memory_bytes: int | None
-) -> _Share | None:
+def _whole(entry: Entry, multiprocessors: int | None, memory_bytes: int | None) -> _Share | None:
     """One device of a board, or the slice that its facts say it is; None where they contradict."""
     die = _Share(entry.multiprocessors // entry.dies, 1 / entry.dies)
     same = multiprocessors in (None, die.multiprocessors)
