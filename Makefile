@@ -1,7 +1,7 @@
 # All set-up happens in .venv; nothing else on the machine is touched.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: demo test fuzz lint packages clean help
+.PHONY: demo test check lint packages fuzz clean help
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,20 +9,29 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 WORKLOAD ?= unet
 REPORT ?= build/demo
 ARGS ?=
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+
+# Without its bytecode each of the many processes that tests start compiles the package again.
+unexport PYTHONDONTWRITEBYTECODE
 
 demo: $(VENV)/.runtime ## train a little, record it, and say where the report is (WORKLOAD=unet)
 	@mkdir -p $(dir $(REPORT))
 	$(BIN)/traceprobe profile --workload $(WORKLOAD) --force --output $(REPORT)
 	@echo "Report: $(abspath $(REPORT))/report.html"
 
-test: $(VENV)/.dev ## run the tests (ARGS="-k name" selects)
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
+test: $(VENV)/.dev ## run the fast tests (ARGS="-k name" selects, ARGS="-m slow" runs the others)
+	$(PYTEST) -m "not slow" $(ARGS)
 
-lint: $(VENV)/.dev ## check style, types and the direction of imports
+check: lint packages $(VENV)/.dev ## do everything a change must pass: lint, packages, all tests, fuzz
+	$(PYTEST)
+	$(BIN)/python -m tests.fuzzing --seconds 30
+
+lint: $(VENV)/.dev ## check style, types, the direction of imports and that none go in a circle
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict traceprobe
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/check_cycles.py
 
 fuzz: $(VENV)/.dev ## analyse damaged traces (ARGS="--inputs 100000 --seconds 600")
 	$(BIN)/python -m tests.fuzzing $(ARGS)

@@ -1,7 +1,7 @@
 """A real browser without a network, for tests of pages.
 
-Tests that import this are skipped where there is no browser, unless TRACEPROBE_REQUIRE_BROWSER=1
-says that there must be one.
+Tests with a browser are slow. They are skipped where there is none, unless
+TRACEPROBE_REQUIRE_BROWSER=1 says that there must be one.
 """
 
 from __future__ import annotations
@@ -19,17 +19,15 @@ BROWSER = next(
 REQUIRED = os.environ.get("TRACEPROBE_REQUIRE_BROWSER") == "1"
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 
-if not REQUIRED:
-    if BROWSER is None:
-        pytest.skip("no Chromium or Chrome on the PATH", allow_module_level=True)
-    pytest.importorskip("playwright", reason="Playwright is not installed; pip install playwright")
-
-from playwright.sync_api import sync_playwright
-
 
 @pytest.fixture(scope="module")
 def browser():
-    assert BROWSER is not None, "TRACEPROBE_REQUIRE_BROWSER=1, but there is no browser"
+    if BROWSER is None:
+        (pytest.fail if REQUIRED else pytest.skip)("no Chromium or Chrome on the PATH")
+    if not REQUIRED:
+        pytest.importorskip("playwright", reason="Playwright is not installed")
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as play:
         options = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
         found = play.chromium.launch(executable_path=BROWSER, args=options)

@@ -2,14 +2,16 @@
 
 The corpus holds traces that may be tested with but not passed on. Tests that need it take the
 fixture `corpus` (its folder) or `corpus_row` (one entry of its manifest; such a test runs once for
-each). They are skipped where it is absent, unless TRACEPROBE_REQUIRE_CORPUS=1 says that it must be
-there.
+each). They are slow. They are skipped where it is absent, unless TRACEPROBE_REQUIRE_CORPUS=1 says
+that it must be there.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 CORPUS = Path(os.environ.get("TRACEPROBE_CORPUS") or ROOT.parent / "shared" / "corpus")
 REQUIRED = os.environ.get("TRACEPROBE_REQUIRE_CORPUS") == "1"
+TORCH_REQUIRED = os.environ.get("TRACEPROBE_REQUIRE_TORCH") == "1"
 ABSENT = f"no corpus at {CORPUS}; TRACEPROBE_CORPUS names another place"
 
 CHANGES_OUTPUT = (
@@ -37,7 +40,9 @@ for variable in CHANGES_OUTPUT:  # some are read when typer is imported, before 
     os.environ.pop(variable, None)
 
 
-SLOW = (
+FAST = "not slow"
+"""The selection of `make test`."""
+SLOWEST = (
     "validation",
     "profile",
     "kept_recordings",
@@ -54,8 +59,23 @@ SLOW = (
 
 def pytest_collection_modifyitems(items):
     """Slow files first; the others keep their order."""
-    places = {f"test_{name}": place for place, name in enumerate(SLOW)}
-    items.sort(key=lambda item: places.get(item.path.stem, len(SLOW)))
+    places = {f"test_{name}": place for place, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(SLOWEST)))
+
+
+HEAVY = pytest.StashKey[set[str]]()
+"""Modules that take long to import and were imported while the tests were collected."""
+
+
+def pytest_collection_finish(session):
+    """Remember what collecting has imported."""
+    session.config.stash[HEAVY] = {"torch", "altair", "playwright", "distributed"} & {*sys.modules}
+
+
+def pytest_itemcollected(item):
+    """What reads the corpus is slow."""
+    if {"corpus", "corpus_row"} & {*item.fixturenames}:
+        item.add_marker("slow")
 
 
 def pytest_addoption(parser):
@@ -64,11 +84,14 @@ def pytest_addoption(parser):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def every_report_is_checked():
-    """A report that breaks the contract of report.json fails the test that made it."""
+def every_report_is_checked(request):
+    """A report that breaks the contract of report.json fails the test that made it.
+
+    Of the fast tests, only those of the contract hold reports to the JSON Schema as well.
+    """
     from tests import report_rules
 
-    with report_rules.watching():
+    with report_rules.watching(schema=request.config.option.markexpr != FAST):
         yield
 
 
@@ -91,6 +114,14 @@ def clean_environment(monkeypatch):
 def samples():
     """The folder of the sample traces."""
     return ROOT / "sample_traces"
+
+
+@pytest.fixture(scope="session")
+def pytorch():
+    """PyTorch is installed. It is not imported: most tests need it in another process only."""
+    if importlib.util.find_spec("torch") is None:
+        message = "PyTorch is not installed; pip install traceprobe[torch]"
+        (pytest.fail if TORCH_REQUIRED else pytest.skip)(message)
 
 
 @pytest.fixture(scope="session")

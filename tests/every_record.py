@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -33,6 +34,14 @@ from traceprobe.records.whatif import Buckets, Calibration, Predicted, WhatIf
 WORDS = {*PARTITION, *SHARES, *LOSSES, *PARTS}
 
 
+RECORD_NAMES = (
+    *("report", "run", "comparison", "ladder", "scaling"),
+    *("gpus", "whatif", "roofline", "peaks"),
+)
+"""Of what `every_record` makes, without making it."""
+
+
+@cache
 def every_record() -> dict[str, Any]:
     """By the name of the kind; `report` has a memory, a roofline and an ablation."""
     labels = ("a", "b", "c")
@@ -41,7 +50,7 @@ def every_record() -> dict[str, Any]:
         for n, (bound, label) in enumerate(zip(("io", "compute", "overhead"), labels, strict=True))
     ]
     report = _full_report()
-    return {
+    made = {
         "report": report,
         "run": make_run(4),
         "comparison": compare(*several[:2], 0.05),
@@ -69,6 +78,8 @@ def every_record() -> dict[str, Any]:
             h2d_gbps=50.0,
         ),
     }
+    assert tuple(made) == RECORD_NAMES
+    return made
 
 
 def _set(report: Report, **changes: Any) -> Report:

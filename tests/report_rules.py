@@ -35,13 +35,13 @@ STATUSES = ("fail", "warn", "inconclusive", "pass", "not-applicable")
 
 
 @contextmanager
-def watching() -> Iterator[None]:
-    """Check every report that is made meanwhile, where it is made."""
+def watching(*, schema: bool) -> Iterator[None]:
+    """Check every report that is made meanwhile, where it is made; `schema` as for `problems`."""
     merge = analysis.merge
 
     def checked(*arguments):
         report = merge(*arguments)
-        assert problems(report.to_json()) == []
+        assert problems(report.to_json(), schema=schema) == []
         return report
 
     analysis.merge = checked

@@ -76,6 +76,13 @@ def report() -> Report:
     )
 
 
+RECORD_NAMES = (
+    *("report", "ablation", "memory", "comparison", "ladder", "scaling"),
+    *("gpus", "whatif", "roofline", "peaks", "sweep", "doctor"),
+)
+"""Of what `records` makes, without making it."""
+
+
 @cache
 def records() -> dict[str, msgspec.Struct]:
     """A record of every kind."""
@@ -100,7 +107,7 @@ def records() -> dict[str, msgspec.Struct]:
     size = {"device_kind": "gpu", "matrix_side": 8192, "repetitions": 5, "tflops": {"fp32": 50.0}}
     roofline = report().roofline
     assert not isinstance(roofline, msgspec.UnsetType)
-    return {
+    made = {
         "report": report(),
         "ablation": make_ablation("io"),
         "memory": make_memory(),
@@ -125,3 +132,5 @@ def records() -> dict[str, msgspec.Struct]:
         ),
         "doctor": Diagnosis(**VERSIONS, sections=[Section(subject="a.json", checks=[outcome])]),
     }
+    assert tuple(made) == RECORD_NAMES
+    return made

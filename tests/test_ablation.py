@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-import jsonschema
 import msgspec
 import pytest
 
+from tests.lazy import Lazy
 from tests.report_factory import (
     make_ablation,
     make_hostile_ablation,
@@ -25,6 +25,13 @@ from traceprobe.render.pages import report_terminal as terminal
 from traceprobe.verdict.agreement import compare
 
 WHY = "the program has no DistributedDataParallel model"
+
+jsonschema = Lazy("jsonschema")
+ABLATIONS = {
+    "io": make_ablation,
+    "communication": lambda: make_ablation("communication"),
+    "hostile": make_hostile_ablation,
+}
 
 
 def rank(seconds, **changes):
@@ -247,10 +254,9 @@ def test_tokens_have_a_column_only_where_they_are_known():
     assert "tokens/s" not in ablation_text.render(plain, 120, False)
 
 
-@pytest.mark.parametrize(
-    "ablation", [make_ablation(), make_ablation("communication"), make_hostile_ablation()]
-)
-def test_markdown_says_it_in_at_most_eight_lines(ablation):
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_markdown_says_it_in_at_most_eight_lines(name):
+    ablation = ABLATIONS[name]()
     without = markdown.render(make_run(2)).splitlines()
     text = markdown.render(msgspec.structs.replace(make_run(2), ablation=ablation))
     assert 0 < len(text.splitlines()) - len(without) <= 8
@@ -273,10 +279,9 @@ def test_the_terminal_says_it_in_two_lines(report):
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-@pytest.mark.parametrize(
-    "ablation", [make_ablation(), make_ablation("communication"), make_hostile_ablation()]
-)
-def test_a_terminal_is_kept_to_its_width_and_encoding(ablation, encoding, width):
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_a_terminal_is_kept_to_its_width_and_encoding(name, encoding, width):
+    ablation = ABLATIONS[name]()
     text = ablation_text.render(ablation, width, False, encoding)
     text.encode(encoding)
     assert "\x1b" not in text

@@ -7,15 +7,14 @@ from itertools import pairwise
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-
+from tests.lazy import Lazy
 from traceprobe.capture import ablation_session
 from traceprobe.capture.ablation_plan import AblationPlan, trial_results
 from traceprobe.capture.ablation_session import AblationSession
 
+pytestmark = pytest.mark.usefixtures("pytorch")
+torch = Lazy("torch")
+dist = Lazy("torch.distributed")
 VARIANTS = {"io", "synthetic-host", "full", "full-no-comm", "synthetic-no-comm"}
 Pair = namedtuple("Pair", "x y")
 
@@ -28,9 +27,9 @@ def trials(tmp_path):
 @pytest.fixture
 def parallel(monkeypatch):
     """A DDP model in a group of one that passes for two, and a count of its synchronisations."""
-    monkeypatch.setattr(ablation_session, "_world_size", lambda: 2)
+    monkeypatch.setattr(ablation_session, "world_size", lambda: 2)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    model = DistributedDataParallel(torch.nn.Linear(4, 1))
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
     calls = []
 
     def count(_, bucket):
@@ -120,9 +119,11 @@ def test_what_the_program_says_of_its_samples_counts(trials, tmp_path):
     assert found.workload == {"name": "test", "samples_per_step": 99, "tokens_per_step": 5}
 
 
-@pytest.mark.parametrize("loader", [[], iter([torch.zeros(1)] * 3)], ids=["empty", "generator"])
+@pytest.mark.parametrize(
+    "loader", [list, lambda: iter([torch.zeros(1)] * 3)], ids=["empty", "generator"]
+)
 def test_a_loader_that_gives_too_little_ends_the_loop_without_results(trials, tmp_path, loader):
-    assert len(list(AblationSession(trials).steps(loader))) < 4
+    assert len(list(AblationSession(trials).steps(loader()))) < 4
     assert trial_results(tmp_path) == {}
 
 

@@ -10,24 +10,21 @@ import sys
 import pytest
 
 import traceprobe
+from tests.lazy import Lazy
 
-torch = pytest.importorskip(
-    "torch", reason="PyTorch is not installed; pip install traceprobe[torch]"
-)
-
-import harness
-import unet
+pytestmark = pytest.mark.usefixtures("pytorch")
+harness = Lazy("harness")
+torch = Lazy("torch")
+unet = Lazy("unet")
 
 
-class Wrapped(torch.nn.Module):
+def wrapped(cap_mb, by_default):
     """A model with the two attributes of DDP that decide its buckets."""
-
-    def __init__(self, cap_mb, by_default):
-        super().__init__()
-        with torch.device("meta"):
-            self.model = unet.UNet(unet.SIZES["full"])
-        self.bucket_bytes_cap = cap_mb << 20
-        self.bucket_bytes_cap_default = by_default
+    with torch.device("meta"):
+        model = unet.UNet(unet.SIZES["full"])
+    model.bucket_bytes_cap = cap_mb << 20
+    model.bucket_bytes_cap_default = by_default
+    return model
 
 
 @pytest.mark.parametrize(
@@ -35,9 +32,10 @@ class Wrapped(torch.nn.Module):
     [(25, True, 8), (100, True, 5), (1000, False, 1)],
 )
 def test_the_full_unet_is_reduced_in_as_many_calls_as_were_measured(cap_mb, by_default, expected):
-    assert harness.all_reduces(Wrapped(cap_mb, by_default)) == expected
+    assert harness.all_reduces(wrapped(cap_mb, by_default)) == expected
 
 
+@pytest.mark.slow
 def test_a_two_rank_trace_shows_the_predicted_number(tmp_path):
     arguments = ["--warmup", "2", "--calibrate", "2", "--active", "4", "--nproc-per-node", "2"]
     subprocess.run(

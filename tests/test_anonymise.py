@@ -68,6 +68,7 @@ def same(source, target):
     assert told(report_of(target)) == told(report_of(source))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "file", [f for f in SAMPLES if f.stat().st_size < LARGE], ids=lambda file: file.name
 )
@@ -132,6 +133,7 @@ def in_names(data: bytes, nsys: bool) -> bytes:
         return gzip.compress(database.serialize())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*KINETO, *NSIGHT])
 def test_no_canary_is_left(tmp_path, name):
     nsys = ".sqlite" in name

@@ -15,7 +15,7 @@ from tests.test_profile import survivors, until
 from traceprobe.capture.optimizer_hook import NO_RECORDER
 from traceprobe.records.ablation import Ablation
 
-pytest.importorskip("torch", reason="PyTorch is not installed; pip install traceprobe[torch]")
+pytestmark = pytest.mark.usefixtures("pytorch")
 
 FAST = ["--trials", "2", "--seconds", "0.05", "--warmup", "2"]
 RECORDED = """
@@ -91,6 +91,7 @@ def left(run):
     return sorted(path.name for path in run.folder.iterdir())
 
 
+@pytest.mark.slow
 def test_a_workload(bench):
     done = bench("--workload", "unet", "--size", "tiny", *FAST)
     assert done.returncode == 0, done.stderr
@@ -107,6 +108,7 @@ def test_a_workload(bench):
     assert done.stderr.splitlines()[-1] == "wrote traceprobe-unet-bench.json"
 
 
+@pytest.mark.slow
 def test_two_ranks_are_measured_without_communication_too(bench):
     arguments = ("--workload", "wide-mlp", "--size", "tiny", "--nproc-per-node", "2")
     done = bench(*arguments, *FAST, "-o", "-")
@@ -120,6 +122,7 @@ def test_two_ranks_are_measured_without_communication_too(bench):
     assert left(bench) == []
 
 
+@pytest.mark.slow
 def test_a_script_with_the_recorder_goes_on_after_its_loop(bench, script):
     mark = bench.folder.parent / "after"
     after = f"open({str(mark)!r}, 'w').close()"
@@ -132,6 +135,7 @@ def test_a_script_with_the_recorder_goes_on_after_its_loop(bench, script):
     assert [v["name"] for v in made["variants"]] == ["io", "synthetic-host", "full"]
 
 
+@pytest.mark.slow
 def test_a_script_without_the_recorder_is_refused_at_its_first_step(bench, script):
     done = bench(*FAST, "--", *script(PLAIN))
     assert done.returncode == 2
@@ -140,6 +144,7 @@ def test_a_script_without_the_recorder_is_refused_at_its_first_step(bench, scrip
     assert left(bench) == []
 
 
+@pytest.mark.slow
 def test_a_program_that_makes_no_trial_is_refused(bench, script):
     done = bench(*FAST, "--", *script("pass"))
     assert done.returncode == 2
@@ -147,6 +152,7 @@ def test_a_program_that_makes_no_trial_is_refused(bench, script):
     assert left(bench) == []
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_leaves_its_last_lines_and_no_file(bench, script):
     done = bench(*FAST, "--", *script("raise ValueError('no such volume')"))
     assert done.returncode == 2
@@ -185,6 +191,7 @@ def test_a_request_that_cannot_work_is_refused(bench, arguments, message):
     assert left(bench) == []
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_every_process_and_leaves_no_file(bench, script):
     program = script("import time; time.sleep(60)")
     child = subprocess.Popen(

@@ -39,6 +39,7 @@ def assert_repeated(grown, source, factor):
                 assert iteration.collectives == expected.collectives
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINETO)
 def test_a_grown_kineto_trace_has_the_same_steps_again(name, tmp_path):
     made = grow_kineto.grow(SAMPLES / name, tmp_path / "3x.json.gz", 3)
@@ -48,6 +49,7 @@ def test_a_grown_kineto_trace_has_the_same_steps_again(name, tmp_path):
     assert len(set(labels)) == len(labels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NSIGHT)
 def test_a_grown_export_has_the_same_steps_again(name, tmp_path):
     made = grow_nsight.grow(SAMPLES / name, tmp_path / "3x.sqlite", 3)
@@ -57,6 +59,7 @@ def test_a_grown_export_has_the_same_steps_again(name, tmp_path):
     assert len(set(labels)) == len(labels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("grow", "name", "target"),
     [

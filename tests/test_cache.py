@@ -62,6 +62,7 @@ def read_twice(path, folder):
     return first, again
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
 def test_a_sample_comes_back_as_it_was_read(path, tmp_path):
     first, again = read_twice(path, tmp_path)
@@ -141,6 +142,7 @@ def form_of(package):
     return done.stdout.decode().strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "same"),
     [
@@ -350,6 +352,7 @@ def sha256(path):
     return traceprobe.load(path).origin.sha256
 
 
+@pytest.mark.slow
 def test_random_damage_is_seen(tmp_path):
     folder = tmp_path / "cache"
     path = write_trace(tmp_path / "trace.sqlite")
@@ -464,6 +467,7 @@ def test_other_options_use_the_same_entry(cli):
     assert len(entries(cli.folder / "kept")) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [["--jobs", "2"], ["--dask", "local:2"]], ids=" ".join)
 def test_workers_share_a_cache(how, tmp_path):
     if "--dask" in how:
@@ -479,6 +483,7 @@ def test_workers_share_a_cache(how, tmp_path):
     assert len(entries(tmp_path / "cache")) == 2
 
 
+@pytest.mark.slow
 def test_two_commands_may_write_at_once(tmp_path):
     write_trace(tmp_path / "trace.json")
     command = [*MODULE, "analyze", "trace.json", "-q", "-o", "-", "--cache", "cache"]

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 import traceprobe
 from tests.builders import kineto
 from tests.cli_runner import LOOP, Cli
-from tests.every_record import every_record, refilled
+from tests.every_record import RECORD_NAMES, every_record, refilled
 from tests.memory_records import make_memory
 from tests.report_factory import make_ablation, make_report
 from traceprobe.formatting import clean
@@ -27,6 +27,8 @@ DIRTY = (
     "\x1b]0;owned\x07\x1b[31mred \u202egnp\u2066\u200b\ufeff\u2028\x00\x7f\x85\x9b2J\n\t"
     "\x1b]8;;http://a.example\x1b\\link\ud800\U000e0041 %"
 )
+
+KINDS = [*RECORD_NAMES, "ablation", "memory", "sweep", "diagnosis"]
 
 
 def dirty(number, value):
@@ -52,7 +54,11 @@ def records():
     }
 
 
-@pytest.mark.parametrize("kind", records())
+def test_every_kind_is_tried():
+    assert set(records()) == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_output_of_every_record_is_clean(kind):
     record = refilled(records()[kind], dirty)
     outputs = [record.to_json()]

@@ -289,6 +289,7 @@ def test_the_interval_of_a_known_noise_has_about_the_width_of_students():
     assert np.mean(widths) == pytest.approx(2 * 2.26 * np.sqrt(0.2), rel=0.15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [5, 10, 40])
 def test_equal_runs_are_rarely_called_different(count):
     wrong = sum(

@@ -50,6 +50,7 @@ def test_an_undamaged_file_gives_a_report(sample):
     assert attempt(sample.name, sample).word == "report"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SHARE, ids=str)
 def test_a_damaged_file_gives_a_report_or_one_line(tmp_path, case):
     outcome = read(tmp_path, case)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -217,25 +218,25 @@ def of_rank(rank=None, *rows, **top):
 
 
 @pytest.mark.parametrize(
-    ("data", "rank"),
+    ("make", "rank"),
     [
-        (of_rank(3), 3),
-        (of_rank(3, notes(1000, 1)), 3),
-        (of_rank(None, notes(1000, 1)), 1),
-        (of_rank(None, notes(1000, "1")), 1),
-        (of_rank(None, notes(1000, 1), distributedInfo={}), 1),
-        (of_rank(None, notes(1000, 1), distributedInfo={"rank": "none"}), 1),
-        (of_rank(None, notes(1000, 1), distributedInfo=[]), 1),
-        (of_rank(None, notes(1000, 1, group="5")), 1),
-        (of_rank(None, notes(1000, 1, group="5", members="[2, 3]")), None),
-        (of_rank(None, notes(1000, 1), notes(1000, 0)), None),
-        (of_rank(None, notes(1000, -1)), None),
-        (of_rank(None), None),
-        (of_rank(None, distributedInfo={}), None),
+        (partial(of_rank, 3), 3),
+        (partial(of_rank, 3, notes(1000, 1)), 3),
+        (partial(of_rank, None, notes(1000, 1)), 1),
+        (partial(of_rank, None, notes(1000, "1")), 1),
+        (partial(of_rank, None, notes(1000, 1), distributedInfo={}), 1),
+        (partial(of_rank, None, notes(1000, 1), distributedInfo={"rank": "none"}), 1),
+        (partial(of_rank, None, notes(1000, 1), distributedInfo=[]), 1),
+        (partial(of_rank, None, notes(1000, 1, group="5")), 1),
+        (partial(of_rank, None, notes(1000, 1, group="5", members="[2, 3]")), None),
+        (partial(of_rank, None, notes(1000, 1), notes(1000, 0)), None),
+        (partial(of_rank, None, notes(1000, -1)), None),
+        (of_rank, None),
+        (partial(of_rank, None, distributedInfo={}), None),
     ],
 )
-def test_the_rank_is_that_of_the_file_else_that_of_its_collectives(tmp_path, data, rank):
-    assert read_bytes(data, tmp_path).rank_of == ({} if rank is None else {1000: rank})
+def test_the_rank_is_that_of_the_file_else_that_of_its_collectives(tmp_path, make, rank):
+    assert read_bytes(make(), tmp_path).rank_of == ({} if rank is None else {1000: rank})
 
 
 def test_the_rank_is_else_that_of_the_name_else_of_the_place(tmp_path):

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from itertools import chain
 
 import pytest
 
 from tests.cli_runner import Cli
-
-try:
-    import torch
-except ImportError:
-    if os.environ.get("TRACEPROBE_REQUIRE_TORCH") == "1":
-        raise
-    pytest.skip("PyTorch is not installed", allow_module_level=True)
-
+from tests.lazy import Lazy
 from traceprobe.capture import device_peaks
 from traceprobe.records import base
+
+pytestmark = pytest.mark.usefixtures("pytorch")
+torch = Lazy("torch")
 
 
 @pytest.fixture
@@ -85,7 +80,7 @@ def test_the_command_writes_what_analyze_reads(small, tmp_path, samples, monkeyp
     assert "no GPU is visible" in done.err
     peaks = base.read((tmp_path / "peaks.json").read_bytes())
     assert all(rate >= 0 for rate in peaks.tflops.values())
-    assert peaks.torch == torch.__version__
+    assert peaks.torch == torch.version.__version__
     cpu = samples / "cpu_convnet.json.gz"
     cli(
         "analyze", cpu, "--peaks", "peaks.json", "--flops-per-step", "1e9", "-o", "report.json"

@@ -109,6 +109,7 @@ def test_lines_fit(width, encoding):
     assert "\x1b" not in text
 
 
+@pytest.mark.slow
 def test_colour_is_for_those_who_take_it(tmp_path):
     write_trace(tmp_path / "run.json")
     plain = spawn("doctor", "run.json", cwd=tmp_path, env={"COLUMNS": "60"}).out
@@ -119,6 +120,7 @@ def test_colour_is_for_those_who_take_it(tmp_path):
     assert "\x1b" in colour
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [KINETO[0], KINETO[2], NSIGHT[0], NSIGHT[2]])
 def test_no_canary_in_any_output(tmp_path, name):
     folder = tmp_path / CANARY
@@ -142,6 +144,7 @@ def test_diagnostics_of_nsight_are_never_quoted(tmp_path):
     assert CANARY not in done.out
 
 
+@pytest.mark.slow
 def test_the_environment_of_this_machine(tmp_path):
     done = spawn("doctor", "-o", "-", cwd=tmp_path)
     assert done.code in (0, 1), done.err

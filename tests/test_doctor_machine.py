@@ -216,8 +216,9 @@ def test_chatter_of_libraries_is_no_answer():
     assert found == Torch()
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("pytorch")
 def test_a_pytorch_that_works_says_so():
-    pytest.importorskip("torch")
     found = gather.probe()
     assert found.state == "ok"
     assert found.version

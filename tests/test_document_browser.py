@@ -15,6 +15,8 @@ from traceprobe.render import markdown as document_markdown
 
 __all__ = ["browser"]
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):

@@ -158,6 +158,7 @@ def noise(kind, random, length):
     }[kind]()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "rate"),
     [

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
-try:
-    import torch
-except ImportError:
-    if os.environ.get("TRACEPROBE_REQUIRE_TORCH") == "1":
-        raise
-    pytest.skip("PyTorch is not installed", allow_module_level=True)
-
-from torch import nn
-from torch.nn.functional import mse_loss
-
-import bert
-import gpt2
-import resnet50
-import transformer
-import unet
+from tests.lazy import Lazy
 from traceprobe.capture import flop_count, work
 from traceprobe.capture.tf32 import tf32_allowed
+
+pytestmark = pytest.mark.usefixtures("pytorch")
+bert = Lazy("bert")
+gpt2 = Lazy("gpt2")
+resnet50 = Lazy("resnet50")
+torch = Lazy("torch")
+nn = Lazy("torch.nn")
+transformer = Lazy("transformer")
+unet = Lazy("unet")
 
 
 def tokens(*shape):
@@ -77,7 +70,8 @@ def transformer_flops(size, head):
     return 3 * 2 * size.length * (weights + attention)
 
 
-SMALL = transformer.Size(512, 64, 2, 64, 2)
+def small():
+    return transformer.Size(512, 64, 2, 64, 2)
 
 
 def test_convolutions_of_the_unet_are_counted():
@@ -150,12 +144,13 @@ def test_further_micro_batches_add_to_gradients_that_are_there():
 
 
 def test_recomputed_operations_are_the_hardwares_not_the_models():
-    ids = tokens(2, SMALL.length)
-    plain = work(gpt2.GPT2(SMALL), gpt2.loss_of, ids, ids)
-    again = work(gpt2.GPT2(SMALL, recompute=True), gpt2.loss_of, ids, ids)
+    size = small()
+    ids = tokens(2, size.length)
+    plain = work(gpt2.GPT2(size), gpt2.loss_of, ids, ids)
+    again = work(gpt2.GPT2(size, recompute=True), gpt2.loss_of, ids, ids)
     assert again["flops_per_step"] == plain["flops_per_step"]
     assert total(plain, "recompute") == 0
-    head = 2 * 2 * SMALL.length * SMALL.width * SMALL.vocab
+    head = 2 * 2 * size.length * size.width * size.vocab
     # All layers once more, but for what comes after the last value that the backward pass needs.
     assert 0.6 < total(again, "recompute") / (total(again, "forward") - head) <= 1
     assert total(again, "recompute", "model_flops") == 0
@@ -163,9 +158,10 @@ def test_recomputed_operations_are_the_hardwares_not_the_models():
 
 
 def test_fused_attention_computes_its_scores_once_more():
-    ids = tokens(2, SMALL.length)
-    found = work(gpt2.GPT2(SMALL), gpt2.loss_of, ids, ids)
-    scores = SMALL.layers * 2 * 2 * SMALL.length**2 * SMALL.width
+    size = small()
+    ids = tokens(2, size.length)
+    found = work(gpt2.GPT2(size), gpt2.loss_of, ids, ids)
+    scores = size.layers * 2 * 2 * size.length**2 * size.width
     assert total(found, "backward") - total(found, "backward", "model_flops") == scores
 
 
@@ -276,7 +272,7 @@ def test_the_traffic_of_other_optimizers_is_unknown():
 
 def test_a_plain_loss_is_enough():
     def distance(model, rows, targets):
-        return mse_loss(model(rows), targets)
+        return nn.functional.mse_loss(model(rows), targets)
 
     batch = torch.zeros(4, 64)
     assert work(two_layers(), distance, batch, batch)["flops_per_step"] == 5 * 2 * 4 * 64 * 64

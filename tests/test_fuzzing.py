@@ -77,6 +77,7 @@ def test_work_that_takes_no_time_is_nothing_to_account_for(tmp_path):
         traceprobe.analyze(traceprobe.load(path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
     [

@@ -45,6 +45,7 @@ def member(plain):
     return packer.compress(plain) + packer.flush()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [0, 50], ids=["alone", "in a long event"])
 def test_gzip_members_of_a_byte(tmp_path, factor):
     """Each used to copy all of the event that was read so far, and all of the stream behind it."""
@@ -93,6 +94,7 @@ FILLERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [b"", b"}"], ids=["cut", "closed"])
 @pytest.mark.parametrize("filler", FILLERS.values(), ids=FILLERS)
 def test_what_may_be_the_end_of_the_events(filler, end):
@@ -103,6 +105,7 @@ def test_what_may_be_the_end_of_the_events(filler, end):
     assert_linear(prepare, 256 * KB)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [b"", b"}"], ids=["cut", "closed"])
 @pytest.mark.parametrize("filler", FILLERS.values(), ids=FILLERS)
 def test_what_may_be_properties_of_the_file(filler, end):
@@ -113,6 +116,7 @@ def test_what_may_be_properties_of_the_file(filler, end):
     assert_linear(prepare, 256 * KB)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["before", "among", "in an event"])
 @pytest.mark.parametrize("filler", FILLERS.values(), ids=FILLERS)
 def test_damage_anywhere(tmp_path, filler, where):
@@ -144,6 +148,7 @@ NAMES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_built_in_expressions_in_long_names(name):
     def prepare(size):
@@ -162,6 +167,7 @@ def test_an_operators_name_is_searched_at_its_end_only():
     assert found.tolist() == [int(Source.USER), -1]
 
 
+@pytest.mark.slow
 def test_words_of_the_profiler_on_what_it_dropped(tmp_path):
     numbers = count()
 
@@ -186,6 +192,7 @@ def ranges_of(names):
     return pl.DataFrame(table | {"t0": 10 * rows, "t1": 10 * rows + 5, "name": rows})
 
 
+@pytest.mark.slow
 def test_ranges_with_many_numbers_in_their_name():
     """A registered name costs a few bytes in each row that has it."""
     names = ["step " + "1 " * 2_000 + str(k) for k in range(2)]
@@ -197,6 +204,7 @@ def test_ranges_with_many_numbers_in_their_name():
     assert_linear(prepare, 20_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)*$", "(a*)*b", "(.*)*x", "a{0,500}a{500}$"])
 def test_expressions_of_users(pattern):
     def prepare(size):
@@ -206,6 +214,7 @@ def test_expressions_of_users(pattern):
     assert_linear(prepare, 20)
 
 
+@pytest.mark.slow
 def test_the_whole_way_of_the_attack_that_took_minutes(tmp_path):
     """31 kB of gzip, whose last megabytes look like the end of the events all over."""
     body = trace_of()[: trace_of().rindex(b"]")]

@@ -130,6 +130,7 @@ def imported(done: Done) -> set[str]:
     return set(re.findall(r"^import time:.*\| *([\w-]+)", done.err, re.MULTILINE))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [c for commands in COMMANDS.values() for c in commands], ids=" ".join
 )
@@ -141,6 +142,7 @@ def test_no_command_executes_what_lies_in_the_folder(folder, arguments):
     done.expect(min(done.code, 1) if arguments[0] == "doctor" else 0)
 
 
+@pytest.mark.slow
 @needs_torch
 @pytest.mark.parametrize(
     "arguments", [c for commands in WITH_TORCH.values() for c in commands], ids=" ".join
@@ -149,6 +151,7 @@ def test_no_command_that_runs_a_built_in_workload_does(folder, arguments):
     attacked(folder, *arguments).expect(0)
 
 
+@pytest.mark.slow
 @needs_torch
 def test_no_question_to_pytorch_is_answered_by_the_folder(folder, monkeypatch):
     from traceprobe.capture.visible_gpus import visible_gpus
@@ -160,6 +163,7 @@ def test_no_question_to_pytorch_is_answered_by_the_folder(folder, monkeypatch):
     assert not (folder / EXECUTED).exists()
 
 
+@pytest.mark.slow
 def test_workers_of_dask_execute_nothing_of_the_folder(folder):
     needs_workers_of_dask()
     attacked(folder, *RANKS, "-o", "j.json", "--dask", "local:1").expect(0)
@@ -177,6 +181,7 @@ def test_before_python_3_11_local_workers_are_refused(tmp_path, monkeypatch):
         pytest.fail("no worker may be started")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "path"), [(SCRIPT, ":after"), (SCRIPT, "."), (MODULE, "")], ids=str
 )

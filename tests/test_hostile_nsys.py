@@ -95,6 +95,7 @@ HANGS = STAYS + "os.fork(); stay()"
 ENDS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGKILL: -9}
 
 
+@pytest.mark.slow
 def test_no_tool_or_process_of_ours_outlives_a_command_that_is_ended(tmp_path):
     """nsys export, the version of nsys, and a PyTorch that hangs as it is imported."""
     (tmp_path / "hangs.py").write_text(HANGS)

@@ -99,6 +99,7 @@ TIMES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", TIMES, ids=lambda v: repr(v)[:20])
 @pytest.mark.parametrize("field", ["ts", "dur"])
 def test_times_that_are_none(tmp_path, field, value):
@@ -119,6 +120,7 @@ ARGUMENTS = [
 AMOUNTS = ["@2e400@", "@" + "9" * 400 + "@", 2**62, -(2**63), "²", "\ud800", [[[[]]]], "x" * 10_000]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", AMOUNTS, ids=lambda v: repr(v)[:14])
 def test_arguments_that_are_none(tmp_path, value):
     for field in ARGUMENTS:

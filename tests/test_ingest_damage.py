@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -26,10 +27,19 @@ LOOP = Loop(
     comm_overlap_ns=100_000,
     optimizer_ns=100_000,
 )
-DUMPED = {dialect: kineto.dumps(LOOP.scenario(), dialect) for dialect in ("E", "F", "G")}
-GOOD = DUMPED["E"]
-TRUTH = truth.gpu_ops(LOOP.scenario(), kineto.EPOCH_NS)
 UNREADABLE = ("negative-duration", "zero-time", "missing-duration", "missing-quote")
+
+
+@cache
+def dumped(dialect="E"):
+    """The bytes of an undamaged trace."""
+    return kineto.dumps(LOOP.scenario(), dialect)
+
+
+@cache
+def gpu_ops():
+    """What is in it."""
+    return truth.gpu_ops(LOOP.scenario(), kineto.EPOCH_NS)
 
 
 def read(data, folder, name="trace.json"):
@@ -51,27 +61,27 @@ def test_a_damaged_event_costs_that_event_and_is_counted(
     tmp_path, monkeypatch, dialect, chunk, fault
 ):
     monkeypatch.setattr(chunks, "CHUNK", chunk)
-    damaged, affected = fault.apply(DUMPED[dialect])
+    damaged, affected = fault.apply(dumped(dialect))
     trace = read(damaged, tmp_path)
     seen = truth.seen_ops(trace)
     quality = trace.quality
     if fault.outcome == "intact":
-        assert seen == TRUTH
+        assert seen == gpu_ops()
         assert (quality.events_lost, quality.events_repaired) == (0, 0)
     elif fault.outcome == "repaired":
-        assert seen == TRUTH
+        assert seen == gpu_ops()
         assert (quality.events_lost, quality.events_repaired) == (0, affected)
     elif fault.name in UNREADABLE:
-        assert seen == without_first_kernel(TRUTH)
+        assert seen == without_first_kernel(gpu_ops())
         assert (quality.events_lost, quality.events_repaired) == (1, 0)
     else:  # the rest of a cut file is gone, nobody can say how much of it there was
-        assert all(row in TRUTH for row in seen)
+        assert all(row in gpu_ops() for row in seen)
         assert (quality.events_lost, quality.events_repaired) == (1, 0)
 
 
 @pytest.mark.parametrize("fault", faults.KINETO, ids=str)
 def test_only_a_cut_file_is_called_cut(tmp_path, fault):
-    trace = read(fault.apply(GOOD)[0], tmp_path)
+    trace = read(fault.apply(dumped())[0], tmp_path)
     assert ("truncated-file" in trace.quality.warnings) == fault.name.startswith("cut-")
 
 
@@ -103,7 +113,7 @@ def test_several_damaged_events_are_told_apart(tmp_path, layout):
 
 def test_the_repaired_name_keeps_its_text(tmp_path):
     fault = next(f for f in faults.KINETO if f.name == "unescaped-quote")
-    trace = read(fault.apply(GOOD)[0], tmp_path)
+    trace = read(fault.apply(dumped())[0], tmp_path)
     damaged = [n for n in truth.op_names(trace) if n.startswith("<eval")]
     assert len(damaged) == 1
     assert damaged[0].startswith('<eval "f">')
@@ -112,16 +122,16 @@ def test_the_repaired_name_keeps_its_text(tmp_path):
 
 def test_every_event_before_a_cut_survives(tmp_path):
     fault = next(f for f in faults.KINETO if f.name == "cut-in-middle")
-    damaged, _ = fault.apply(GOOD)
-    complete = [json.loads(GOOD[a:b]) for a, b in faults.spans(GOOD) if b <= len(damaged)]
+    damaged, _ = fault.apply(dumped())
+    complete = [json.loads(dumped()[a:b]) for a, b in faults.spans(dumped()) if b <= len(damaged)]
     on_gpu = sum(e.get("cat") in ("kernel", "gpu_memcpy") for e in complete)
     assert len(read(damaged, tmp_path).gpu_ops) == on_gpu > 0
 
 
 @pytest.mark.parametrize("fraction", [0.8, 0.95, 0.999])
 def test_a_truncated_gzip_yields_what_decodes(tmp_path, fraction):
-    packed, affected = faults.truncated_gzip(GOOD, fraction)
-    events = [json.loads(GOOD[a:b]) for a, b in faults.spans(GOOD)]
+    packed, affected = faults.truncated_gzip(dumped(), fraction)
+    events = [json.loads(dumped()[a:b]) for a, b in faults.spans(dumped())]
     complete = events[: len(events) - affected]
     on_gpu = sum(e.get("cat") in ("kernel", "gpu_memcpy") for e in complete)
     trace = read(packed, tmp_path, "trace.json.gz")

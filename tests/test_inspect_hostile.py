@@ -59,6 +59,7 @@ def test_names_in_a_trace_are_no_markup(trace):
     assert page.count("</script") == len(re.findall("<script", page))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [

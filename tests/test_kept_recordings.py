@@ -42,9 +42,8 @@ def train(steps=100, each=lambda: None):
 
 
 @pytest.fixture
-def record(tmp_path):
+def record(pytorch, tmp_path):
     """Records a program that goes on as given; everything is in a folder of its own."""
-    pytest.importorskip("torch", reason="PyTorch is not installed")
 
     def run(text, *options):
         (tmp_path / "train.py").write_text(TRAIN + text)
@@ -58,6 +57,7 @@ def listed(folder):
     return {path.name for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_a_program_that_changes_its_folder_is_recorded(record, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     record("os.chdir('elsewhere'); train()").expect(0)
@@ -65,8 +65,9 @@ def test_a_program_that_changes_its_folder_is_recorded(record, tmp_path):
     assert listed(tmp_path / "elsewhere") == set()
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("pytorch")
 def test_no_variable_and_no_argument_is_in_any_file(tmp_path):
-    pytest.importorskip("torch", reason="PyTorch is not installed")
     (tmp_path / "train.py").write_text(TRAIN + "train()")
     program = ("env", "HF_TOKEN=canary-token", sys.executable, "train.py", "--key=canary-key")
     spawn("profile", *FAST, "--", *program, cwd=tmp_path).expect(0)
@@ -79,6 +80,7 @@ def test_no_variable_and_no_argument_is_in_any_file(tmp_path):
         assert b"canary" not in (gzip.decompress(data) if path.suffix == ".gz" else data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ends", "how"),
     [
@@ -94,12 +96,14 @@ def test_a_complete_recording_outlives_a_program_that_fails_afterwards(record, t
     assert json.loads((tmp_path / "out" / "report.json").read_text())["verdict"]
 
 
+@pytest.mark.slow
 def test_a_program_that_does_not_let_itself_be_ended_is_recorded_once(record, tmp_path):
     stubborn = "try: step()\n    except SystemExit: refused += 1"
     record(f"refused = 0\nfor _ in range(50):\n    {stubborn}\nassert refused > 9").expect(0)
     assert listed(tmp_path / "out") == NAMES
 
 
+@pytest.mark.slow
 def test_what_is_not_complete_is_not_kept(record, tmp_path):
     done = record("train(5); os.kill(os.getpid(), signal.SIGABRT)").expect(2)
     assert "the program was killed by SIGABRT" in done.err
@@ -117,6 +121,7 @@ def old_recording(folder):
     return set(ours), set(theirs)
 
 
+@pytest.mark.slow
 def test_a_new_recording_takes_the_place_of_all_of_the_old_one(record, tmp_path):
     out = tmp_path / "out"
     ours, theirs = old_recording(out)
@@ -172,8 +177,9 @@ def test_a_recording_that_is_placed_without_force_is_whole(tmp_path):
     assert listed(out) == {"rank0.json.gz", "rank9.json.gz"}
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("pytorch")
 def test_a_complete_recording_outlives_a_command_that_is_interrupted(tmp_path):
-    pytest.importorskip("torch", reason="PyTorch is not installed")
     ends = "finally: open('trained', 'w').close(); import time; time.sleep(300)"
     (tmp_path / "train.py").write_text(TRAIN + f"try: train()\n{ends}")
     process = subprocess.Popen(
@@ -244,9 +250,8 @@ print(json.dumps(ends))
 
 
 @pytest.fixture(scope="module")
-def with_own(tmp_path_factory):
+def with_own(pytorch, tmp_path_factory):
     """Each of these programs, as a rank of its own: how it ended, and what it left."""
-    pytest.importorskip("torch", reason="PyTorch is not installed")
     folder = tmp_path_factory.mktemp("own")
     plan = RecordingPlan(folder=str(folder), warmup=1, calibrate=2, active=3)
     done = subprocess.run(
@@ -259,6 +264,7 @@ def with_own(tmp_path_factory):
     return json.loads(done.stdout), folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", OWN)
 def test_a_program_with_a_profiler_of_its_own_refuses_to_be_recorded(with_own, place):
     ends, folder = with_own
@@ -268,6 +274,7 @@ def test_a_program_with_a_profiler_of_its_own_refuses_to_be_recorded(with_own, p
     assert not (folder / f"rank{number}.traceprobe.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["on a schedule", "in a program that expects anything"])
 def test_the_refusal_is_one_line(record, tmp_path, place):
     done = record(OWN[place], "-q").expect(2)
@@ -275,6 +282,7 @@ def test_the_refusal_is_one_line(record, tmp_path, place):
     assert listed(tmp_path / "out") == set()
 
 
+@pytest.mark.slow
 def test_a_profiler_that_has_ended_before_is_none(record, tmp_path):
     record("with profile(activities=CPU): step()\ntrain()").expect(0)
     assert listed(tmp_path / "out") == NAMES
@@ -285,6 +293,7 @@ class Activity:
         self.name = name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "activities", "refused"),
     [
@@ -295,10 +304,10 @@ class Activity:
     ],
 )
 @pytest.mark.parametrize("first", ["theirs", "ours"])
+@pytest.mark.usefixtures("pytorch")
 def test_nsight_systems_shares_with_those_that_leave_the_device_alone(
     tmp_path, monkeypatch, backend, activities, refused, first
 ):
-    pytest.importorskip("torch", reason="PyTorch is not installed")
     from torch.autograd import profiler
 
     monkeypatch.setattr(profiler, "_enable_profiler", lambda *_: "enabled")

@@ -190,8 +190,8 @@ def test_ladders_are_found_by_name_or_path(tmp_path):
 
 @pytest.mark.parametrize("path", BUILT_IN, ids=lambda path: path.stem)
 @pytest.mark.parametrize("ranks", [None, 2, 8])
+@pytest.mark.usefixtures("pytorch")
 def test_built_in_ladders_suit_their_workload_and_a_machine_with_gpus(path, ranks):
-    pytest.importorskip("torch", reason="PyTorch is not installed; pip install traceprobe[torch]")
     ladder = read_ladder(path, ranks)
     assert ladder.name == path.stem
     workload = importlib.import_module(ladder.workload.replace("-", "_")).WORKLOAD

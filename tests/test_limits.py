@@ -76,6 +76,7 @@ def around(text):
     return b'{"traceEvents": ' + data[:middle] + text, data[middle:] + b"}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["name", "argument", "spaces"])
 def test_a_text_of_300_megabytes_costs_its_event_only(tmp_path, where):
     begin, end = {
@@ -95,6 +96,7 @@ def test_a_text_of_300_megabytes_costs_its_event_only(tmp_path, where):
         assert quality["events_lost"] >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [b"{", b'{"a": "', b'{"a": [['], ids=["spaces", "text", "lists"])
 def test_300_megabytes_before_the_events_are_refused(tmp_path, before):
     filler = {b"{": b" ", b'{"a": "': b"A", b'{"a": [[': b"["}[before]
@@ -103,6 +105,7 @@ def test_300_megabytes_before_the_events_are_refused(tmp_path, before):
     assert "without trace events" in done.err
 
 
+@pytest.mark.slow
 def test_300_megabytes_behind_the_events_cost_the_properties_there_only(tmp_path):
     body = json.dumps(trace_of()).encode().rstrip(b"}")
     path = packed(tmp_path / "trace.json.gz", body + b', "INFO": ["', b"A", 300, b'"]}')
@@ -110,6 +113,7 @@ def test_300_megabytes_behind_the_events_cost_the_properties_there_only(tmp_path
     assert json.loads(done.out)["quality"]["gpu_ops"] == 3
 
 
+@pytest.mark.slow
 def test_a_file_that_unpacks_to_more_than_the_limit_is_refused(tmp_path):
     bomb = packed(tmp_path / "trace.json.gz", b'{"traceEvents": [', b" ", 100, b"]}")
     done = in_little_memory("analyze", bomb.name, "--limit", "unpacked=64M", cwd=tmp_path).expect(2)
@@ -119,6 +123,7 @@ def test_a_file_that_unpacks_to_more_than_the_limit_is_refused(tmp_path):
     assert "--limit" in inspected.expect(2).err
 
 
+@pytest.mark.slow
 def test_an_export_that_unpacks_to_more_than_the_limit_is_refused(tmp_path):
     bomb = packed(tmp_path / "run.sqlite.gz", b"SQLite format 3\0", b"\0", 100, b"")
     done = in_little_memory("analyze", bomb.name, "--limit", "unpacked=64M", cwd=tmp_path).expect(2)
@@ -150,6 +155,7 @@ def test_an_export_that_does_not_fit_the_disk_is_refused_before_it_fills_it(tmp_
         read_trace(path)
 
 
+@pytest.mark.slow
 def test_a_bomb_among_ranks_costs_its_rank(tmp_path):
     for rank in range(2):
         (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace_of()))
@@ -273,6 +279,7 @@ def test_the_page_has_every_limit_with_its_default():
         assert default in row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
@@ -340,6 +347,7 @@ def test_events_longer_than_any_event_are_left_out(tmp_path, monkeypatch):
     assert trace.quality.events_lost >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", ["StringIds", "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS"])
 def test_huge_blobs_are_left_where_they_are(tmp_path, table):
     script = Script().op("kernel", 1_000, 2_000, (1, 2)).range("step 0", 0, 900)

@@ -77,6 +77,7 @@ def test_the_number_of_processes_changes_no_byte(tmp_path):
     assert json.loads(texts[0])["run"]["collectives_matched"] > 0
 
 
+@pytest.mark.slow
 def test_dask_changes_no_byte(tmp_path):
     needs_workers_of_dask()
     here = spawn("analyze", *PAIR, "-o", "-", "--jobs", 1, cwd=tmp_path).expect(0).out
@@ -88,6 +89,7 @@ def test_dask_changes_no_byte(tmp_path):
     assert "matches 0 ranges" in done.expect(2).err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["local:", "local:0", "tcp://127.0.0.1:1", "nonsense://x"])
 def test_a_cluster_that_is_not_there(tmp_path, address):
     pytest.importorskip("distributed", reason="Dask is not installed")
@@ -260,6 +262,7 @@ def reading(tmp_path, large, request):
             process.kill()
 
 
+@pytest.mark.slow
 @linux
 def test_a_process_that_dies_costs_the_file_that_it_read(tmp_path, reading):
     process, reader = reading
@@ -272,6 +275,7 @@ def test_a_process_that_dies_costs_the_file_that_it_read(tmp_path, reading):
     assert [entry["name"] for entry in report["quality"]["lost"]] == ["big.json"]
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize("reading", [["--dask", "local:2"]], indirect=True, ids=" ".join)
 def test_what_a_worker_of_dask_did_is_done_again_when_it_dies(tmp_path, reading):
@@ -285,6 +289,7 @@ def test_what_a_worker_of_dask_did_is_done_again_when_it_dies(tmp_path, reading)
     assert spawn("analyze", *names, "-o", "-", cwd=tmp_path).expect(0).out == report
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize(
     "reading", [["--jobs", "2"], ["--dask", "local:2"]], indirect=True, ids=" ".join

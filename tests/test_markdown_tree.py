@@ -10,7 +10,7 @@ import pytest
 from tests.builders import kineto
 from tests.builders.loop import Loop
 from tests.cli_runner import MS
-from tests.every_record import every_record, refilled
+from tests.every_record import RECORD_NAMES, every_record, refilled
 from tests.gfm_tree import Tree
 from traceprobe import analyze, load
 from traceprobe.compare.compare import compare
@@ -113,14 +113,9 @@ NASTY = [
 
 
 @cache
-def records():
-    return every_record()
-
-
-@cache
 def harmless(kind, pattern="word%"):
     """The tree of the same record with a word for every string."""
-    return Tree(refilled(records()[kind], numbered(pattern)).to_markdown())
+    return Tree(refilled(every_record()[kind], numbered(pattern)).to_markdown())
 
 
 def numbered(pattern):
@@ -128,11 +123,12 @@ def numbered(pattern):
     return lambda number, _: pattern.replace("%", str(number))
 
 
-@pytest.mark.parametrize("kind", every_record())
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", RECORD_NAMES)
 def test_names_leave_the_tree_as_it_is(kind):
     wrong = {}
     for nasty in NASTY:
-        text = refilled(records()[kind], numbered(nasty)).to_markdown()
+        text = refilled(every_record()[kind], numbered(nasty)).to_markdown()
         assert len(text.splitlines()) <= MAX_LINES
         assert len(text) <= MAX_CHARACTERS
         tree = Tree(text)
@@ -205,7 +201,7 @@ def test_kernels_of_a_stranger_are_text_where_runs_are_compared(tmp_path):
 
 
 def test_the_longest_names_leave_room():
-    for kind, record in records().items():
+    for kind, record in every_record().items():
         text = refilled(record, lambda number, _: "&@<" * 4000).to_markdown()
         assert len(text) <= MAX_CHARACTERS, kind
         assert len(text.splitlines()) <= MAX_LINES

@@ -9,11 +9,10 @@ import textwrap
 import pytest
 
 from tests.cli_runner import spawn
-
-pytest.importorskip("torch", reason="PyTorch is not installed")
-
 from traceprobe.capture.memory_prediction_session import NO_MODEL
 from traceprobe.records.memory import read
+
+pytestmark = pytest.mark.usefixtures("pytorch")
 
 WIDTH = 256
 PROGRAM = f"""
@@ -74,6 +73,7 @@ def test_a_workload(predict, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
+@pytest.mark.slow
 def test_a_program_of_the_user_s_own_in_json(predict):
     done = predict("-o", "-", *program(predict.folder)).expect(0)
     found = read(json.loads(done.out))
@@ -85,6 +85,7 @@ def test_a_program_of_the_user_s_own_in_json(predict):
     assert found.measured is None
 
 
+@pytest.mark.slow
 def test_a_file_is_written_once(predict):
     arguments = ("-q", "-o", "step.json", *program(predict.folder))
     assert predict(*arguments).expect(0).out == ""
@@ -93,12 +94,14 @@ def test_a_file_is_written_once(predict):
     predict("-f", *arguments).expect(0)
 
 
+@pytest.mark.slow
 def test_a_program_that_hands_nothing_over_is_told_how(predict):
     done = predict(*program(predict.folder, hand_over=""))
     assert done.code == 2
     assert NO_MODEL in done.err
 
 
+@pytest.mark.slow
 def test_a_program_without_the_recorder_is_refused_at_its_first_step(predict):
     done = predict(*program(predict.folder, PLAIN))
     assert done.code == 2
@@ -106,12 +109,14 @@ def test_a_program_without_the_recorder_is_refused_at_its_first_step(predict):
     assert "trained to the end" not in done.out + done.err
 
 
+@pytest.mark.slow
 def test_a_program_that_looks_at_its_data_fails_with_its_own_words(predict):
     done = predict(*program(predict.folder, at_end="loss.detach().numpy()"))
     assert done.code == 2
     assert "the program ended with status 1" in done.err
 
 
+@pytest.mark.slow
 def test_a_loader_without_batches_is_no_loop(predict):
     text = PROGRAM.replace("[torch.ones(8, 256)]", "[]")
     assert "must be its training loop" in predict(*program(predict.folder, text)).expect(2).err

@@ -7,10 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-
-from torch import nn
-
+from tests.lazy import Lazy
 from traceprobe.capture import memory_measurement
 from traceprobe.capture import recording_plan as plans
 from traceprobe.capture.memory_measurement import MemoryMeasurement
@@ -18,6 +15,9 @@ from traceprobe.capture.recording_session import RecordingSession
 from traceprobe.capture.step_recorder import Recorder
 from traceprobe.records.memory import read
 
+pytestmark = pytest.mark.usefixtures("pytorch")
+torch = Lazy("torch")
+nn = Lazy("torch.nn")
 MB = 1 << 20
 DEVICE = 16 << 30
 
@@ -92,16 +92,17 @@ def books(monkeypatch):
     return books
 
 
-class Model(nn.Module):
+def model_on_gpu():
     """One parameter at address 1000 that says that it is on a GPU; its gradient comes at 5000."""
 
-    def __init__(self):
-        super().__init__()
-        self.gradient = None
+    class Model(nn.Module):
+        gradient = None
 
-    def parameters(self, recurse=True):
-        weight = SimpleNamespace(place=1000, grad=self.gradient, device=torch.device("cuda", 0))
-        return iter([weight])
+        def parameters(self, recurse=True):
+            weight = SimpleNamespace(place=1000, grad=self.gradient, device=torch.device("cuda", 0))
+            return iter([weight])
+
+    return Model()
 
 
 def optimizer():
@@ -137,7 +138,7 @@ def step(books, model, phase):
 
 
 def measured(books, simulate=False):
-    model = Model()
+    model = model_on_gpu()
     there(books)
     found = MemoryMeasurement(model, optimizer(), simulate=simulate)
     found.begin()
@@ -205,7 +206,7 @@ def test_trouble_before_the_step_is_a_reason(books, monkeypatch, broken):
         raise RuntimeError("no such thing\nand more")
 
     monkeypatch.setattr(torch.cuda, broken, fails)
-    found = MemoryMeasurement(Model(), optimizer(), simulate=True)
+    found = MemoryMeasurement(model_on_gpu(), optimizer(), simulate=True)
     found.begin()
     with found.phase("forward"):
         pass

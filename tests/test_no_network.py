@@ -97,6 +97,7 @@ def test_every_command_is_tried():
     assert {*COMMANDS, *RUNS_PROGRAMS} >= known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [c for commands in COMMANDS.values() for c in commands], ids=" ".join
 )

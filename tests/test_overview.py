@@ -46,6 +46,7 @@ def test_ranks_that_are_alike_are_grouped_and_the_late_one_is_worst():
     assert overview.detailed_ranks == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "detailed"), [(16, 16), (17, 3)])
 def test_of_many_ranks_a_few_keep_their_details(count, detailed):
     report = analyze(*late(count, {3}))

@@ -94,6 +94,7 @@ def in_export(data: bytes) -> bytes:
         return gzip.compress(database.serialize())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "redact"),
     [(name, name in (KINETO[0], NSIGHT[0])) for name in (*KINETO, *NSIGHT)],
@@ -118,6 +119,7 @@ def test_no_canary_in_any_output(tmp_path, name, redact):
     assert CANARY not in listed.lower()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [KINETO[0], NSIGHT[0]])
 def test_no_canary_in_a_slice(tmp_path, name):
     data = (ROOT / "sample_traces" / name).read_bytes()

@@ -19,7 +19,7 @@ from tests.test_comparison import unaided
 from tests.test_many_ranks import of_rank
 from traceprobe.anonymise.redact import digest
 from traceprobe.cli.runs import _folder as label_of
-from traceprobe.ingest.nsight.read import _reason as reason_of
+from traceprobe.ingest.nsight.open_export import _reason as reason_of
 from traceprobe.ingest.profiler_messages import NOTES, quote_messages
 from traceprobe.vocabulary import quoted
 

@@ -15,7 +15,7 @@ import pytest
 import traceprobe
 from tests.cli_runner import interruptible
 
-pytest.importorskip("torch", reason="PyTorch is not installed; pip install traceprobe[torch]")
+pytestmark = pytest.mark.usefixtures("pytorch")
 
 FAST = ["--warmup", "2", "--calibrate", "3", "--active", "4"]
 NAMES = {"rank0.json.gz", "rank0.traceprobe.json", "report.html", "report.json"}
@@ -96,6 +96,7 @@ def test_a_script_that_knows_nothing_of_it_is_recorded(tmp_path, script):
     assert json.loads((out / "report.json").read_text())["verdict"] is not None
 
 
+@pytest.mark.slow
 def test_a_script_with_the_recorder_is_recorded_in_its_own_words(tmp_path, script):
     out = tmp_path / "out"
     done = run("-o", out, *FAST, "--", *script(RECORDED.replace("AFTER", "pass")))
@@ -109,6 +110,7 @@ def test_a_script_with_the_recorder_is_recorded_in_its_own_words(tmp_path, scrip
     assert sidecar["unprofiled_data_wait_ms"] is not None
 
 
+@pytest.mark.slow
 def test_an_ablation_comes_first_and_into_the_report(tmp_path, script):
     out = tmp_path / "out"
     done = run("-o", out, *FAST, "--ablate", "--", *script(RECORDED.replace("AFTER", "pass")))
@@ -123,6 +125,7 @@ def test_an_ablation_comes_first_and_into_the_report(tmp_path, script):
     assert done.stderr.index("trial 3 of 3") < done.stderr.index("calibrating")
 
 
+@pytest.mark.slow
 def test_a_script_that_cannot_be_ablated_is_not_recorded_either(tmp_path, script):
     out = tmp_path / "out"
     done = run("-o", out, *FAST, "--ablate", "--", *script(PLAIN.replace("EPOCHS", "100")))
@@ -131,6 +134,7 @@ def test_a_script_that_cannot_be_ablated_is_not_recorded_either(tmp_path, script
     assert list(out.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_two_ranks_give_two_traces_and_one_report_with_communication(tmp_path, script):
     out = tmp_path / "out"
     program = script(RECORDED.replace("AFTER", "pass"))
@@ -142,6 +146,7 @@ def test_two_ranks_give_two_traces_and_one_report_with_communication(tmp_path, s
     assert all(r.summary.communication.total_ns > 0 for r in made.ranks)
 
 
+@pytest.mark.slow
 def test_a_program_that_fails_leaves_its_last_lines_and_nothing_else(tmp_path, script):
     out = tmp_path / "out"
     done = run("-o", out, *FAST, "--", *script("raise ValueError('no such volume')"))
@@ -150,6 +155,7 @@ def test_a_program_that_fails_leaves_its_last_lines_and_nothing_else(tmp_path, s
     assert list(out.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_program_that_ends_too_early_says_how_many_steps_are_needed(tmp_path, script):
     out = tmp_path / "out"
     done = run("-o", out, *FAST, "--active", "5000", "--", *script(PLAIN.replace("EPOCHS", "1")))
@@ -158,6 +164,7 @@ def test_a_program_that_ends_too_early_says_how_many_steps_are_needed(tmp_path, 
     assert list(out.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_killed_rank_ends_the_run_with_a_message_and_no_orphans(tmp_path, script):
     out = tmp_path / "out"
     dying = "if number == 3 and os.environ['RANK'] == '1': os.kill(os.getpid(), 9)"
@@ -170,6 +177,7 @@ def test_a_killed_rank_ends_the_run_with_a_message_and_no_orphans(tmp_path, scri
     assert not survivors(program[1])
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_every_process_and_leaves_no_file(tmp_path, script):
     out = tmp_path / "out"
     program = script(RECORDED.replace("AFTER", "import time; time.sleep(0.5)"))
@@ -187,6 +195,7 @@ def test_an_interrupt_ends_every_process_and_leaves_no_file(tmp_path, script):
     assert not survivors(program[1])
 
 
+@pytest.mark.slow
 def test_if_traceprobe_itself_is_killed_the_program_dies_too(tmp_path, script):
     program = script(RECORDED.replace("AFTER", "import time; time.sleep(0.5)"))
     child = subprocess.Popen(command("-o", tmp_path / "out", *FAST, "--", *program))

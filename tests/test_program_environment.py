@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -115,10 +117,11 @@ print(sys.version_info[:2])
 """
 
 
+@cache
 def pythons():
     """Interpreters of this machine by their minor version, the one that runs the tests included."""
     found = {sys.version_info[:2]: sys.executable}
-    for minor in range(OLDEST[1], 20):
+    for minor in range(OLDEST[1], 15):
         name = f"python3.{minor}"
         places = (Path.home() / ".pyenv" / "versions").glob(f"3.{minor}.*/bin/{name}")
         for tool in filter(None, [shutil.which(name), *map(str, sorted(places))]):
@@ -129,9 +132,12 @@ def pythons():
     return found
 
 
-PYTHONS = pythons()
-OTHERS = {version: tool for version, tool in PYTHONS.items() if version != sys.version_info[:2]}
-needs_another = pytest.mark.skipif(not OTHERS, reason="only one Python is installed here")
+@pytest.fixture(params=range(OLDEST[1], 15), ids="3.{}".format)
+def version(request):
+    """That of each Python of this machine."""
+    if (3, request.param) not in pythons():
+        pytest.skip("this Python is not installed here")
+    return 3, request.param
 
 
 def hooked(folder, **changes):
@@ -139,10 +145,9 @@ def hooked(folder, **changes):
     return {**program_environment(VARIABLE, RecordingPlan(folder=str(folder)).save()), **changes}
 
 
-@pytest.mark.parametrize("version", PYTHONS, ids="{0[0]}.{0[1]}".format)
 def test_it_is_imported_without_any_package_by_every_python(tmp_path, version):
     done = subprocess.run(
-        [PYTHONS[version], "-S", "-c", "import sitecustomize\n" + IMPORT_ALL, *INSIDE],
+        [pythons()[version], "-S", "-c", "import sitecustomize\n" + IMPORT_ALL, *INSIDE],
         env=hooked(tmp_path),
         cwd=tmp_path,
         capture_output=True,
@@ -159,7 +164,6 @@ print(json.dumps({"path": sys.path, "site": getattr(sitecustomize, "__file__", N
 """
 
 
-@pytest.mark.parametrize("version", PYTHONS, ids="{0[0]}.{0[1]}".format)
 def test_the_import_path_is_what_it_would_be_alone(tmp_path, version, monkeypatch):
     own = tmp_path / "own"
     own.mkdir()
@@ -167,7 +171,7 @@ def test_the_import_path_is_what_it_would_be_alone(tmp_path, version, monkeypatc
     monkeypatch.setenv("PYTHONPATH", str(own))
     seen = [
         subprocess.run(
-            [PYTHONS[version], "-c", LOOK], env=env, cwd=tmp_path, capture_output=True, text=True
+            [pythons()[version], "-c", LOOK], env=env, cwd=tmp_path, capture_output=True, text=True
         )
         for env in (dict(os.environ), hooked(tmp_path))
     ]
@@ -199,10 +203,13 @@ def test_a_sitecustomize_that_fails_is_the_program_s_own_matter(tmp_path):
     assert "no_such_module_anywhere" in done.stderr
 
 
-@needs_another
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["profile", "bench", "memory"])
 def test_a_program_of_another_python_starts_with_its_own_packages(tmp_path, command):
-    tool = next(iter(OTHERS.values()))
+    others = [tool for version, tool in pythons().items() if version != sys.version_info[:2]]
+    if not others:
+        pytest.skip("only one Python is installed here")
+    tool = others[0]
     code = """
         import json, sys
         try:
@@ -246,9 +253,9 @@ def __getattr__(name):
 
 
 @pytest.fixture(scope="module")
-def elsewhere(tmp_path_factory):
+def elsewhere(pytorch, tmp_path_factory):
     """An environment with another numpy, and torch from that of the tests behind it."""
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    torch = importlib.import_module("torch")
     folder = tmp_path_factory.mktemp("elsewhere")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     site = next((folder / "lib").glob("python*/site-packages"))
@@ -258,6 +265,7 @@ def elsewhere(tmp_path_factory):
     return folder / "bin" / "python"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [None, 2])
 def test_a_program_of_another_environment_is_recorded_with_its_own_numpy(
     tmp_path, elsewhere, ranks
@@ -278,6 +286,7 @@ def test_a_program_of_another_environment_is_recorded_with_its_own_numpy(
         assert (tmp_path / "out" / f"rank{rank}.json.gz").is_file()
 
 
+@pytest.mark.slow
 def test_ranks_are_started_by_the_interpreter_of_the_program(tmp_path):
     command = launch.rank_command(["/opt/python3", "-O", "train.py"], 2, tmp_path)
     assert command[:2] == ["/opt/python3", "-c"]

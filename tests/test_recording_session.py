@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-pytest.importorskip("torch", reason="PyTorch is not installed; pip install traceprobe[torch]")
-
 from traceprobe.capture import recording_plan as plans
 from traceprobe.capture.recording_session import RecordingSession
 from traceprobe.capture.step_recorder import Recorder
+
+pytestmark = pytest.mark.usefixtures("pytorch")
 
 PLAN = {"warmup": 2, "calibrate": 3, "settle": 1, "active": 2}
 

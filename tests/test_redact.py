@@ -60,6 +60,7 @@ def test_the_command_redacts(samples, tmp_path):
     assert report["inputs"][0]["name"] == digest(source.name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["profile_unet.json.gz", "profile_wide_mlp.sqlite.gz"])
 def test_no_canary_in_any_name_is_left(samples, tmp_path, name):
     """A canary in every text of a trace, in every name and in that of the file."""

@@ -5,20 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
 
 from tests.browsing import browser, expect_print_opens_folds, grave_violations, tabs
+from tests.lazy import Lazy
 from tests.report_factory import make_empty_report, make_hostile_report, make_report, make_run
 from traceprobe.render.pages import report_html as html
 
 __all__ = ["browser"]
 
+pytestmark = pytest.mark.slow
+playwright = Lazy("playwright.sync_api")
+
 READY = "html[data-charts-ready]"
 REPORTS = {
-    "io": make_report("io"),
-    "hostile": make_hostile_report(),
-    "four-ranks": make_run(4),
-    "empty": make_empty_report(),
+    "io": lambda: make_report("io"),
+    "hostile": make_hostile_report,
+    "four-ranks": lambda: make_run(4),
+    "empty": make_empty_report,
 }
 CHARTS = {"io": 2, "hostile": 2, "four-ranks": 9, "empty": 0}
 
@@ -26,8 +29,8 @@ CHARTS = {"io": 2, "hostile": 2, "four-ranks": 9, "empty": 0}
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
-    for name, report in REPORTS.items():
-        (folder / f"{name}.html").write_text(html.render(report), encoding="utf-8")
+    for name, make in REPORTS.items():
+        (folder / f"{name}.html").write_text(html.render(make()), encoding="utf-8")
     return folder
 
 
@@ -105,7 +108,7 @@ def test_the_timeline_zooms_and_moves_by_mouse_and_tells_what_is_under_it(visit)
     page.keyboard.down("Shift")
     page.mouse.wheel(0, -200)
     page.keyboard.up("Shift")
-    expect(canvas).not_to_have_attribute("data-to", str(whole[1]))
+    playwright.expect(canvas).not_to_have_attribute("data-to", str(whole[1]))
     near = shown(canvas)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 12, steps=4)
@@ -134,7 +137,7 @@ def test_the_copy_button_gives_the_markdown_of_the_report(visit):
     page = visit("io", permissions=["clipboard-read", "clipboard-write"])
     page.get_by_role("button", name="Copy as Markdown").click()
     page.wait_for_selector("#copied:not(:empty)")
-    assert page.evaluate("navigator.clipboard.readText()") == REPORTS["io"].to_markdown()
+    assert page.evaluate("navigator.clipboard.readText()") == make_report("io").to_markdown()
 
 
 def test_the_download_is_the_report(visit):
@@ -142,13 +145,13 @@ def test_the_download_is_the_report(visit):
     with page.expect_download() as started:
         page.get_by_role("button", name="Download report.json").click()
     text = Path(started.value.path()).read_text()
-    assert type(REPORTS["io"]).from_json(text) == type(REPORTS["io"]).from_json(
-        REPORTS["io"].to_json()
+    assert type(make_report("io")).from_json(text) == type(make_report("io")).from_json(
+        make_report("io").to_json()
     )
 
 
 def test_a_link_to_a_folded_finding_opens_it(visit):
-    folded = next(f.id for f in REPORTS["io"].findings if f.status == "pass")
+    folded = next(f.id for f in make_report("io").findings if f.status == "pass")
     page = visit("io", anchor=f"#finding-{folded}")
     card = page.locator(f"#finding-{folded}")
     assert card.is_visible()

@@ -7,12 +7,13 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from html.parser import HTMLParser
 
-import altair as alt
 import msgspec
 import pytest
 
+from tests.lazy import Lazy
 from tests.report_factory import (
     HOSTILE,
     MS,
@@ -27,7 +28,6 @@ from tests.report_factory import (
 )
 from traceprobe.formatting import clean, duration, percentages, shorten, significant
 from traceprobe.records.report import Iteration, Lane, Report, Timeline, encode
-from traceprobe.render import chart_specs as specs
 from traceprobe.render import gfm
 from traceprobe.render.bars import partition_bar, share_bar
 from traceprobe.render.page import DOCUMENTATION
@@ -39,15 +39,27 @@ from traceprobe.render.pages import report_timeline as lanes
 from traceprobe.render.ranking import ranked_findings, ranks_in_detail
 from traceprobe.render.resources import templates_dir
 
-REPORTS = {
-    **{bound: make_report(bound) for bound in PARTITIONS},
-    "empty": make_empty_report(),
-    "hostile": make_hostile_report(),
-    "two-ranks": make_run(2),
-    "many-ranks": make_run(64, straggler=40),
-    "ablated": make_report("compute", ablation=make_ablation("communication")),
-    "hostile-ablation": make_report("io", ablation=make_hostile_ablation()),
-}
+altair = Lazy("altair")
+specs = Lazy("traceprobe.render.chart_specs")  # which imports altair
+
+NAMES = (
+    *(*PARTITIONS, "empty", "hostile", "two-ranks", "many-ranks"),
+    *("ablated", "hostile-ablation"),
+)
+
+
+@cache
+def report_named(name):
+    """A report by the name of what is special about it."""
+    made = {
+        "empty": make_empty_report,
+        "hostile": make_hostile_report,
+        "two-ranks": lambda: make_run(2),
+        "many-ranks": lambda: make_run(64, straggler=40),
+        "ablated": lambda: make_report("compute", ablation=make_ablation("communication")),
+        "hostile-ablation": lambda: make_report("io", ablation=make_hostile_ablation()),
+    }
+    return made[name]() if name in made else make_report(name)
 
 
 class Page(HTMLParser):
@@ -95,9 +107,9 @@ class Page(HTMLParser):
             self.json[self._script] = data
 
 
-@pytest.fixture(scope="module", params=REPORTS, ids=str)
+@pytest.fixture(scope="module", params=NAMES, ids=str)
 def case(request: pytest.FixtureRequest) -> tuple[Report, str]:
-    report = REPORTS[request.param]
+    report = report_named(request.param)
     return report, html.render(report)
 
 
@@ -158,11 +170,12 @@ def test_the_chart_specs_are_what_altair_writes():
     assert path.read_text(encoding="utf-8") == specs.render()
 
 
+@pytest.mark.slow
 def test_charts_are_valid_specs_with_named_data_and_few_marks(case):
     _, text = case
     payload = json.loads(Page(text).json["traceprobe-charts"])
     for chart in payload:
-        alt.Chart.from_dict(chart["spec"], validate=True)
+        altair.Chart.from_dict(chart["spec"], validate=True)
         names = set(re.findall(r'"name": "(\w+)"', json.dumps(chart["spec"]))) - {"zoom"}
         assert names == set(chart["data"])
         for columns in chart["data"].values():
@@ -186,9 +199,9 @@ def test_markdown_fits_an_issue_comment(case):
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_terminal_keeps_to_its_width_and_encoding(name, encoding, width):
-    text = terminal.render(REPORTS[name], width, False, encoding)
+    text = terminal.render(report_named(name), width, False, encoding)
     text.encode(encoding)
     assert "\x1b" not in text
     # An emoji is two columns wide in one character, so characters never exceed columns.
@@ -196,14 +209,14 @@ def test_terminal_keeps_to_its_width_and_encoding(name, encoding, width):
 
 
 def test_terminal_colours_only_when_asked():
-    plain = terminal.render(REPORTS["io"], 80, False)
-    coloured = terminal.render(REPORTS["io"], 80, True)
+    plain = terminal.render(report_named("io"), 80, False)
+    coloured = terminal.render(report_named("io"), 80, True)
     assert "\x1b[" in coloured
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
 
 
 def test_terminal_escapes_in_names_do_not_reach_the_terminal():
-    text = terminal.render(REPORTS["hostile"], 80, True)
+    text = terminal.render(report_named("hostile"), 80, True)
     assert re.sub(r"\x1b\[[0-9;]*m", "", text).isprintable() is False  # line ends only
     rest = re.sub(r"\x1b\[[0-9;]*m|\n", "", text)
     assert not re.search(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", rest)
@@ -211,7 +224,7 @@ def test_terminal_escapes_in_names_do_not_reach_the_terminal():
 
 
 def test_verdict_is_told_without_scripts():
-    text = html.render(REPORTS["io"])
+    text = html.render(report_named("io"))
     before_scripts = text.split('<script type="application/json"')[0]
     for words in ("I/O-bound", "io decides", "Confidence 82 %", "margin", "86.0 %", "100.0 %"):
         assert words in before_scripts
@@ -220,7 +233,7 @@ def test_verdict_is_told_without_scripts():
 def test_findings_come_worst_first_and_the_rest_is_folded():
     states = [f.status for f in ranked_findings(make_report().findings)]
     assert states == ["fail", "warn", "inconclusive", "pass", "not-applicable"]
-    text = html.render(REPORTS["io"])
+    text = html.render(report_named("io"))
     assert re.search(r'id="finding-data-wait" open', text)
     folded = text.index('id="findings-passed"')
     assert text.index('id="finding-tensor-cores"') < folded
@@ -234,7 +247,7 @@ def test_equal_savings_keep_the_order_of_the_report():
 
 
 def test_skipped_iterations_are_marked_with_their_reason():
-    text = html.render(REPORTS["io"])
+    text = html.render(report_named("io"))
     assert "no: warm-up" in text
     assert "skipped: no end in the capture" in text
 
@@ -250,11 +263,12 @@ def test_what_was_not_observed_is_no_zero():
 
 
 def test_straggler_is_always_among_the_ranks_in_detail():
-    shown = [rank.rank for rank in ranks_in_detail(REPORTS["many-ranks"])]
+    shown = [rank.rank for rank in ranks_in_detail(report_named("many-ranks"))]
     assert shown == [0, 1, 2, 3, 4, 5, 6, 40]
-    assert "Without pictures here: rank 7–39, 41–63." in html.render(REPORTS["many-ranks"])
+    assert "Without pictures here: rank 7–39, 41–63." in html.render(report_named("many-ranks"))
 
 
+@pytest.mark.slow
 def test_a_thousand_ranks_stay_one_page():
     report = make_run(1024, straggler=700)
     text = html.render(report)
@@ -272,7 +286,7 @@ def test_a_thousand_ranks_stay_one_page():
 
 
 def test_hostile_names_are_inert_in_markdown():
-    text = markdown.render(REPORTS["hostile"])
+    text = markdown.render(report_named("hostile"))
     assert not re.search(r"<(?!/?(details|summary)>)", text)
     outside_code = re.sub(r"(?<!\\)`[^`\n]+`", "", text)
     assert not re.search(r"@\w|#\d|https?://\w|(?<!\\)`|[^\\]\[x\]", outside_code)
@@ -417,10 +431,10 @@ def test_ranks_are_compared_where_there_are_several():
 def test_vendored_libraries_are_those_altair_writes_for():
     versions = json.loads((templates_dir() / "vendor" / "VERSIONS.json").read_text())
     found = {record["package"]: record["version"] for record in versions["load_order"]}
-    wanted = alt.SCHEMA_VERSION.removeprefix("v")
+    wanted = altair.SCHEMA_VERSION.removeprefix("v")
     assert found["vega-lite"].split(".")[:2] == wanted.split(".")[:2]
-    assert found["vega"].split(".")[0] == str(alt.VEGA_VERSION).split(".")[0]
-    assert found["vega-embed"].split(".")[0] == str(alt.VEGAEMBED_VERSION).split(".")[0]
+    assert found["vega"].split(".")[0] == str(altair.VEGA_VERSION).split(".")[0]
+    assert found["vega-embed"].split(".")[0] == str(altair.VEGAEMBED_VERSION).split(".")[0]
 
 
 def test_vendored_libraries_can_stand_in_a_script_and_carry_their_licences():

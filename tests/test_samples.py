@@ -52,6 +52,7 @@ def test_they_are_compressed_without_a_time_or_a_name(file):
     assert head[4:8] == bytes(4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_they_hold_no_path_no_host_and_no_environment(file, tmp_path):
     found = {match[0] for text in texts(file, tmp_path) for match in PRIVATE.finditer(text)}

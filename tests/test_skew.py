@@ -201,6 +201,7 @@ def test_waiting_that_computation_hides_costs_nothing_and_has_a_cause():
     assert run.skew_causes is not None
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(

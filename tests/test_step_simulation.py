@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-
-from torch import nn
-from torch.nn.functional import cross_entropy
-from torch.utils._pytree import tree_leaves
-
-import bert
-import resnet50
+from tests.lazy import Lazy
 from traceprobe.capture.allocation_log import AllocationLog, summarize_allocations
-from traceprobe.capture.step_simulation import (
-    STEPS,
-    StepSimulation,
-    StorageTracker,
-    workspace_bytes,
-)
 
+pytestmark = pytest.mark.usefixtures("pytorch")
+bert = Lazy("bert")
+resnet50 = Lazy("resnet50")
+torch = Lazy("torch")
+nn = Lazy("torch.nn")
+step_simulation = Lazy("traceprobe.capture.step_simulation")
 WAYS = [{"foreach": True}, {"fused": True}, {"foreach": False}]
 WIDTH = 256
 
@@ -29,7 +22,7 @@ def train(steps, model, optimizer, phase, accumulate=1):
     for inputs, targets in steps:
         for piece, wanted in zip(inputs.chunk(accumulate), targets.chunk(accumulate), strict=True):
             with phase("forward"):
-                loss = cross_entropy(model(piece).flatten(0, -2), wanted.flatten())
+                loss = nn.functional.cross_entropy(model(piece).flatten(0, -2), wanted.flatten())
             with phase("backward"):
                 (loss / accumulate).backward()
         with phase("optimizer"):
@@ -38,7 +31,7 @@ def train(steps, model, optimizer, phase, accumulate=1):
 
 
 def simulated(model, optimizer, batch, accumulate=1):
-    simulation = StepSimulation(model, optimizer)
+    simulation = step_simulation.StepSimulation(model, optimizer)
     train(simulation.steps(batch), model, optimizer, simulation.phase, accumulate)
     return simulation.result
 
@@ -46,7 +39,7 @@ def simulated(model, optimizer, batch, accumulate=1):
 def real(model, optimizer, batch, accumulate=1):
     """The same steps with data, every storage followed."""
     log = AllocationLog()
-    follow = StorageTracker(log, torch.device("cpu"))
+    follow = step_simulation.StorageTracker(log, torch.device("cpu"))
 
     def there(tensors, part):
         for tensor in tensors:
@@ -56,7 +49,7 @@ def real(model, optimizer, batch, accumulate=1):
                 follow._watch(storage)
 
     def state(*_):
-        for tensor in tree_leaves(list(optimizer.state.values())):
+        for tensor in torch.utils._pytree.tree_leaves(list(optimizer.state.values())):
             if isinstance(tensor, torch.Tensor):
                 follow.set_part(tensor, "optimizer_state")
 
@@ -67,7 +60,7 @@ def real(model, optimizer, batch, accumulate=1):
         parameter.register_post_accumulate_grad_hook(lambda p: follow.set_part(p.grad, "gradients"))
 
     def steps():
-        for _ in range(STEPS):
+        for _ in range(step_simulation.STEPS):
             log.start_step()
             yield batch
         # Before the loop ends, and drops its last loss.
@@ -84,6 +77,7 @@ def tokens(size, count=4):
     return torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accumulate", [1, 4])
 @pytest.mark.parametrize("way", WAYS, ids=["foreach", "fused", "for-loop"])
 def test_a_transformer_holds_what_it_holds_with_data(way, accumulate):
@@ -96,6 +90,7 @@ def test_a_transformer_holds_what_it_holds_with_data(way, accumulate):
     assert found == expected
 
 
+@pytest.mark.slow
 def test_recomputation_holds_what_it_holds_with_data():
     size = bert.SIZES["tiny"]
     model = bert.BERT(size, recompute=True)
@@ -105,6 +100,7 @@ def test_recomputation_holds_what_it_holds_with_data():
     assert found == expected
 
 
+@pytest.mark.slow
 def test_a_net_with_buffers_and_momentum_holds_what_it_holds_with_data():
     size = resnet50.SIZES["tiny"]
     model = resnet50.ResNet(size)
@@ -158,7 +154,7 @@ def test_model_and_optimizer_are_put_back(small):
 def test_they_are_put_back_after_an_error_too(small):
     model, optimizer = small
     weight = model.weight
-    steps = StepSimulation(model, optimizer).steps(batch())
+    steps = step_simulation.StepSimulation(model, optimizer).steps(batch())
     next(steps)
     assert model.weight is not weight
     steps.close()
@@ -169,7 +165,7 @@ def test_they_are_put_back_after_an_error_too(small):
 def test_what_the_host_reads_does_not_end_the_simulation(small):
     model, optimizer = small
     scaler = torch.amp.GradScaler("cpu")
-    simulation = StepSimulation(model, optimizer)
+    simulation = step_simulation.StepSimulation(model, optimizer)
     for inputs, _ in simulation.steps(batch()):
         loss = model(inputs).sum()
         assert isinstance(loss.item(), float)
@@ -182,7 +178,7 @@ def test_what_the_host_reads_does_not_end_the_simulation(small):
 def test_results_of_the_step_before_count_where_the_program_keeps_them(small):
     model, optimizer = small
     kept = []
-    simulation = StepSimulation(model, optimizer)
+    simulation = step_simulation.StepSimulation(model, optimizer)
     for inputs, _ in simulation.steps(batch()):
         kept.append(model(inputs).detach())
     assert simulation.result["parts"]["held"] == 8 * WIDTH * 4
@@ -200,4 +196,4 @@ def test_results_of_the_step_before_count_where_the_program_keeps_them(small):
     ],
 )
 def test_workspaces_of_cublas_are_those_of_its_documentation(capability, configured, nbytes):
-    assert workspace_bytes(capability, configured) == nbytes
+    assert step_simulation.workspace_bytes(capability, configured) == nbytes

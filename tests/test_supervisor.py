@@ -99,6 +99,7 @@ def killed(tmp_path_factory):
     return folders
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PROGRAMS)
 def test_no_process_outlives_a_traceprobe_that_was_killed(killed, kind):
     folder = killed[kind]

@@ -363,8 +363,9 @@ def test_what_cannot_work_is_refused_before_anything_runs(
     assert recorded.requests == []
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("pytorch")
 def test_a_sweep_on_the_cpu(ladder, tmp_path):
-    pytest.importorskip("torch", reason="PyTorch is not installed; pip install traceprobe[torch]")
     arguments = ("sweep", ladder, "--rungs", "1:3", "-o", "out")
     there = {"CUDA_VISIBLE_DEVICES": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = spawn(*arguments, cwd=tmp_path, env=there).expect(1)

@@ -10,7 +10,7 @@ import pytest
 
 import traceprobe
 from tests.cli_runner import Cli, write_trace
-from tests.every_record import every_record
+from tests.every_record import RECORD_NAMES, every_record
 from tests.memory_records import make_memory
 from tests.report_factory import (
     PARTITIONS,
@@ -235,7 +235,14 @@ PLACES = 60
 VALUES = (None, 0, -1, 1e300, 2**70, "x", [], {}, [None], 0.5)
 
 
-@pytest.mark.parametrize("kind", records())
+KINDS = [*RECORD_NAMES, "ablation"]
+
+
+def test_every_kind_is_tried():
+    assert set(records()) == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_any_place_may_hold_anything(kind):
     """Every so many places another value, or none: refused on purpose or rendered."""
     text = records()[kind].to_json()

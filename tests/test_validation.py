@@ -30,9 +30,10 @@ def measured(case, folder):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cpu-unet-io", "cpu-wide2"])
+@pytest.mark.usefixtures("pytorch")
 def test_the_verdict_from_a_trace_is_that_of_the_ablation(name, tmp_path):
-    pytest.importorskip("torch", reason="PyTorch is not installed; pip install traceprobe[torch]")
     case = CASES[name]
     for attempt in range(ATTEMPTS):
         entry = measured(case, tmp_path / str(attempt))

@@ -11,29 +11,21 @@ import numpy as np
 import pytest
 
 from tests.conftest import ROOT
+from tests.lazy import Lazy
 
-try:
-    import torch
-except ImportError:
-    if os.environ.get("TRACEPROBE_REQUIRE_TORCH") == "1":
-        raise
-    pytest.skip("PyTorch is not installed", allow_module_level=True)
-
-from torch.nn.functional import cross_entropy, l1_loss
-from torch.utils.flop_counter import FlopCounterMode
-
-import bert
-import data
-import gpt2
-import harness
-import pointwise
-import resnet50
-import settings
-import tiny_mlp
-import unet
-import volume
-import wide_mlp
-
+pytestmark = pytest.mark.usefixtures("pytorch")
+bert = Lazy("bert")
+data = Lazy("data")
+gpt2 = Lazy("gpt2")
+harness = Lazy("harness")
+pointwise = Lazy("pointwise")
+resnet50 = Lazy("resnet50")
+settings = Lazy("settings")
+tiny_mlp = Lazy("tiny_mlp")
+torch = Lazy("torch")
+unet = Lazy("unet")
+volume = Lazy("volume")
+wide_mlp = Lazy("wide_mlp")
 SCRIPTS = (unet, gpt2, bert, resnet50, wide_mlp, tiny_mlp, pointwise)
 SIDE, CUBE, BLOCK = 24, 8, 4
 
@@ -103,25 +95,33 @@ def tokens(length):
 MODELS = {
     "unet": (
         lambda: unet.UNet(unet.SIZES["full"]),
-        lambda model: l1_loss(model(torch.empty(1, 4, 64, 64, 64)), torch.empty(1, 5, 64, 64, 64)),
+        lambda model: torch.nn.functional.l1_loss(
+            model(torch.empty(1, 4, 64, 64, 64)), torch.empty(1, 5, 64, 64, 64)
+        ),
         116_977_029,
         80.464,
     ),
     "gpt2": (
         lambda: gpt2.GPT2(gpt2.SIZES["full"]),
-        lambda model: cross_entropy(model(tokens(1024)).flatten(0, 1), tokens(1024)[0]),
+        lambda model: torch.nn.functional.cross_entropy(
+            model(tokens(1024)).flatten(0, 1), tokens(1024)[0]
+        ),
         124_439_808,
         874.9,
     ),
     "bert": (
         lambda: bert.BERT(bert.SIZES["full"]),
-        lambda model: cross_entropy(model(tokens(512)).flatten(0, 1), tokens(512)[0]),
+        lambda model: torch.nn.functional.cross_entropy(
+            model(tokens(512)).flatten(0, 1), tokens(512)[0]
+        ),
         335_174_458,
         1104.26,
     ),
     "resnet50": (
         lambda: resnet50.ResNet(resnet50.SIZES["full"]),
-        lambda model: cross_entropy(model(torch.empty(2, 3, 224, 224)), tokens(2)[0]) / 2,
+        lambda model: (
+            torch.nn.functional.cross_entropy(model(torch.empty(2, 3, 224, 224)), tokens(2)[0]) / 2
+        ),
         25_557_032,
         2 * 24.299,  # of the two images without which the last normalisation has no variance
     ),
@@ -133,7 +133,7 @@ def test_the_full_model_has_the_parameters_and_the_flop_of_its_paper(name):
     build, loss, count, gigaflop = MODELS[name]
     with torch.device("meta"):
         model = build()
-        with FlopCounterMode(display=False) as counter:
+        with torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
             loss(model).backward()
     assert parameters(model) == count
     assert counter.get_total_flops() / 1e9 == pytest.approx(gigaflop, rel=1e-3)
@@ -313,7 +313,7 @@ def test_batches_and_weights_are_in_the_layout_that_is_asked_for():
 
 
 def test_training_on_cubes_turned_on_the_device_is_the_same_training(run, monkeypatch):
-    monkeypatch.setattr(settings, "_problems_without_gpu", lambda s: ())  # the CPU can do it too
+    monkeypatch.setattr("settings._problems_without_gpu", lambda s: ())  # the CPU can do it too
     losses = [
         re.search(r"loss ([\d.]+)", run(unet, "--steps", "3", *more)[1])[1]
         for more in (("--augment-on", "gpu"), (), ("--augment-passes", "0"))
@@ -321,6 +321,7 @@ def test_training_on_cubes_turned_on_the_device_is_the_same_training(run, monkey
     assert losses[0] == losses[1] != losses[2]
 
 
+@pytest.mark.slow
 def test_a_script_runs_by_its_path_with_many_settings(folder):
     data_settings = "--storage zlib --workers 1 --augment-passes 2 --inject 1"
     compute_settings = "--precision bf16 --accumulate 2 --item-every 1 --fused"
@@ -331,6 +332,7 @@ def test_a_script_runs_by_its_path_with_many_settings(folder):
     assert list(folder.glob("unet-box48-seed0-zlib*"))
 
 
+@pytest.mark.slow
 def test_two_ranks_train_together(folder):
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     arguments = ("--steps", "3", "--accumulate", "2", "--no-broadcast-buffers")

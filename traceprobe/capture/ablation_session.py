@@ -20,7 +20,7 @@ from typing import Any
 
 from traceprobe.capture.ablation_plan import AblationPlan, RankTrials
 from traceprobe.capture.batch_source import BatchSource, NoBatchesError
-from traceprobe.capture.hardware import collect_environment
+from traceprobe.capture.hardware import collect_environment, world_size
 from traceprobe.capture.other_profilers import other_profilers
 from traceprobe.capture.progress import DONE, report_state
 
@@ -185,7 +185,7 @@ class AblationSession:
         """Samples in a step, from the first tensor, where the program does not say."""
         first = next(iter(_tensors(batch)), None)
         if "samples_per_step" not in self._described and first is not None and first.dim():
-            self._described["samples_per_step"] = first.shape[0] * _world_size()
+            self._described["samples_per_step"] = first.shape[0] * world_size()
 
     def _finish(self, busy_ns: float | None) -> None:
         results = RankTrials(
@@ -222,7 +222,7 @@ def _data_parallel() -> list[Any]:
     """The DDP models of this process, wherever the program keeps them."""
     import torch
 
-    if _world_size() == 1:
+    if world_size() == 1:
         return []
     kind = torch.nn.parallel.DistributedDataParallel
     # By type: asking a stranger's object for its class may run code of its own.
@@ -236,12 +236,6 @@ def _has_gpu() -> bool:
     return bool(torch.cuda.is_available() and torch.cuda.is_initialized())
 
 
-def _world_size() -> int:
-    import torch.distributed as dist
-
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-
-
 def _synchronize(*, together: bool = True) -> None:
     """Wait for the device, and with `together` for the other ranks."""
     import torch
@@ -249,7 +243,7 @@ def _synchronize(*, together: bool = True) -> None:
 
     if _has_gpu():
         torch.cuda.synchronize()
-    if together and _world_size() > 1:
+    if together and world_size() > 1:
         dist.barrier()
         if _has_gpu():
             torch.cuda.synchronize()
@@ -257,7 +251,7 @@ def _synchronize(*, together: bool = True) -> None:
 
 def _agreed(number: int) -> int:
     """The largest number that any rank has."""
-    if _world_size() == 1:
+    if world_size() == 1:
         return number
     import torch
     import torch.distributed as dist

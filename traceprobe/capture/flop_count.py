@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from traceprobe.capture.hardware import world_size
 from traceprobe.capture.tf32 import supports_tf32, tf32_allowed
 
 _MAX_REASON = 160
@@ -50,7 +51,7 @@ def work(
     counted: dict[str, Any] = {**phases, "compiled": _is_compiled(model)}
     if optimizer is not None:
         counted["optimizer"] = {"bytes": optimizer_bytes(optimizer)}
-    return {"flops_per_step": total * _world(), "work": counted}
+    return {"flops_per_step": total * world_size(), "work": counted}
 
 
 def optimizer_bytes(optimizer: Any) -> int | None:
@@ -163,10 +164,3 @@ def _is_compiled(model: Any) -> bool:
             return True
         model = _wrapped(model)
     return False
-
-
-def _world() -> int:
-    import torch.distributed as dist
-
-    ready = dist.is_available() and dist.is_initialized()
-    return int(dist.get_world_size()) if ready else 1

@@ -42,16 +42,24 @@ def _hardware() -> dict[str, Any]:
 
 def _links() -> list[str] | None:
     """How pairs of GPUs are connected, in the words of `nvidia-smi topo -m` (NV18, PIX, SYS)."""
+    lines = nvidia_smi("topo", "-m")
+    if lines is None:
+        return None
+    rows = [line.split() for line in lines if re.match(r"GPU\d", line.strip())]
+    count = len(rows)
+    return sorted({cell for i, row in enumerate(rows) for cell in row[1 + i + 1 : 1 + count]})
+
+
+def nvidia_smi(*arguments: str) -> list[str] | None:
+    """Lines that `nvidia-smi` prints; None where it is missing or does not answer."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return None
     try:
-        shown = subprocess.run([tool, "topo", "-m"], capture_output=True, text=True, timeout=20)
+        done = subprocess.run([tool, *arguments], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    rows = [line.split() for line in shown.stdout.splitlines() if re.match(r"GPU\d", line.strip())]
-    count = len(rows)
-    return sorted({cell for i, row in enumerate(rows) for cell in row[1 + i + 1 : 1 + count]})
+    return done.stdout.splitlines()
 
 
 def _libraries() -> dict[str, str | None]:
@@ -85,3 +93,10 @@ def _flags() -> dict[str, Any]:
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
+
+
+def world_size() -> int:
+    """Number of ranks of `torch.distributed`; 1 without it."""
+    import torch.distributed as dist
+
+    return int(dist.get_world_size()) if dist.is_available() and dist.is_initialized() else 1

@@ -7,13 +7,12 @@ here becomes a reason in the recording and never ends the run.
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from traceprobe.capture.allocation_log import AllocationLog, summarize_allocations
+from traceprobe.capture.hardware import nvidia_smi
 
 if TYPE_CHECKING:
     import torch
@@ -236,15 +235,8 @@ def _processes(device: str) -> int:
     Args:
         device: the UUID of the GPU; of all GPUs where it is empty.
     """
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return 0
-    asked = [tool, "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader"]
-    try:
-        shown = subprocess.run(asked, capture_output=True, text=True, timeout=20)
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    rows = (line.split(",") for line in shown.stdout.splitlines() if "," in line)
+    lines = nvidia_smi("--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader") or []
+    rows = (line.split(",") for line in lines if "," in line)
     return sum(device in gpu and pid.strip().isdigit() for gpu, pid in rows)
 
 

@@ -114,7 +114,7 @@ class ProcessTree:
                 signal.signal(number, self._request_end)
 
     def wait(self, requests: socket.socket) -> bool:
-        """Whether nobody can ask for the end any more, once the main process ends or one is asked."""
+        """Whether nobody is left who could ask; returns once the main process ends or one asks."""
         while self._reap() and not self.end_requested:
             ready, _, _ = select.select([requests.fileno(), self._awake], [], [])
             if self._awake in ready:
@@ -128,7 +128,7 @@ class ProcessTree:
         return False
 
     def end(self, linger: float) -> list[str]:
-        """Names of the processes that stay after waiting, asking (SIGTERM) and insisting (SIGKILL)."""
+        """Names of the processes that stay, after waiting, SIGTERM and SIGKILL."""
         self._until_none(linger)
         for number, patience in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, LIMIT_S)):
             if self._until_none(patience, number):

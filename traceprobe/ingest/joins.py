@@ -33,7 +33,7 @@ def _narrow(column: Ints) -> Ints:
 
 
 def concatenate_tables(parts: Sequence[Table]) -> Table:
-    """One table of several with the same columns; empties them, so that no column is there twice."""
+    """One table of several with the same columns; empties them, so that none is there twice."""
     return {column: np.concatenate([p.pop(column) for p in parts]) for column in list(parts[0])}
 
 

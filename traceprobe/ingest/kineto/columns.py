@@ -36,8 +36,6 @@ RANGES = ("user_annotation", "User")
 OVERHEAD = ("overhead",)
 STACKS = ("python_function", "Python")
 MEMORY = ("cpu_instant_event",)
-LEGACY = "legacy"
-"""Bucket of events without a category: metadata rows, and everything in dialect A."""
 
 Field = Callable[[Any], Any]
 # Read by C code in a loop of C code: a generator expression would cost three times as much.

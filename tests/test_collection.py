@@ -1,0 +1,61 @@
+"""Collecting the tests builds nothing, so that one test can be run in no time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli_runner import environment
+from tests.conftest import HEAVY, ROOT
+
+WATCH = """
+import cProfile
+import pstats
+from pathlib import Path
+
+import pytest
+
+SOURCES = (
+    *("tests/builders/kineto.py", "tests/builders/nsight.py", "traceprobe/compare/compare.py"),
+    *("traceprobe/pipeline/", "traceprobe/ingest/"),
+)
+
+
+def called(profile):
+    for path, line, name in pstats.Stats(profile).stats:
+        defining = name.startswith("<") or name.lstrip("_")[0].isupper()  # modules, classes
+        making = any(source in path for source in SOURCES) or name == "scenario"
+        if making and not defining:
+            yield f"{Path(path).name}:{line} {name}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    with cProfile.Profile() as profile:
+        result = yield
+    print("BUILT", sorted(called(profile)))
+    return result
+"""
+
+
+def test_collecting_imports_nothing_that_takes_long(request):
+    """Asked of the collection that led to this test."""
+    assert request.config.stash[HEAVY] == set()
+
+
+@pytest.mark.slow
+def test_collecting_builds_no_trace_and_renders_no_page(tmp_path):
+    (tmp_path / "watching.py").write_text(WATCH)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "watching", "--collect-only", "-q", "-s", "tests"],
+        cwd=ROOT,
+        env=environment(PYTHONPATH=os.pathsep.join((str(ROOT), str(tmp_path)))),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+    [built] = [line for line in done.stdout.splitlines() if line.startswith("BUILT ")]
+    assert built == "BUILT []"
