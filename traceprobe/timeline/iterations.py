@@ -12,13 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from traceprobe.model.accounting import MIN_COVERAGE, WARM_UP
 from traceprobe.model.events import UNKNOWN, Bools, Call, Int64s, Kind
 from traceprobe.timeline.step_markers import StepMarker
 
-MIN_COVERAGE = 0.99
-"""Launches with a GPU row, as a share, below which the capture was cut in an iteration."""
-WARM_UP = 3.0
-"""Medians of the others that a first iteration lasts at least if it is warm-up."""
 _STARTS_WINDOW = (Kind.KERNEL, Kind.COMM, Kind.MEMSET)
 
 

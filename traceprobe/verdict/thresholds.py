@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from traceprobe.timeline.collective_waits import MOSTLY
-from traceprobe.timeline.iterations import MIN_COVERAGE, WARM_UP
+from traceprobe.model.accounting import MIN_COVERAGE, STRAGGLER, WARM_UP
 
 STEP = "share of the step"
 POINTS = "confidence"
@@ -87,7 +86,7 @@ class Constants:
         "chosen: compiling and allocating take many times a step",
     )
     straggler: float = _number(
-        MOSTLY,
+        STRAGGLER,
         "share of the waiting",
         "a rank that came last for so much is the straggler",
         "derived: of two ranks that take turns each has half",
