@@ -180,7 +180,7 @@ def test_warning_codes_are_documented():
 
 
 def test_confidence_terms_are_documented():
-    used = re.findall(r'Term\(\s*name="([a-z-]+)"', SOURCES)
+    used = re.findall(r'_term\(\s*"([a-z-]+)"', SOURCES)
     assert len(used) > 8
     assert set(table(DEFINITIONS, "Confidence")) - {"compute", "mixed"} == set(used)
 
