@@ -313,10 +313,10 @@ def take(report: Path) -> None:
 
 def render() -> None:
     """The pages beside the records."""
-    from traceprobe.records import base
+    from traceprobe.records import kinds
 
     for path in sorted(FOLDER.glob("*/*.json")):
-        record = base.read(path.read_text(encoding="utf-8"))
+        record = kinds.read(path.read_text(encoding="utf-8"))
         path.with_suffix(".md").write_text(record.to_markdown(), encoding="utf-8")
 
 

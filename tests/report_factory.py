@@ -18,33 +18,28 @@ from traceprobe.records.ablation import (
     Variant,
     VariantName,
 )
+from traceprobe.records.rank import DeviceInfo, Gap, Iteration, Lane, Rank, StepMarker, Timeline
 from traceprobe.records.report import (
-    SCHEMA_VERSION,
     Bound,
-    CollectiveGroup,
-    Communication,
-    DeviceInfo,
     Finding,
-    Gap,
-    HostActivity,
-    HostToDevice,
     Input,
-    Iteration,
-    KernelShare,
-    Lane,
     Message,
     ObserverEffect,
-    Operation,
     Quality,
-    Rank,
     Report,
-    Run,
-    StepMarker,
+    Term,
+    Verdict,
+)
+from traceprobe.records.run import Run
+from traceprobe.records.summary import (
+    CollectiveGroup,
+    Communication,
+    HostActivity,
+    HostToDevice,
+    KernelShare,
+    Operation,
     StepTimes,
     Summary,
-    Term,
-    Timeline,
-    Verdict,
 )
 from traceprobe.verdict.thresholds import Thresholds
 
@@ -311,7 +306,7 @@ def make_report(bound: Bound = "io", **changes: Any) -> Report:
     partition = PARTITIONS[bound]
     secondary: Literal["overhead"] | None = "overhead" if bound == "mixed" else None
     fields: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": Report.SCHEMA_VERSION,
         "traceprobe_version": "0.1.0",
         "inputs": [make_input("trace.json.gz")],
         "quality": Quality(
@@ -526,7 +521,7 @@ def make_ablation(bound: AblationBound = "io", **changes: Any) -> Ablation:
     }
     why = "the program has no DistributedDataParallel model"
     fields: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": Report.SCHEMA_VERSION,
         "traceprobe_version": "0.1.0",
         "workload": {"name": "resnet50", "samples_per_step": 64},
         "hardware": {"gpu": "NVIDIA H200"},

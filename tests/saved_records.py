@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
 
 import msgspec
 from msgspec import inspect
@@ -21,8 +20,8 @@ from traceprobe.compare.ladder import ladder
 from traceprobe.compare.run import observe, summarize
 from traceprobe.compare.scaling import scale
 from traceprobe.records.ablation import Ablation
-from traceprobe.records.base import KINDS
 from traceprobe.records.diagnosis import Diagnosis, Outcome, Section
+from traceprobe.records.kinds import KINDS
 from traceprobe.records.memory import Memory
 from traceprobe.records.peaks import MeasuredPeaks
 from traceprobe.records.report import LostInput, Message, Report
@@ -33,7 +32,7 @@ from traceprobe.whatif.summary import what_if
 
 ROOTS = (
     *(Report, Ablation, Memory, Sweep, Diagnosis),
-    *(getattr(import_module(f"traceprobe.records.{kind}"), name) for kind, name in KINDS.items()),
+    *KINDS.values(),
 )
 VERSIONS = {"schema_version": "1.0", "traceprobe_version": __version__}
 
@@ -121,6 +120,7 @@ def records() -> dict[str, msgspec.Struct]:
         ),
         "peaks": MeasuredPeaks(**VERSIONS, **told, **size),
         "sweep": Sweep(
+            schema_version="1.0",
             traceprobe_version=__version__,
             ladder="mine",
             workload="unet",

@@ -23,9 +23,10 @@ from traceprobe.compare import peaks
 from traceprobe.compare.gpus import UnknownPrice, compare_gpus
 from traceprobe.compare.run import Observed, observe
 from traceprobe.model.taxonomy import PARTITION
-from traceprobe.records import base
+from traceprobe.records import kinds
 from traceprobe.records.gpus import GpuComparison
-from traceprobe.records.report import DeviceInfo, Lane, ObserverEffect
+from traceprobe.records.rank import DeviceInfo, Lane
+from traceprobe.records.report import ObserverEffect
 from traceprobe.render import document_of
 from traceprobe.verdict import gpu_specs as gpus
 
@@ -438,8 +439,8 @@ def test_a_peak_that_not_all_devices_have_explains_nothing():
 
 def test_the_json_comes_back_as_it_went(tmp_path):
     found = compare_gpus(by_peak("fp32"), {"T4": 0.35})
-    assert base.read(found.to_json()) == found
-    assert isinstance(base.read(found.to_json()), GpuComparison)
+    assert kinds.read(found.to_json()) == found
+    assert isinstance(kinds.read(found.to_json()), GpuComparison)
     assert json.loads(found.to_json())["kind"] == "gpus"
 
 
@@ -490,7 +491,7 @@ def reports(tmp_path):
 def test_the_command_writes_all_outputs(cli, reports, tmp_path):
     done = cli("gpus", *reports, "--price", "A40=0.5", "-o", "f.html", "-o", "f.md", "-o", "f.json")
     assert "wrote f.html" in done.expect(0).err
-    found = base.read((tmp_path / "f.json").read_bytes())
+    found = kinds.read((tmp_path / "f.json").read_bytes())
     assert [c.usd_per_hour for c in found.contenders] == [0.5, None]
     assert "A40" in (tmp_path / "f.md").read_text()
     assert "A40" in done.out
@@ -525,4 +526,4 @@ def test_a_price_given_twice_is_a_usage_error(cli, reports):
 def test_records_refuse_what_they_do_not_know():
     text = compare_gpus([on("NVIDIA A40", 100)]).to_json().replace('"sample"', '"hour"')
     with pytest.raises(msgspec.ValidationError):
-        base.read(text)
+        kinds.read(text)

@@ -16,7 +16,8 @@ from tests import records
 from tests.records import MS, STEPS, communication, host
 from tests.test_verdict import step
 from traceprobe import findings
-from traceprobe.records.report import HostToDevice, ObserverEffect
+from traceprobe.records.report import ObserverEffect
+from traceprobe.records.summary import HostToDevice
 from traceprobe.verdict import judge
 
 HEAVY = ("operators", "stacks")

@@ -18,7 +18,7 @@ from traceprobe.findings.tf32_off import tf32_off
 from traceprobe.findings.unaligned_matmul import unaligned_matmul
 from traceprobe.findings.unfused_kernels import unfused_kernels
 from traceprobe.model.taxonomy import KERNEL_CLASSES
-from traceprobe.records.report import KernelShare
+from traceprobe.records.summary import KernelShare
 from traceprobe.verdict import gpu_specs as gpus
 
 STEP = {"forward": 40, "backward": 50, "optimizer": 10}

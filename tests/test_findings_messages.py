@@ -9,7 +9,7 @@ from tests import records
 from tests.records import communication
 from tests.test_findings import find, found
 from tests.test_verdict import step
-from traceprobe.records.report import CollectiveGroup
+from traceprobe.records.summary import CollectiveGroup
 
 
 def talking(all_reduces, collectives=None, size=None, share=100):

@@ -93,7 +93,7 @@ def test_suggestions_are_the_last_rungs_findings_with_what_they_allow():
 
 
 def test_a_ladder_comes_back_from_its_json():
-    from traceprobe.records.base import read
+    from traceprobe.records.kinds import read
 
     found = ladder(chain())
     assert isinstance(read(found.to_json()), Ladder)

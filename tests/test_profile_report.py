@@ -11,7 +11,7 @@ from tests.analyses import report_of
 from tests.conftest import ROOT
 from traceprobe.ingest.read_trace import read_trace
 from traceprobe.pipeline import parallel as workers
-from traceprobe.pipeline import per_trace as part
+from traceprobe.pipeline import trace_part as part
 from traceprobe.sweep.recording import analyze_recording
 
 PAIR = [ROOT / "sample_traces" / f"h200_collectives.rank{n}.json.gz" for n in (0, 1)]

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import gate, published_page
 from tests.conftest import ROOT
-from traceprobe.records import base
+from traceprobe.records import kinds
 
 VALIDATION = ROOT / "docs" / "validation"
 RECORDS = sorted(
@@ -29,7 +29,7 @@ def test_the_page_of_the_gate_is_up_to_date():
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_pages_beside_a_record_are_made_of_it(path):
-    record = base.read(path.read_text(encoding="utf-8"))
+    record = kinds.read(path.read_text(encoding="utf-8"))
     assert record.to_json() == path.read_text(encoding="utf-8")
     assert record.to_markdown() == path.with_suffix(".md").read_text(encoding="utf-8")
 

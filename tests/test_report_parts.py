@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from tests.report_factory import PARTITIONS, make_empty_report, make_rank, make_report, make_run
-from traceprobe.records.report import Iteration, KernelShare, StepTimes
+from traceprobe.records.rank import Iteration
+from traceprobe.records.summary import KernelShare, StepTimes
 from traceprobe.render import next_step
 from traceprobe.render.pages import report_html as html
 from traceprobe.render.pages import report_overlap as overlap

@@ -27,7 +27,9 @@ from tests.report_factory import (
     make_run,
 )
 from traceprobe.formatting import clean, duration, percentages, shorten, significant
-from traceprobe.records.report import Iteration, Lane, Report, Timeline, encode
+from traceprobe.records.base import compact_json
+from traceprobe.records.rank import Iteration, Lane, Timeline
+from traceprobe.records.report import Report
 from traceprobe.render import gfm
 from traceprobe.render.bars import partition_bar, share_bar
 from traceprobe.render.page import DOCUMENTATION
@@ -153,7 +155,7 @@ def read(text):
 def test_embedded_report_is_the_report(case):
     report, text = case
     embedded = Page(text).json["traceprobe-report"]
-    assert read(embedded) == read(encode(report))
+    assert read(embedded) == read(compact_json(report))
     assert not set("<>&") & set(embedded)
 
 

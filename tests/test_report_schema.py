@@ -16,7 +16,7 @@ from tests.report_factory import PARTITIONS, make_report, make_run
 from tests.report_rules import MEMBERS, SCHEMA, validator
 from traceprobe.findings import RULES
 from traceprobe.model.taxonomy import IDLE_CAUSES, PARTITION
-from traceprobe.records.report import SCHEMA_VERSION
+from traceprobe.records.report import Report
 from traceprobe.timeline.phases import RANGE_NAMES
 from traceprobe.verdict.thresholds import Thresholds
 
@@ -86,8 +86,8 @@ def test_the_schema_is_part_of_the_package():
 def test_the_schema_is_valid_and_of_the_stated_version():
     jsonschema.Draft202012Validator.check_schema(schema())
     assert schema()["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    assert schema()["$id"] == f"urn:traceprobe:report:{SCHEMA_VERSION}"
-    assert f"schema version {SCHEMA_VERSION}" in PAGE
+    assert schema()["$id"] == f"urn:traceprobe:report:{Report.SCHEMA_VERSION}"
+    assert f"schema version {Report.SCHEMA_VERSION}" in PAGE
 
 
 def test_every_field_has_a_meaning():

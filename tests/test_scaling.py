@@ -14,7 +14,7 @@ from tests.scaling_runs import ablation_of, run_of
 from traceprobe.compare.run import NothingToCompare, observe
 from traceprobe.compare.scaling import scale
 from traceprobe.model.taxonomy import LOSSES
-from traceprobe.records import base
+from traceprobe.records import kinds
 from traceprobe.render.document import Bars, Curves, Table
 from traceprobe.render.pages.scaling import document
 
@@ -263,7 +263,7 @@ def test_published_efficiencies_of_weak_scaling(sizes, rates, percent):
 
 def test_the_record_survives_json():
     found = scale([run_of(1), run_of(2, transfer=5, skew=2)])
-    assert base.read(found.to_json()) == found
+    assert kinds.read(found.to_json()) == found
     assert "NaN" not in found.to_json()
     assert json.loads(found.to_json())["kind"] == "scaling"
 

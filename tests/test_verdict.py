@@ -11,7 +11,8 @@ import traceprobe
 from tests import records
 from tests.builders import memory
 from tests.builders.loop import Loop
-from traceprobe.records.report import ObserverEffect, StepMarker
+from traceprobe.records.rank import StepMarker
+from traceprobe.records.report import ObserverEffect
 from traceprobe.verdict import Thresholds, confidence, judge
 
 NAMES = ("io", "communication", "overhead")

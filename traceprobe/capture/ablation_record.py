@@ -7,14 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from traceprobe.capture.ablation_plan import RankTrials
-from traceprobe.records.ablation import (
-    INCLUDES,
-    SCHEMA_VERSION,
-    Ablation,
-    Interval,
-    Variant,
-    VariantName,
-)
+from traceprobe.records.ablation import INCLUDES, Ablation, Interval, Variant, VariantName
 from traceprobe.verdict import ablation as verdict
 from traceprobe.verdict.thresholds import Thresholds
 from traceprobe.version import __version__
@@ -39,7 +32,7 @@ def summarize_ablation(
     busy = [rank.busy_ns for rank in ranks.values() if rank.busy_ns is not None]
     busy_ms = round(max(busy) / 1e6, 6) if busy else None
     return Ablation(
-        schema_version=SCHEMA_VERSION,
+        schema_version=Ablation.SCHEMA_VERSION,
         traceprobe_version=__version__,
         workload=first.workload or None,
         hardware=first.hardware,

@@ -24,7 +24,7 @@ from traceprobe.cli.options import (
 
 if TYPE_CHECKING:
     from traceprobe.options import Options
-    from traceprobe.pipeline.per_trace import Lost, Part
+    from traceprobe.pipeline.trace_part import Lost, TracePart
 
 
 def _thresholds(show: bool) -> None:
@@ -227,10 +227,10 @@ def command(
 
 def _read(
     files: list[Path], options: Options, folder: Path | None, jobs: int | None, *, quiet: bool
-) -> list[Part | Lost]:
+) -> list[TracePart | Lost]:
     """The parts of the files: here, or in processes where there are several of both."""
     from traceprobe.pipeline import parallel as workers
-    from traceprobe.pipeline.per_trace import read, read_or_lose
+    from traceprobe.pipeline.trace_part import read_or_lose, read_part
 
     jobs = min(jobs or workers.cores(), len(files))
     if jobs > 1:
@@ -238,17 +238,17 @@ def _read(
             return workers.read_all(files, options, folder, jobs, done)
     with progress(files, quiet=quiet) as bar:
         if len(files) == 1:
-            return [read(files[0], options, folder, bar(0))]
+            return [read_part(files[0], options, folder, bar(0))]
         return [read_or_lose(path, options, folder, bar(n)) for n, path in enumerate(files)]
 
 
-def _say(parts: Sequence[Part | Lost], *, quiet: bool, verbose: bool) -> None:
+def _say(parts: Sequence[TracePart | Lost], *, quiet: bool, verbose: bool) -> None:
     """How the files were read, and that the cache failed, which one file says for all."""
-    from traceprobe.pipeline.per_trace import Part
+    from traceprobe.pipeline.trace_part import TracePart
 
     failures = []
     for part in parts:
-        if isinstance(part, Part):
+        if isinstance(part, TracePart):
             read, kept = part.input, part.kept
             note(f"{read.name}: {read.producer}, {read.dialect}", quiet=quiet or not verbose)
             if kept is not None and kept.failed:

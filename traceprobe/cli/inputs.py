@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from traceprobe.cli.console import note
-from traceprobe.errors import DamagedRecord, UsageError
+from traceprobe.errors import DamagedRecord, OtherVersion, UsageError
 from traceprobe.ingest.trace_folder import natural_order
 from traceprobe.system.reading import read_saved
 
 if TYPE_CHECKING:
     from traceprobe.records.ablation import Ablation
+    from traceprobe.records.base import Saved
     from traceprobe.records.peaks import MeasuredPeaks
     from traceprobe.records.report import Report
 
-Saved = TypeVar("Saved", "Ablation", "MeasuredPeaks", "Report")
+Result = TypeVar("Result", bound="Saved")
 
 JOURNALS = ("-wal", "-shm", "-journal")
 _LONGEST_STEM = 200
@@ -132,10 +133,10 @@ def ablation(path: Path) -> Ablation:
     Raises:
         UsageError: the file is something else, or of another major version.
     """
-    from traceprobe.records.ablation import SCHEMA_VERSION, Ablation
+    from traceprobe.records.ablation import Ablation
 
     what = "an ablation as `traceprobe bench -o` writes it"
-    return _saved(path, Ablation, what, SCHEMA_VERSION, "run traceprobe bench again")
+    return _saved(path, Ablation, what, "run traceprobe bench again")
 
 
 def report(path: Path) -> Report:
@@ -144,10 +145,9 @@ def report(path: Path) -> Report:
     Raises:
         UsageError: the file is something else, or of another major version.
     """
-    from traceprobe.records.report import SCHEMA_VERSION, Report
+    from traceprobe.records.report import Report
 
-    what = "a traceprobe report.json"
-    return _saved(path, Report, what, SCHEMA_VERSION, "analyse the trace again")
+    return _saved(path, Report, "a traceprobe report.json", "analyse the trace again")
 
 
 def measured_peaks(path: Path) -> MeasuredPeaks:
@@ -156,37 +156,28 @@ def measured_peaks(path: Path) -> MeasuredPeaks:
     Raises:
         UsageError: the file is something else, or of another major version.
     """
-    from traceprobe.records.peaks import SCHEMA_VERSION, MeasuredPeaks
+    from traceprobe.records.peaks import MeasuredPeaks
 
     what = "what `traceprobe roofline --measure -o` writes"
-    return _saved(path, MeasuredPeaks, what, SCHEMA_VERSION, "measure again")
+    return _saved(path, MeasuredPeaks, what, "measure again")
 
 
-def _saved(path: Path, kind: type[Saved], what: str, known: str, remedy: str) -> Saved:
+def _saved(path: Path, record: type[Result], what: str, remedy: str) -> Result:
     """A saved result.
 
     Args:
-        what: it is expected to be. known: version of its schema. remedy: where that is another.
+        what: it is expected to be. remedy: where it cannot be used.
 
     Raises:
         UsageError: it is something else, of another major version, or contradicts itself.
     """
     import msgspec
 
-    from traceprobe.records.soundness import sound
-
     try:
-        record = msgspec.json.decode(read_saved(path), type=kind)
+        return record.from_json(read_saved(path))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path.name}: is not {what} ({error})") from error
-    version: str = record.schema_version
-    if version.split(".")[0] != known.split(".")[0]:
-        raise UsageError(
-            f"{path.name}: has schema version {version}, this traceprobe reads {known}; {remedy}"
-        )
-    try:
-        return sound(record)
-    except DamagedRecord as error:
+    except (DamagedRecord, OtherVersion) as error:
         raise UsageError(f"{path.name}: {error}; {remedy}") from error
 
 

@@ -61,16 +61,16 @@ def _read(path: Path) -> Report | Record:
     import msgspec
 
     from traceprobe.cli.inputs import report
-    from traceprobe.errors import DamagedRecord, UsageError
-    from traceprobe.records import base
+    from traceprobe.errors import DamagedRecord, OtherVersion, UsageError
+    from traceprobe.records import kinds
     from traceprobe.system.reading import read_saved
 
     text = read_saved(path)
     try:
-        if base.kind_of(text) is None:
+        if kinds.kind_of(text) is None:
             return report(path)
-        return base.read(text)
+        return kinds.read(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path.name}: is not a result of traceprobe ({error})") from error
-    except DamagedRecord as error:
+    except (DamagedRecord, OtherVersion) as error:
         raise UsageError(f"{path.name}: {error}; make it again") from error

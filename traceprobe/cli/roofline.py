@@ -75,7 +75,7 @@ def command(
 def _measure(*, quiet: bool) -> MeasuredPeaks:
     from traceprobe.capture.device_peaks import measure_device_peaks
     from traceprobe.capture.program import torch_interpreter
-    from traceprobe.records.peaks import SCHEMA_VERSION, MeasuredPeaks
+    from traceprobe.records.peaks import MeasuredPeaks
     from traceprobe.version import __version__
 
     torch_interpreter()  # raises where there is no PyTorch
@@ -84,7 +84,7 @@ def _measure(*, quiet: bool) -> MeasuredPeaks:
     if measured.kind == "cpu":
         note("no GPU is visible to PyTorch: these are the peaks of the CPU", quiet=quiet)
     return MeasuredPeaks(
-        schema_version=SCHEMA_VERSION,
+        schema_version=MeasuredPeaks.SCHEMA_VERSION,
         traceprobe_version=__version__,
         device=measured.device,
         device_kind="gpu" if measured.kind == "gpu" else "cpu",
@@ -110,7 +110,7 @@ def _of_run(
     from traceprobe.cli.inputs import measured_peaks
     from traceprobe.cli.runs import report_of
     from traceprobe.options import Options
-    from traceprobe.records.roofline import SCHEMA_VERSION, RooflineRecord
+    from traceprobe.records.roofline import RooflineRecord
     from traceprobe.version import __version__
 
     if source.saved is not None and (peaks or flops or step):
@@ -130,7 +130,7 @@ def _of_run(
             "what it computes; record it with traceprobe profile"
         )
     return RooflineRecord(
-        schema_version=SCHEMA_VERSION,
+        schema_version=RooflineRecord.SCHEMA_VERSION,
         traceprobe_version=__version__,
         headline=report.verdict.headline,
         inputs=[each.name for each in report.inputs],

@@ -78,8 +78,7 @@ def command(
     """
     from traceprobe.cli import outputs
     from traceprobe.cli.runs import read_all
-    from traceprobe.errors import UsageError
-    from traceprobe.whatif.simulate import ImpossibleChange
+    from traceprobe.errors import ImpossibleChange, UsageError
     from traceprobe.whatif.summary import what_if
 
     asked = _changes(remove or [], overlap or [], speedup or [], bucket_mb, accumulate)

@@ -10,15 +10,7 @@ from traceprobe.compare.kernels import kernel_changes
 from traceprobe.compare.noise import Difference, Floats, difference, period, whole_periods
 from traceprobe.compare.run import UNITS, Observed, settings, summarize
 from traceprobe.model.taxonomy import PARTITION
-from traceprobe.records.comparison import (
-    SCHEMA_VERSION,
-    Change,
-    Comparison,
-    Direction,
-    Gate,
-    Per,
-    scale_of,
-)
+from traceprobe.records.comparison import Change, Comparison, Direction, Gate, Per, scale_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,7 +65,7 @@ def compare(
     gate = None if allowed is None else decide(base, new, step, allowed)
     direction = _direction(base, new, step)
     return Comparison(
-        schema_version=SCHEMA_VERSION,
+        schema_version=Comparison.SCHEMA_VERSION,
         traceprobe_version=__version__,
         base=summaries[0],
         new=summaries[1],

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log2
 
-from traceprobe.records.report import Algorithm
+from traceprobe.records.run import Algorithm
 from traceprobe.verdict.allreduce import Links, Message, better, fit, is_known
 
 ALGORITHMS: tuple[Algorithm, Algorithm] = ("ring", "tree")

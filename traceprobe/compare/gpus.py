@@ -14,14 +14,7 @@ from traceprobe.compare.peaks import Point, best, fits, peaks_of, ratios
 from traceprobe.compare.run import Observed, summarize
 from traceprobe.model.taxonomy import COMPUTE_PHASES
 from traceprobe.records.comparison import Per, RunSummary
-from traceprobe.records.gpus import (
-    SCHEMA_VERSION,
-    Contender,
-    GpuComparison,
-    Hardware,
-    Ran,
-    device_scale,
-)
+from traceprobe.records.gpus import Contender, GpuComparison, Hardware, Ran, device_scale
 from traceprobe.verdict import gpu_specs as gpus
 from traceprobe.verdict.precision import ran
 
@@ -60,7 +53,7 @@ def compare_gpus(
     explaining = best(fitted) if words.of_one_precision(contenders) else []
     leads = len(order) < 2 or _leads(runs[order[0]], runs[order[1]], per)
     return GpuComparison(
-        schema_version=SCHEMA_VERSION,
+        schema_version=GpuComparison.SCHEMA_VERSION,
         traceprobe_version=__version__,
         per=per,
         headline=words.headline(contenders, per, leads=leads),

@@ -6,7 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from traceprobe.records.comparison import KernelChange, KernelState
-from traceprobe.records.report import Rank, Report
+from traceprobe.records.rank import Rank
+from traceprobe.records.report import Report
 
 MOST = 20
 """Changes that are listed."""

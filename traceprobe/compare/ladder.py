@@ -10,7 +10,7 @@ from traceprobe.compare.compare import compare, per_of
 from traceprobe.compare.run import Observed, summarize
 from traceprobe.formatting import significant
 from traceprobe.records.comparison import Per
-from traceprobe.records.ladder import SCHEMA_VERSION, Ladder, Missing, Rung, Suggestion
+from traceprobe.records.ladder import Ladder, Missing, Rung, Suggestion
 from traceprobe.records.report import Report
 from traceprobe.render.ranking import ATTENTION, ranked_findings
 
@@ -39,7 +39,7 @@ def ladder(
         change = changes[place] if place < len(changes) else ""
         rungs.append(_rung(runs[0], before, run, change, per))
     return Ladder(
-        schema_version=SCHEMA_VERSION,
+        schema_version=Ladder.SCHEMA_VERSION,
         traceprobe_version=__version__,
         name=name,
         per=per,

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from traceprobe.model.taxonomy import BUSY, PARTITION
 from traceprobe.records.comparison import Basis, RunSummary
-from traceprobe.records.report import Iteration, Rank, Report
+from traceprobe.records.rank import Iteration, Rank
+from traceprobe.records.report import Report
 
 Floats = npt.NDArray[np.float64]
 

@@ -23,9 +23,8 @@ from traceprobe.compare.noise import difference
 from traceprobe.compare.run import NothingToCompare, Observed, rounded, settings, summarize
 from traceprobe.records.ablation import VariantName
 from traceprobe.records.comparison import Basis
-from traceprobe.records.report import Rank
+from traceprobe.records.rank import Rank
 from traceprobe.records.scaling import (
-    SCHEMA_VERSION,
     Fit,
     HeldOut,
     Loop,
@@ -77,7 +76,7 @@ def scale(
     predictions = [_prediction(sized, n, points[0], amounts, nodes) for n in ahead]
     held_out = list(_held_out(sized, points, amounts, nodes))
     return Scaling(
-        schema_version=SCHEMA_VERSION,
+        schema_version=Scaling.SCHEMA_VERSION,
         traceprobe_version=__version__,
         mode=amounts.mode,
         why_mode=amounts.why,

@@ -6,7 +6,7 @@ from statistics import fmean
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
-from traceprobe.records.report import Rank
+from traceprobe.records.rank import Rank
 from traceprobe.verdict.thresholds import FIXED
 
 PREDICTED = "predicted_all_reduces_per_step"

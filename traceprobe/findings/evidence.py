@@ -8,7 +8,9 @@ from typing import Any
 
 from traceprobe.model.taxonomy import COMPUTE_PHASES, TRANSFERS
 from traceprobe.records.memory import Memory
-from traceprobe.records.report import Quality, Rank, Run, Status, Verdict
+from traceprobe.records.rank import Rank
+from traceprobe.records.report import Quality, Status, Verdict
+from traceprobe.records.run import Run
 from traceprobe.verdict import gpu_specs as gpus
 from traceprobe.verdict.drift import Drift, find_drift
 from traceprobe.verdict.gpu_specs import Gpu

@@ -9,7 +9,7 @@ from msgspec import UnsetType
 
 from traceprobe.findings.evidence import Evidence, whole
 from traceprobe.findings.rule import Answer, not_applicable, rule
-from traceprobe.records.report import Rank
+from traceprobe.records.rank import Rank
 from traceprobe.verdict.thresholds import FIXED
 
 FUSED = re.compile(r"fused", re.IGNORECASE)

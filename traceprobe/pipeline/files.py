@@ -8,7 +8,7 @@ from pathlib import Path
 from traceprobe.options import Options
 from traceprobe.pipeline import parallel
 from traceprobe.pipeline.merge import merge
-from traceprobe.pipeline.per_trace import Lost, Part, read, read_or_lose
+from traceprobe.pipeline.trace_part import Lost, TracePart, read_or_lose, read_part
 from traceprobe.records.report import Report
 
 
@@ -22,10 +22,10 @@ def analyze_files(paths: Sequence[Path], options: Options) -> Report:
     return merge(_parts(paths, options), options)
 
 
-def _parts(paths: Sequence[Path], options: Options) -> list[Part | Lost]:
+def _parts(paths: Sequence[Path], options: Options) -> list[TracePart | Lost]:
     """What a trace held is dropped before the next one is read."""
     if len(paths) == 1:
-        return [read(paths[0], options)]
+        return [read_part(paths[0], options)]
     jobs = min(parallel.cores(), len(paths))
     if jobs > 1:
         return parallel.read_all(paths, options, None, jobs, lambda position, fraction: None)

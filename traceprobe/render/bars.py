@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from traceprobe.formatting import percentages
 from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION, SHARE_LABELS, SHARES
-from traceprobe.records.report import Nanoseconds
+from traceprobe.records.summary import Nanoseconds
 from traceprobe.render.colours import CLASS_COLOURS, SHARE_COLOURS
 
 

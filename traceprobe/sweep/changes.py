@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from traceprobe.capture.recording_files import REPORT
 from traceprobe.compare.compare import compare
 from traceprobe.compare.ladder import ladder
 from traceprobe.compare.run import NothingToCompare, Observed, observe
-from traceprobe.errors import DamagedRecord, UsageError
+from traceprobe.errors import UsageError
 from traceprobe.records.comparison import Comparison
 from traceprobe.records.ladder import Ladder, Missing
 from traceprobe.records.report import Report
 from traceprobe.records.sweep import Sweep
 from traceprobe.render.save import save
+from traceprobe.sweep.results import UNREADABLE
 from traceprobe.sweep.settings import SweepSettings
 from traceprobe.system.reading import read_saved
 
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoding raises where a file is no record."""
 LADDER = ("ladder.html", "ladder.json")
 COMPARISON = ("compare.html", "compare.json")
 """Of a side rung with the rung that it builds on, in its folder."""
@@ -90,7 +87,7 @@ def _observed(settings: SweepSettings, name: str) -> Observed:
     path = settings.folder / name / REPORT[-1]
     try:
         return observe(Report.from_json(read_saved(path)), name)
-    except (*UNREADABLE, DamagedRecord, NothingToCompare) as error:
+    except (*UNREADABLE, NothingToCompare) as error:
         raise UsageError(
             f"{path}: is not the report of this rung ({error}); run it again"
         ) from error

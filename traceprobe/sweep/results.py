@@ -11,21 +11,26 @@ import msgspec
 
 from traceprobe.capture.ladder import Rung
 from traceprobe.capture.recording_files import REPORT
-from traceprobe.errors import DamagedRecord, UsageError
+from traceprobe.errors import DamagedRecord, OtherVersion, UsageError
 from traceprobe.records.comparison import RunSummary
-from traceprobe.records.soundness import sound
 from traceprobe.records.sweep import RungResult, State, Sweep
 from traceprobe.sweep.settings import SweepSettings
 from traceprobe.system.reading import read_saved
 from traceprobe.version import __version__
 
 RESULT = "sweep.json"
+UNREADABLE = (
+    *(msgspec.MsgspecError, UnicodeDecodeError, RecursionError),
+    *(DamagedRecord, OtherVersion),
+)
+"""What reading a file raises that is no record of this version."""
 
 
 def sweep_of(settings: SweepSettings, results: Mapping[str, RungResult]) -> Sweep:
     """The results, by name of the rung, in the order of the ladder."""
     ladder = settings.ladder
     return Sweep(
+        schema_version=Sweep.SCHEMA_VERSION,
         traceprobe_version=__version__,
         ladder=ladder.name,
         workload=ladder.workload,
@@ -74,8 +79,8 @@ def earlier_results(settings: SweepSettings) -> dict[str, RungResult]:
     if not path.exists():
         return {}
     try:
-        earlier = sound(msgspec.json.decode(read_saved(path), type=Sweep))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, DamagedRecord) as error:
+        earlier = Sweep.from_json(read_saved(path))
+    except UNREADABLE as error:
         raise UsageError(
             f"{path}: is not a file that traceprobe sweep wrote ({error}); overwrite with --force"
         ) from error

@@ -11,7 +11,6 @@ from traceprobe.capture.launch import RecordingFailed
 from traceprobe.capture.recording_files import recording_files
 from traceprobe.compare.run import NothingToCompare, observe, summarize
 from traceprobe.errors import TraceprobeError, UsageError
-from traceprobe.pipeline.invariants import InternalError
 from traceprobe.records.comparison import RunSummary
 from traceprobe.records.sweep import RungResult, Sweep
 from traceprobe.render.save import save_text
@@ -68,7 +67,7 @@ def _result(
         return result_of(settings, rung, "skipped", reason)
     try:
         run = _run(settings, rung, on_state, on_warning)
-    except (TraceprobeError, NothingToCompare, InternalError, OSError) as error:
+    except (TraceprobeError, NothingToCompare, OSError) as error:
         on_warning(f"traceprobe: rung {rung.name} failed: {error}")
         return result_of(settings, rung, "failed", _kind(error))
     return result_of(settings, rung, "measured", run=run)

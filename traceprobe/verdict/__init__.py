@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from msgspec import UNSET
 
-from traceprobe.records.report import Quality, Rank, Run, Verdict
+from traceprobe.records.rank import Rank
+from traceprobe.records.report import Quality, Verdict
+from traceprobe.records.run import Run
 from traceprobe.verdict import confidence, drift, wording
 from traceprobe.verdict.bounds import decide
 from traceprobe.verdict.correction import correct

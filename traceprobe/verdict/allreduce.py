@@ -21,7 +21,7 @@ from math import log2, sqrt
 import numpy as np
 import numpy.typing as npt
 
-from traceprobe.records.report import Algorithm
+from traceprobe.records.run import Algorithm
 from traceprobe.verdict.thresholds import FIXED
 
 Floats = npt.NDArray[np.float64]

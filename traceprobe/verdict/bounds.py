@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from traceprobe.model.taxonomy import SHARE_LABELS
-from traceprobe.records.report import Bound, Quality, Rank
+from traceprobe.records.rank import Rank
+from traceprobe.records.report import Bound, Quality
 from traceprobe.verdict.correction import Corrected
 from traceprobe.verdict.thresholds import Thresholds
 

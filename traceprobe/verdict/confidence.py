@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from traceprobe.records.report import Quality, Rank, Run, Term
+from traceprobe.records.rank import Rank
+from traceprobe.records.report import Quality, Term
+from traceprobe.records.run import Run
 from traceprobe.verdict.bounds import Decision
 from traceprobe.verdict.correction import HEAVY, Corrected
 from traceprobe.verdict.thresholds import FIXED, Thresholds

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from traceprobe.model.taxonomy import SHARE_CLASSES, SHARES
-from traceprobe.records.report import Rank, Run
+from traceprobe.records.rank import Rank
+from traceprobe.records.run import Run
 from traceprobe.verdict.drift import Drift, iterations_after
 from traceprobe.verdict.thresholds import FIXED
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from traceprobe.records.report import Iteration, Rank
+from traceprobe.records.rank import Iteration, Rank
 from traceprobe.verdict.thresholds import FIXED, Thresholds
 
 Floats = npt.NDArray[np.float64]

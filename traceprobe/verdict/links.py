@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from traceprobe.records.report import Links, Rank
+from traceprobe.records.rank import Rank
+from traceprobe.records.run import Links
 from traceprobe.verdict.allreduce import Message, fit, is_known
 from traceprobe.verdict.gpu_specs import find_gpu
 

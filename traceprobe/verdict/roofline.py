@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from traceprobe.model.taxonomy import COMPUTE_PHASES
 from traceprobe.records.peaks import MeasuredPeaks
-from traceprobe.records.report import DeviceInfo, Quality, Rank, Verdict
+from traceprobe.records.rank import DeviceInfo, Rank, mean_step_ms
+from traceprobe.records.report import Quality, Verdict
 from traceprobe.records.roofline import (
     Limit,
     Peaks,
@@ -73,7 +74,8 @@ def roofline(
         measured: peaks of this device.
     """
     timed = [rank for rank in ranks if rank.summary.iterations_used]
-    if not timed:
+    traced_step_ms = mean_step_ms(timed)
+    if traced_step_ms is None:
         return None
     device = timed[0].device
     same = all(rank.device.facts == device.facts for rank in timed)
@@ -85,7 +87,7 @@ def roofline(
     published = None if gpu is None else _published(gpu)
     own_peaks = None if measured is None else _measured(measured)
     effect = quality.observer_effect
-    step = effect.unprofiled_step_ms if effect is not None else _mean_step(timed)
+    step = effect.unprofiled_step_ms if effect is not None else traced_step_ms
     times = _times(timed)
     kernels = sum(times[name] or 0.0 for name in COMPUTE_PHASES)
     of_one = None if total is None else total / max(ranks_of(workload), len(timed))
@@ -150,11 +152,6 @@ def _measured(peaks: MeasuredPeaks) -> Peaks:
         tflops={precision: rate for precision, rate in peaks.tflops.items() if rate},
         bandwidth_gbps=peaks.copy_gbps or None,
     )
-
-
-def _mean_step(ranks: Sequence[Rank]) -> float:
-    means = [rank.summary.step_ms.mean for rank in ranks if rank.summary.step_ms is not None]
-    return sum(means) / len(means)
 
 
 def _times(ranks: Sequence[Rank]) -> dict[str, float | None]:

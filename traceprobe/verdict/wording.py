@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from traceprobe.model.taxonomy import SHARE_LABELS
-from traceprobe.records.report import Rank, Run
+from traceprobe.records.rank import Rank, mean_step_ms
+from traceprobe.records.run import Run
 from traceprobe.verdict.bounds import Decision
 from traceprobe.verdict.correction import Corrected
 from traceprobe.verdict.drift import Drift
@@ -29,7 +30,7 @@ def headline(decision: Decision, corrected: Corrected, ranks: Sequence[Rank]) ->
     """One sentence."""
     if decision.bound == "inconclusive":
         return f"No verdict: {decision.missing[0]}."
-    step = _step(ranks) if corrected.drift is None else corrected.drift.after.step_ns / 1e6
+    step = mean_step_ms(ranks) if corrected.drift is None else corrected.drift.after.step_ns / 1e6
     every = f" of each {step:.1f} ms step" if step is not None else " of the capture"
     if decision.bound == "mixed":
         first, second = decision.deciding
@@ -74,18 +75,13 @@ def reasons(
             f"collectives take {run.transfer_ns / 1e6:.2f} ms per step for transfer and "
             f"{run.skew_ns / 1e6:.2f} ms for waiting for other ranks"
         )
-        sentences += late(run, _step(ranks))
+        sentences += late(run, mean_step_ms(ranks))
     elif decision.bound == "communication":
         sentences.append(
             "one rank cannot tell communication from waiting for other ranks; analyze the files "
             "of all ranks together"
         )
     return sentences + corrected.notes
-
-
-def _step(ranks: Sequence[Rank]) -> float | None:
-    means = [r.summary.step_ms.mean for r in ranks if r.summary.step_ms is not None]
-    return sum(means) / len(means) if means else None
 
 
 def late(run: Run, step_ms: float | None) -> list[str]:

@@ -15,7 +15,8 @@ import msgspec
 
 from traceprobe.formatting import duration, percent, shorten, significant
 from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION
-from traceprobe.records.report import StepMatrix, StepTimes
+from traceprobe.records.run import StepMatrix
+from traceprobe.records.summary import StepTimes
 from traceprobe.render.colours import CLASS_COLOURS
 from traceprobe.render.pages.report_iterations import IterationBar, classes_of
 from traceprobe.render.pages.report_ranks import RankColumn

@@ -17,7 +17,9 @@ from traceprobe.formatting import (
 from traceprobe.model import taxonomy
 from traceprobe.model.taxonomy import SHARES
 from traceprobe.records.ablation import AblationVerdict, Share
-from traceprobe.records.report import Finding, Rank, Report, StepMarker, Timeline, Verdict, encode
+from traceprobe.records.base import compact_json
+from traceprobe.records.rank import Rank, StepMarker, Timeline
+from traceprobe.records.report import Finding, Report, Verdict
 from traceprobe.render import colours
 from traceprobe.render.bars import Segment, partition_bar, share_bar
 from traceprobe.render.html import parts_of
@@ -162,7 +164,7 @@ def render(report: Report) -> str:
     """The page of `report`. Equal reports give equal pages, byte for byte."""
     # A report made in Python may hold an int where the schema says float, or keys in another order;
     # one trip through JSON makes it what a reader of the file would have.
-    report = msgspec.json.decode(encode(report), type=Report)
+    report = msgspec.json.decode(compact_json(report), type=Report)
     detailed = ranks_in_detail(report)
     views = [_rank_view(rank, report.ranks.index(rank)) for rank in detailed]
     overview = overview_of(report)
@@ -177,7 +179,7 @@ def render(report: Report) -> str:
         version=report.traceprobe_version,
         inputs=[one.name for one in report.inputs],
         embedded={
-            "report": encode(report),
+            "report": compact_json(report),
             "labels": msgspec.json.encode(_labels()),
             "markdown": msgspec.json.encode(report.to_markdown()),
             "charts": msgspec.json.encode([_payload(chart) for chart in charts]),

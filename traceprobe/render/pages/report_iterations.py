@@ -11,7 +11,7 @@ from itertools import groupby
 
 from traceprobe.formatting import NOT_OBSERVED, ms, shorten, significant
 from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION
-from traceprobe.records.report import Iteration, Rank
+from traceprobe.records.rank import Iteration, Rank
 from traceprobe.render.bars import partition_bar
 from traceprobe.render.pages.report_tables import Table
 

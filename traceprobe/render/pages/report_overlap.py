@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from traceprobe.formatting import duration
-from traceprobe.records.report import Communication, Rank
+from traceprobe.records.rank import Rank
+from traceprobe.records.summary import Communication
 from traceprobe.render.bars import Segment, segments
 from traceprobe.render.colours import CLASS_COLOURS, SHARE_COLOURS
 from traceprobe.render.pages.report_tables import steps_divisor

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from traceprobe.formatting import NOT_OBSERVED, duration, ms
 from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION
-from traceprobe.records.report import Rank
+from traceprobe.records.rank import Rank
 from traceprobe.render.pages.report_tables import Table, steps_divisor
 
 MAX_COLUMNS = 256

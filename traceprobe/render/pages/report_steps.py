@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from traceprobe.formatting import significant
-from traceprobe.records.report import Rank
+from traceprobe.records.rank import Rank
 from traceprobe.render.pages.report_tables import Table
 
 FEWEST = 5

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from traceprobe.formatting import NOT_OBSERVED, ms, percent, ranges, significant
 from traceprobe.model.taxonomy import SHARE_LABELS, SHARES
-from traceprobe.records.report import Overview, Report, StepMatrix
+from traceprobe.records.report import Report
+from traceprobe.records.run import Overview, StepMatrix
 from traceprobe.render.pages.report_tables import Table, steps_divisor
 
 MAX_GROUPS = 16

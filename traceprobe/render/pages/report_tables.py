@@ -20,7 +20,10 @@ from traceprobe.formatting import (
 )
 from traceprobe.model.taxonomy import BUSY, BUSY_LABELS, CLASS_LABELS, SHARE_LABELS, SHARES
 from traceprobe.records.ablation import Ablation
-from traceprobe.records.report import Communication, Gap, HostToDevice, Input, Rank, Report, Run
+from traceprobe.records.rank import Gap, Rank
+from traceprobe.records.report import Input, Report
+from traceprobe.records.run import Run
+from traceprobe.records.summary import Communication, HostToDevice
 from traceprobe.render.pages import ablation as ablation_text
 
 MAX_GAPS = 15

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from traceprobe.formatting import duration, encodable, shorten, significant
 from traceprobe.model.taxonomy import BOUND_LABELS, STATUS_LABELS, label_of
-from traceprobe.records.report import Finding, Rank, Report
+from traceprobe.records.rank import Rank
+from traceprobe.records.report import Finding, Report
 from traceprobe.render.bars import Segment, partition_bar, share_bar
 from traceprobe.render.colours import STATUS_SHAPES
 from traceprobe.render.console import collected, console

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from traceprobe.formatting import duration, shorten
 from traceprobe.model.taxonomy import BUSY_LABELS
-from traceprobe.records.report import Gap, Lane, Timeline
+from traceprobe.records.rank import Gap, Lane, Timeline
 from traceprobe.render.pages.report_tables import Table
 
 MAX_TABLE_ROWS = 40

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from traceprobe.model import taxonomy
 from traceprobe.model.events import Int64s
-from traceprobe.records import report as result
+from traceprobe.records.rank import Rank
+from traceprobe.records.run import Overview, RankGroup, StepMatrix
 
 FEWEST = 3
 """Ranks from which on there is something to survey."""
@@ -26,9 +27,7 @@ MAX_DETAILED = 8
 Floats = npt.NDArray[np.float64]
 
 
-def survey(
-    ranks: Sequence[result.Rank], straggler: int | None
-) -> tuple[result.Overview, list[result.Rank]]:
+def survey(ranks: Sequence[Rank], straggler: int | None) -> tuple[Overview, list[Rank]]:
     """The overview, and the ranks without the details of those that stand for no others.
 
     Args:
@@ -45,9 +44,9 @@ def survey(
     detailed = set(range(len(ranks)))
     if len(ranks) > ALL_DETAILED:
         detailed = set(list(dict.fromkeys([worst, median, *stragglers, *medians]))[:MAX_DETAILED])
-    overview = result.Overview(
+    overview = Overview(
         groups=[
-            result.RankGroup(
+            RankGroup(
                 members=[ranks[n].rank for n in group.tolist()], median_rank=ranks[middle].rank
             )
             for group, middle in zip(groups, medians, strict=True)
@@ -91,7 +90,7 @@ def similar(step: Floats, share: Floats) -> list[Int64s]:
     return sorted(ordered, key=lambda group: (-len(group), int(group[0])))
 
 
-def _waited(rank: result.Rank) -> float:
+def _waited(rank: Rank) -> float:
     """Exposed waiting for other ranks, ns per step; 0 where it is not known."""
     communication = rank.summary.communication
     waited = 0 if communication is None else communication.skew_exposed_ns or 0
@@ -104,7 +103,7 @@ def _median(values: Floats, members: Int64s) -> int:
     return int(order[(len(order) - 1) // 2])
 
 
-def _brief(rank: result.Rank) -> result.Rank:
+def _brief(rank: Rank) -> Rank:
     """A rank without what only a detailed look at it needs."""
     summary = replace(
         rank.summary,
@@ -123,7 +122,7 @@ def _brief(rank: result.Rank) -> result.Rank:
     )
 
 
-def _steps(ranks: Sequence[result.Rank]) -> result.StepMatrix:
+def _steps(ranks: Sequence[Rank]) -> StepMatrix:
     columns = _columns(ranks)
     count = max((int(c.max()) + 1 for c in columns if len(c)), default=0)
     together = max(-(-count // MAX_BINS), 1)
@@ -139,7 +138,7 @@ def _steps(ranks: Sequence[result.Rank]) -> result.StepMatrix:
                 total[n, place] += iteration.end_ns - iteration.start_ns
                 used[n, place] += 1
     mean = np.round(total / np.maximum(used, 1) / 1e6, 3)
-    return result.StepMatrix(
+    return StepMatrix(
         ranks=[rank.rank for rank in ranks],
         labels=labels,
         iterations_per_bin=together,
@@ -150,7 +149,7 @@ def _steps(ranks: Sequence[result.Rank]) -> result.StepMatrix:
     )
 
 
-def _columns(ranks: Sequence[result.Rank]) -> list[Int64s]:
+def _columns(ranks: Sequence[Rank]) -> list[Int64s]:
     """Per rank, the column of each of its iterations: the same for the same step of all ranks.
 
     Captures may begin at different steps, so a rank is moved until a step has the column that

@@ -12,15 +12,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import polars as pl
 
 from traceprobe.errors import DamagedInput, EmptyTrace, TraceprobeError, UsageError
 from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.events import Call, Quality, Trace
+from traceprobe.model.sidecar import Sidecar
 from traceprobe.options import Options
 from traceprobe.pipeline.build_rank import origin, rank_record
-from traceprobe.records import report as result
+from traceprobe.records.rank import Rank
+from traceprobe.records.report import Input
 from traceprobe.system import memory_limit as bounded
 from traceprobe.timeline import collectives, phases
 from traceprobe.timeline.device_timeline import DeviceTimeline, device_timeline
@@ -42,24 +45,25 @@ class DevicePart:
             size.
     """
 
-    record: result.Rank
+    record: Rank
     footprint: RankCollectives
     groups: list[collectives.CollectiveGroup]
 
 
 @dataclass(frozen=True)
-class Part:
+class TracePart:
     """One input.
 
     Args:
         rank_of: rank of each process where the file records it.
         gpu_ops, gpu_ops_linked, launches_without_gpu_op: as in the quality of a report.
         quality, profiled, metadata: those of the trace.
+        sidecar: what the recording says about itself; None of what traceprobe did not record.
         devices: by process and device.
         kept: what the cache did for it, if there is one.
     """
 
-    input: result.Input
+    input: Input
     rank_of: dict[int, int]
     gpu_ops: int
     gpu_ops_linked: int
@@ -67,6 +71,7 @@ class Part:
     quality: Quality
     profiled: frozenset[str]
     metadata: dict[str, Any]
+    sidecar: Sidecar | None
     devices: list[DevicePart]
     kept: Use | None = None
 
@@ -84,9 +89,9 @@ class Lost:
     internal: bool = False
 
 
-def read(
+def read_part(
     path: Path, options: Options, folder: Path | None = None, progress: Progress | None = None
-) -> Part:
+) -> TracePart:
     """The part of one file. Errors are those of `traceprobe.load` and `traceprobe.analyze`.
 
     Args:
@@ -102,7 +107,7 @@ def read(
 
 def read_or_lose(
     path: Path, options: Options, folder: Path | None = None, progress: Progress | None = None
-) -> Part | Lost:
+) -> TracePart | Lost:
     """The part of one file of several: damage costs this file, not the run.
 
     So does what nobody thought of: of a thousand ranks one may hold a value that breaks the reader,
@@ -113,7 +118,7 @@ def read_or_lose(
         UsageError: an option makes no sense.
     """
     try:
-        return read(path, options, folder, progress)
+        return read_part(path, options, folder, progress)
     except (DamagedInput, EmptyTrace) as error:
         return Lost(path.name, str(error))
     except TraceprobeError:
@@ -131,7 +136,7 @@ def read_or_lose(
         )
 
 
-def part_of(trace: Trace, options: Options) -> Part:
+def part_of(trace: Trace, options: Options) -> TracePart:
     """The part of a trace.
 
     Raises:
@@ -148,7 +153,7 @@ def part_of(trace: Trace, options: Options) -> Part:
             "for; capture it again"
         )
     asks = [int(Call.LAUNCH), int(Call.GRAPH_LAUNCH), int(Call.COPY)]
-    return Part(
+    return TracePart(
         input=_input(trace),
         rank_of=dict(trace.rank_of),
         gpu_ops=len(trace.gpu_ops),
@@ -157,8 +162,14 @@ def part_of(trace: Trace, options: Options) -> Part:
         quality=trace.quality,
         profiled=trace.profiled,
         metadata=dict(trace.metadata),
+        sidecar=_sidecar(trace),
         devices=devices,
     )
+
+
+def _sidecar(trace: Trace) -> Sidecar | None:
+    recorded = trace.metadata.get("traceprobe")
+    return None if recorded is None else msgspec.convert(recorded, Sidecar)
 
 
 def _devices(trace: Trace, options: Options) -> Iterator[DevicePart]:
@@ -200,9 +211,9 @@ def _limit(account: DeviceTimeline, steps: tuple[int, int]) -> DeviceTimeline:
     return replace(account, reasons=reasons, used=used)
 
 
-def _input(trace: Trace) -> result.Input:
+def _input(trace: Trace) -> Input:
     o = trace.origin
-    return result.Input(
+    return Input(
         name=o.name,
         sha256=o.sha256,
         format="nsys" if o.format == "nsys" else "kineto",

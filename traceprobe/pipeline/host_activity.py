@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from traceprobe.model.events import UNKNOWN, Call, Int64s, Kind
 from traceprobe.model.taxonomy import Phase
-from traceprobe.records import report as result
+from traceprobe.records.summary import HostActivity
 from traceprobe.timeline.device_timeline import DeviceTimeline
 
 MAX_CALLS = 5
@@ -20,9 +20,9 @@ MAX_CALLS = 5
 _API = re.compile(r"(cu|cuda|hip)[A-Z][A-Za-z]{3,40}")
 
 
-def record(
+def host_activity(
     account: DeviceTimeline, chosen: Int64s, inside: pl.DataFrame, names: Sequence[str]
-) -> result.HostActivity:
+) -> HostActivity:
     """Launches, kernels and waiting calls per used step, or over the whole capture.
 
     Args:
@@ -41,7 +41,7 @@ def record(
         at = np.searchsorted(process.marker.starts, calls["t0"].to_numpy(), "right") - 1
         calls = calls.filter(np.isin(at, account.index[chosen]))
     launches = int(calls["call"].is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH)]).sum())
-    return result.HostActivity(
+    return HostActivity(
         launches_per_step=round(launches / steps, 3),
         kernels_per_step=round(kernels / steps, 3),
         mean_kernel_us=round(float(duration) / 1e3, 3) if isinstance(duration, float) else None,
