@@ -9,7 +9,7 @@ from traceprobe.records.rank import (
 )
 from traceprobe.records.run import Run
 from traceprobe.timeline.collective_waits import CollectiveWaits
-from traceprobe.verdict.thresholds import STRAGGLING
+from traceprobe.verdict.thresholds import FIXED
 
 
 def run_record(
@@ -33,7 +33,7 @@ def run_record(
     slowest, cause = matched.mostly_last
     if slowest is not None:
         summary = ranks[slowest].summary
-        if skew <= STRAGGLING * summary.window_ns / max(summary.iterations_used, 1):
+        if skew <= FIXED.straggling * summary.window_ns / max(summary.iterations_used, 1):
             slowest = None
     return Run(
         world_size=size,
