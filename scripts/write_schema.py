@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from traceprobe.model import taxonomy  # noqa: E402
-from traceprobe.records import report as result  # noqa: E402
+from traceprobe.records.report import Report  # noqa: E402
 from traceprobe.render.pages import ablation as ablation_text  # noqa: E402
 from traceprobe.verdict.thresholds import Thresholds  # noqa: E402
 
@@ -38,7 +38,7 @@ FIXED = {
     "KernelNs": (taxonomy.KERNEL_CLASSES, {"type": "integer", "minimum": 0}),
     "Shares": (taxonomy.SHARES, {"type": "number", "minimum": 0, "maximum": 1}),
     "SkewCauses": (taxonomy.SKEW_CAUSES, {"type": "number", "minimum": 0, "maximum": 1}),
-    "OracleShares": (
+    "AblationShares": (
         ablation_text.PARTS,
         {"anyOf": [{"$ref": "#/$defs/Share"}, {"type": "null"}]},
     ),
@@ -54,7 +54,7 @@ NAMED = {
     "thresholds": "Thresholds",
     "cause": "IdleCause",
 }
-NAMED_IN = {("Oracle", "shares"): "OracleShares"}
+NAMED_IN = {("AblationVerdict", "shares"): "AblationShares"}
 """Names of one record that mean something else than elsewhere."""
 OPTIONAL = {
     ("HostActivity", "blocking_calls"),
@@ -70,6 +70,7 @@ OPTIONAL = {
     ("Verdict", "skew"),
 }
 """Fields that are left out where they have nothing to say."""
+UNKNOWN_AS_MINUS_ONE = ("Replay", "bytes")
 FORMS: dict[tuple[str, str], Schema] = {
     ("Report", "schema_version"): {"pattern": r"^1\.\d+$"},
     ("Ablation", "schema_version"): {"pattern": r"^1\.\d+$"},
@@ -90,7 +91,7 @@ FORMS: dict[tuple[str, str], Schema] = {
 
 def structure() -> Schema:
     """The schema without descriptions."""
-    schema = msgspec.json.schema(result.Report)
+    schema = msgspec.json.schema(Report)
     definitions: Schema = schema.pop("$defs")
     for record, definition in definitions.items():
         definition.pop("description", None)
@@ -105,7 +106,7 @@ def structure() -> Schema:
                 _refer(definition["properties"], field, name)
             kind.update(FORMS.get((record, field), {}))
             if field.endswith("_ns") or field == "bytes":
-                _not_negative(kind)
+                _at_least(kind, -1 if (record, field) == UNKNOWN_AS_MINUS_ONE else 0)
     for name, (keys, kind) in FIXED.items():
         definitions[name] = {
             "title": name,
@@ -114,12 +115,12 @@ def structure() -> Schema:
             "required": sorted(keys),
         }
         for value in definitions[name]["properties"].values():
-            _not_negative(value)
+            _at_least(value, 0)
     definitions["IdleCause"] = {"title": "IdleCause", "enum": sorted(taxonomy.IDLE_CAUSES)}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"urn:traceprobe:report:{result.SCHEMA_VERSION}",
-        "title": f"traceprobe report, schema version {result.SCHEMA_VERSION}",
+        "$id": f"urn:traceprobe:report:{Report.SCHEMA_VERSION}",
+        "title": f"traceprobe report, schema version {Report.SCHEMA_VERSION}",
         **schema,
         "$defs": definitions,
     }
@@ -133,10 +134,10 @@ def _refer(properties: Schema, field: str, name: str) -> None:
     properties[field] = {"anyOf": [reference, null]} if nullable else reference
 
 
-def _not_negative(kind: Schema) -> None:
+def _at_least(kind: Schema, least: int) -> None:
     for one in (kind, kind.get("items", {}), *kind.get("anyOf", [])):
         if one.get("type") == "integer":
-            one["minimum"] = 0
+            one["minimum"] = least
 
 
 def words(kind: Schema) -> str:

@@ -1,8 +1,11 @@
 "use strict";
 
 // The timelines: canvases that draw the lanes of the embedded report, and zoom.
-// Shared with report.js: the page calls drawTimelines(report, words) once.
-const drawTimelines = (report, words) => {
+(() => {
+  const every = document.querySelectorAll("canvas.timeline");
+  const embedded = (id) => JSON.parse(document.getElementById(id).textContent);
+  const report = every.length ? embedded("traceprobe-report") : null;
+  const words = embedded("traceprobe-labels");
   const LANE = 26;
   const GAP = 5;
   const AXIS = 24;
@@ -187,10 +190,10 @@ const drawTimelines = (report, words) => {
     }
   };
 
-  for (const canvas of document.querySelectorAll("canvas.timeline")) start(canvas);
+  for (const canvas of every) start(canvas);
   const redraw = () => canvases.forEach((draw) => draw());
   window.addEventListener("resize", redraw);
   window.addEventListener("beforeprint", redraw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  return canvases.length;
-};
+  document.documentElement.dataset.timelinesReady = String(canvases.length);
+})();

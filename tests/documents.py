@@ -5,7 +5,18 @@ from __future__ import annotations
 import math
 
 from tests.report_factory import HOSTILE
-from traceprobe.render.document import Bar, Bars, Curves, Document, Line, Piece, Section, Table
+from traceprobe.render.charts import Line, curves
+from traceprobe.render.document import (
+    Bar,
+    Bars,
+    Code,
+    Document,
+    Facts,
+    Piece,
+    Section,
+    Table,
+    Text,
+)
 
 BLUE, ORANGE = "#0072b2", "#d55e00"
 BARS = Bars(
@@ -30,6 +41,8 @@ LINES = [
     Line("ideal", [(1, 100), (2, 200), (4, 400)], dashed=True),
     Line("measured", [(1, 100), (2, 190), (4, 350)]),
 ]
+RATES = curves("chart-rates", "Rates", "ranks", "samples/s", LINES)
+DOUBLING = curves("chart-log", "Rates, doubling", "ranks", "samples/s", LINES, log=True)
 SMALL = Document(
     kind="comparison",
     title="50.0 % faster (base → new)",
@@ -39,8 +52,8 @@ SMALL = Document(
     cautions=["Only six steps."],
     sections=[
         Section("step", "Where it goes", ("Of one step.",), [BARS, CHANGES], help="Bars add up."),
-        Section("scaling", "How it scales", (), [Curves("Rates", "ranks", "samples/s", LINES)]),
-        Section("log", "Doubling", (), [Curves("Rates", "ranks", "samples/s", LINES, log=True)]),
+        Section("scaling", "How it scales", (), [RATES]),
+        Section("log", "Doubling", (), [DOUBLING]),
         Section("runs", "Folded anyway", ("Nothing more.",), folded=True),
     ],
     inputs=["base.json", "new.json"],
@@ -82,8 +95,14 @@ HOSTILE_DOCUMENT = Document(
             HOSTILE,
             [
                 Bars(name, name, [Bar(name, [Piece(w, "red;}", 1) for w in HOSTILE], name)]),
-                Curves(name, name, name, [Line(name, [(0, 0), (1, math.inf), (2, 3)])]),
+                curves(
+                    f"chart-{n}", name, name, name, [Line(name, [(0, 0), (1, math.inf), (2, 3)])]
+                ),
                 Table(name, HOSTILE[:5], [HOSTILE[:5], HOSTILE[3:]], tones=["bad", "unclear"]),
+                Facts([(name, name)]),
+                Text(HOSTILE, name, "bad"),
+                Code(name),
+                Section("", name, HOSTILE, [Text(HOSTILE)], folded=True),
             ],
             help=name,
         )
@@ -93,7 +112,9 @@ HOSTILE_DOCUMENT = Document(
     version=HOSTILE[4],
     json='{"name": "</script><!--"}',
 )
-EMPTY = Document("gpus", "Nothing", "unclear", "", [], [], [], [], "9.8.7", "{}")
+EMPTY = Document(
+    kind="gpus", title="Nothing", tone="unclear", headline="", version="9.8.7", json="{}"
+)
 HOLLOW = Document(
     kind="scaling",
     title="Nothing to draw",
@@ -109,8 +130,10 @@ HOLLOW = Document(
             [
                 Bars("No bars", "ms", []),
                 Bars("A bar of nothing", "ms", [Bar("base", [], "0 ms")]),
-                Curves("No curves", "x", "y", []),
-                Curves("A curve of nothing", "x", "y", [Line("base", [])], log=True),
+                curves("chart-none", "No curves", "x", "y", []),
+                curves(
+                    "chart-hollow", "A curve of nothing", "x", "y", [Line("base", [])], log=True
+                ),
                 Table("No rows", ("run", "ms"), []),
             ],
         )

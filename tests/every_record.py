@@ -13,14 +13,14 @@ from tests.memory_records import make_memory
 from tests.report_factory import make_ablation, make_report, make_run
 from tests.scaling_runs import run_of
 from traceprobe.compare.compare import compare
-from traceprobe.compare.gpus import fleet
+from traceprobe.compare.gpus import compare_gpus
 from traceprobe.compare.ladder import ladder
 from traceprobe.compare.run import observe
 from traceprobe.compare.scaling import scale
 from traceprobe.model.taxonomy import LOSSES, PARTITION, SHARES
 from traceprobe.records.ladder import Missing
 from traceprobe.records.memory import PARTS
-from traceprobe.records.peaks import SCHEMA_VERSION, MeasuredPeaks
+from traceprobe.records.peaks import MeasuredPeaks
 from traceprobe.records.report import LostInput, Report
 from traceprobe.records.roofline import (
     Peaks,
@@ -56,7 +56,7 @@ def every_record() -> dict[str, Any]:
         "comparison": compare(*several[:2], 0.05),
         "ladder": ladder(several, [], [Missing(label="d", change="x", reason="no GPU")], "mine"),
         "scaling": scale([run_of(n, transfer=5 * n - 5, skew=n - 1) for n in (1, 2, 4)]),
-        "gpus": fleet(several, {"c": 2.0}),
+        "gpus": compare_gpus(several, {"c": 2.0}),
         "whatif": _whatif(several[0]),
         "roofline": RooflineRecord(
             schema_version="1.0",
@@ -66,7 +66,7 @@ def every_record() -> dict[str, Any]:
             roofline=report.roofline,
         ),
         "peaks": MeasuredPeaks(
-            schema_version=SCHEMA_VERSION,
+            schema_version=MeasuredPeaks.SCHEMA_VERSION,
             traceprobe_version="0.1.0",
             device="NVIDIA H200",
             device_kind="gpu",
@@ -173,6 +173,8 @@ def refilled(record: Any, text: Callable[[int, str], str]) -> Any:
         return value if value in WORDS or value.isdigit() else text(next(counter), value)
 
     def fill(value: Any, kind: msgspec.inspect.Type) -> Any:
+        if isinstance(kind, msgspec.inspect.Metadata):
+            return fill(value, kind.type)
         if isinstance(kind, msgspec.inspect.UnionType):
             for one in kind.types:
                 if _fits(value, one):
@@ -204,6 +206,8 @@ def refilled(record: Any, text: Callable[[int, str], str]) -> Any:
 
 def _fits(value: Any, kind: msgspec.inspect.Type) -> bool:
     """Whether a value is of that member of a union."""
+    if isinstance(kind, msgspec.inspect.Metadata):
+        return _fits(value, kind.type)
     wanted = {
         msgspec.inspect.StrType: str,
         msgspec.inspect.ListType: list,

@@ -10,41 +10,36 @@ from traceprobe.model.taxonomy import BUSY, IDLE_CAUSES, PARTITION
 from traceprobe.records.ablation import (
     INCLUDES,
     Ablation,
+    AblationBound,
+    AblationVerdict,
     Interval,
-    Oracle,
-    OracleBound,
     Overlap,
     Share,
     Variant,
     VariantName,
 )
+from traceprobe.records.rank import DeviceInfo, Gap, Iteration, Lane, Rank, StepMarker, Timeline
 from traceprobe.records.report import (
-    SCHEMA_VERSION,
     Bound,
-    CollectiveGroup,
-    Communication,
-    DeviceInfo,
     Finding,
-    Gap,
-    HostActivity,
-    HostToDevice,
     Input,
-    Iteration,
-    KernelShare,
-    Lane,
     Message,
     ObserverEffect,
-    Operation,
     Quality,
-    Rank,
     Report,
-    Run,
-    StepMarker,
+    Term,
+    Verdict,
+)
+from traceprobe.records.run import Run
+from traceprobe.records.summary import (
+    CollectiveGroup,
+    Communication,
+    HostActivity,
+    HostToDevice,
+    KernelShare,
+    Operation,
     StepTimes,
     Summary,
-    Term,
-    Timeline,
-    Verdict,
 )
 from traceprobe.verdict.thresholds import Thresholds
 
@@ -311,7 +306,7 @@ def make_report(bound: Bound = "io", **changes: Any) -> Report:
     partition = PARTITIONS[bound]
     secondary: Literal["overhead"] | None = "overhead" if bound == "mixed" else None
     fields: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": Report.SCHEMA_VERSION,
         "traceprobe_version": "0.1.0",
         "inputs": [make_input("trace.json.gz")],
         "quality": Quality(
@@ -507,7 +502,7 @@ def make_hostile_report() -> Report:
     )
 
 
-def make_ablation(bound: OracleBound = "io", **changes: Any) -> Ablation:
+def make_ablation(bound: AblationBound = "io", **changes: Any) -> Ablation:
     """An ablation of a loop on a GPU that waits for its loader, or of two ranks; see its shares."""
     several = bound == "communication"
     steps: dict[VariantName, float] = {
@@ -526,7 +521,7 @@ def make_ablation(bound: OracleBound = "io", **changes: Any) -> Ablation:
     }
     why = "the program has no DistributedDataParallel model"
     fields: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": Report.SCHEMA_VERSION,
         "traceprobe_version": "0.1.0",
         "workload": {"name": "resnet50", "samples_per_step": 64},
         "hardware": {"gpu": "NVIDIA H200"},
@@ -539,7 +534,7 @@ def make_ablation(bound: OracleBound = "io", **changes: Any) -> Ablation:
         "overlap": None
         if several
         else Overlap(serial=1.205, full=1.307, parallel=1.429, position=0.46),
-        "oracle": Oracle(
+        "oracle": AblationVerdict(
             bound=bound,
             secondary="overhead" if bound == "communication" else None,
             margin=0.136,

@@ -20,7 +20,6 @@ from tests.conftest import ROOT
 from traceprobe.model.taxonomy import PARTITION
 from traceprobe.pipeline import merge as analysis
 from traceprobe.records.report import Report
-from traceprobe.records.soundness import problems_of
 
 SCHEMA = ROOT / "traceprobe" / "records" / "report.schema.json"
 ROUNDING = 1e-5
@@ -69,7 +68,7 @@ def problems(text: str, *, schema: bool = True) -> list[str]:
         return found
     return [
         *_text(text, report),
-        *problems_of(msgspec.json.decode(text, type=Report)),
+        *msgspec.json.decode(text, type=Report).problems(),
         *(f"rank {n}: {p}" for n, rank in enumerate(report["ranks"]) for p in _rank(rank)),
         *_whole(report),
         *_verdict(report["verdict"]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
 
 import msgspec
 from msgspec import inspect
@@ -16,13 +15,13 @@ from tests.report_factory import make_ablation
 from tests.scaling_runs import run_of
 from traceprobe import __version__
 from traceprobe.compare.compare import compare
-from traceprobe.compare.gpus import fleet
+from traceprobe.compare.gpus import compare_gpus
 from traceprobe.compare.ladder import ladder
 from traceprobe.compare.run import observe, summarize
 from traceprobe.compare.scaling import scale
 from traceprobe.records.ablation import Ablation
-from traceprobe.records.base import KINDS
 from traceprobe.records.diagnosis import Diagnosis, Outcome, Section
+from traceprobe.records.kinds import KINDS
 from traceprobe.records.memory import Memory
 from traceprobe.records.peaks import MeasuredPeaks
 from traceprobe.records.report import LostInput, Message, Report
@@ -33,7 +32,7 @@ from traceprobe.whatif.summary import what_if
 
 ROOTS = (
     *(Report, Ablation, Memory, Sweep, Diagnosis),
-    *(getattr(import_module(f"traceprobe.records.{kind}"), name) for kind, name in KINDS.items()),
+    *KINDS.values(),
 )
 VERSIONS = {"schema_version": "1.0", "traceprobe_version": __version__}
 
@@ -114,13 +113,14 @@ def records() -> dict[str, msgspec.Struct]:
         "comparison": compare(before, two, 0.05),
         "ladder": ladder([before, two], name="of mine"),
         "scaling": scale([run_of(1), run_of(2, transfer=9)], "weak", [4]),
-        "gpus": fleet([before, two], {"before": 2.0, "after": 3.0}),
+        "gpus": compare_gpus([before, two], {"before": 2.0, "after": 3.0}),
         "whatif": what_if(two, Changes()),
         "roofline": RooflineRecord(
             **VERSIONS, headline="Half of the peak.", inputs=["a.json"], roofline=roofline
         ),
         "peaks": MeasuredPeaks(**VERSIONS, **told, **size),
         "sweep": Sweep(
+            schema_version="1.0",
             traceprobe_version=__version__,
             ladder="mine",
             workload="unet",

@@ -19,7 +19,9 @@ from tests.report_factory import (
 )
 from traceprobe.compare.run import Observed, observe
 from traceprobe.records.ablation import Ablation
-from traceprobe.records.report import CollectiveGroup, ObserverEffect, Run
+from traceprobe.records.report import ObserverEffect
+from traceprobe.records.run import Run
+from traceprobe.records.summary import CollectiveGroup
 from traceprobe.verdict import Thresholds, judge
 from traceprobe.verdict.allreduce import Links, Message
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tests.lazy import Lazy
+from tests.rendering import html_of, markdown_of, terminal_of
 from tests.report_factory import (
     make_ablation,
     make_hostile_ablation,
@@ -18,10 +19,9 @@ from tests.report_rules import validator
 from traceprobe.capture.ablation_plan import RankTrials
 from traceprobe.capture.ablation_record import summarize_ablation
 from traceprobe.records.ablation import INCLUDES, Ablation
+from traceprobe.records.report import Report
+from traceprobe.render import terminal
 from traceprobe.render.pages import ablation as ablation_text
-from traceprobe.render.pages import report_html as html
-from traceprobe.render.pages import report_markdown as markdown
-from traceprobe.render.pages import report_terminal as terminal
 from traceprobe.verdict.agreement import compare
 
 WHY = "the program has no DistributedDataParallel model"
@@ -148,7 +148,7 @@ def test_the_schema_refuses_other_values(path, value):
 def test_a_report_without_the_key_is_one_without_an_ablation():
     content = json.loads(make_report().to_json())
     assert content.pop("ablation") is None
-    assert html.Report.from_json(json.dumps(content)) == make_report()
+    assert Report.from_json(json.dumps(content)) == make_report()
 
 
 # How the two verdicts relate
@@ -212,7 +212,7 @@ def report():
 
 
 def test_the_page_has_a_section_beside_the_verdict(report):
-    text = html.render(report)
+    text = html_of(report)
     shown = text.split('<script type="application/json"')[0]
     assert shown.index('id="verdict"') < shown.index('id="ablation"') < shown.index('id="time"')
     for words in (
@@ -227,7 +227,7 @@ def test_the_page_has_a_section_beside_the_verdict(report):
         "tokens/s",
     ):
         assert words in shown
-    assert "Checked by ablation" not in html.render(make_report())
+    assert "Checked by ablation" not in html_of(make_report())
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_the_page_says_whether_they_agree(bound, words):
     other = make_report(bound, ablation=make_ablation())
     if bound == "mixed":
         other = msgspec.structs.replace(other, verdict=verdict("mixed", "io+overhead"))
-    assert words in html.render(other)
+    assert words in html_of(other)
 
 
 def test_tokens_have_a_column_only_where_they_are_known():
@@ -250,31 +250,35 @@ def test_tokens_have_a_column_only_where_they_are_known():
         msgspec.structs.replace(v, tokens_per_second=None) for v in make_ablation().variants
     ]
     plain = make_ablation(variants=variants)
-    assert "tokens/s" not in html.render(make_report(ablation=plain)).split("<script type")[0]
-    assert "tokens/s" not in ablation_text.render(plain, 120, False)
+    assert "tokens/s" not in html_of(make_report(ablation=plain)).split("<script type")[0]
+    assert "tokens/s" not in rendered(plain, 120, False)
 
 
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_markdown_says_it_in_at_most_eight_lines(name):
     ablation = ABLATIONS[name]()
-    without = markdown.render(make_run(2)).splitlines()
-    text = markdown.render(msgspec.structs.replace(make_run(2), ablation=ablation))
+    without = markdown_of(make_run(2)).splitlines()
+    text = markdown_of(msgspec.structs.replace(make_run(2), ablation=ablation))
     assert 0 < len(text.splitlines()) - len(without) <= 8
     assert "- checked by ablation: " in text
 
 
 def test_the_terminal_says_it_in_two_lines(report):
-    without = terminal.render(make_report("compute"), 400, False).splitlines()
-    text = terminal.render(report, 400, False)
+    without = terminal_of(make_report("compute"), 400, False).splitlines()
+    text = terminal_of(report, 400, False)
     added = [line for line in text.splitlines() if line not in without]
     assert len(added) == 2
     assert added[0] == "by ablation: I/O-bound; the trace disagrees"
     assert added[1] == (
-        "input/output 86.0 % (85.0–88.0), overhead 1.0 % (0.0–3.0), compute 13.0 % (12.0–14.0)"
+        "I/O 86.0 % (85.0–88.0), overhead 1.0 % (0.0–3.0), compute 13.0 % (12.0–14.0)"
     )
 
 
 # The ablation alone, on a terminal
+
+
+def rendered(ablation, *look):
+    return terminal.render(ablation_text.document(ablation), *look)
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
@@ -282,14 +286,14 @@ def test_the_terminal_says_it_in_two_lines(report):
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_a_terminal_is_kept_to_its_width_and_encoding(name, encoding, width):
     ablation = ABLATIONS[name]()
-    text = ablation_text.render(ablation, width, False, encoding)
+    text = rendered(ablation, width, False, encoding)
     text.encode(encoding)
     assert "\x1b" not in text
     assert max(len(line) for line in text.splitlines()) <= width
 
 
 def test_a_terminal_shows_the_short_words_in_columns():
-    lines = ablation_text.render(make_ablation("communication"), 80, False).splitlines()
+    lines = rendered(make_ablation("communication"), 80, False).splitlines()
     assert lines[0] == "Communication-bound, then overhead  by ablation"
     assert "communication    33.6 %  31.1–35.2 %" in lines
     assert not [line for line in lines if "exposed" in line]
@@ -298,7 +302,7 @@ def test_a_terminal_shows_the_short_words_in_columns():
 def test_a_loader_that_does_nothing_has_no_rate():
     (line,) = [
         line
-        for line in ablation_text.render(make_ablation("communication"), 100, False).splitlines()
+        for line in rendered(make_ablation("communication"), 100, False).splitlines()
         if line.startswith("io ")
     ]
     assert line.split("  ")[0] == "io"
@@ -308,13 +312,13 @@ def test_a_loader_that_does_nothing_has_no_rate():
 
 
 def test_further_lines_of_a_sentence_are_indented():
-    lines = ablation_text.render(make_ablation(), 40, False).splitlines()
+    lines = rendered(make_ablation(), 40, False).splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("- not measured"))
     assert lines[start + 1].startswith("  ")
 
 
 def test_ascii_has_stand_ins():
-    text = ablation_text.render(make_ablation(), 80, False, "ascii")
+    text = rendered(make_ablation(), 80, False, "ascii")
     assert "85.0-88.0 %" in text
     assert "?" not in text
 

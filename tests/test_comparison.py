@@ -16,7 +16,8 @@ from traceprobe.compare.compare import ENOUGH_STEPS, compare, part
 from traceprobe.compare.run import NothingToCompare, Observed, default_label, observe
 from traceprobe.errors import EmptyTrace
 from traceprobe.model.taxonomy import PARTITION
-from traceprobe.records.report import DeviceInfo, ObserverEffect
+from traceprobe.records.rank import DeviceInfo
+from traceprobe.records.report import ObserverEffect
 
 SOURCE = np.random.default_rng(5)
 
@@ -248,8 +249,8 @@ def test_a_kernel_that_is_too_short_for_the_other_list_did_not_appear():
 
 
 def test_a_comparison_comes_back_from_its_json():
-    from traceprobe.records.base import read
     from traceprobe.records.comparison import Comparison
+    from traceprobe.records.kinds import read
 
     base, new = run({"forward": 10}), run({"forward": 12}, label="new")
     found = compare(base, new, 0.05)

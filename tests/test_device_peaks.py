@@ -10,7 +10,7 @@ import pytest
 from tests.cli_runner import Cli
 from tests.lazy import Lazy
 from traceprobe.capture import device_peaks
-from traceprobe.records import base
+from traceprobe.records import kinds
 
 pytestmark = pytest.mark.usefixtures("pytorch")
 torch = Lazy("torch")
@@ -65,7 +65,7 @@ def test_a_rate_that_rounds_to_nothing_is_no_peak(
     monkeypatch.setattr(device_peaks, "_seconds", lambda work, device: work() is not None and 1e6)
     cli = Cli(tmp_path, monkeypatch, capfdbinary)
     cli("roofline", "--measure", "-o", "peaks.json").expect(0)
-    assert set(base.read((tmp_path / "peaks.json").read_bytes()).tflops.values()) == {0.0}
+    assert set(kinds.read((tmp_path / "peaks.json").read_bytes()).tflops.values()) == {0.0}
     trace = samples / "cpu_convnet.json.gz"
     cli(
         "analyze", trace, "--peaks", "peaks.json", "--flops-per-step", "1e9", "-o", "report.json"
@@ -78,7 +78,7 @@ def test_the_command_writes_what_analyze_reads(small, tmp_path, samples, monkeyp
     cli = Cli(tmp_path, monkeypatch, capfdbinary)
     done = cli("roofline", "--measure", "-o", "peaks.json").expect(0)
     assert "no GPU is visible" in done.err
-    peaks = base.read((tmp_path / "peaks.json").read_bytes())
+    peaks = kinds.read((tmp_path / "peaks.json").read_bytes())
     assert all(rate >= 0 for rate in peaks.tflops.values())
     assert peaks.torch == torch.version.__version__
     cpu = samples / "cpu_convnet.json.gz"

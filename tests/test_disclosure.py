@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from itertools import count
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,15 +13,16 @@ from msgspec.structs import replace
 
 from tests.cli_runner import Cli
 from tests.conftest import ROOT
+from tests.rendering import terminal_of
 from tests.saved_records import RECORD_NAMES, ROOTS, record_types, records
-from traceprobe.anonymise.disclosure import FIELDS, Rule, rule_of
-from traceprobe.anonymise.redact import redact
-from traceprobe.records.base import KINDS, Record
+from traceprobe.anonymise.redact import disclosure_of, redact
+from traceprobe.records.base import Record
+from traceprobe.records.kinds import KINDS
 from traceprobe.records.memory import Memory
 from traceprobe.records.report import Report
+from traceprobe.records.texts import Disclosure, Name
 from traceprobe.render import document_of
 from traceprobe.render import terminal as document_terminal
-from traceprobe.render.pages import report_terminal as terminal
 from traceprobe.vocabulary import digest, known, own_tokens, quoted, told
 
 CANARY = "CNRY"
@@ -37,6 +39,8 @@ class Canaries:
 
     def of(self, kind: inspect.Type) -> object:
         """A value of a type with a canary in every text, keys of mappings too."""
+        if isinstance(kind, inspect.Metadata):
+            return self.of(kind.type)
         if isinstance(kind, inspect.UnionType):
             return self.of(next(t for t in kind.types if not isinstance(t, inspect.NoneType)))
         if isinstance(kind, inspect.StructType):
@@ -93,29 +97,30 @@ def extended(value: object, canary: Canaries) -> object:
     return [extended(item, canary) for item in value] if isinstance(value, list) else value
 
 
-def planted(value: object, canary: Canaries, rule: Rule = Rule.KEEP) -> object:
+def planted(value: object, canary: Canaries, rule: Disclosure = Disclosure.WORD) -> object:
     """The same with a canary in every text that is no word of a closed list."""
     if isinstance(value, msgspec.Struct):
-        kind = type(value)
+        kind = inspect.type_info(type(value))
+        rules = {field.name: disclosure_of(field.type) for field in kind.fields}
         return replace(
             value,
             **{
-                name: planted(getattr(value, name), canary, rule_of(kind, name))
-                for name in kind.__struct_fields__
+                name: planted(getattr(value, name), canary, rules[name])
+                for name in value.__struct_fields__
             },
         )
     if isinstance(value, dict):
         return {key: planted(item, canary, rule) for key, item in value.items()}
     if isinstance(value, list):
         return [planted(item, canary, rule) for item in value]
-    open_lists = (Rule.NAME, Rule.SENTENCE, Rule.OPTIMIZER, Rule.DROP)
+    open_lists = (Disclosure.NAME, Disclosure.SENTENCE, Disclosure.OPTIMIZER, Disclosure.PRIVATE)
     return f"{value} {canary()}" if isinstance(value, str) and rule in open_lists else value
 
 
 def outputs(record: msgspec.Struct) -> dict[str, str]:
     """Everything that can be written of a record."""
     if isinstance(record, Report):
-        shown = {"terminal": terminal.render(record, 100, color=False)}
+        shown = {"terminal": terminal_of(record, 100, color=False)}
     elif isinstance(record, Record):
         shown = {"terminal": document_terminal.render(document_of(record), 100, False)}
     else:
@@ -129,16 +134,27 @@ def leaks(texts: dict[str, str]) -> dict[str, int]:
 
 
 def test_every_field_of_every_record_has_a_decision():
-    fields = {(kind.__name__, f) for kind in record_types() for f in kind.__struct_fields__}
-    decided = {
-        (kind.__name__, field)
+    """What is left out is left out because its type says so."""
+    left_out = {
+        f"{kind.__name__}.{field.name}": field.type
         for kind in record_types()
-        for field in kind.__struct_fields__
-        if any(field in FIELDS.get(base, {}) for base in kind.__mro__)
+        for field in inspect.type_info(kind).fields
+        if disclosure_of(field.type) is Disclosure.PRIVATE
     }
-    assert fields - decided == set()
-    known_fields = {(kind.__name__, field) for kind, rules in FIELDS.items() for field in rules}
-    assert {(k, f) for k, f in known_fields if k != "Record"} - fields == set()
+    assert set(left_out) == {
+        *("Report.workload", "Ablation.workload", "RunSummary.settings", "Comparison.settings"),
+        *("RungResult.arguments", "RungResult.environment_digest"),
+    }
+    for kind in left_out.values():
+        assert isinstance(kind, inspect.Metadata)
+        assert kind.extra == {"disclosure": Disclosure.PRIVATE}
+
+
+@pytest.mark.parametrize(
+    "undecided", [str, str | None, list[str], dict[str, int], dict[Name, str], Any, bytes]
+)
+def test_a_text_without_a_decision_is_private(undecided):
+    assert disclosure_of(inspect.type_info(undecided)) is Disclosure.PRIVATE
 
 
 @pytest.mark.parametrize("kind", ROOTS, ids=lambda kind: kind.__name__)

@@ -17,7 +17,7 @@ from tests.test_doctor_machine import BARE, GOOD
 from tests.test_privacy import CANARY, KINETO, NSIGHT, in_chrome_trace, in_export
 from traceprobe.doctor import examine, examine_machine, gather, machine, recorded, whole, written
 from traceprobe.errors import EmptyTrace
-from traceprobe.records.diagnosis import SCHEMA_VERSION, Diagnosis
+from traceprobe.records.diagnosis import Diagnosis
 from traceprobe.render.pages.diagnosis import render
 
 CHECKS = (*machine.CHECKS, *written.CHECKS, *recorded.CHECKS, *whole.CHECKS)
@@ -75,7 +75,7 @@ def test_a_trace_is_checked(cli, suffix):
 def test_json_on_standard_output_is_alone_there(cli):
     trace = write_trace(cli.folder / "run.json")
     found = msgspec.json.decode(cli("doctor", trace, "-o", "-").out, type=Diagnosis)
-    assert found.schema_version == SCHEMA_VERSION
+    assert found.schema_version == Diagnosis.SCHEMA_VERSION
     assert [section.subject for section in found.sections] == ["run.json", "run"]
     listed = [c.id for c in (*written.CHECKS, *recorded.CHECKS)]
     assert [outcome.id for outcome in found.sections[0].checks] == listed

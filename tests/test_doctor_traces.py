@@ -17,7 +17,7 @@ from traceprobe.doctor import examine, recorded, whole, written
 from traceprobe.doctor.evidence import Evidence
 from traceprobe.ingest.read_trace import read_audit
 from traceprobe.options import Options
-from traceprobe.pipeline.per_trace import part_of
+from traceprobe.pipeline.trace_part import part_of
 
 MS = 1_000_000
 LARGE = 1_200_000

@@ -11,14 +11,17 @@ from html import unescape
 import pytest
 from rich.cells import cell_len
 
-from tests.documents import DOCUMENTS, HOSTILE_DOCUMENT, SMALL
+from tests.documents import DOCUMENTS, DOUBLING, HOSTILE_DOCUMENT, LINES, RATES, SMALL
+from tests.lazy import Lazy
 from tests.report_factory import HOSTILE
 from tests.test_report_render import Page
 from traceprobe.render import html as document_html
 from traceprobe.render import markdown as document_markdown
 from traceprobe.render import terminal as document_terminal
-from traceprobe.render.document import Bars, Curves, Piece, Section, Table
+from traceprobe.render.charts import Line, curves
+from traceprobe.render.document import Bars, Chart, Piece, Section, Table
 
+altair = Lazy("altair")
 ZERO_WIDTH = "\u200b"
 
 
@@ -45,8 +48,7 @@ def texts(block):
     if isinstance(block, Bars):
         words = [piece.word for bar in block.bars for piece in bar.pieces]
         return [block.unit, *words, *(t for bar in block.bars for t in (bar.label, bar.text))]
-    names = [line.name for line in block.lines]
-    return [block.x, block.y, *names]
+    return [*block.table.head, *(name for name, _ in block.legend)]
 
 
 @pytest.mark.parametrize("output", ["html", "markdown", "terminal"])
@@ -79,12 +81,15 @@ def test_page_is_well_formed(document):
     assert {"result", "provenance", *(section.id for section in document.sections)} <= set(page.ids)
     assert page.tags["main"] == page.tags["nav"] == page.tags["h1"] == 1
     assert page.tags["caption"] == page.tags["table"]
-    assert page.tags["script"] == 3
+    charts = [b for s in document.sections for b in s.blocks if isinstance(b, Chart)]
+    assert page.tags["script"] == (6 if charts else 5)
     assert not {a for a in page.attributes if a.startswith("on")}
 
 
 def test_page_stays_small():
-    assert len(document_html.render(SMALL).encode()) < 50_000
+    plain = replace(SMALL, sections=[s for s in SMALL.sections if s.id not in ("scaling", "log")])
+    assert len(document_html.render(plain).encode()) < 50_000
+    assert len(document_html.render(SMALL).encode()) < 1e6
 
 
 def test_page_asks_the_network_for_nothing(document):
@@ -129,14 +134,25 @@ def test_bars_are_drawn_on_one_scale():
 
 
 def test_curves_begin_at_zero_or_double():
-    text = document_html.render(SMALL)
-    x_axes = [
-        re.findall(r">([^<]+)<", axis)
-        for axis in re.findall(r'<div class="x-axis">(.*?)</div>', text)
-    ]
-    assert x_axes == [["0", "1", "2", "3", "4"], ["1", "2", "4"]]
-    assert text.count('stroke-dasharray="7 5"') == 2
-    assert "dashed: a model or an ideal, not measured" in text
+    linear, doubling = (
+        layer["encoding"] for layer in (c.spec["layer"][0] for c in (RATES, DOUBLING))
+    )
+    assert linear["x"]["scale"]["zero"]
+    assert linear["y"]["scale"]["zero"]
+    assert linear["x"]["axis"]["tickMinStep"] == 1
+    assert doubling["x"]["axis"]["values"] == [1, 2, 4]
+    assert doubling["x"]["scale"] == {"base": 2, "domain": [1, 4], "nice": False, "type": "log"}
+    for chart in (RATES, DOUBLING):
+        assert chart.data["points"]["kind"] == ["modelled"] * 3 + ["measured"] * 3
+        assert "dashed: a model or an ideal, not measured" in chart.summary
+        assert "measured: 100 at 1 to 350 at 4." in chart.description
+
+
+def test_charts_are_valid_specs_with_named_data(document):
+    for chart in (b for s in document.sections for b in s.blocks if isinstance(b, Chart)):
+        altair.Chart.from_dict(dict(chart.spec), validate=True)
+        for columns in chart.data.values():
+            assert len({len(values) for values in columns.values()}) == 1
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1.0, 0.0, 5e-324, 1.7e308])
@@ -151,11 +167,13 @@ def test_numbers_that_cannot_be_drawn_are_left_out(value):
                     for b in block.bars
                 ]
                 block = replace(block, bars=bars)
-            if isinstance(block, Curves):
-                lines = [
-                    replace(n, points=[(value, 1), (1, value), *n.points]) for n in block.lines
-                ]
-                block = replace(block, lines=lines)
+            if isinstance(block, Chart):
+                lines = [replace(n, points=[(value, 1), (1, value), *n.points]) for n in LINES]
+                log = block is DOUBLING
+                odd_lines = [Line("measured", [(value, 1), (1, value)]), *lines]
+                block = curves(block.id, block.caption, "ranks", "samples/s", odd_lines, log=log)
+                assert all(map(math.isfinite, block.data["points"]["x"]))
+                assert all(map(math.isfinite, block.data["points"]["y"]))
             blocks.append(block)
         sections.append(replace(section, blocks=blocks))
     odd = replace(SMALL, sections=sections)

@@ -17,16 +17,16 @@ from tests.fuzzing import harness
 from tests.fuzzing import values as fuzzed
 from tests.report_rules import problems
 from tests.test_ingest_nsight import LOOP
-from traceprobe.errors import DamagedInput, UsageError
+from traceprobe.errors import DamagedInput, InternalError, UsageError
 from traceprobe.ingest import untrusted_values
 from traceprobe.ingest.gunzip import Gunzip
 from traceprobe.ingest.plausibility import plausible_sizes
 from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.events import UNKNOWN
 from traceprobe.options import Options
-from traceprobe.pipeline import per_trace as part
+from traceprobe.pipeline import trace_part as part
 from traceprobe.pipeline.merge import merge
-from traceprobe.pipeline.per_trace import Lost
+from traceprobe.pipeline.trace_part import Lost
 from traceprobe.timeline.name_patterns import LONGEST
 
 BIG = "1" + "0" * 400
@@ -352,8 +352,8 @@ def test_a_rank_that_breaks_the_reader_is_lost_and_named(tmp_path, monkeypatch, 
     assert [lost.name for lost in report.quality.lost] == ["rank1.json"]
     assert name in next(w.message for w in report.quality.warnings if w.code == "rank-lost")
     with pytest.raises(type(error)):
-        part.read(paths[1], Options())
-    with pytest.raises(RuntimeError, match=name):
+        part.read_part(paths[1], Options())
+    with pytest.raises(InternalError, match=name):
         merge([found[1]], Options())
 
 

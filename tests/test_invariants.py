@@ -10,9 +10,9 @@ from tests.builders import kineto
 from tests.builders.loop import Loop
 from tests.builders.scenario import Process
 from tests.cli_runner import Cli, write_trace
-from traceprobe.pipeline import build_rank as assemble
-from traceprobe.pipeline.invariants import InternalError, verify
-from traceprobe.records.soundness import problems_of
+from traceprobe.errors import InternalError
+from traceprobe.pipeline import rank_summary as assemble
+from traceprobe.pipeline.invariants import verify
 
 MS = 1_000_000
 LOOP = {
@@ -183,14 +183,14 @@ BROKEN = {
 
 
 def test_a_good_report_contradicts_nothing(report):
-    assert problems_of(report) == []
+    assert [*report.problems()] == []
     assert verify(report, report.ranks) is report
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_every_contradiction_is_seen(report, name):
     change, complaint = BROKEN[name]
-    found = problems_of(change(report))
+    found = [*change(report).problems()]
     assert any(complaint in problem for problem in found), found
 
 

@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 from tests.test_cli_process import linux
 from traceprobe.options import Options
 from traceprobe.pipeline import parallel as workers
-from traceprobe.pipeline.per_trace import Lost, Part
+from traceprobe.pipeline.trace_part import Lost, TracePart
 from traceprobe.system import child, isolated
 
 PAIR = [ROOT / "sample_traces" / f"h200_collectives.rank{n}.json.gz" for n in (0, 1)]
@@ -127,6 +127,14 @@ def test_a_process_that_never_began_is_told_from_one_that_was_killed(monkeypatch
     assert all(why in part.reason and "memory runs out" not in part.reason for part in parts)
 
 
+def test_a_process_that_ended_by_itself_was_not_killed():
+    assert "memory runs out" in workers.died("a.json").reason
+    ended = workers.died("a.json", "exit code 1")
+    assert ended.internal
+    assert "memory" not in ended.reason
+    assert "exit code 1" in ended.reason
+
+
 def test_processes_that_the_system_refuses(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     assert "could be started to read it (No such file or directory)" in read()[1].reason
@@ -136,7 +144,7 @@ def test_files_of_a_process_that_never_began_are_read_by_the_others(monkeypatch)
     commands = iter([isolated.command("raise SystemExit(3)")])
     real = isolated.command
     monkeypatch.setattr(isolated, "command", lambda code: next(commands, None) or real(code))
-    assert [type(part) for part in read()] == [Part, Part]
+    assert [type(part) for part in read()] == [TracePart, TracePart]
 
 
 def fails(tell):

@@ -30,7 +30,7 @@ from tests.test_cli_process import linux, write_repeated
 from traceprobe.options import Options
 from traceprobe.pipeline import parallel as workers
 from traceprobe.pipeline.dask import joined
-from traceprobe.pipeline.per_trace import Lost
+from traceprobe.pipeline.trace_part import Lost
 
 PAIR = [ROOT / "sample_traces" / f"h200_collectives.rank{n}.json.gz" for n in (0, 1)]
 

@@ -17,8 +17,7 @@ from traceprobe.compare.compare import compare
 from traceprobe.compare.run import observe
 from traceprobe.formatting import clean
 from traceprobe.render.gfm import in_html, literal, prose
-from traceprobe.render.markdown import MAX_CHARACTERS
-from traceprobe.render.pages.report_markdown import MAX_LINES
+from traceprobe.render.markdown import MAX_CHARACTERS, MAX_LINES
 
 TAGS = {
     *("h3", "h4", "p", "ul", "li", "strong", "code", "details", "summary"),

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli_runner import Cli, environment, write_trace
 from traceprobe.options import Options
-from traceprobe.pipeline.per_trace import Lost, read_or_lose
+from traceprobe.pipeline.trace_part import Lost, read_or_lose
 from traceprobe.system import child, isolated
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the watching process needs Linux")
@@ -104,7 +104,7 @@ def test_of_several_files_it_costs_the_one_that_was_read(monkeypatch, tmp_path, 
     def fails(*_):
         raise error
 
-    monkeypatch.setattr("traceprobe.pipeline.per_trace.read_trace", fails)
+    monkeypatch.setattr("traceprobe.pipeline.trace_part.read_trace", fails)
     lost = read_or_lose(tmp_path / "run.json", Options())
     assert isinstance(lost, Lost)
     assert lost.reason.startswith(f"run.json: {words}")
@@ -118,7 +118,7 @@ def test_a_command_tells_a_panic_and_want_of_memory(monkeypatch, cli):
     def fails(*_):
         raise raised.pop(0)
 
-    monkeypatch.setattr("traceprobe.pipeline.per_trace.read_trace", fails)
+    monkeypatch.setattr("traceprobe.pipeline.trace_part.read_trace", fails)
     done = cli("analyze", "run.json", "-o", "-")
     assert (done.code, done.out) == (70, "")
     assert done.err.startswith(f"traceprobe: internal error: PanicException: {PANIC}\n")

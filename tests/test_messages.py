@@ -21,7 +21,7 @@ from traceprobe.cli import console
 from traceprobe.cli.profile import _again, _kept
 from traceprobe.errors import UnsupportedInput, UsageError
 from traceprobe.ingest.detect_format import detect_format
-from traceprobe.pipeline.invariants import InternalError
+from traceprobe.pipeline.invariants import message
 from traceprobe.render import console as lines
 from traceprobe.render.next_step import next_command, slice_command
 from traceprobe.system import shell
@@ -158,7 +158,7 @@ def test_the_command_on_the_page_is_whole(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_internal_error_names_the_input_exactly(name):
-    lines = str(InternalError(["wrong"], [make_input(name)])).splitlines()
+    lines = message(["wrong"], [make_input(name)]).splitlines()
     assert words(lines[-1].strip())[:4] == ["traceprobe", "inspect", "--anonymise", named(name)]
 
 
@@ -200,7 +200,7 @@ def obeyed(line: str) -> bool:
 def test_no_name_commands_the_runner_of_a_job(capfd, text):
     assert obeyed(text)
     console.note(text, quiet=False)
-    console.told(f"a table\n{text}\ntraceprobe: wrote it", "utf-8")
+    console.text_out(f"a table\n{text}\ntraceprobe: wrote it", "utf-8")
     out, err = capfd.readouterr()
     shown = out.splitlines()
     assert not any(map(obeyed, [*shown, *err.splitlines()]))

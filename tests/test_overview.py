@@ -17,7 +17,7 @@ from tests.builders import memory
 from tests.builders.scenario import Process, Script
 from tests.test_collective_waits import EARLY, rank
 from traceprobe.anonymise.redact import redact
-from traceprobe.pipeline.rank_overview import TOLERANCE, similar, survey
+from traceprobe.pipeline.build_overview import TOLERANCE, similar, survey
 from traceprobe.records.report import Report
 
 

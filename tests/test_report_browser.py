@@ -8,8 +8,8 @@ import pytest
 
 from tests.browsing import browser, expect_print_opens_folds, grave_violations, tabs
 from tests.lazy import Lazy
+from tests.rendering import html_of
 from tests.report_factory import make_empty_report, make_hostile_report, make_report, make_run
-from traceprobe.render.pages import report_html as html
 
 __all__ = ["browser"]
 
@@ -30,7 +30,7 @@ CHARTS = {"io": 2, "hostile": 2, "four-ranks": 9, "empty": 0}
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     for name, make in REPORTS.items():
-        (folder / f"{name}.html").write_text(html.render(make()), encoding="utf-8")
+        (folder / f"{name}.html").write_text(html_of(make()), encoding="utf-8")
     return folder
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from tests.rendering import html_of
 from tests.report_factory import PARTITIONS, make_empty_report, make_rank, make_report, make_run
-from traceprobe.records.report import Iteration, KernelShare, StepTimes
+from traceprobe.records.rank import Iteration
+from traceprobe.records.summary import KernelShare, StepTimes
 from traceprobe.render import next_step
-from traceprobe.render.pages import report_html as html
-from traceprobe.render.pages import report_overlap as overlap
 from traceprobe.render.pages import report_steps as steps
 from traceprobe.render.pages import report_tables as tables
+from traceprobe.render.pages.report_time import overlaps
 
 change = msgspec.structs.replace
 
@@ -75,18 +76,20 @@ def test_slow_steps_are_told_with_their_part_of_the_time():
 
 def test_what_hides_and_what_is_exposed_makes_the_whole_transfer():
     report = make_run(2)
-    found = overlap.overlaps(report.ranks)
+    found = overlaps(report.ranks)
     communication = report.ranks[0].summary.communication
-    bar = next(o for o in found if o.title == "Communication, rank 0")
-    parts = {segment.key: segment.value for segment in bar.segments}
+    bars = next(o.bars for o in found if o.caption == "Communication")
+    bar = next(bar for bar in bars if bar.label == "Rank 0")
+    parts = {piece.word: piece.value for piece in bar.pieces}
     assert sum(parts.values()) == communication.total_ns
-    assert parts["hidden"] == communication.overlapped_ns
-    assert parts.get("waiting", 0) == (communication.skew_exposed_ns or 0)
-    assert 'id="overlap"' in html.render(report)
+    assert parts["hidden by kernels"] == communication.overlapped_ns
+    waiting = parts.get("exposed, waiting for other ranks", 0)
+    assert waiting == (communication.skew_exposed_ns or 0)
+    assert 'id="overlap"' in html_of(report)
 
 
 def test_nothing_to_hide_has_no_picture():
-    assert overlap.overlaps(make_empty_report().ranks) == []
+    assert overlaps(make_empty_report().ranks) == []
 
 
 def test_kernels_are_grouped_by_phase_the_longest_first():
@@ -137,9 +140,9 @@ def test_the_next_command_fits_the_report():
 
 
 def test_findings_that_ask_for_nothing_are_folded_by_their_state():
-    text = html.render(make_report())
+    text = html_of(make_report())
     for state in ("could-not-be-checked", "passed", "not-applicable"):
         assert f'<details class="folded" id="findings-{state}">' in text
-    assert "How it was computed" in html.render(
+    assert "How it was computed" in html_of(
         change(make_report(), findings=[change(make_report().findings[0], rule="A minus B.")])
     )

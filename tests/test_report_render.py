@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from tests.lazy import Lazy
+from tests.rendering import html_of, markdown_of, terminal_of
 from tests.report_factory import (
     HOSTILE,
     MS,
@@ -27,14 +28,13 @@ from tests.report_factory import (
     make_run,
 )
 from traceprobe.formatting import clean, duration, percentages, shorten, significant
-from traceprobe.records.report import Iteration, Lane, Report, Timeline, encode
+from traceprobe.records.base import compact_json
+from traceprobe.records.rank import Iteration, Lane, Timeline
+from traceprobe.records.report import Report
 from traceprobe.render import gfm
-from traceprobe.render.bars import partition_bar, share_bar
-from traceprobe.render.page import DOCUMENTATION
-from traceprobe.render.pages import report_html as html
+from traceprobe.render.bars import partition_bar, segments, share_bar
+from traceprobe.render.html import DOCUMENTATION, vendored_scripts
 from traceprobe.render.pages import report_iterations as iterations
-from traceprobe.render.pages import report_markdown as markdown
-from traceprobe.render.pages import report_terminal as terminal
 from traceprobe.render.pages import report_timeline as lanes
 from traceprobe.render.ranking import ranked_findings, ranks_in_detail
 from traceprobe.render.resources import templates_dir
@@ -110,7 +110,7 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module", params=NAMES, ids=str)
 def case(request: pytest.FixtureRequest) -> tuple[Report, str]:
     report = report_named(request.param)
-    return report, html.render(report)
+    return report, html_of(report)
 
 
 def test_page_is_well_formed_and_holds_its_sections(case):
@@ -153,16 +153,16 @@ def read(text):
 def test_embedded_report_is_the_report(case):
     report, text = case
     embedded = Page(text).json["traceprobe-report"]
-    assert read(embedded) == read(encode(report))
+    assert read(embedded) == read(compact_json(report))
     assert not set("<>&") & set(embedded)
 
 
 def test_rebuilding_from_json_changes_no_byte(case):
     report, text = case
     again = read(report.to_json())
-    assert html.render(again) == text
-    assert markdown.render(again) == markdown.render(report)
-    assert terminal.render(again, 80, True) == terminal.render(report, 80, True)
+    assert html_of(again) == text
+    assert markdown_of(again) == markdown_of(report)
+    assert terminal_of(again, 80, True) == terminal_of(report, 80, True)
 
 
 def test_the_chart_specs_are_what_altair_writes():
@@ -191,7 +191,7 @@ def test_page_stays_small(case):
 
 def test_markdown_fits_an_issue_comment(case):
     report, _ = case
-    text = markdown.render(report)
+    text = markdown_of(report)
     assert len(text.splitlines()) <= 60
     assert len(text) < 65_536
     assert text.count("<details>") == text.count("</details>")
@@ -201,7 +201,7 @@ def test_markdown_fits_an_issue_comment(case):
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 @pytest.mark.parametrize("name", NAMES)
 def test_terminal_keeps_to_its_width_and_encoding(name, encoding, width):
-    text = terminal.render(report_named(name), width, False, encoding)
+    text = terminal_of(report_named(name), width, False, encoding)
     text.encode(encoding)
     assert "\x1b" not in text
     # An emoji is two columns wide in one character, so characters never exceed columns.
@@ -209,14 +209,14 @@ def test_terminal_keeps_to_its_width_and_encoding(name, encoding, width):
 
 
 def test_terminal_colours_only_when_asked():
-    plain = terminal.render(report_named("io"), 80, False)
-    coloured = terminal.render(report_named("io"), 80, True)
+    plain = terminal_of(report_named("io"), 80, False)
+    coloured = terminal_of(report_named("io"), 80, True)
     assert "\x1b[" in coloured
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
 
 
 def test_terminal_escapes_in_names_do_not_reach_the_terminal():
-    text = terminal.render(report_named("hostile"), 80, True)
+    text = terminal_of(report_named("hostile"), 80, True)
     assert re.sub(r"\x1b\[[0-9;]*m", "", text).isprintable() is False  # line ends only
     rest = re.sub(r"\x1b\[[0-9;]*m|\n", "", text)
     assert not re.search(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", rest)
@@ -224,7 +224,7 @@ def test_terminal_escapes_in_names_do_not_reach_the_terminal():
 
 
 def test_verdict_is_told_without_scripts():
-    text = html.render(report_named("io"))
+    text = html_of(report_named("io"))
     before_scripts = text.split('<script type="application/json"')[0]
     for words in ("I/O-bound", "io decides", "Confidence 82 %", "margin", "86.0 %", "100.0 %"):
         assert words in before_scripts
@@ -233,7 +233,7 @@ def test_verdict_is_told_without_scripts():
 def test_findings_come_worst_first_and_the_rest_is_folded():
     states = [f.status for f in ranked_findings(make_report().findings)]
     assert states == ["fail", "warn", "inconclusive", "pass", "not-applicable"]
-    text = html.render(report_named("io"))
+    text = html_of(report_named("io"))
     assert re.search(r'id="finding-data-wait" open', text)
     folded = text.index('id="findings-passed"')
     assert text.index('id="finding-tensor-cores"') < folded
@@ -247,7 +247,7 @@ def test_equal_savings_keep_the_order_of_the_report():
 
 
 def test_skipped_iterations_are_marked_with_their_reason():
-    text = html.render(report_named("io"))
+    text = html_of(report_named("io"))
     assert "no: warm-up" in text
     assert "skipped: no end in the capture" in text
 
@@ -257,7 +257,7 @@ def test_what_was_not_observed_is_no_zero():
     rank = msgspec.structs.replace(
         rank, summary=msgspec.structs.replace(rank.summary, step_ms=None, h2d=None)
     )
-    page = html.render(make_report(ranks=[rank]))
+    page = html_of(make_report(ranks=[rank]))
     assert "Host to device" not in page
     assert "median (ms)" not in page
 
@@ -265,13 +265,13 @@ def test_what_was_not_observed_is_no_zero():
 def test_straggler_is_always_among_the_ranks_in_detail():
     shown = [rank.rank for rank in ranks_in_detail(report_named("many-ranks"))]
     assert shown == [0, 1, 2, 3, 4, 5, 6, 40]
-    assert "Without pictures here: rank 7–39, 41–63." in html.render(report_named("many-ranks"))
+    assert "Without pictures here: rank 7–39, 41–63." in html_of(report_named("many-ranks"))
 
 
 @pytest.mark.slow
 def test_a_thousand_ranks_stay_one_page():
     report = make_run(1024, straggler=700)
-    text = html.render(report)
+    text = html_of(report)
     page = Page(text)
     (cells,) = (
         c["data"]["cells"]
@@ -286,7 +286,7 @@ def test_a_thousand_ranks_stay_one_page():
 
 
 def test_hostile_names_are_inert_in_markdown():
-    text = markdown.render(report_named("hostile"))
+    text = markdown_of(report_named("hostile"))
     assert not re.search(r"<(?!/?(details|summary)>)", text)
     outside_code = re.sub(r"(?<!\\)`[^`\n]+`", "", text)
     assert not re.search(r"@\w|#\d|https?://\w|(?<!\\)`|[^\\]\[x\]", outside_code)
@@ -315,11 +315,11 @@ def test_markdown_escape(text, literal):
 
 def test_bars_add_up():
     partition = {**dict.fromkeys(PARTITIONS["io"]), "forward": 1, "backward": 1, "h2d": 1}
-    bar = partition_bar(partition)
-    assert [s.percent for s in bar] == ["33.4 %", "33.3 %", "33.3 %"]
+    bar = segments(partition_bar("", partition))
+    assert [s.text for s in bar] == ["33.4 %", "33.3 %", "33.3 %"]
     assert bar[-1].start + bar[-1].width == pytest.approx(100)
-    assert share_bar({}) == []
-    assert len(share_bar({"io": 1.0})) == 5
+    assert segments(share_bar("", {})) == []
+    assert len(segments(share_bar("", {"io": 1.0}))) == 5
 
 
 def test_percentages_always_add_up_to_a_hundred():
@@ -419,7 +419,7 @@ def test_the_page_copies_the_markdown_that_is_written_to_a_file(case):
 
 def test_ranks_are_compared_where_there_are_several():
     charts_of = {
-        n: json.loads(Page(html.render(make_run(n))).json["traceprobe-charts"]) for n in (1, 4)
+        n: json.loads(Page(html_of(make_run(n))).json["traceprobe-charts"]) for n in (1, 4)
     }
     assert "chart-ranks" not in {chart["id"] for chart in charts_of[1]}
     (cells,) = (c["data"]["cells"] for c in charts_of[4] if c["id"] == "chart-ranks")
@@ -438,7 +438,7 @@ def test_vendored_libraries_are_those_altair_writes_for():
 
 
 def test_vendored_libraries_can_stand_in_a_script_and_carry_their_licences():
-    text = html.vendored_scripts()
+    text = vendored_scripts()
     assert "</script" not in text.lower()
     assert "<!--" not in text
     assert text.count("Redistribution and use") >= 3
@@ -447,7 +447,7 @@ def test_vendored_libraries_can_stand_in_a_script_and_carry_their_licences():
 
 def test_importing_the_renderers_loads_no_chart_library():
     code = (
-        "import sys; import traceprobe.render; import traceprobe.render.pages.report_terminal;"
+        "import sys; import traceprobe.render; import traceprobe.render.pages.report;"
         "print([m for m in ('altair', 'pandas', 'torch') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -466,6 +466,6 @@ def test_collectives_are_shown_with_their_size_and_the_sign_of_a_lower_bound():
 
 @pytest.mark.parametrize(("encoding", "times"), [("utf-8", "×"), ("ascii", "x")])
 def test_the_terminal_shows_what_is_sent_where_communication_is_notable(encoding, times):
-    said = terminal.render(make_report("communication"), 200, False, encoding)
+    said = terminal_of(make_report("communication"), 200, False, encoding)
     assert f"rank 0: 11.0 {times} all-reduce of 28.4 MB a step: 22.0 ms exposed" in said
-    assert "all-reduce" not in terminal.render(make_report("io"), 200, False, encoding)
+    assert "all-reduce" not in terminal_of(make_report("io"), 200, False, encoding)

@@ -25,7 +25,7 @@ def site(tmp_path, monkeypatch):
 
 def put(folder):
     folder.mkdir(parents=True)
-    (folder / "report.html.j2").touch()
+    (folder / "page.html.j2").touch()
     return folder
 
 

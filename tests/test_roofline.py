@@ -11,15 +11,17 @@ from msgspec.structs import replace
 
 from tests.analyses import trace_of
 from tests.cli_runner import Cli
+from tests.rendering import points_of
 from tests.report_factory import MS, make_report
 from traceprobe import UsageError, analyze
 from traceprobe.options import Options
-from traceprobe.records import base
-from traceprobe.records.contradictions import violations
-from traceprobe.records.peaks import SCHEMA_VERSION, MeasuredPeaks
-from traceprobe.records.report import DeviceInfo, Report
+from traceprobe.records import kinds
+from traceprobe.records.peaks import MeasuredPeaks
+from traceprobe.records.rank import DeviceInfo
+from traceprobe.records.report import Report
 from traceprobe.records.roofline import RooflineRecord
 from traceprobe.render import document_of
+from traceprobe.render.document import Chart
 from traceprobe.verdict.roofline import roofline, with_limit
 
 STEP_MS = 53.2
@@ -194,11 +196,11 @@ def test_utilisation_three_ways():
 
 
 def test_a_roofline_that_contradicts_itself_is_an_error(report, found):
-    assert violations(report) == violations(replace(report, roofline=msgspec.UNSET))
+    assert [*report.problems()] == [*replace(report, roofline=msgspec.UNSET).problems()]
     more = replace(report, roofline=replace(found, mfu=found.hfu + 0.1))
-    assert "the model has more operations than were executed" in violations(more)
+    assert "the model has more operations than were executed" in [*more.problems()]
     less = replace(report, roofline=replace(found, rest_ms=found.rest_ms - 1))
-    assert "math, memory and rest are less than the step" in violations(less)
+    assert "math, memory and rest are less than the step" in [*less.problems()]
 
 
 # What is not known
@@ -271,7 +273,7 @@ def test_a_users_number_counts_at_the_peak_of_the_kernels():
 # Measured peaks
 
 MEASURED = MeasuredPeaks(
-    schema_version=SCHEMA_VERSION,
+    schema_version=MeasuredPeaks.SCHEMA_VERSION,
     traceprobe_version="0.1.0",
     device="NVIDIA H200",
     device_kind="gpu",
@@ -339,21 +341,20 @@ def test_a_roofline_of_its_own_is_told_in_all_outputs(found):
         inputs=["trace.json.gz"],
         roofline=found,
     )
-    assert base.read(record.to_json()) == record
+    assert kinds.read(record.to_json()) == record
     told = document_of(record)
     assert told.title == f"MFU {100 * found.mfu:.1f} %"
     assert "Phases beside their floors" in record.to_html()
     assert "roof of bf16" in record.to_markdown()
-    curves = next(b for b in told.sections[0].blocks if hasattr(b, "lines"))
-    roof = curves.lines[0]
-    assert roof.dashed
-    (x, y), (ridge, top), (_, end) = roof.points
+    chart = next(b for b in told.sections[0].blocks if isinstance(b, Chart))
+    assert chart.data["points"]["kind"][0] == "modelled"
+    (x, y), (ridge, top), (_, end) = points_of(chart)["roof of bf16"]
     assert y / x == pytest.approx(top / ridge) == pytest.approx(BANDWIDTH / 1e3)
     assert top == end == found.published.tflops["bf16"]
 
 
 def test_measured_peaks_are_told_in_all_outputs():
-    assert base.read(MEASURED.to_json()) == MEASURED
+    assert kinds.read(MEASURED.to_json()) == MEASURED
     for text in (MEASURED.to_html(), MEASURED.to_markdown()):
         assert "800 TFLOP/s" in text
         assert "4,000 GB/s" in text
@@ -384,7 +385,7 @@ def test_the_command_shows_a_run(samples, tmp_path, cli):
     trace, target = str(samples / "h200_unet_w1.json.gz"), tmp_path / "roofline.json"
     done = cli("roofline", trace, "--flops-per-step", "5.15e12", "-o", target).expect(0)
     assert "MFU" in done.out
-    record = base.read(target.read_bytes())
+    record = kinds.read(target.read_bytes())
     assert record.roofline.flops_per_step == 5.15e12
     again = cli("render", target).expect(0)
     assert document_of(record).title in again.out

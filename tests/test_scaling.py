@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from tests.rendering import points_of
 from tests.scaling_runs import ablation_of, run_of
 from traceprobe.compare.run import NothingToCompare, observe
 from traceprobe.compare.scaling import scale
 from traceprobe.model.taxonomy import LOSSES
-from traceprobe.records import base
-from traceprobe.render.document import Bars, Curves, Table
+from traceprobe.records import kinds
+from traceprobe.render.document import Bars, Chart, Table
 from traceprobe.render.pages.scaling import document
 
 SMALL = st.integers(0, 40)
@@ -263,7 +264,7 @@ def test_published_efficiencies_of_weak_scaling(sizes, rates, percent):
 
 def test_the_record_survives_json():
     found = scale([run_of(1), run_of(2, transfer=5, skew=2)])
-    assert base.read(found.to_json()) == found
+    assert kinds.read(found.to_json()) == found
     assert "NaN" not in found.to_json()
     assert json.loads(found.to_json())["kind"] == "scaling"
 
@@ -280,13 +281,14 @@ def test_the_page_tells_everything():
     for table in blocks:
         if isinstance(table, Table):
             assert {len(row) for row in table.rows} <= {len(table.head)}
-    curves = next(block for block in blocks if isinstance(block, Curves))
-    assert {line.name: line.dashed for line in curves.lines} == {
-        "measured": False,
-        "ideal": True,
-        "without synchronisation, whole loop": False,
+    chart = next(block for block in blocks if isinstance(block, Chart))
+    drawn = chart.data["points"]
+    assert dict(zip(drawn["name"], drawn["kind"], strict=True)) == {
+        "measured": "measured",
+        "ideal": "modelled",
+        "without synchronisation, whole loop": "measured",
     }
-    points = {line.name: list(line.points) for line in curves.lines}
+    points = points_of(chart)
     assert points["ideal"] == [(1, 640), (2, 1280)]
     assert points["measured"] == [(1, 640), (2, pytest.approx(1280 / 1.05, abs=1e-5))]
     lost = next(block for block in blocks if isinstance(block, Bars))

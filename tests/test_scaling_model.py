@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.rendering import points_of
 from tests.scaling_runs import message, run_of
 from traceprobe.compare.extrapolate import Nodes, Sized, Unpredictable, predict
 from traceprobe.compare.scaling import scale
-from traceprobe.render.document import Curves
+from traceprobe.render.document import Chart
 from traceprobe.render.pages.scaling import document
 from traceprobe.verdict.allreduce import Links, Message, better, cost, fit
 
@@ -255,16 +256,17 @@ def test_links_and_sizes_ahead_are_in_the_record():
 
 def test_the_model_is_drawn_dashed():
     blocks = document(scale(runs_of(SLOW, 2, 4))).sections[0].blocks
-    rates, efficiencies = (block for block in blocks if isinstance(block, Curves))
-    for curves in (rates, efficiencies):
-        lines = {line.name: line for line in curves.lines}
+    rates, efficiencies = (block for block in blocks if isinstance(block, Chart))
+    for chart in (rates, efficiencies):
+        kinds = dict(zip(*(chart.data["points"][key] for key in ("name", "kind")), strict=True))
+        lines = points_of(chart)
         assert list(lines) == ["measured", "ideal", "predicted from smaller runs", "model"]
-        assert [name for name, line in lines.items() if not line.dashed] == ["measured"]
-        assert [n for n, _ in lines["model"].points] == [4, 8, 16, 32]
-        assert lines["model"].points[0] == lines["measured"].points[-1]
-        held_out = lines["predicted from smaller runs"].points
+        assert [name for name, kind in kinds.items() if kind == "measured"] == ["measured"]
+        assert [n for n, _ in lines["model"]] == [4, 8, 16, 32]
+        assert lines["model"][0] == lines["measured"][-1]
+        held_out = lines["predicted from smaller runs"]
         assert [n for n, _ in held_out] == [1, 4]
-        assert held_out[1][1] == pytest.approx(lines["measured"].points[2][1], rel=1e-4)
+        assert held_out[1][1] == pytest.approx(lines["measured"][2][1], rel=1e-4)
 
 
 def test_an_error_is_reported_not_hidden():

@@ -20,10 +20,9 @@ from tests.report_factory import (
     make_run,
 )
 from traceprobe import DamagedRecord, TraceprobeError, analyze, load
-from traceprobe.records import base
+from traceprobe.records import kinds
 from traceprobe.records.ablation import Ablation
 from traceprobe.records.report import Report
-from traceprobe.records.soundness import sound
 from traceprobe.records.sweep import RungResult, Sweep
 
 
@@ -99,8 +98,8 @@ TAMPERED = {
     "a percentile": ((*SUMMARY, "step_ms", "p10"), 1e9, "step times are out of order"),
     "a mean": ((*SUMMARY, "step_ms", "mean"), 1.0, "not the mean window"),
     "a kernel": ((*SUMMARY, "top_kernels", 0, "total_ns"), -1, "less than no time"),
-    "a replay": (("ranks", 0, "replay", "kind"), "1 x", "the replay"),
-    "a replay of unequal columns": (("ranks", 0, "replay", "host_ns"), "1", "the replay has"),
+    "a replay": (("ranks", 0, "replay", "iterations"), 99, "the replay has other"),
+    "a replay of unequal columns": (("ranks", 0, "replay", "host_ns"), [1], "the replay has"),
     "a replay of unknown kinds": (("ranks", 0, "replay", "kinds"), [], "unknown kind"),
     "a gap": (("ranks", 0, "gaps", 0, "iteration"), 99, "outside of its iteration"),
 }
@@ -174,7 +173,8 @@ def sweep():
     rung |= {"name": "a", "state": "measured", "run": run}
     settings = {"ladder": "l", "workload": "w", "backend": "torch"}
     settings |= {"warmup": 1, "calibrate": 1, "active": 1}
-    return Sweep(traceprobe_version="1", rungs=[RungResult(**rung)], **settings)
+    settings |= {"schema_version": "1.0", "traceprobe_version": "1"}
+    return Sweep(rungs=[RungResult(**rung)], **settings)
 
 
 @pytest.mark.parametrize(
@@ -188,9 +188,9 @@ def sweep():
 )
 def test_a_tampered_sweep_is_refused(path, to, said):
     text = sweep().to_json()
-    sound(msgspec.json.decode(text, type=Sweep))
+    Sweep.from_json(text)
     with pytest.raises(DamagedRecord, match=said):
-        sound(msgspec.json.decode(changed(text, *path, to=to), type=Sweep))
+        Sweep.from_json(changed(text, *path, to=to))
 
 
 def records():
@@ -208,7 +208,7 @@ def read_and_rendered(kind, text):
     """Whatever is read renders; whatever is not is refused on purpose."""
     reader = {"report": Report.from_json, "run": Report.from_json, "ablation": Ablation.from_json}
     try:
-        record = reader.get(kind, base.read)(text)
+        record = reader.get(kind, kinds.read)(text)
     except (TraceprobeError, msgspec.MsgspecError):
         return False
     if kind == "ablation":

@@ -12,11 +12,12 @@ from tests.analyses import report_of, runs
 from tests.builders import kineto, nsight
 from tests.builders.loop import Loop
 from traceprobe.compare.run import observe
+from traceprobe.errors import ImpossibleChange
 from traceprobe.whatif.buckets import rebucketed
 from traceprobe.whatif.calibrate import calibrate
 from traceprobe.whatif.predict import predict, prepare
 from traceprobe.whatif.scenario import Changes, apply
-from traceprobe.whatif.simulate import ImpossibleChange, Part, Row, part_of, play
+from traceprobe.whatif.simulate import RankSchedule, Task, schedule_of, simulate
 from traceprobe.whatif.summary import what_if
 
 US = 1_000
@@ -39,88 +40,97 @@ LOOPS = {
 }
 
 
-def row(kind="forward", *, host=1.0, busy=10.0, stream=0, **more):
-    """A row of one operation."""
+def task(kind="forward", *, host=1.0, duration=10.0, stream=0, **more):
+    """A task of one operation."""
     given = {
         "iteration": 0,
-        "first": host,
+        "first_host": host,
         "lag": 0.0,
-        "tail": busy,
-        "data": 0.0,
+        "tail": duration,
+        "data_wait": 0.0,
         "awaits": 0,
         "needs": (),
-        "size": -1,
-        "joins": False,
+        "bytes": -1,
+        "collective": False,
     }
-    return Row(kind=kind, host=host, busy=busy, stream=stream, **{**given, **more})
+    return Task(kind=kind, host=host, duration=duration, stream=stream, **{**given, **more})
 
 
-def part(*rows, period=None, latency=0.0):
-    return Part(rows, 1 + max(r.iteration for r in rows), latency, period)
+def schedule(*tasks, period=None, latency=0.0):
+    return RankSchedule(tasks, 1 + max(t.iteration for t in tasks), latency, period)
 
 
 # The rules of the player
 
 
 def test_a_busy_gpu_hides_the_host():
-    assert play([part(row(host=3, busy=10), row("backward", host=4, busy=20))]) == 30
+    assert (
+        simulate([schedule(task(host=3, duration=10), task("backward", host=4, duration=20))]) == 30
+    )
 
 
 def test_a_slow_host_hides_the_gpu():
-    assert play([part(row(host=30, busy=10), row("backward", host=40, busy=20))]) == 70
+    assert (
+        simulate([schedule(task(host=30, duration=10), task("backward", host=40, duration=20))])
+        == 70
+    )
 
 
 def test_what_the_host_awaits_keeps_it_from_running_ahead():
-    rows = (row(host=5, busy=10), row("backward", host=5, busy=20, awaits=1))
+    rows = (task(host=5, duration=10), task("backward", host=5, duration=20, awaits=1))
     # The host waits for the forward pass, launches 5 later, and meanwhile the GPU has nothing;
     # the next iteration's launch is made while the backward pass runs.
-    assert play([part(*rows, latency=1)]) == 10 + 5 + 1 + 20
+    assert simulate([schedule(*rows, latency=1)]) == 10 + 5 + 1 + 20
 
 
 def test_streams_run_beside_each_other_and_needs_join_them():
-    alone = part(row(busy=10), row("communication", busy=30, stream=1))
-    assert play([alone]) == 30
-    needing = part(row(busy=10, needs=(1,)), row("communication", busy=30, stream=1, needs=(1,)))
-    assert play([needing]) == 40
+    alone = schedule(task(duration=10), task("communication", duration=30, stream=1))
+    assert simulate([alone]) == 30
+    needing = schedule(
+        task(duration=10, needs=(1,)), task("communication", duration=30, stream=1, needs=(1,))
+    )
+    assert simulate([needing]) == 40
 
 
 def test_a_late_loader_sets_the_pace():
-    rows = (row(busy=10, data=3), row("backward", busy=20))
-    assert play([part(*rows, period=100)]) == 100
-    assert play([part(*rows, period=None)]) == 30
+    rows = (task(duration=10, data_wait=3), task("backward", duration=20))
+    assert simulate([schedule(*rows, period=100)]) == 100
+    assert simulate([schedule(*rows, period=None)]) == 30
 
 
 def test_joined_operations_end_after_the_last_launch():
-    joined = row(host=100, first=10, busy=50, tail=5)
-    assert play([part(joined)]) == 100
-    assert play([part(replace(joined, busy=300))]) == 300
+    joined = task(host=100, first_host=10, duration=50, tail=5)
+    assert simulate([schedule(joined)]) == 100
+    assert simulate([schedule(replace(joined, duration=300))]) == 300
 
 
 def test_a_collective_starts_when_the_last_rank_is_ready():
     def rank(work):
-        reduced = row("communication", busy=5, stream=1, needs=(1,), joins=True)
-        return part(row("backward", busy=work), reduced, row("optimizer", busy=1, needs=(1,)))
+        reduced = task("communication", duration=5, stream=1, needs=(1,), collective=True)
+        return schedule(
+            task("backward", duration=work), reduced, task("optimizer", duration=1, needs=(1,))
+        )
 
-    assert play([rank(10), rank(50)]) == 50 + 5 + 1
-    assert play([rank(10), rank(50)], balanced=True) == 50 + 5 + 1
+    assert simulate([rank(10), rank(50)]) == 50 + 5 + 1
+    assert simulate([rank(10), rank(50)], balanced=True) == 50 + 5 + 1
     apart = [apply(p, Changes(removed=frozenset({"skew"}))) for p in (rank(10), rank(50))]
-    assert play(apart, balanced=True) == (16 + 56) / 2
+    assert simulate(apart, balanced=True) == (16 + 56) / 2
 
 
 def test_ranks_with_unequal_collectives_play_alone():
-    two = part(row(busy=10), row("communication", busy=5, joins=True))
-    one = part(row(busy=40))
-    assert play([two, one]) == 40
+    two = schedule(task(duration=10), task("communication", duration=5, collective=True))
+    one = schedule(task(duration=40))
+    assert simulate([two, one]) == 40
 
 
 # Changes
 
 STEP = (
-    row("h2d", busy=20, data=4),
-    row("forward", busy=30),
-    row("backward", busy=50),
-    row("communication", busy=40, stream=1, needs=(1,), size=1 << 20, joins=True),
-    row("optimizer", busy=10, needs=(1,)),
+    task("h2d", duration=20, data_wait=4),
+    task("forward", duration=30),
+    task("backward", duration=50),
+    task("communication", duration=40, stream=1, needs=(1,), bytes=1 << 20, collective=True),
+    task("optimizer", duration=10, needs=(1,)),
 )
 AS_IT_IS = 20 + 30 + 50 + 40 + 10
 
@@ -140,29 +150,31 @@ AS_IT_IS = 20 + 30 + 50 + 40 + 10
     ],
 )
 def test_changes_of_a_gpu_that_is_never_idle(changes, expected):
-    assert play([apply(part(*STEP), changes)]) == pytest.approx(expected)
+    assert simulate([apply(schedule(*STEP), changes)]) == pytest.approx(expected)
 
 
 def test_hidden_communication_still_takes_its_time():
-    slow = [replace(r, busy=400.0, tail=400.0) if r.joins else r for r in STEP]
-    assert play([apply(part(*slow), Changes(overlapped=frozenset({"communication"})))]) == 400
+    slow = [replace(r, duration=400.0, tail=400.0) if r.collective else r for r in STEP]
+    assert (
+        simulate([apply(schedule(*slow), Changes(overlapped=frozenset({"communication"})))]) == 400
+    )
 
 
 def test_a_faster_host_and_no_synchronisation_leave_the_gpu():
-    rows = (row(host=60, busy=10), row("backward", host=60, busy=20, awaits=1))
-    assert play([part(*rows)]) == 10 + 60 + 60
-    assert play([apply(part(*rows), Changes(removed=frozenset({"sync"})))]) == 120
-    assert play([apply(part(*rows), Changes(removed=frozenset({"host"})))]) == 30
-    assert play([apply(part(*rows), Changes(speedup={"host": 2.0}))]) == 10 + 30 + 30
+    rows = (task(host=60, duration=10), task("backward", host=60, duration=20, awaits=1))
+    assert simulate([schedule(*rows)]) == 10 + 60 + 60
+    assert simulate([apply(schedule(*rows), Changes(removed=frozenset({"sync"})))]) == 120
+    assert simulate([apply(schedule(*rows), Changes(removed=frozenset({"host"})))]) == 30
+    assert simulate([apply(schedule(*rows), Changes(speedup={"host": 2.0}))]) == 10 + 30 + 30
 
 
 def test_a_faster_loader_is_late_until_something_else_is():
-    rows = (row(busy=10, data=3), row("backward", busy=20))
+    rows = (task(duration=10, data_wait=3), task("backward", duration=20))
     for factor, expected in ((2.0, 50), (10.0, 30)):
-        faster = apply(part(*rows, period=100), Changes(speedup={"loader": factor}))
-        assert play([faster]) == expected
-    gone = apply(part(*rows, period=100), Changes(removed=frozenset({"data-wait"})))
-    assert play([gone]) == 30
+        faster = apply(schedule(*rows, period=100), Changes(speedup={"loader": factor}))
+        assert simulate([faster]) == expected
+    gone = apply(schedule(*rows, period=100), Changes(removed=frozenset({"data-wait"})))
+    assert simulate([gone]) == 30
 
 
 # Buckets
@@ -173,19 +185,19 @@ def messages(*sizes):
     rows = []
     for size in sizes:
         ns = (1 + size) * US
-        rows.append(row("backward", busy=10 * US))
+        rows.append(task("backward", duration=10 * US))
         rows.append(
-            row(
+            task(
                 "communication",
-                busy=ns,
+                duration=ns,
                 tail=ns,
                 stream=1,
                 needs=(1,),
-                size=size << 20,
-                joins=True,
+                bytes=size << 20,
+                collective=True,
             )
         )
-    return part(*rows, row("optimizer", busy=US, needs=(1,)))
+    return schedule(*rows, task("optimizer", duration=US, needs=(1,)))
 
 
 def test_larger_buckets_are_sent_with_the_last_gradient_of_each():
@@ -194,30 +206,30 @@ def test_larger_buckets_are_sent_with_the_last_gradient_of_each():
     assert [size >> 20 for size in sizes] == [20, 20]
     assert links.latency_known
     # Each takes 21 µs; the first is ready after 20 µs, the second waits for it.
-    assert play([after]) / US == pytest.approx(20 + 21 + 21 + 1, rel=0.02)
+    assert simulate([after]) / US == pytest.approx(20 + 21 + 21 + 1, rel=0.02)
     (one,), sizes, _ = rebucketed([before], 1000, 2)
     assert len(sizes) == 1
-    assert play([one]) / US == pytest.approx(40 + 41 + 1, rel=0.02)
+    assert simulate([one]) / US == pytest.approx(40 + 41 + 1, rel=0.02)
 
 
 def test_smaller_buckets_are_cut_evenly():
     (after,), sizes, _ = rebucketed([messages(4, 16)], 4, 2)
     assert [size >> 20 for size in sizes] == [4, 4, 4, 4, 4]
     # Ready after 10, 12.5 (with the whole second pass, of one row), …: the last five at 20 µs.
-    assert play([after]) / US == pytest.approx(20 + 4 * 5 + 1, rel=0.05)
+    assert simulate([after]) / US == pytest.approx(20 + 4 * 5 + 1, rel=0.05)
 
 
 def test_the_same_buckets_take_the_same_time():
     before = messages(4, 16, 8)
     (after,), _, _ = rebucketed([before], 1, 2)
-    assert len(after.rows) > len(before.rows)
+    assert len(after.tasks) > len(before.tasks)
     (again,), sizes, _ = rebucketed([messages(8, 8, 8)], 8, 2)
     assert len(sizes) == 3
-    assert play([again]) == pytest.approx(play([messages(8, 8, 8)]), rel=1e-6)
+    assert simulate([again]) == pytest.approx(simulate([messages(8, 8, 8)]), rel=1e-6)
 
 
 def test_without_sizes_there_are_no_other_buckets():
-    unsized = part(*(replace(r, size=-1) for r in messages(4).rows))
+    unsized = schedule(*(replace(r, bytes=-1) for r in messages(4).tasks))
     with pytest.raises(ImpossibleChange, match="sizes"):
         rebucketed([unsized], 10, 2)
 
@@ -226,21 +238,23 @@ def test_without_sizes_there_are_no_other_buckets():
 
 
 def test_the_host_is_scaled_to_the_unprofiled_step():
-    found = calibrate([part(row(host=60, busy=10), row("backward", host=60, busy=20))], 90, 0.5)
+    found = calibrate(
+        [schedule(task(host=60, duration=10), task("backward", host=60, duration=20))], 90, 0.5
+    )
     assert found.host == pytest.approx(0.75, rel=1e-2)
     assert found.host_known
-    assert found.factor * play(found.parts) == pytest.approx(90)
+    assert found.factor * simulate(found.schedules) == pytest.approx(90)
 
 
 def test_collectives_are_scaled_where_the_host_does_not_matter():
-    found = calibrate([part(*STEP)], AS_IT_IS - 20, 0.5)
+    found = calibrate([schedule(*STEP)], AS_IT_IS - 20, 0.5)
     assert not found.host_known
     assert found.collectives == pytest.approx(0.5, rel=1e-2)
     assert found.factor == pytest.approx(1, rel=1e-2)
 
 
 def test_what_nothing_explains_is_a_factor():
-    found = calibrate([part(row(busy=100))], 98, 0.5)
+    found = calibrate([schedule(task(duration=100))], 98, 0.5)
     assert (found.collectives, found.host_known) == (1.0, False)
     assert found.factor == pytest.approx(0.98)
 
@@ -254,7 +268,7 @@ def test_a_loop_plays_as_it_was_recorded(write, name, tmp_path):
     loop = Loop(**{**LOOP, **LOOPS[name]})
     report = traceprobe.analyze(traceprobe.load(write(loop.scenario(), tmp_path / "trace")))
     (rank,) = report.ranks
-    played = play([part_of(rank.replay)]) / 1e6
+    played = simulate([schedule_of(rank.replay)]) / 1e6
     assert played == pytest.approx(rank.summary.step_ms.mean, rel=0.01)
 
 
@@ -272,7 +286,7 @@ def test_samples_play_as_they_were_recorded(files):
         # What the host waits for before an iteration lies in the GPU window before its own.
         before = sum(length.get(k - 1, length[k]) for k in last) / len(last)
         low, high = sorted((own, before))
-        assert low * 0.97 <= play([part_of(rank.replay)]) <= high * 1.03
+        assert low * 0.97 <= simulate([schedule_of(rank.replay)]) <= high * 1.03
 
 
 @pytest.fixture
@@ -318,7 +332,7 @@ def test_a_report_without_replay_says_what_it_takes(waiting):
 
 @pytest.mark.parametrize(
     "broken",
-    [{"kind": "99"}, {"host_ns": "1 2"}, {"bytes": "one"}, {"iterations": 0}, {"kind": ""}],
+    [{"kind": [99]}, {"host_ns": [1, 2]}, {"bytes": []}, {"iterations": 0}, {"kind": []}],
     ids=str,
 )
 def test_a_tampered_replay_is_refused(waiting, broken):
@@ -327,3 +341,56 @@ def test_a_tampered_replay_is_refused(waiting, broken):
     report = msgspec.structs.replace(waiting, ranks=[msgspec.structs.replace(rank, replay=replay)])
     with pytest.raises(ImpossibleChange, match="damaged"):
         predict(prepare(report), Changes())
+
+
+def with_steps(report, *lengths_ms):
+    """The report with one rank for each list of step lengths, all with the same replay."""
+    (rank,) = report.ranks
+    used = next(i for i in rank.iterations if i.used)
+    replace = msgspec.structs.replace
+    ranks = [
+        replace(
+            rank,
+            rank=number,
+            iterations=[
+                replace(used, index=n, end_ns=used.start_ns + round(1e6 * ms))
+                for n, ms in enumerate(lengths)
+            ],
+        )
+        for number, lengths in enumerate(lengths_ms)
+    ]
+    return replace(report, ranks=ranks)
+
+
+def half_width(report, asked=None):
+    found = predict(prepare(report), asked or Changes())
+    return (found.high - found.low) / 2
+
+
+QUIET, NOISY = (6.0, 6.0, 6.0, 6.0), (4.0, 8.0, 12.0, 8.0)
+
+
+def test_the_noise_is_that_of_the_rank_that_sets_the_pace(waiting):
+    quiet = half_width(with_steps(waiting, QUIET))
+    noisy = half_width(with_steps(waiting, NOISY))
+    assert noisy > quiet + 2
+    # The first rank is quiet, and sets the pace in the first step only.
+    both = half_width(with_steps(waiting, QUIET, NOISY))
+    paced = half_width(with_steps(waiting, (6.0, 8.0, 12.0, 8.0)))
+    assert both == pytest.approx(paced)
+
+
+def test_a_first_rank_without_its_iterations_hides_no_noise(waiting):
+    many = with_steps(waiting, (), *[NOISY] * 19)
+    assert half_width(many) == pytest.approx(half_width(with_steps(waiting, NOISY)))
+
+
+def test_waiting_for_other_ranks_is_not_noise_of_a_rank(waiting):
+    report = with_steps(waiting, NOISY)
+    replace = msgspec.structs.replace
+    (rank,) = report.ranks
+    waited = [
+        replace(i, skew_exposed_ns=i.end_ns - i.start_ns - 4_000_000) for i in rank.iterations
+    ]
+    steady = replace(report, ranks=[replace(rank, iterations=waited)])
+    assert half_width(steady) == pytest.approx(half_width(with_steps(waiting, (4.0,) * 4)))

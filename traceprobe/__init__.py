@@ -10,7 +10,10 @@ Errors derive from `TraceprobeError`:
     ├── DamagedInput       too little of the file survives
     ├── EmptyTrace         neither GPU work nor host phases
     ├── DamagedRecord      a saved result that contradicts itself
-    └── UsageError         an option or a combination of inputs makes no sense
+    ├── OtherVersion       a saved result of a schema version that is not read
+    ├── UsageError         an option or a combination of inputs makes no sense
+    ├── ImpossibleChange   a change of a run that has no meaning for it
+    └── InternalError      the fault is traceprobe's
 """
 
 # Nothing is imported here, not even from __future__ or typing: the command line first leaves the
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
         DamagedInput,
         DamagedRecord,
         EmptyTrace,
+        ImpossibleChange,
+        InternalError,
+        OtherVersion,
         TraceprobeError,
         UnsupportedInput,
         UsageError,
@@ -39,7 +45,10 @@ __all__ = [
     "DamagedInput",
     "DamagedRecord",
     "EmptyTrace",
+    "ImpossibleChange",
+    "InternalError",
     "Options",
+    "OtherVersion",
     "Report",
     "Trace",
     "TraceprobeError",

@@ -7,10 +7,6 @@ class TraceprobeError(Exception):
     """Base of every error raised on purpose; the message says what, where and how to fix it."""
 
 
-class DamagedRecord(TraceprobeError):
-    """A saved result contradicts itself: it was changed, or is none of traceprobe."""
-
-
 class UnsupportedInput(TraceprobeError):
     """The file is not a trace that traceprobe reads."""
 
@@ -23,5 +19,21 @@ class EmptyTrace(TraceprobeError):
     """The file is readable and holds neither GPU work nor host phases."""
 
 
+class DamagedRecord(TraceprobeError):
+    """A saved result contradicts itself: it was changed, or is none of traceprobe."""
+
+
+class OtherVersion(TraceprobeError):
+    """A saved result has a version of its schema that this traceprobe does not read."""
+
+
 class UsageError(TraceprobeError):
     """An option or a combination of inputs makes no sense."""
+
+
+class ImpossibleChange(TraceprobeError):
+    """A change that `whatif` is asked for means nothing for the run."""
+
+
+class InternalError(TraceprobeError):
+    """A result contradicts itself, or something unforeseen happened: the fault is traceprobe's."""

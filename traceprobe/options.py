@@ -4,25 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from traceprobe.ingest.limits import Limits
-    from traceprobe.records.ablation import Ablation
-    from traceprobe.records.peaks import MeasuredPeaks
-    from traceprobe.verdict.thresholds import Thresholds
-
-
-def _default_thresholds() -> Thresholds:
-    from traceprobe.verdict.thresholds import Thresholds
-
-    return Thresholds()
-
-
-def _default_limits() -> Limits:
-    from traceprobe.ingest.limits import Limits
-
-    return Limits()
+from traceprobe.ingest.limits import Limits
+from traceprobe.records.ablation import Ablation
+from traceprobe.records.peaks import MeasuredPeaks
+from traceprobe.verdict.thresholds import Thresholds
 
 
 @dataclass(frozen=True)
@@ -49,8 +35,8 @@ class Options:
     steps: tuple[int, int] | None = None
     rank: int | None = None
     unprofiled_step_ms: float | None = None
-    thresholds: Thresholds = field(default_factory=_default_thresholds)
-    limits: Limits = field(default_factory=_default_limits)
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    limits: Limits = field(default_factory=Limits)
     ablation: Ablation | None = None
     flops_per_step: float | None = None
     peaks: MeasuredPeaks | None = None

@@ -1,28 +1,28 @@
 """A result without the names that a trace recorded: kernels, ranges, files.
 
-What may be passed on is in `disclosure`, field by field. A name becomes a digest of itself, the
-same in every result, so that two redacted ones can still be compared. Who knows a name can find it
-again; who does not cannot read it.
+What may be passed on is in the types of the records' fields, see `records.texts`. A name becomes a
+digest of itself, the same in every result, so that two redacted ones can still be compared. Who
+knows a name can find it again; who does not cannot read it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import inspect
 
-from traceprobe.anonymise.disclosure import Rule, rule_of
 from traceprobe.model.taxonomy import BUSY_LABELS
+from traceprobe.records.texts import Disclosure
 from traceprobe.vocabulary import digest, facts, known, own_tokens, told
 
 __all__ = ["digest", "redact"]
 
 Result = TypeVar("Result", bound=msgspec.Struct)
-Change = Callable[[Rule, str], str]
+Change = Callable[[Disclosure, str], str]
 
 _PHASES = {*BUSY_LABELS, "data", ""}
 """Phases and classes, which are words of traceprobe."""
@@ -33,7 +33,12 @@ _OPTIMIZERS = frozenset(
     }
 )
 _CHECKSUM = re.compile(r"[0-9a-f]{64}")
-_COLUMN = re.compile(r"-?\d{1,20}( -?\d{1,20})*")
+_DIGITS = re.compile(r"-?\d{1,20}")
+_TEXTLESS = (
+    *(inspect.IntType, inspect.FloatType, inspect.BoolType, inspect.NoneType),
+    *(inspect.LiteralType, inspect.StructType),
+)
+"""Types without a text, or with words of a closed list, or records."""
 _LEAST = 6
 """Shorter names, such as `step`, are words that sentences use themselves."""
 
@@ -47,33 +52,33 @@ def redact(result: Result) -> Result:
     names: set[str] = set()
     sentences: list[str] = []
 
-    def collect(rule: Rule, text: str) -> str:
-        if rule is Rule.SENTENCE:
+    def collect(rule: Disclosure, text: str) -> str:
+        if rule is Disclosure.SENTENCE:
             sentences.append(text)
-        elif rule is Rule.NAME or _changed(rule, text) != text:
+        elif rule is Disclosure.NAME or _changed(rule, text) != text:
             names.add(text)
         return text
 
     _record(result, collect)
     quoted = _quoted(names, "\n".join(sentences))
 
-    def change(rule: Rule, text: str) -> str:
-        if rule is Rule.SENTENCE:
+    def change(rule: Disclosure, text: str) -> str:
+        if rule is Disclosure.SENTENCE:
             return told(quoted.sub(lambda match: digest(match[0]), text) if quoted else text)
         return _changed(rule, text)
 
     return _record(result, change)
 
 
-def _changed(rule: Rule, text: str) -> str:
+def _changed(rule: Disclosure, text: str) -> str:
     """A text that is no sentence, by its rule."""
-    if rule is Rule.COLUMN:
-        return text if _COLUMN.fullmatch(text) else ""
-    tests: Mapping[Rule, Callable[[str], object]] = {
-        Rule.KEEP: known,
-        Rule.PHASE: _PHASES.__contains__,
-        Rule.OPTIMIZER: _OPTIMIZERS.__contains__,
-        Rule.CHECKSUM: _CHECKSUM.fullmatch,
+    if rule is Disclosure.DIGITS:
+        return text if _DIGITS.fullmatch(text) else ""
+    tests: Mapping[Disclosure, Callable[[str], object]] = {
+        Disclosure.WORD: known,
+        Disclosure.PHASE: _PHASES.__contains__,
+        Disclosure.OPTIMIZER: _OPTIMIZERS.__contains__,
+        Disclosure.CHECKSUM: _CHECKSUM.fullmatch,
     }
     stays = tests.get(rule)
     return text if stays is not None and stays(text) else digest(text)
@@ -96,24 +101,48 @@ def _quoted(names: Iterable[str], sentences: str) -> re.Pattern[str] | None:
 
 def _record(record: Result, change: Change) -> Result:
     """A record with every field by its rule; what is left out gets its default."""
-    kinds, kept = _kinds(type(record)), {}
-    for field in record.__struct_fields__:
-        rule = rule_of(type(record), field)
-        kept[field] = (
-            _nothing(kinds[field])
-            if rule is Rule.DROP
-            else _value(getattr(record, field), rule, change)
+    kept = {}
+    for field in _fields(type(record)):
+        rule = disclosure_of(field.type)
+        kept[field.name] = (
+            _nothing(field)
+            if rule is Disclosure.PRIVATE
+            else _value(getattr(record, field.name), rule, change)
         )
     return type(record)(**kept)
 
 
-def _value(value: Any, rule: Rule, change: Change) -> Any:
+def disclosure_of(kind: inspect.Type) -> Disclosure:
+    """What becomes of the texts of a type: `PRIVATE` where they are not all decided alike."""
+    found = set(_disclosures(kind))
+    if len(found) > 1:
+        return Disclosure.PRIVATE
+    return found.pop() if found else Disclosure.WORD
+
+
+def _disclosures(kind: inspect.Type) -> Iterator[Disclosure]:
+    """Of each text of a type; records inside have their own."""
+    if isinstance(kind, inspect.Metadata):
+        yield (kind.extra or {})["disclosure"]
+    elif isinstance(kind, inspect.UnionType):
+        for each in kind.types:
+            yield from _disclosures(each)
+    elif isinstance(kind, inspect.DictType):
+        yield from _disclosures(kind.key_type)
+        yield from _disclosures(kind.value_type)
+    elif isinstance(kind, (inspect.ListType, inspect.VarTupleType)):
+        yield from _disclosures(kind.item_type)
+    elif not isinstance(kind, _TEXTLESS):
+        yield Disclosure.PRIVATE
+
+
+def _value(value: Any, rule: Disclosure, change: Change) -> Any:
     if isinstance(value, msgspec.Struct):
         return _record(value, change)
     if isinstance(value, str):
         return change(rule, value)
     if isinstance(value, dict):
-        if rule is Rule.FACTS:
+        if rule is Disclosure.FACTS:
             return facts(value)
         return {change(rule, str(k)): _value(item, rule, change) for k, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -122,10 +151,10 @@ def _value(value: Any, rule: Rule, change: Change) -> Any:
 
 
 @cache
-def _kinds(record: type[msgspec.Struct]) -> Mapping[str, inspect.Field]:
+def _fields(record: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
     kind = inspect.type_info(record)
     assert isinstance(kind, inspect.StructType)
-    return {field.name: field for field in kind.fields}
+    return kind.fields
 
 
 def _nothing(field: inspect.Field) -> Any:
@@ -138,6 +167,8 @@ def _nothing(field: inspect.Field) -> Any:
 
 
 def _least(kind: inspect.Type) -> Any:
+    if isinstance(kind, inspect.Metadata):
+        return _least(kind.type)
     if isinstance(kind, inspect.UnionType):
         return None if kind.includes_none else _least(kind.types[0])
     if isinstance(kind, inspect.StructType):

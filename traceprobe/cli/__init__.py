@@ -60,8 +60,10 @@ def main() -> None:
         if bounded.is_refused_memory(error):
             what = "" if isinstance(error, MemoryError) else f" ({type(error).__name__}: {error})"
             fail(bounded.memory_message() + what)
-        from traceprobe.errors import TraceprobeError
+        from traceprobe.errors import InternalError, TraceprobeError
 
+        if isinstance(error, InternalError):
+            fail(*str(error).split("\n"), f"at {ISSUES}", code=INTERNAL)
         if isinstance(error, TraceprobeError):
             fail(*_lines(error))
         if isinstance(error, OSError):
@@ -69,10 +71,6 @@ def main() -> None:
                 fail("the current folder is gone; change to one that exists")
             where = f"{error.filename}: " if error.filename else ""
             fail(f"{where}{error.strerror or error}")
-        from traceprobe.pipeline.invariants import InternalError
-
-        if isinstance(error, InternalError):
-            fail(*str(error).split("\n"), f"at {ISSUES}", code=INTERNAL)
         fail(
             f"internal error: {type(error).__name__}: {error}",
             f"please report it at {ISSUES}; `traceprobe inspect --anonymise` makes a copy of the "

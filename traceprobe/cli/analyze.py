@@ -24,7 +24,17 @@ from traceprobe.cli.options import (
 
 if TYPE_CHECKING:
     from traceprobe.options import Options
-    from traceprobe.pipeline.per_trace import Lost, Part
+    from traceprobe.pipeline.trace_part import Lost, TracePart
+
+
+def _thresholds(show: bool) -> None:
+    if not show:
+        return
+    from traceprobe.verdict.thresholds import table
+
+    for name, value, unit, meaning, source in table():
+        typer.echo(f"{name} = {round(value, 4):.12g} {unit}: {meaning} ({source})")
+    raise typer.Exit
 
 
 def command(
@@ -130,6 +140,16 @@ def command(
         bool,
         typer.Option("--verbose", "-v", help="Also say how the trace was read."),
     ] = False,
+    thresholds: Annotated[
+        bool,
+        typer.Option(
+            "--thresholds",
+            callback=_thresholds,
+            is_eager=True,
+            help="List every number that verdict and findings depend on, with its source, and "
+            "exit.",
+        ),
+    ] = False,
 ) -> None:
     """Find what holds a training run back.
 
@@ -138,7 +158,13 @@ def command(
     """
     from traceprobe.cli import outputs
     from traceprobe.cli.inputs import ablation as read_ablation
-    from traceprobe.cli.inputs import check, expand, expand_anywhere, measured_peaks, readable
+    from traceprobe.cli.inputs import (
+        check_inputs,
+        expand,
+        expand_anywhere,
+        measured_peaks,
+        readable,
+    )
     from traceprobe.ingest.limits import parse_limits
     from traceprobe.options import Options
 
@@ -146,8 +172,8 @@ def command(
     paths = [Path(name) for name in files] if files else expand(inputs, quiet=quiet)
     targets = output or [outputs.default_output(paths[0])]
     if files is None:
-        check(paths)
-    outputs.check(
+        check_inputs(paths)
+    outputs.check_outputs(
         targets,
         [*paths, *(p for p in (ablation, peaks) if p)],
         force=force,
@@ -201,10 +227,10 @@ def command(
 
 def _read(
     files: list[Path], options: Options, folder: Path | None, jobs: int | None, *, quiet: bool
-) -> list[Part | Lost]:
+) -> list[TracePart | Lost]:
     """The parts of the files: here, or in processes where there are several of both."""
     from traceprobe.pipeline import parallel as workers
-    from traceprobe.pipeline.per_trace import read, read_or_lose
+    from traceprobe.pipeline.trace_part import read_or_lose, read_part
 
     jobs = min(jobs or workers.cores(), len(files))
     if jobs > 1:
@@ -212,17 +238,17 @@ def _read(
             return workers.read_all(files, options, folder, jobs, done)
     with progress(files, quiet=quiet) as bar:
         if len(files) == 1:
-            return [read(files[0], options, folder, bar(0))]
+            return [read_part(files[0], options, folder, bar(0))]
         return [read_or_lose(path, options, folder, bar(n)) for n, path in enumerate(files)]
 
 
-def _say(parts: Sequence[Part | Lost], *, quiet: bool, verbose: bool) -> None:
+def _say(parts: Sequence[TracePart | Lost], *, quiet: bool, verbose: bool) -> None:
     """How the files were read, and that the cache failed, which one file says for all."""
-    from traceprobe.pipeline.per_trace import Part
+    from traceprobe.pipeline.trace_part import TracePart
 
     failures = []
     for part in parts:
-        if isinstance(part, Part):
+        if isinstance(part, TracePart):
             read, kept = part.input, part.kept
             note(f"{read.name}: {read.producer}, {read.dialect}", quiet=quiet or not verbose)
             if kept is not None and kept.failed:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from traceprobe.cli.console import ablation_summary, json_out, note, states, warn
+from traceprobe.cli.console import document_summary, json_out, note, states, warn
 from traceprobe.cli.options import Quiet, Ranks, Warmup, Workload
 
 
@@ -43,6 +43,8 @@ def command(
     from traceprobe.capture.run_ablation import run_ablation
     from traceprobe.cli import outputs
     from traceprobe.cli.program import chosen, named
+    from traceprobe.render.pages.ablation import document
+    from traceprobe.render.save import save_text
 
     program, name = chosen(workload, list(context.args), "bench")
     target = output or Path(f"traceprobe-{name}-bench.json")
@@ -62,7 +64,7 @@ def command(
     if str(target) == "-":
         json_out(ablation.to_json())
         return
-    outputs.save(target, ablation.to_json(), force=force)
+    save_text(target, ablation.to_json(), replace=force)
     if not quiet:
-        ablation_summary(ablation)
+        document_summary(document(ablation))
     note(f"wrote {target}", quiet=quiet)

@@ -15,7 +15,6 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from traceprobe.records.ablation import Ablation
     from traceprobe.records.diagnosis import Diagnosis
     from traceprobe.records.report import Report
     from traceprobe.render.document import Document
@@ -81,7 +80,7 @@ def _unheeded(text: str) -> str:
     return _ANYWHERE.sub("# ", _BEGINS.sub(r"\1.", text))
 
 
-def told(text: str, encoding: str) -> None:
+def text_out(text: str, encoding: str) -> None:
     """Text for people on standard output, see `data`."""
     data(_OURS.sub(r"\1.", _unheeded(text)), encoding)
 
@@ -118,47 +117,36 @@ def _discard(stream: IO[Any]) -> None:
 
 
 def summary(report: Report, inputs: Sequence[str] = ()) -> None:
-    """A report on standard output, as wide, colourful and encoded as that takes it.
+    """A report on standard output, as `document_summary` shows it.
 
     Args:
         inputs: paths of the files that it is about, where they are known.
     """
-    from traceprobe.render.pages.report_terminal import render
+    from traceprobe.render.pages.report import document
 
-    if sys.stdout is None:  # a service without a terminal, which wants its files
-        return
-    encoding = sys.stdout.encoding or "utf-8"
-    told(render(report, terminal_width(), use_color(), encoding, inputs), encoding)
+    document_summary(document(report, inputs))
 
 
-def ablation_summary(ablation: Ablation) -> None:
-    """The same for an ablation."""
-    from traceprobe.render.pages.ablation import render
+def document_summary(document: Document) -> None:
+    """A document on standard output, as wide, colourful and encoded as that takes it."""
+    from traceprobe.render.terminal import render
 
-    if sys.stdout is None:
-        return
-    encoding = sys.stdout.encoding or "utf-8"
-    told(render(ablation, terminal_width(), use_color(), encoding), encoding)
+    _show(lambda *look: render(document, *look))
 
 
 def diagnosis_summary(diagnosis: Diagnosis) -> None:
     """The same for the checks of `traceprobe doctor`."""
     from traceprobe.render.pages.diagnosis import render
 
-    if sys.stdout is None:
+    _show(lambda *look: render(diagnosis, *look))
+
+
+def _show(render: Callable[[int, bool, str], str]) -> None:
+    """What is rendered for a width, with colour or without, in an encoding."""
+    if sys.stdout is None:  # a service without a terminal, which wants its files
         return
     encoding = sys.stdout.encoding or "utf-8"
-    told(render(diagnosis, terminal_width(), use_color(), encoding), encoding)
-
-
-def document_summary(document: Document) -> None:
-    """The same for comparisons and all else that is told as a document."""
-    from traceprobe.render.terminal import render
-
-    if sys.stdout is None:
-        return
-    encoding = sys.stdout.encoding or "utf-8"
-    told(render(document, terminal_width(), use_color(), encoding), encoding)
+    text_out(render(terminal_width(), use_color(), encoding), encoding)
 
 
 @contextmanager

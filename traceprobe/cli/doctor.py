@@ -41,11 +41,12 @@ def command(
     trace.json.gz`, `traceprobe doctor rank*.json.gz -o - | jq .sections`
     """
     from traceprobe.cli import outputs
-    from traceprobe.cli.inputs import check, expand, readable
+    from traceprobe.cli.inputs import check_inputs, expand, readable
     from traceprobe.doctor import examine, examine_machine
+    from traceprobe.render.save import save_text
 
     paths = expand(inputs, quiet=quiet) if inputs else []
-    check(paths)
+    check_inputs(paths)
     if output is not None and str(output) != "-":
         outputs.check_file(output, paths, force=force)
     if paths:
@@ -59,7 +60,7 @@ def command(
     if output is not None and str(output) == "-":
         json_out(diagnosis.to_json())
     elif output is not None:
-        outputs.save(output, diagnosis.to_json(), force=force)
+        save_text(output, diagnosis.to_json(), replace=force)
     if not quiet and str(output) != "-":
         diagnosis_summary(diagnosis)
     if output is not None and str(output) != "-":

@@ -11,18 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from traceprobe.cli.console import note
-from traceprobe.errors import DamagedRecord, UsageError
+from traceprobe.errors import DamagedRecord, OtherVersion, UsageError
 from traceprobe.ingest.trace_folder import natural_order
 from traceprobe.system.reading import read_saved
 
 if TYPE_CHECKING:
-    from traceprobe.options import Options
-    from traceprobe.pipeline.per_trace import Lost, Part
     from traceprobe.records.ablation import Ablation
+    from traceprobe.records.base import Saved
     from traceprobe.records.peaks import MeasuredPeaks
     from traceprobe.records.report import Report
 
-Saved = TypeVar("Saved", "Ablation", "MeasuredPeaks", "Report")
+Result = TypeVar("Result", bound="Saved")
 
 JOURNALS = ("-wal", "-shm", "-journal")
 _LONGEST_STEM = 200
@@ -37,29 +36,29 @@ def expand(arguments: Sequence[str], *, quiet: bool) -> list[Path]:
     Raises:
         UsageError: nothing has that name, no file fits the pattern, or no trace is in the folder.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     for argument in arguments:
         path = Path(argument)
         if path.is_dir():
-            found += _traces_in(path, quiet=quiet)
+            files += _traces_in(path, quiet=quiet)
         elif path.exists() or not glob.has_magic(argument):
             if not path.exists():
                 raise UsageError(f"{path}: is absent; there is no such file or folder")
-            found.append(path)
+            files.append(path)
         else:
             fitting = [Path(name) for name in glob.glob(argument)]  # noqa: PTH207 - may be absolute
             if not fitting:
                 raise UsageError(f"{argument}: no file fits this pattern")
-            found += sorted(fitting, key=natural_order)
-    return found
+            files += sorted(fitting, key=natural_order)
+    return files
 
 
 def _traces_in(folder: Path, *, quiet: bool) -> list[Path]:
     from traceprobe.capture.nsys_tool import installed_nsys
     from traceprobe.ingest.trace_folder import find_traces
 
-    found, others = find_traces(folder)
-    stems = {path.name.split(".")[0] for path in found}
+    traces_here, others = find_traces(folder)
+    stems = {path.name.split(".")[0] for path in traces_here}
     reports = [
         path
         for path in others
@@ -67,7 +66,7 @@ def _traces_in(folder: Path, *, quiet: bool) -> list[Path]:
         if path.suffix == ".nsys-rep" and installed_nsys() and path.name.split(".")[0] not in stems
     ]
     left = [path for path in others if path not in reports]
-    if not found and not reports:
+    if not traces_here and not reports:
         raise UsageError(
             f"{folder}: is a directory without a trace; name the files, or their folder"
         )
@@ -75,33 +74,33 @@ def _traces_in(folder: Path, *, quiet: bool) -> list[Path]:
         named = ", ".join(path.name for path in left[:MAX_NAMED])
         more = f" and {len(left) - MAX_NAMED} more" if len(left) > MAX_NAMED else ""
         note(f"{folder}: no traces, left out: {named}{more}", quiet=quiet)
-    return sorted([*found, *reports], key=natural_order)
+    return sorted([*traces_here, *reports], key=natural_order)
 
 
 def expand_anywhere(arguments: Sequence[str], *, quiet: bool) -> list[str]:
     """As `expand`, and URLs too: absolute paths and URLs of files, for workers elsewhere.
 
     Raises:
-        UsageError: as `expand` and `check`.
+        UsageError: as `expand` and `check_inputs`.
     """
     from traceprobe.pipeline.dask import expand as expand_url
     from traceprobe.pipeline.dask import is_remote
 
-    found: list[str] = []
+    files: list[str] = []
     for argument in arguments:
         if is_remote(argument):
-            found += expand_url(argument)
+            files += expand_url(argument)
         else:
             paths = expand([argument], quiet=quiet)
-            check(paths)
-            found += [str(path.resolve()) for path in paths]
-    twice = next((name for name in found if found.count(name) > 1), None)
+            check_inputs(paths)
+            files += [str(path.resolve()) for path in paths]
+    twice = next((name for name in files if files.count(name) > 1), None)
     if twice is not None:
         raise UsageError(f"{twice}: is given twice")
-    return found
+    return files
 
 
-def check(paths: list[Path]) -> None:
+def check_inputs(paths: list[Path]) -> None:
     """Refuse inputs that cannot be told apart, or read from their start more than once.
 
     Raises:
@@ -134,10 +133,10 @@ def ablation(path: Path) -> Ablation:
     Raises:
         UsageError: the file is something else, or of another major version.
     """
-    from traceprobe.records.ablation import SCHEMA_VERSION, Ablation
+    from traceprobe.records.ablation import Ablation
 
     what = "an ablation as `traceprobe bench -o` writes it"
-    return _saved(path, Ablation, what, SCHEMA_VERSION, "run traceprobe bench again")
+    return _saved(path, Ablation, what, "run traceprobe bench again")
 
 
 def report(path: Path) -> Report:
@@ -146,10 +145,9 @@ def report(path: Path) -> Report:
     Raises:
         UsageError: the file is something else, or of another major version.
     """
-    from traceprobe.records.report import SCHEMA_VERSION, Report
+    from traceprobe.records.report import Report
 
-    what = "a traceprobe report.json"
-    return _saved(path, Report, what, SCHEMA_VERSION, "analyse the trace again")
+    return _saved(path, Report, "a traceprobe report.json", "analyse the trace again")
 
 
 def measured_peaks(path: Path) -> MeasuredPeaks:
@@ -158,51 +156,29 @@ def measured_peaks(path: Path) -> MeasuredPeaks:
     Raises:
         UsageError: the file is something else, or of another major version.
     """
-    from traceprobe.records.peaks import SCHEMA_VERSION, MeasuredPeaks
+    from traceprobe.records.peaks import MeasuredPeaks
 
     what = "what `traceprobe roofline --measure -o` writes"
-    return _saved(path, MeasuredPeaks, what, SCHEMA_VERSION, "measure again")
+    return _saved(path, MeasuredPeaks, what, "measure again")
 
 
-def _saved(path: Path, kind: type[Saved], what: str, known: str, remedy: str) -> Saved:
+def _saved(path: Path, record: type[Result], what: str, remedy: str) -> Result:
     """A saved result.
 
     Args:
-        what: it is expected to be. known: version of its schema. remedy: where that is another.
+        what: it is expected to be. remedy: where it cannot be used.
 
     Raises:
         UsageError: it is something else, of another major version, or contradicts itself.
     """
     import msgspec
 
-    from traceprobe.records.soundness import sound
-
     try:
-        found = msgspec.json.decode(read_saved(path), type=kind)
+        return record.from_json(read_saved(path))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path.name}: is not {what} ({error})") from error
-    version: str = found.schema_version
-    if version.split(".")[0] != known.split(".")[0]:
-        raise UsageError(
-            f"{path.name}: has schema version {version}, this traceprobe reads {known}; {remedy}"
-        )
-    try:
-        return sound(found)
-    except DamagedRecord as error:
+    except (DamagedRecord, OtherVersion) as error:
         raise UsageError(f"{path.name}: {error}; {remedy}") from error
-
-
-def parts(traces: list[Path], options: Options) -> list[Part | Lost]:
-    """The parts of the traces; what a trace held is dropped before the next one is read."""
-    from traceprobe.pipeline import parallel as workers
-    from traceprobe.pipeline.per_trace import read, read_or_lose
-
-    if len(traces) == 1:
-        return [read(traces[0], options)]
-    jobs = min(workers.cores(), len(traces))
-    if jobs > 1:
-        return workers.read_all(traces, options, None, jobs, lambda position, fraction: None)
-    return [read_or_lose(path, options) for path in traces]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from traceprobe.cli.console import note, progress, told
+from traceprobe.cli.console import note, progress, text_out
 from traceprobe.cli.options import Limit
 
 
@@ -50,7 +50,7 @@ def command(
     from traceprobe.ingest.limits import parse_limits
 
     limits = parse_limits(limit or [])
-    inputs.check([trace])
+    inputs.check_inputs([trace])
     if anonymise != (output is not None):
         raise UsageError("--anonymise and -o go together: inspect --anonymise INPUT -o bug.json.gz")
     if output is not None:
@@ -63,7 +63,7 @@ def command(
     with progress([trace], quiet=quiet) as bar:
         loaded = load(trace, bar(0), limits=limits)
     lines = [f"{subject:<10} {clean(text)}\n" for subject, text in describe(loaded)]
-    told("".join(lines), getattr(sys.stdout, "encoding", None) or "utf-8")
+    text_out("".join(lines), getattr(sys.stdout, "encoding", None) or "utf-8")
 
 
 def _copy(trace: Path, output: Path, *, force: bool, quiet: bool) -> None:

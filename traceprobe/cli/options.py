@@ -11,7 +11,7 @@ MOST_PROCESSES = 1_024
 """Ranks, readers or machines' GPUs that an option may ask for; one with more is a slip."""
 MOST_STEPS = 1_000_000
 MOST_RANKS = 1 << 24
-"""As in traces (`traceprobe.ingest.untrusted_values.MAX_RANKS`)."""
+"""As in traces (`traceprobe.model.sidecar.MAX_RANKS`)."""
 
 Workload = Annotated[
     str | None,

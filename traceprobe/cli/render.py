@@ -36,7 +36,7 @@ def command(
     from traceprobe.records.report import Report
 
     targets = output or []
-    outputs.check(targets, [report_json], force=force, github_summary=github_summary)
+    outputs.check_outputs(targets, [report_json], force=force, github_summary=github_summary)
     result = _read(report_json)
     if redact:
         from traceprobe.anonymise.redact import redact as redacted
@@ -61,16 +61,16 @@ def _read(path: Path) -> Report | Record:
     import msgspec
 
     from traceprobe.cli.inputs import report
-    from traceprobe.errors import DamagedRecord, UsageError
-    from traceprobe.records import base
+    from traceprobe.errors import DamagedRecord, OtherVersion, UsageError
+    from traceprobe.records import kinds
     from traceprobe.system.reading import read_saved
 
     text = read_saved(path)
     try:
-        if base.kind_of(text) is None:
+        if kinds.kind_of(text) is None:
             return report(path)
-        return base.read(text)
+        return kinds.read(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path.name}: is not a result of traceprobe ({error})") from error
-    except DamagedRecord as error:
+    except (DamagedRecord, OtherVersion) as error:
         raise UsageError(f"{path.name}: {error}; make it again") from error

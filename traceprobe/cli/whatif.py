@@ -78,8 +78,7 @@ def command(
     """
     from traceprobe.cli import outputs
     from traceprobe.cli.runs import read_all
-    from traceprobe.errors import UsageError
-    from traceprobe.whatif.simulate import ImpossibleChange
+    from traceprobe.errors import ImpossibleChange, UsageError
     from traceprobe.whatif.summary import what_if
 
     asked = _changes(remove or [], overlap or [], speedup or [], bucket_mb, accumulate)
@@ -88,11 +87,11 @@ def command(
         [run], targets, step, github_summary=github_summary, force=force, quiet=quiet
     )
     try:
-        found = what_if(observed, asked)
+        record = what_if(observed, asked)
     except ImpossibleChange as error:
         raise UsageError(f"{observed.label}: {error}") from error
     outputs.deliver(
-        found, targets, force=force, redact=redact, github_summary=github_summary, quiet=quiet
+        record, targets, force=force, redact=redact, github_summary=github_summary, quiet=quiet
     )
 
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log2
 
-from traceprobe.records.report import Algorithm
+from traceprobe.records.run import Algorithm
 from traceprobe.verdict.allreduce import Links, Message, better, fit, is_known
 
 ALGORITHMS: tuple[Algorithm, Algorithm] = ("ring", "tree")
@@ -134,8 +134,8 @@ def _growth(
     runs: Sequence[Sized], anchor: Sized, ranks: int, nodes: Nodes, algorithm: Algorithm
 ) -> list[float]:
     """How much longer each message of the anchor takes among `ranks`."""
-    told = sum(message.total_ms for message in anchor.messages)
-    if told < MODELLED * (anchor.transfer_ms or 0):
+    sized_ms = sum(message.total_ms for message in anchor.messages)
+    if sized_ms < MODELLED * (anchor.transfer_ms or 0):
         raise Unpredictable(
             f"the model needs the sizes of messages of {anchor.world_size} ranks"
             + (

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from traceprobe.doctor.check import run
-from traceprobe.records.diagnosis import SCHEMA_VERSION, Diagnosis, Outcome, Section
+from traceprobe.records.diagnosis import Diagnosis, Outcome, Section
 from traceprobe.version import __version__
 
 if TYPE_CHECKING:
     from traceprobe.doctor.facts import Facts
     from traceprobe.ingest.read_trace import Progress
     from traceprobe.options import Options
-    from traceprobe.pipeline.per_trace import Part
+    from traceprobe.pipeline.trace_part import TracePart
 
 __all__ = ["examine", "examine_machine"]
 
@@ -50,21 +50,21 @@ def examine(
         sections.append(Section(subject=part.input.name, checks=outcomes))
         parts.append(part)
     report = merge(parts, options)
-    together = Whole(
+    whole_run = Whole(
         report=report,
         profiled=frozenset().union(*(part.profiled for part in parts)),
-        calibrated=any("traceprobe" in part.metadata for part in parts),
+        calibrated=any(part.sidecar is not None for part in parts),
     )
-    sections.append(Section(subject="run", checks=run(whole.CHECKS, together)))
+    sections.append(Section(subject="run", checks=run(whole.CHECKS, whole_run)))
     return _diagnosis(sections)
 
 
-def _input(path: Path, options: Options, progress: Progress) -> tuple[Part, list[Outcome]]:
+def _input(path: Path, options: Options, progress: Progress) -> tuple[TracePart, list[Outcome]]:
     """One input, of which only the part stays in memory."""
     from traceprobe.doctor import recorded, written
     from traceprobe.doctor.evidence import Evidence
     from traceprobe.ingest.read_trace import read_audit, read_trace
-    from traceprobe.pipeline.per_trace import part_of
+    from traceprobe.pipeline.trace_part import part_of
 
     trace = read_trace(path, progress)
     part = part_of(trace, options)
@@ -74,5 +74,5 @@ def _input(path: Path, options: Options, progress: Progress) -> tuple[Part, list
 
 def _diagnosis(sections: list[Section]) -> Diagnosis:
     return Diagnosis(
-        schema_version=SCHEMA_VERSION, traceprobe_version=__version__, sections=sections
+        schema_version=Diagnosis.SCHEMA_VERSION, traceprobe_version=__version__, sections=sections
     )

@@ -11,11 +11,12 @@ import polars as pl
 from traceprobe.ingest.audit_rows import AuditRows
 from traceprobe.model.events import UNKNOWN, Bools, Kind, Trace
 from traceprobe.pipeline.build_rank import origin
-from traceprobe.pipeline.per_trace import Part
-from traceprobe.records import report as result
+from traceprobe.pipeline.trace_part import TracePart
+from traceprobe.records.rank import Rank
+from traceprobe.records.report import Report
 from traceprobe.verdict.thresholds import Thresholds
 
-LIMITS = Thresholds()
+THRESHOLDS = Thresholds()
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,11 @@ class Evidence:
     """One input: its columns, its part of the report, and the rows beside both."""
 
     trace: Trace
-    part: Part
+    part: TracePart
     audit: AuditRows
 
     @cached_property
-    def records(self) -> list[result.Rank]:
+    def records(self) -> list[Rank]:
         """The devices as in the report."""
         return [device.record for device in self.part.devices]
 
@@ -49,14 +50,14 @@ class Evidence:
         inside = np.zeros(len(ops), dtype=bool)
         zero = origin(self.trace)
         for record in self.records:
-            mine = (pid == record.pid) & (device == record.device.index)
+            of_device = (pid == record.pid) & (device == record.device.index)
             used = [i for i in record.iterations if i.used and i.start_ns is not None]
             if used:
                 first, last = used[0].start_ns, used[-1].end_ns
                 assert first is not None
                 assert last is not None
-                mine &= (t0 >= zero + first) & (t0 < zero + last)
-            inside |= mine
+                of_device &= (t0 >= zero + first) & (t0 < zero + last)
+            inside |= of_device
         return inside
 
     @cached_property
@@ -81,6 +82,6 @@ class Evidence:
 class Whole:
     """All inputs together: the report, and what was noted in the files."""
 
-    report: result.Report
+    report: Report
     profiled: frozenset[str]
     calibrated: bool

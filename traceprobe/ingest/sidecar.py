@@ -7,53 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import isfinite
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta
 
-from traceprobe.ingest.untrusted_values import (
-    LONGEST_TEXT,
-    MAX_RANKS,
-    MOST_FLOPS,
-    STEP_MS,
-    bounded_text,
-)
+from traceprobe.ingest.untrusted_values import LONGEST_TEXT, bounded_text
 from traceprobe.model.events import Quality
+from traceprobe.model.sidecar import Sidecar, Workload
 
 _MOST_VALUES = 50_000
 """Values of a field; the largest of ours, the timelines of memory, have 6,000."""
 _DEEPEST = 8
 _LARGEST = 1 << 62
-_Ms = Annotated[float, Meta(ge=STEP_MS[0], le=STEP_MS[1])]
-_Wait = Annotated[float, Meta(ge=0, le=STEP_MS[1])]
-_Flops = Annotated[float, Meta(ge=0, le=MOST_FLOPS)]
-_Ranks = Annotated[int, Meta(ge=1, le=MAX_RANKS)]
-_Count = Annotated[int, Meta(ge=0, le=_LARGEST)]
-_Rate = Annotated[float, Meta(ge=0, le=1e18)]
-_Facts = dict[str, Any]
-FIELDS: Mapping[str, Any] = {
-    "unprofiled_step_ms": _Ms | None,
-    "unprofiled_data_wait_ms": _Wait | None,
-    "calibration_steps": _Count,
-    "calibration_step_ms": list[_Wait],
-    "peak_memory_bytes": _Count | None,
-    "samples_per_second": _Rate,
-    "tokens_per_second": _Rate,
-    "workload": _Facts,
-    "hardware": _Facts,
-    "flags": _Facts,
-    "libraries": _Facts,
-    "memory": _Facts,
-}
-"""What a capture records, and what it can be."""
-_WORKLOAD: Mapping[str, Any] = {
-    "flops_per_step": _Flops | None,
-    "ranks": _Ranks | None,
-    "samples_per_step": _Rate | None,
-    "tokens_per_step": _Rate | None,
-}
-"""The numbers of a workload that are reckoned with."""
 
 
 class _Unfit(Exception):
@@ -69,11 +34,12 @@ def checked(recorded: object, quality: Quality) -> dict[str, Any] | None:
     if not isinstance(recorded, dict):
         return None
     lost: list[str] = []
-    found = dict(_fitting(recorded, FIELDS, lost))
-    if isinstance(found.get("workload"), dict):
-        told = found["workload"]
-        sure = dict(_fitting(told, _WORKLOAD, lost, "workload."))
-        found["workload"] = {k: v for k, v in told.items() if k not in _WORKLOAD or k in sure}
+    found = dict(_fitting(recorded, Sidecar, lost))
+    if "workload" in found:
+        workload = found["workload"]
+        sure = dict(_fitting(workload, Workload, lost, "workload."))
+        unread = {k: v for k, v in workload.items() if k not in Workload.__struct_fields__}
+        found["workload"] = unread | sure
     if lost:
         quality.damaged(
             "capture-record",
@@ -85,14 +51,14 @@ def checked(recorded: object, quality: Quality) -> dict[str, Any] | None:
 
 
 def _fitting(
-    recorded: Mapping[str, Any], fields: Mapping[str, Any], lost: list[str], prefix: str = ""
+    recorded: Mapping[str, Any], record: type[msgspec.Struct], lost: list[str], prefix: str = ""
 ) -> Iterator[tuple[str, Any]]:
-    for name, kind in fields.items():
+    for name in record.__struct_fields__:
         if name not in recorded:
             continue
         try:
             value = _bounded(recorded[name], iter(range(_MOST_VALUES)), _DEEPEST)
-            msgspec.convert(value, kind)
+            msgspec.convert({name: value}, record)
         except (_Unfit, msgspec.ValidationError):
             lost.append(prefix + name)
         else:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from traceprobe.model.events import UNKNOWN
+from traceprobe.model.sidecar import MAX_RANKS
 
 NAME_LENGTH = 4_096
 """Characters of a name that count: kernels differ in fewer, and some names are whole programs."""
@@ -19,11 +20,6 @@ _INT64 = 1 << 63
 _DIGIT = re.compile(r"[0-9]")
 HALF = re.compile("[\ud800-\udfff]")
 """Half of a character, which no encoding writes."""
-MAX_RANKS = 1 << 24
-STEP_MS = (1e-3, 86_400_000.0)
-"""The shortest and the longest training step, ms: a microsecond and a day."""
-MOST_FLOPS = 1e30
-"""No step has more operations: a million of the fastest GPUs take a century for them."""
 MOST_BYTES = 1 << 44
 """No copy and no message has 16 TiB."""
 FARTHEST_NS = 3_600_000_000_000_000_000

@@ -83,47 +83,50 @@ class Operation(IntEnum):
 
 
 GPU_OPS: Mapping[str, Any] = {
-    "pid": pl.Int64,
-    "device": pl.Int64,
-    "stream": pl.Int64,
+    "pid": pl.Int64,  # process
+    "device": pl.Int64,  # ordinal inside the process
+    "stream": pl.Int64,  # CUDA stream
     "kind": pl.Int8,  # Kind
     "name": pl.Int32,  # index into Trace.names
-    "t0": pl.Int64,
-    "t1": pl.Int64,
-    "bytes": pl.Int64,  # of a copy, or of a collective's message; UNKNOWN where not recorded
+    "t0": pl.Int64,  # start, ns
+    "t1": pl.Int64,  # end, ns
+    "bytes": pl.Int64,  # size of a copy, or of a collective's message; UNKNOWN where not recorded
     "pageable": pl.Boolean,  # a copy from or to pageable host memory
     "graph": pl.Boolean,  # replayed from a CUDA graph
     "correlation": pl.Int64,  # UNKNOWN where not recorded
     "linked": pl.Boolean,  # a launch row with this correlation exists
-    "launch_t0": pl.Int64,  # UNKNOWN without a launch site
-    "launch_t1": pl.Int64,
+    "launch_t0": pl.Int64,  # start of the call that launched it, ns; UNKNOWN without one
+    "launch_t1": pl.Int64,  # end of that call, ns
     "thread": pl.Int64,  # host thread of the launch site
     "role": pl.Int8,  # Role of the operator that launched it
     "operation": pl.Int8,  # Operation of communication, else UNKNOWN
     "group": pl.Int64,  # process group: the same number in every rank's file; UNKNOWN without one
     "group_size": pl.Int64,  # ranks in that group; UNKNOWN where not recorded
 }
+"""Columns of GPU work: kernels, copies, memsets, collectives; a row each."""
 
 HOST_CALLS: Mapping[str, Any] = {
-    "pid": pl.Int64,
-    "thread": pl.Int64,
-    "t0": pl.Int64,
-    "t1": pl.Int64,
-    "name": pl.Int32,
+    "pid": pl.Int64,  # process
+    "thread": pl.Int64,  # thread of the host, as the trace numbers it
+    "t0": pl.Int64,  # start, ns
+    "t1": pl.Int64,  # end, ns
+    "name": pl.Int32,  # index into Trace.names
     "call": pl.Int8,  # Call
     "blocking": pl.Boolean,  # does not return before the GPU has caught up
-    "correlation": pl.Int64,
+    "correlation": pl.Int64,  # UNKNOWN where not recorded
     "recorded": pl.Boolean,  # at least one GPU op carries this correlation
 }
+"""Columns of calls of CUDA or HIP."""
 
 HOST_RANGES: Mapping[str, Any] = {
-    "pid": pl.Int64,
-    "thread": pl.Int64,
-    "t0": pl.Int64,
-    "t1": pl.Int64,
-    "name": pl.Int32,
+    "pid": pl.Int64,  # process
+    "thread": pl.Int64,  # thread of the host, as the trace numbers it
+    "t0": pl.Int64,  # start, ns
+    "t1": pl.Int64,  # end, ns
+    "name": pl.Int32,  # index into Trace.names
     "source": pl.Int8,  # Source
 }
+"""Columns of ranges: annotations, operators, and what the profiler notes of itself."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from traceprobe.ingest.detect_format import detect_format, printable
 from traceprobe.ingest.limits import DEFAULT_LIMITS, Limits, check_trace_size
 from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model import events as model
+from traceprobe.model import sidecar
 from traceprobe.model.events import GPU_OPS, HOST_CALLS, HOST_RANGES, Device, Origin, Quality, Trace
 from traceprobe.system import reading, seal
 from traceprobe.system.atomic_write import write_whole
@@ -116,12 +117,13 @@ def form() -> str:
 
     The version of traceprobe would say too little, since code changes between versions, and a
     number kept by hand could be forgotten. So this is the code itself: this file, the model, the
-    readers and how files are opened, which know nothing else of traceprobe; and the versions of the
-    libraries that decode.
+    readers, what recordings say and how files are opened, which know nothing else of traceprobe;
+    and the versions of the libraries that decode.
     """
     digest = hashlib.sha256()
     readers = [path for path in _READERS.rglob("*.py*") if path.parent.name != "__pycache__"]
-    for path in [*map(Path, (__file__, model.__file__, reading.__file__)), *sorted(readers)]:
+    others = map(Path, (__file__, model.__file__, sidecar.__file__, reading.__file__))
+    for path in [*others, *sorted(readers)]:
         content = path.read_bytes()
         digest.update(f"{path.parent.name}/{path.name} {len(content)}\n".encode())
         digest.update(content)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from traceprobe.model.events import Operation
-from traceprobe.records import report as result
+from traceprobe.records import summary
+from traceprobe.records.summary import Operation as OperationName
 from traceprobe.timeline.collectives import CollectiveGroup, bus_factor
 
-_WORDS: dict[Operation, result.Operation] = {
+_WORDS: dict[Operation, OperationName] = {
     Operation.OTHER: "other",
     Operation.ALL_REDUCE: "all_reduce",
     Operation.ALL_GATHER: "all_gather",
@@ -34,7 +35,7 @@ _NO_RANKS = (
 )
 
 
-def record(group: CollectiveGroup, steps: int) -> result.CollectiveGroup:
+def collective_record(group: CollectiveGroup, steps: int) -> summary.CollectiveGroup:
     """One group as a record.
 
     Bandwidth counts as measured only where all ranks of the group were matched. Otherwise the
@@ -47,7 +48,7 @@ def record(group: CollectiveGroup, steps: int) -> result.CollectiveGroup:
     shortest = group.rate(group.transfer_ns, group.matched)
     exact = shortest if group.complete else None
     least = shortest if shortest is not None else group.rate(group.duration_ns, group.count)
-    return result.CollectiveGroup(
+    return summary.CollectiveGroup(
         operation=_WORDS[group.operation],
         bytes=group.bytes,
         group_size=group.group_size,

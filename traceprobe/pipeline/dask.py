@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from traceprobe.errors import UsageError
 from traceprobe.options import Options
 from traceprobe.pipeline.parallel import died
-from traceprobe.pipeline.per_trace import Lost, Part, read_or_lose
+from traceprobe.pipeline.trace_part import Lost, TracePart, read_or_lose
 from traceprobe.system.child import sigint_blocked
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ FAN_IN = 16
 """Lists that are joined at once."""
 RETRIES = 3
 _SAFE_PATH = "PYTHONSAFEPATH"
-Placed = tuple[int, Part | Lost]
+Placed = tuple[int, TracePart | Lost]
 """A part and the position of its input."""
 
 
@@ -66,7 +66,7 @@ def read_all(
     folder: Path | None,
     address: str,
     progress: Callable[[int, float], None],
-) -> list[Part | Lost]:
+) -> list[TracePart | Lost]:
     """The parts of several files, read by the workers of a cluster.
 
     A worker that dies is replaced and its work done again; a file that kills one worker after the

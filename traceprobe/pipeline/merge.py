@@ -5,29 +5,30 @@ Parts are made one by one, so only one trace at a time need be accounted.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from math import inf
 
 import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from traceprobe.errors import DamagedInput, UsageError
-from traceprobe.findings import Evidence, run_all
+from traceprobe.errors import DamagedInput, InternalError, UsageError
+from traceprobe.findings import Evidence, find_all
 from traceprobe.findings.profiler_distortion import REMEASURE
-from traceprobe.ingest.untrusted_values import MOST_FLOPS, STEP_MS
 from traceprobe.model.events import Trace
+from traceprobe.model.sidecar import MOST_FLOPS, STEP_MS, Sidecar
 from traceprobe.options import Options
-from traceprobe.pipeline.build_rank import closed, run_record
+from traceprobe.pipeline.build_overview import FEWEST, survey
+from traceprobe.pipeline.build_rank import completed_rank
+from traceprobe.pipeline.build_run import run_record
 from traceprobe.pipeline.invariants import verify
-from traceprobe.pipeline.per_trace import Lost, Part, part_of
-from traceprobe.pipeline.rank_overview import FEWEST, survey
-from traceprobe.records import report as result
+from traceprobe.pipeline.rank_numbers import overruled_ranks, rank_numbers
+from traceprobe.pipeline.trace_part import Lost, TracePart, part_of
 from traceprobe.records.ablation import Ablation
 from traceprobe.records.cleaning import cleaned
 from traceprobe.records.memory import Memory, read
+from traceprobe.records.rank import DeviceInfo, Rank, mean_step_ms
+from traceprobe.records.report import LostInput, Message, ObserverEffect, Quality, Report, Verdict
 from traceprobe.records.roofline import Roofline
 from traceprobe.timeline import collectives
 from traceprobe.timeline.collective_matching import match_transfers
@@ -38,13 +39,11 @@ from traceprobe.verdict.links import links
 from traceprobe.verdict.roofline import FILLED, roofline, with_limit
 from traceprobe.version import __version__
 
-_RANK = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
-_NUMBER = re.compile(r"(?:^|[-_.])r?(\d{1,6})(?=\.)", re.IGNORECASE)
 MAX_NAMED = 5
 """Lost inputs that the warning names; `quality.lost` has all."""
 
 
-def analyze(traces: Trace | Sequence[Trace], options: Options | None = None) -> result.Report:
+def analyze(traces: Trace | Sequence[Trace], options: Options | None = None) -> Report:
     """Analyse one trace, or the rank files of one run.
 
     Returns:
@@ -60,7 +59,7 @@ def analyze(traces: Trace | Sequence[Trace], options: Options | None = None) -> 
     return merge([part_of(trace, chosen) for trace in inputs], chosen)
 
 
-def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
+def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
     """The report of a run from the parts of its inputs, in the order of the inputs.
 
     Args:
@@ -69,14 +68,14 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
     Raises:
         UsageError: an option is invalid, or two inputs claim the same rank.
         DamagedInput: no input could be read.
-        RuntimeError: none could, for reasons that are traceprobe's own.
-        InternalError: the report contradicts itself.
+        InternalError: none could, for reasons that are traceprobe's own, or the report contradicts
+            itself.
     """
     lost = [part for part in parts if isinstance(part, Lost)]
-    kept = [part for part in parts if isinstance(part, Part)]
+    kept = [part for part in parts if isinstance(part, TracePart)]
     if not kept:
         if all(part.internal for part in lost):
-            raise RuntimeError(lost[0].reason)
+            raise InternalError(lost[0].reason)
         more = f" (and {len(lost) - 1} more inputs that cannot be read)" if len(lost) > 1 else ""
         raise DamagedInput(f"{lost[0].reason}{more}")
     records, matched = _records(kept)
@@ -118,13 +117,13 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
         _capture(kept),
         held,
     )
-    findings = run_all(evidence)
+    findings = find_all(evidence)
     whole = records
     if together is not None and len(records) >= FEWEST:
         overview, records = survey(records, together.straggler_rank)
         together = replace(together, overview=overview)
-    report = result.Report(
-        schema_version=result.SCHEMA_VERSION,
+    report = Report(
+        schema_version=Report.SCHEMA_VERSION,
         traceprobe_version=__version__,
         inputs=[part.input for part in kept],
         quality=quality,
@@ -141,8 +140,8 @@ def merge(parts: Sequence[Part | Lost], options: Options) -> result.Report:
 
 
 def _records(
-    parts: Sequence[Part],
-) -> tuple[list[result.Rank], CollectiveWaits | None]:
+    parts: Sequence[TracePart],
+) -> tuple[list[Rank], CollectiveWaits | None]:
     """The devices of all inputs, closed, and what their collectives say together."""
     devices = [(source, found) for source, part in enumerate(parts) for found in part.devices]
     footprints = [found.footprint for _, found in devices]
@@ -151,7 +150,7 @@ def _records(
     shared = match_transfers(footprints)
     waits = matched.exposed_wait if matched else [None] * len(devices)
     records = [
-        closed(
+        completed_rank(
             found.record,
             numbers[source, found.record.pid],
             source,
@@ -164,66 +163,12 @@ def _records(
     return records, matched
 
 
-def rank_numbers(parts: Sequence[Part]) -> dict[tuple[int, int], int]:
-    """Rank of each (input, process): from the file, else from its name, else by position.
-
-    Where files contradict each other, their names decide.
-
-    Raises:
-        UsageError: two inputs claim the same rank.
-    """
-    processes = [
-        (s, pid) for s, p in enumerate(parts) for pid in sorted({d.record.pid for d in p.devices})
-    ]
-    claimed = {(s, pid): parts[s].rank_of[pid] for s, pid in processes if pid in parts[s].rank_of}
-    claimed |= _overruled(parts)
-    owner: dict[int, tuple[int, int]] = {}
-    for key, rank in claimed.items():
-        if rank in owner:
-            first, second = parts[owner[rank][0]].input.name, parts[key[0]].input.name
-            raise UsageError(
-                f"{first} and {second} both say that they are rank {rank}; give the files of "
-                "one run"
-            )
-        owner[rank] = key
-    for key, rank in _named(parts, [key for key in processes if key not in claimed]).items():
-        if rank not in owner:
-            claimed[key] = rank
-            owner[rank] = key
-    free = iter(r for r in range(len(processes) + len(owner) + 1) if r not in owner)
-    return {key: claimed[key] if key in claimed else next(free) for key in processes}
+def _sidecars(parts: Sequence[TracePart]) -> list[Sidecar]:
+    """What the recordings say about themselves, of the inputs that are recordings of ours."""
+    return [part.sidecar for part in parts if part.sidecar is not None]
 
 
-def _overruled(parts: Sequence[Part]) -> dict[tuple[int, int], int]:
-    """Ranks by file names of processes whose files all claim one rank, as some launchers let them.
-
-    Where the names do not tell them apart nothing is overruled: those are files of several runs.
-    """
-    claims = [(s, pid, rank) for s, part in enumerate(parts) for pid, rank in part.rank_of.items()]
-    often = Counter(rank for _, _, rank in claims)
-    doubtful = [(s, pid) for s, pid, rank in claims if often[rank] > 1]
-    named = _named(parts, doubtful)
-    sure = {rank for _, _, rank in claims if often[rank] == 1}
-    told = len(named) == len(doubtful) and not sure & set(named.values())
-    return named if told else {}
-
-
-def _named(parts: Sequence[Part], unknown: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
-    """Ranks by the names of files that hold one process; none where two names say the same.
-
-    A number without the word `rank` says something only beside those of other files.
-    """
-    alone = Counter(source for source, _ in unknown)
-    found = {}
-    for key in unknown:
-        name, several = parts[key[0]].input.name, len(parts) > 1
-        match = _RANK.search(name) or (_NUMBER.search(name) if several else None)
-        if match is not None and alone[key[0]] == 1:
-            found[key] = int(match[1])
-    return found if len(set(found.values())) == len(found) else {}
-
-
-def _unprofiled_ms(parts: Sequence[Part], options: Options) -> float | None:
+def _unprofiled_ms(parts: Sequence[TracePart], options: Options) -> float | None:
     """The user's number, else what the capture recorded."""
     if options.unprofiled_step_ms is not None:
         if not STEP_MS[0] <= options.unprofiled_step_ms <= STEP_MS[1]:
@@ -232,22 +177,22 @@ def _unprofiled_ms(parts: Sequence[Part], options: Options) -> float | None:
                 "number of milliseconds, from 0.001 to 86,400,000"
             )
         return options.unprofiled_step_ms
-    recorded = [p.metadata.get("traceprobe", {}).get("unprofiled_step_ms") for p in parts]
-    known = [float(ms) for ms in recorded if isinstance(ms, (int, float)) and 0 < ms < inf]
+    recorded = [sidecar.unprofiled_step_ms for sidecar in _sidecars(parts)]
+    known = [ms for ms in recorded if isinstance(ms, float)]
     return max(known) if known else None
 
 
-def _recorded_wait_ns(parts: Sequence[Part]) -> float | None:
+def _recorded_wait_ns(parts: Sequence[TracePart]) -> float | None:
     """Mean over the inputs of the loader wait that the capture timed without a profiler."""
-    recorded = [p.metadata.get("traceprobe", {}).get("unprofiled_data_wait_ms") for p in parts]
-    known = [ms for ms in recorded if isinstance(ms, (int, float)) and 0 <= ms < inf]
+    recorded = [sidecar.unprofiled_data_wait_ms for sidecar in _sidecars(parts)]
+    known = [ms for ms in recorded if isinstance(ms, float)]
     return 1e6 * sum(known) / len(known) if known else None
 
 
 def _roofline(
-    parts: Sequence[Part],
-    records: Sequence[result.Rank],
-    quality: result.Quality,
+    parts: Sequence[TracePart],
+    records: Sequence[Rank],
+    quality: Quality,
     workload: Mapping[str, object] | None,
     options: Options,
 ) -> Roofline | None:
@@ -270,50 +215,44 @@ def _roofline(
     return roofline(records, quality, workload, filled, options.flops_per_step, options.peaks)
 
 
-def _device_name(device: result.DeviceInfo) -> str:
+def _device_name(device: DeviceInfo) -> str:
     """As `traceprobe roofline --measure` names it."""
     return "CPU" if device.kind == "cpu" else cleaned(device.name) or "a GPU without a name"
 
 
-def _workload(parts: Sequence[Part]) -> dict[str, object] | None:
+def _workload(parts: Sequence[TracePart]) -> dict[str, object] | None:
     """What the capture said of the workload, from the first input that says anything."""
-    for part in parts:
-        workload = part.metadata.get("traceprobe", {}).get("workload")
-        if isinstance(workload, dict):
-            return workload
-    return None
+    recorded = (sidecar.workload for sidecar in _sidecars(parts))
+    return next((workload for workload in recorded if workload is not UNSET), None)
 
 
-def _capture(parts: Sequence[Part]) -> dict[str, object]:
+def _capture(parts: Sequence[TracePart]) -> dict[str, object]:
     """What the capture said of the machine and of PyTorch, from the first input that says it."""
-    for part in parts:
-        recorded = part.metadata.get("traceprobe", {})
-        if recorded:
-            return {key: recorded[key] for key in ("hardware", "flags") if key in recorded}
-    return {}
+    first = next((sidecar for sidecar in _sidecars(parts) if sidecar != Sidecar()), Sidecar())
+    facts = {"hardware": first.hardware, "flags": first.flags}
+    return {name: fact for name, fact in facts.items() if fact is not UNSET}
 
 
-def _memory(parts: Sequence[Part]) -> Memory | None:
+def _memory(parts: Sequence[TracePart]) -> Memory | None:
     """The memory of the input that had the highest peak, as the capture recorded it."""
     found = [
         replace(recorded, input=number)
         for number, part in enumerate(parts)
-        if (recorded := read(part.metadata.get("traceprobe", {}).get("memory"))) is not None
+        if part.sidecar is not None and (recorded := read(part.sidecar.memory)) is not None
     ]
     return max(found, key=lambda m: m.measured.allocated if m.measured else 0, default=None)
 
 
 def _quality(
-    parts: Sequence[Part],
+    parts: Sequence[TracePart],
     lost: Sequence[Lost],
-    records: Sequence[result.Rank],
+    records: Sequence[Rank],
     unprofiled_ms: float | None,
-) -> result.Quality:
-    means = [r.summary.step_ms.mean for r in records if r.summary.step_ms is not None]
+) -> Quality:
+    profiled = mean_step_ms(records)
     effect = None
-    if unprofiled_ms is not None and means:
-        profiled = sum(means) / len(means)
-        effect = result.ObserverEffect(
+    if unprofiled_ms is not None and profiled is not None:
+        effect = ObserverEffect(
             profiled_step_ms=round(profiled, 6),
             unprofiled_step_ms=unprofiled_ms,
             ratio=round(profiled / unprofiled_ms, 4),
@@ -321,7 +260,7 @@ def _quality(
     damage: Counter[str] = Counter()
     for part in parts:
         damage.update(part.quality.damage)
-    contradicted = len(_overruled(parts))
+    contradicted = len(overruled_ranks(parts))
     if contradicted:
         damage["ranks-contradicted"] = contradicted
     warnings = {code: text for p in parts for code, text in p.quality.warnings.items()}
@@ -330,31 +269,31 @@ def _quality(
             f"{contradicted} files claim a rank that another one claims too; their ranks were "
             "taken from the names of the files."
         )
-    return result.Quality(
+    return Quality(
         gpu_ops=sum(p.gpu_ops for p in parts),
         gpu_ops_linked=sum(p.gpu_ops_linked for p in parts),
         launches_without_gpu_op=sum(p.launches_without_gpu_op for p in parts),
         events_repaired=sum(p.quality.events_repaired for p in parts),
         events_lost=sum(p.quality.events_lost for p in parts),
         observer_effect=effect,
-        warnings=[result.Message(code=c, message=m) for c, m in sorted(warnings.items())],
+        warnings=[Message(code=c, message=m) for c, m in sorted(warnings.items())],
         damage=dict(sorted(damage.items())) or UNSET,
-        lost=[result.LostInput(name=part.name, reason=part.reason) for part in lost] or UNSET,
+        lost=[LostInput(name=part.name, reason=part.reason) for part in lost] or UNSET,
     )
 
 
 def _with_warnings(
-    quality: result.Quality,
-    verdict: result.Verdict,
+    quality: Quality,
+    verdict: Verdict,
     profiled: frozenset[str],
     ablation: Ablation | None,
-) -> result.Quality:
+) -> Quality:
     """Add what only the verdict shows to matter."""
     added = []
     if any(term.name == "observer-effect" for term in verdict.confidence_terms):
         marks = ", ".join(sorted(profiled & HEAVY))
         added.append(
-            result.Message(
+            Message(
                 code="observer-effect",
                 message=(
                     f"Overhead decides this verdict, and the trace records {marks}: a profiler "
@@ -365,7 +304,7 @@ def _with_warnings(
         )
     if quality.events_lost:
         added.append(
-            result.Message(
+            Message(
                 code="events-lost",
                 message=f"{quality.events_lost} damaged events could not be read and are missing.",
             )
@@ -374,7 +313,7 @@ def _with_warnings(
         named = "; ".join(entry.reason for entry in quality.lost[:MAX_NAMED])
         more = len(quality.lost) - MAX_NAMED
         added.append(
-            result.Message(
+            Message(
                 code="rank-lost",
                 message=(
                     f"{len(quality.lost)} inputs could not be read and are missing from every "
@@ -386,13 +325,13 @@ def _with_warnings(
         compared = agreement.compare(verdict, ablation)
         if compared.state == "disagree":
             added.append(
-                result.Message(
+                Message(
                     code="ablation-disagrees",
                     message=f"By ablation, which needs no profiler: {compared.words}.",
                 )
             )
     merged = sorted([*quality.warnings, *added], key=lambda m: m.code)
-    return result.Quality(
+    return Quality(
         **{f: getattr(quality, f) for f in quality.__struct_fields__ if f != "warnings"},
         warnings=merged,
     )

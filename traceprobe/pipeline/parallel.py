@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from traceprobe.options import Options
-from traceprobe.pipeline.per_trace import Lost, Part, read_or_lose
+from traceprobe.pipeline.trace_part import Lost, TracePart, read_or_lose
 from traceprobe.system.child import (
     Child,
     ChildEnded,
@@ -31,7 +31,7 @@ def read_all(
     folder: Path | None,
     jobs: int,
     progress: Callable[[int, float], None],
-) -> list[Part | Lost]:
+) -> list[TracePart | Lost]:
     """The parts of several files, read by up to `jobs` processes at once.
 
     A process that dies costs the file that it was reading.
@@ -69,7 +69,7 @@ class _Work:
         self._progress = progress
         self._waiting = deque(range(len(paths)))
         self._reads: dict[Child, int] = {}
-        self._found: dict[int, Part | Lost] = {}
+        self._found: dict[int, TracePart | Lost] = {}
         self._why = ""
         self.readers: list[Child] = []
 
@@ -109,18 +109,18 @@ class _Work:
             if reader not in self._reads:
                 self._why = str(ended)
                 return False
-            self._settle(reader, died(self._paths[self._reads[reader]].name))
+            self._settle(reader, died(self._paths[self._reads[reader]].name, str(ended)))
             return bool(self._waiting)
         return False
 
-    def parts(self) -> list[Part | Lost]:
+    def parts(self) -> list[TracePart | Lost]:
         """What became of each file."""
         return [
             self._found.get(position) or unread(path.name, self._why)
             for position, path in enumerate(self._paths)
         ]
 
-    def _settle(self, reader: Child, part: Part | Lost) -> None:
+    def _settle(self, reader: Child, part: TracePart | Lost) -> None:
         position = self._reads.pop(reader)
         self._found[position] = part
         self._progress(position, 1.0)
@@ -128,15 +128,21 @@ class _Work:
 
 def _read(
     path: Path, options: Options, folder: Path | None, tell: Callable[[float], None]
-) -> Part | Lost:
+) -> TracePart | Lost:
     def progress(done: int, total: int) -> None:
         tell(min(done / max(total, 1), 1.0))
 
     return read_or_lose(path, options, folder, progress)
 
 
-def died(name: str) -> Lost:
-    """A file whose reader was killed."""
+def died(name: str, how: str = "SIGKILL") -> Lost:
+    """A file whose reader did not end in order: by a signal, or with an exit code."""
+    if not how.startswith("SIG"):
+        return Lost(
+            name,
+            f"{name}: the process that read it ended ({how}); analyse it alone to see why",
+            internal=True,
+        )
     return Lost(
         name,
         f"{name}: the process that read it was killed, as happens when memory runs out; read "

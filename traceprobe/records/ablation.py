@@ -6,15 +6,16 @@ fractions of the step of the whole loop; intervals are 95 % bootstrap intervals 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from traceprobe.records.cleaning import Clean
+from traceprobe.model.taxonomy import SHARES
+from traceprobe.records.base import Saved
+from traceprobe.records.texts import PRIVATE, Facts, Sentence, Word
 
-SCHEMA_VERSION = "1.0"
-
-OracleBound = Literal["io", "compute", "communication", "overhead", "mixed"]
+AblationBound = Literal["io", "compute", "communication", "overhead", "mixed"]
 VariantName = Literal[
     "io",
     "synthetic-host",
@@ -43,18 +44,31 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
     p10: float
     p90: float
 
+    @property
+    def ordered(self) -> bool:
+        """Whether its bounds are in order."""
+        return self.low <= self.high
+
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True):
     """The trials of one variant, and what they come to."""
 
     name: VariantName
-    includes: str
+    includes: Sentence
     steps_per_trial: int
     trial_ms: list[float]
     """Step time of each trial in the order they ran; the slowest rank's, since all wait for it."""
     step_ms: Interval
     samples_per_second: Interval | None
     tokens_per_second: Interval | None
+
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        rates = [r for r in (self.samples_per_second, self.tokens_per_second) if r is not None]
+        if not self.trial_ms or self.steps_per_trial < 1 or min(self.trial_ms) < 0:
+            yield f"variant {self.name} has no trials, or one that takes less than no time"
+        if not all(interval.ordered for interval in (self.step_ms, *rates)):
+            yield f"variant {self.name}: an interval is out of order"
 
 
 class Overlap(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,52 +92,50 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     low: float
     high: float
 
+    @property
+    def ordered(self) -> bool:
+        """Whether its bounds are in order."""
+        return self.low <= self.high
 
-class Oracle(msgspec.Struct, frozen=True, kw_only=True):
+
+class AblationVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds the loop, by ablation alone."""
 
-    bound: OracleBound
-    secondary: str | None
+    bound: AblationBound
+    secondary: Word | None
     margin: float
     """Distance to the nearest threshold that would change the answer, as a share of the step."""
-    shares: dict[str, Share | None]
+    shares: dict[Word, Share | None]
     """io, communication, overhead, compute; None where the ablation cannot tell."""
-    reasons: list[str]
-    thresholds: dict[str, float]
+    reasons: list[Sentence]
+    thresholds: dict[Word, float]
 
 
-class Ablation(Clean, frozen=True, kw_only=True):
+class Ablation(Saved, frozen=True, kw_only=True):
     """A whole ablation. See `docs/report-json.md` for the meaning of every field."""
 
-    schema_version: str
-    traceprobe_version: str
-    workload: dict[str, Any] | None
-    hardware: dict[str, Any]
-    libraries: dict[str, Any]
-    flags: dict[str, Any]
+    workload: Annotated[dict[str, Any] | None, PRIVATE]
+    hardware: Facts
+    libraries: Facts
+    flags: Facts
     ranks: int
     variants: list[Variant]
-    absent: dict[str, str]
+    absent: dict[Sentence, Sentence]
     """Variants that were not measured, and why."""
     gpu_busy_ms: float | None
     """Union of the kernels and copies of a synthetic step, collectives left out; slowest rank."""
     overlap: Overlap | None
-    oracle: Oracle
+    oracle: AblationVerdict
 
-    def to_json(self) -> str:
-        """Indented JSON with sorted keys, ending in a newline."""
-        compact = msgspec.json.encode(self, order="sorted")
-        return msgspec.json.format(compact, indent=1).decode() + "\n"
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Ablation:
-        """Read an ablation back.
-
-        Raises:
-            msgspec.DecodeError: `text` is not JSON.
-            msgspec.ValidationError: it is no ablation; the message holds the offending path.
-            DamagedRecord: it contradicts itself.
-        """
-        from traceprobe.records.soundness import sound
-
-        return sound(msgspec.json.decode(text, type=cls))
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        if self.ranks < 1 or not self.variants:
+            yield "an ablation without ranks or variants"
+        for variant in self.variants:
+            yield from variant.problems()
+        shares = [share for share in self.oracle.shares.values() if share is not None]
+        if set(self.oracle.shares) - set(SHARES) or not all(share.ordered for share in shares):
+            yield "the shares of the ablation are unknown or out of order"
+        overlap = self.overlap
+        if overlap is not None and min(overlap.serial, overlap.full, overlap.parallel) <= 0:
+            yield "the rates of the ablation are not above 0"

@@ -1,94 +1,133 @@
-"""What all saved results have in common: a kind, a schema version, JSON, and outputs."""
+"""What all saved results have in common: versions, JSON that is checked when read, and outputs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterator
 from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from traceprobe.errors import DamagedRecord, OtherVersion
 from traceprobe.records.cleaning import Clean
+from traceprobe.records.numbers import too_large
+from traceprobe.records.texts import Word
 
-KINDS: Mapping[str, str] = {
-    "comparison": "Comparison",
-    "ladder": "Ladder",
-    "scaling": "Scaling",
-    "gpus": "Fleet",
-    "whatif": "WhatIf",
-    "roofline": "RooflineRecord",
-    "peaks": "MeasuredPeaks",
-}
-"""Kinds of records and their classes.
+if TYPE_CHECKING:
+    import altair as alt
+    from typing_extensions import Self
 
-A kind is also the name of the module beside this one that holds the class and its SCHEMA_VERSION;
-its page has that name too.
-"""
+RENDERER = "traceprobe.render"
+"""Module that makes the outputs, found by its name when one is asked for: records know no pages."""
+_COLUMN = re.compile(r"\[\n\s+-?\d[-\d,\s]*\]")
+"""An array of integers in indented JSON. No string holds a line feed."""
 
 
-class Record(Clean, frozen=True, kw_only=True):
-    """A result that is told as a document; what derives from it says what it is in `kind`."""
+class Saved(Clean, frozen=True, kw_only=True):
+    """A result that is saved as JSON."""
 
-    kind: str
-    schema_version: str
-    traceprobe_version: str
+    SCHEMA_VERSION: ClassVar[str] = "1.0"
+    """`MAJOR.MINOR` of the contract of its JSON; another major version is not read."""
+
+    schema_version: Word
+    traceprobe_version: Word
+
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in, as sentences; types are checked as JSON is decoded."""
+        yield from ()
 
     def to_json(self) -> str:
         """Indented JSON with sorted keys, ending in a newline."""
         return json_of(self)
 
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read back what `to_json` wrote.
+
+        Raises:
+            msgspec.DecodeError: `text` is not JSON.
+            msgspec.ValidationError: it is something else; the message holds the offending path.
+            OtherVersion: its schema has another major version.
+            DamagedRecord: it contradicts itself.
+        """
+        version = msgspec.json.decode(text, type=_Head).schema_version
+        if version is not None and _major(version) != _major(cls.SCHEMA_VERSION):
+            raise OtherVersion(
+                f"has schema version {version}, this traceprobe reads {cls.SCHEMA_VERSION}"
+            )
+        record = msgspec.json.decode(text, type=cls)
+        problems = ["a number is too large"] if too_large(record) else [*record.problems()]
+        if problems:
+            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+            raise DamagedRecord(f"contradicts itself: {problems[0]}{more}")
+        return record
+
+
+class Rendered(Saved, frozen=True, kw_only=True):
+    """A result that people read."""
+
     def to_html(self) -> str:
         """One self-contained HTML page: no network, readable without scripts."""
-        return rendered(self, "html")
+        return _rendered(self, "html")
+
+    def _repr_html_(self) -> str:
+        text: str = _in_notebook("html")(self)
+        return text
 
     def to_markdown(self) -> str:
         """A summary that fits an issue comment."""
-        return rendered(self, "markdown")
+        return _rendered(self, "markdown")
+
+    def chart(self, name: str, rank: int | None = None) -> alt.Chart:
+        """An altair chart of the page with its data; `docs/library.md` has the names.
+
+        Args:
+            rank: of which it is to be, for charts of single ranks; the first that has one.
+
+        Raises:
+            UsageError: the result has no such chart; the message names those it has.
+        """
+        found: alt.Chart = _in_notebook("chart")(self, name, rank)
+        return found
 
 
-def rendered(record: msgspec.Struct, output: str) -> str:
-    """What `traceprobe.render.render` makes of a record; found when asked for, as it is above."""
-    text: str = import_module("traceprobe.render").render(record, output)
-    return text
+class Record(Rendered, frozen=True, kw_only=True):
+    """A result that says what it is in `kind`, as all but reports do."""
+
+    kind: Word
 
 
 def json_of(record: msgspec.Struct) -> str:
-    """A record as indented JSON with sorted keys, ending in a newline."""
-    compact = msgspec.json.encode(record, order="sorted")
-    return msgspec.json.format(compact, indent=1).decode() + "\n"
+    """A record as indented JSON with sorted keys, ending in a newline; a column is one line."""
+    indented = msgspec.json.format(compact_json(record), indent=1).decode() + "\n"
+    return _COLUMN.sub(_in_one_line, indented)
 
 
-def kind_of(text: str | bytes) -> str | None:
-    """The kind that a result in JSON says it is of; None where it says none, as reports do.
-
-    Raises:
-        msgspec.MsgspecError: it is no JSON object.
-    """
-    return msgspec.json.decode(text, type=_Head).kind
+def _in_one_line(column: re.Match[str]) -> str:
+    return column[0].replace("\n", "").replace(" ", "").replace(",", ", ")
 
 
-def read(text: str | bytes) -> Record:
-    """Read back what a record's `to_json` wrote.
+def compact_json(record: msgspec.Struct) -> bytes:
+    """A record as JSON with sorted keys, as embedded in its page."""
+    return msgspec.json.encode(record, order="sorted")
 
-    Raises:
-        msgspec.MsgspecError: it is no JSON, of an unknown kind, of a schema version that is not
-            read, or breaks its schema; the message says which.
-        DamagedRecord: it contradicts itself.
-    """
-    from traceprobe.records.soundness import sound
 
-    head = msgspec.json.decode(text, type=_Head)
-    if head.kind is None or head.kind not in KINDS:
-        raise msgspec.ValidationError(f"its kind is {head.kind!r}, known are {', '.join(KINDS)}")
-    module = import_module(f"{__package__}.{head.kind}")
-    if head.schema_version.split(".")[0] != module.SCHEMA_VERSION.split(".")[0]:
-        raise msgspec.ValidationError(
-            f"a {head.kind} of schema version {head.schema_version}, this traceprobe reads "
-            f"{module.SCHEMA_VERSION}; make it again"
-        )
-    record: Record = msgspec.json.decode(text, type=getattr(module, KINDS[head.kind]))
-    return sound(record)
+def _rendered(record: Rendered, output: str) -> str:
+    """What `render(record, output)` of `RENDERER` makes of a record."""
+    text: str = import_module(RENDERER).render(record, output)
+    return text
+
+
+def _in_notebook(name: str) -> Callable[..., Any]:
+    """A function of `traceprobe.render.notebook`, found when asked for, as it is above."""
+    found: Callable[..., Any] = getattr(import_module(f"{RENDERER}.notebook"), name)
+    return found
+
+
+def _major(version: str) -> str:
+    return version.split(".")[0]
 
 
 class _Head(msgspec.Struct):
-    kind: str | None = None
-    schema_version: str = ""
+    schema_version: str | None = None

@@ -22,8 +22,7 @@ MAX_KEY = 1_000
 
 _ESCAPED = re.compile(rb'(?<!\\)(?:\\\\)*\\[^\\"]')
 """In JSON, all but quotes and backslashes."""
-_LONG = re.compile(rf'[:,\[{{]"(?![-0-9 ]*")[^"]{{{MAX_KEY}}}')
-_COLUMN = re.compile(r"[-0-9 ]*")
+_LONG = re.compile(rf'[:,\[{{]"[^"]{{{MAX_KEY}}}')
 
 
 class Clean(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,10 +35,6 @@ class Clean(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, name, cleaned(getattr(self, name)))
 
 
-class Columns(msgspec.Struct, frozen=True, kw_only=True):
-    """A record whose texts are columns of integers between spaces, of any length."""
-
-
 def cleaned(value: Any) -> Any:
     """`value` with every string in it clean and of bounded length, keys of mappings too.
 
@@ -48,20 +43,13 @@ def cleaned(value: Any) -> Any:
     if isinstance(value, str):
         return shorten(value, MAX_TEXT)
     if isinstance(value, msgspec.Struct):
-        one = _column if isinstance(value, Columns) else cleaned
-        return type(value)(**{name: one(getattr(value, name)) for name in value.__struct_fields__})
+        kept = {name: cleaned(getattr(value, name)) for name in value.__struct_fields__}
+        return type(value)(**kept)
     if isinstance(value, Mapping):
         return _mapping(value)
     if isinstance(value, (list, tuple)):
         return type(value)(cleaned(item) for item in value)
     return value
-
-
-def _column(value: Any) -> Any:
-    """A column as it is; nothing of a text that is none."""
-    if isinstance(value, str):
-        return value if _COLUMN.fullmatch(value) else ""
-    return cleaned(value)
 
 
 def _mapping(value: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -6,14 +6,16 @@ Times are ms per step, or per sample where the steps of the two runs differ in s
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from traceprobe.model.taxonomy import PARTITION, SHARES
 from traceprobe.records.base import Record
+from traceprobe.records.numbers import ROUNDING, agree, positive
 from traceprobe.records.report import Bound, Message
-
-SCHEMA_VERSION = "1.0"
+from traceprobe.records.texts import PRIVATE, Name, PhaseName, Sentence, Word
 
 Per = Literal["step", "sample"]
 Basis = Literal["unprofiled", "traced"]
@@ -25,11 +27,11 @@ KernelState = Literal["appeared", "vanished", "slower", "faster"]
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """One run, as all comparisons show it. Means over its used steps and its ranks."""
 
-    label: str
-    inputs: list[str]
+    label: Name
+    inputs: list[Name]
     """Base names of the traces."""
-    formats: list[str]
-    devices: list[str]
+    formats: list[Word]
+    devices: list[Sentence]
     """Names of the devices, each once."""
     world_size: int
     steps: int
@@ -43,15 +45,35 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     unprofiled_step_ms: float | None
     samples_per_second: float | None
     tokens_per_second: float | None
-    partition_ms: dict[str, float | None]
+    partition_ms: dict[Word, float | None]
     """Exclusive classes of a traced step; they sum to `traced_step_ms`."""
-    shares: dict[str, float]
+    shares: dict[Word, float]
     """Those of the verdict, corrected for the profiler."""
     bound: Bound
-    secondary: str | None
+    secondary: Word | None
     confidence: float
-    settings: dict[str, Any]
+    settings: Annotated[dict[str, Any], PRIVATE]
     """What the capture recorded of the program, flattened."""
+
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        name = f"run {self.label}"
+        if not positive([self.step_ms, self.traced_step_ms, self.unprofiled_step_ms]):
+            yield f"{name}: a step takes no time"
+        if min(self.world_size, self.steps) < 1 or not 0 <= self.confidence <= 1:
+            yield f"{name}: no steps, no ranks, or a confidence that is no part of 1"
+        rates = (self.samples_per_second, self.tokens_per_second)
+        if not positive([self.samples_per_step, self.tokens_per_step, *rates]):
+            yield f"{name}: no samples in a step"
+        times = [ms or 0 for ms in self.partition_ms.values()]
+        if set(self.partition_ms) - set(PARTITION) or any(ms < 0 for ms in times):
+            yield f"{name}: its partition has an unknown class, or one of less than no time"
+        elif not agree(sum(times), self.traced_step_ms):
+            yield f"{name}: its partition does not sum to the step"
+        if set(self.shares) != set(SHARES) or not agree(sum(self.shares.values()), 1):
+            yield f"{name}: its shares do not sum to 1"
+        elif not all(0 <= share <= 1 + ROUNDING for share in self.shares.values()):
+            yield f"{name}: its shares are no parts of 1"
 
 
 def scale_of(run: RunSummary, per: Per) -> float:
@@ -66,8 +88,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     exceeds `floor`, which is how much the quantity drifts inside the runs themselves.
     """
 
-    name: str
-    unit: str
+    name: Word
+    unit: Word
     base: float | None
     new: float | None
     delta: float | None
@@ -75,6 +97,14 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     high: float | None
     floor: float | None
     real: bool
+
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        base, new, delta, low, high = self.base, self.new, self.delta, self.low, self.high
+        if None not in (base, new, delta) and not agree((new or 0) - (delta or 0), base or 0):
+            yield f"{self.name}: the change is not the difference of the two"
+        if (low is None) != (high is None) or (low is not None and high is not None and low > high):
+            yield f"{self.name}: its interval is out of order"
 
 
 class KernelChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,8 +114,8 @@ class KernelChange(msgspec.Struct, frozen=True, kw_only=True):
     than the shortest of them.
     """
 
-    name: str
-    phase: str
+    name: Name
+    phase: PhaseName
     state: KernelState
     base_ms: float | None
     new_ms: float | None
@@ -99,7 +129,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
     allowed: float
     """As a fraction of the base's step."""
     decision: Decision
-    reason: str
+    reason: Sentence
 
 
 class Comparison(Record, frozen=True, kw_only=True):
@@ -110,8 +140,8 @@ class Comparison(Record, frozen=True, kw_only=True):
     new: RunSummary
     per: Per
     direction: Direction
-    headline: str
-    explanation: list[str]
+    headline: Sentence
+    explanation: list[Sentence]
     step: Change
     """The step on the basis that both runs have."""
     traced_step: Change
@@ -119,10 +149,21 @@ class Comparison(Record, frozen=True, kw_only=True):
     """Exclusive classes of the step, as traced; their deltas sum to that of `traced_step`."""
     measures: list[Change]
     """Overlap, collectives, launches and others that are no part of the step."""
-    settings: dict[str, list[Any]]
+    settings: Annotated[dict[str, list[Any]], PRIVATE]
     """Settings that differ: value in the base, value in the new run."""
     kernels: list[KernelChange]
     cautions: list[Message]
     steps_ms: list[list[float]]
     """Traced step times of base and of new run, in order."""
     gate: Gate | None = None
+
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        for run in (self.base, self.new):
+            yield from run.problems()
+        for change in (self.step, self.traced_step, *self.classes, *self.measures):
+            yield from change.problems()
+        if len(self.steps_ms) != 2 or any(len(pair) != 2 for pair in self.settings.values()):
+            yield "there are not two runs"
+        if {change.name for change in self.classes} - set(PARTITION):
+            yield "a class is unknown"

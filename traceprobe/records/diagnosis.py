@@ -10,9 +10,8 @@ from typing import Literal
 
 import msgspec
 
-from traceprobe.records.cleaning import Clean
-
-SCHEMA_VERSION = "1.0"
+from traceprobe.records.base import Saved
+from traceprobe.records.texts import Sentence, Word
 
 CheckStatus = Literal["fail", "warn", "unknown", "ok", "not-applicable"]
 STATUSES: tuple[CheckStatus, ...] = ("fail", "warn", "unknown", "ok", "not-applicable")
@@ -23,33 +22,26 @@ TROUBLE: tuple[CheckStatus, ...] = ("fail", "warn")
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """One check. `meaning` and `fix` are empty where there is nothing to mend."""
 
-    id: str
+    id: Word
     status: CheckStatus
-    found: str
-    meaning: str = ""
-    fix: str = ""
+    found: Sentence
+    meaning: Sentence = ""
+    fix: Sentence = ""
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
     """The checks of one thing: the environment, an input by its base name, or the whole run."""
 
-    subject: str
+    subject: Word
     checks: list[Outcome]
 
 
-class Diagnosis(Clean, frozen=True, kw_only=True):
+class Diagnosis(Saved, frozen=True, kw_only=True):
     """Everything that was checked. See `docs/doctor.md` for the checks."""
 
-    schema_version: str
-    traceprobe_version: str
     sections: list[Section]
 
     @property
     def failed(self) -> bool:
         """Whether any check failed."""
         return any(c.status == "fail" for section in self.sections for c in section.checks)
-
-    def to_json(self) -> str:
-        """Indented JSON with sorted keys, ending in a newline."""
-        compact = msgspec.json.encode(self, order="sorted")
-        return msgspec.json.format(compact, indent=1).decode() + "\n"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
+from traceprobe.records.base import json_of
 from traceprobe.records.cleaning import Clean
+from traceprobe.records.texts import Name, OptimizerName, PhaseName, Sentence, Word
 
 MOST_MOMENTS, MOST_PHASES, MOST_BYTES = 400, 40, 1 << 53
 """What a recording may hold; one with more was not written by traceprobe."""
@@ -32,21 +35,21 @@ class MemoryTimeline(msgspec.Struct, frozen=True, kw_only=True):
     """Moments of a step as parallel arrays, each the largest total of a stretch of it."""
 
     position: list[float]
-    phase: list[str]
-    parts: dict[str, list[int]]
+    phase: list[PhaseName]
+    parts: dict[Word, list[int]]
 
 
 class MemoryStep(msgspec.Struct, frozen=True, kw_only=True):
     """One step, measured or simulated."""
 
     peak_bytes: int
-    peak_phase: str | None
-    peak_operator: str | None
+    peak_phase: PhaseName | None
+    peak_operator: Name | None
     parts: MemoryParts
     """At the peak; they add up to it."""
     most: MemoryParts
     """The largest that each part gets, at different moments."""
-    phases: dict[str, int]
+    phases: dict[PhaseName, int]
     """The largest total within each phase."""
     timeline: MemoryTimeline
     reserved_bytes: int
@@ -63,16 +66,34 @@ class MemoryStep(msgspec.Struct, frozen=True, kw_only=True):
         """Reserved by the allocator and not in use at the peak: cached and fragmented."""
         return max(self.reserved_bytes - self.peak_bytes, 0)
 
+    @property
+    def plausible(self) -> bool:
+        """Whether it keeps what the types leave open: sums, lengths, signs."""
+        parts, most = msgspec.structs.astuple(self.parts), msgspec.structs.astuple(self.most)
+        timeline, count = self.timeline, len(self.timeline.position)
+        return (
+            _amounts(self.peak_bytes, self.reserved_bytes, self.allocated_bytes)
+            and _amounts(*parts, *most, *self.phases.values())
+            and sum(parts) == self.peak_bytes
+            and _short(self.peak_phase, self.peak_operator, *self.phases, *timeline.phase)
+            and len(self.phases) <= MOST_PHASES
+            and 0 < count <= MOST_MOMENTS
+            and len(timeline.phase) == count
+            and set(timeline.parts) == set(PARTS)
+            and all(len(s) == count and _amounts(*s) for s in timeline.parts.values())
+            and all(abs(at) < MOST_BYTES for at in timeline.position)
+        )
+
 
 class Memory(Clean, frozen=True, kw_only=True):
     """The memory of a step of one rank. See `docs/report-json.md` for every field."""
 
-    optimizer: str | None = None
-    implementation: str | None = None
+    optimizer: OptimizerName | None = None
+    implementation: Word | None = None
     measured: MemoryStep | None = None
     predicted: MemoryStep | None = None
-    not_measured: str | None = None
-    not_predicted: str | None = None
+    not_measured: Sentence | None = None
+    not_predicted: Sentence | None = None
     device_bytes: int | None = None
     outside_bytes: int | None = None
     """Of this process outside of the allocator: CUDA context, kernels, libraries."""
@@ -88,8 +109,25 @@ class Memory(Clean, frozen=True, kw_only=True):
 
     def to_json(self) -> str:
         """Indented JSON with sorted keys, ending in a newline."""
-        compact = msgspec.json.encode(self, order="sorted")
-        return msgspec.json.format(compact, indent=1).decode() + "\n"
+        return json_of(self)
+
+    @property
+    def plausible(self) -> bool:
+        """Whether its numbers agree with each other, and its texts are as short as ours."""
+        steps = [step for step in (self.measured, self.predicted) if step is not None]
+        texts = (self.optimizer, self.implementation, self.not_measured, self.not_predicted)
+        return (
+            all(step.plausible for step in steps)
+            and _amounts(self.device_bytes, self.outside_bytes)
+            and _short(*texts)
+        )
+
+    def problems(self, inputs: int) -> Iterator[str]:
+        """What it contradicts itself in, or a report of so many inputs."""
+        if not self.plausible:
+            yield "memory: its parts do not add up, or their lengths differ"
+        if self.input is not None and not 0 <= self.input < inputs:
+            yield "memory: it has no input"
 
 
 def read(recorded: object) -> Memory | None:
@@ -98,34 +136,7 @@ def read(recorded: object) -> Memory | None:
         found = msgspec.convert(recorded, Memory)
     except msgspec.ValidationError:
         return None
-    return found if plausible(found) else None
-
-
-def plausible(found: Memory) -> bool:
-    """Whether its numbers agree with each other, and its texts are as short as ours."""
-    steps = [step for step in (found.measured, found.predicted) if step is not None]
-    whole = all(map(_plausible, steps)) and _amounts(found.device_bytes, found.outside_bytes)
-    texts = (found.optimizer, found.implementation, found.not_measured, found.not_predicted)
-    return whole and _short(*texts)
-
-
-def _plausible(step: MemoryStep) -> bool:
-    """Whether a step keeps what the types leave open: sums, lengths, signs."""
-    parts = msgspec.structs.asdict(step.parts)
-    timeline = step.timeline
-    count = len(timeline.position)
-    return (
-        _amounts(step.peak_bytes, step.reserved_bytes, step.allocated_bytes)
-        and _amounts(*parts.values(), *msgspec.structs.astuple(step.most), *step.phases.values())
-        and sum(parts.values()) == step.peak_bytes
-        and _short(step.peak_phase, step.peak_operator, *step.phases, *timeline.phase)
-        and len(step.phases) <= MOST_PHASES
-        and 0 < count <= MOST_MOMENTS
-        and len(timeline.phase) == count
-        and set(timeline.parts) == set(PARTS)
-        and all(len(s) == count and _amounts(*s) for s in timeline.parts.values())
-        and all(abs(at) < MOST_BYTES for at in timeline.position)
-    )
+    return found if found.plausible else None
 
 
 def _amounts(*values: Any) -> bool:

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
 
 from traceprobe.records.base import Record
-
-SCHEMA_VERSION = "1.0"
+from traceprobe.records.numbers import SHARE_ROUNDING, positive
+from traceprobe.records.texts import Name, PhaseName, Sentence, Word
 
 Limit = Literal["math", "memory", "neither"]
 """What the kernels' time mostly goes to, as far as the work explains it."""
@@ -20,20 +21,25 @@ Limit = Literal["math", "memory", "neither"]
 class Peaks(msgspec.Struct, frozen=True, kw_only=True):
     """What a device can do at most."""
 
-    source: str
-    tflops: dict[str, float]
+    source: Sentence
+    tflops: dict[Word, float]
     """Dense, by precision; those that are not known are missing."""
     bandwidth_gbps: float | None
     """Of its memory, read and written together."""
+
+    def problems(self) -> Iterator[str]:
+        """What of it cannot be."""
+        if not positive([*self.tflops.values(), self.bandwidth_gbps]):
+            yield "roofline: a peak is not above 0"
 
 
 class PhaseWork(msgspec.Struct, frozen=True, kw_only=True):
     """What a phase computes and moves, and the least time that this takes."""
 
-    phase: str
+    phase: PhaseName
     ms: float | None
     """Exclusive time of its kernels; None where the trace does not know the phase."""
-    flops: dict[str, int]
+    flops: dict[Word, int]
     """Executed, by precision; empty where the phase multiplies nothing."""
     bytes: int | None
     """Operands of its operators; None where a compiler decides what is read and written."""
@@ -48,6 +54,14 @@ class PhaseWork(msgspec.Struct, frozen=True, kw_only=True):
     gbps: float | None
     intensity: float | None
     """Operations per byte."""
+
+    def problems(self) -> Iterator[str]:
+        """What of it cannot be."""
+        numbers = (self.ms, self.bytes, self.math_ms, self.memory_ms, self.floor_ms)
+        rates = (self.tflops, self.gbps, self.intensity)
+        known = [n for n in (*self.flops.values(), *numbers, *rates) if n is not None]
+        if any(number < 0 for number in known):
+            yield f"roofline: {self.phase} has less than nothing"
 
 
 class Utilisation(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +79,7 @@ class Utilisation(msgspec.Struct, frozen=True, kw_only=True):
 class Roofline(msgspec.Struct, frozen=True, kw_only=True):
     """The step beside the peaks of the device."""
 
-    device: str | None
+    device: Sentence | None
     step_ms: float
     unprofiled: bool
     """Whether the step was timed without a profiler; else it is that of the trace."""
@@ -89,13 +103,32 @@ class Roofline(msgspec.Struct, frozen=True, kw_only=True):
     """Of the step, what neither explains: kernels below peak, communication, idle time."""
     limit: Limit | None
     utilisation: Utilisation
-    notes: list[str]
+    notes: list[Sentence]
+
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        if min(self.step_ms, self.kernel_ms) < 0 or (self.flops_per_step or 1) <= 0:
+            yield "roofline: a step takes less than no time, or no operations"
+        if self.step_ms == 0 and self.math_ms is not None:
+            yield "roofline: a step takes no time"
+        for part in (self.published, self.measured, *self.phases):
+            if part is not None:
+                yield from part.problems()
+        if self.mfu is not None and self.hfu is not None and self.mfu > self.hfu + SHARE_ROUNDING:
+            yield "the model has more operations than were executed"
+        parts = (self.math_ms, self.memory_ms, self.rest_ms)
+        if None not in parts and sum(p or 0.0 for p in parts) < self.step_ms - SHARE_ROUNDING:
+            yield "math, memory and rest are less than the step"
 
 
 class RooflineRecord(Record, frozen=True, kw_only=True):
     """A roofline on its own, as `traceprobe roofline` gives it."""
 
     kind: Literal["roofline"] = "roofline"
-    headline: str
-    inputs: list[str]
+    headline: Sentence
+    inputs: list[Name]
     roofline: Roofline
+
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        return self.roofline.problems()

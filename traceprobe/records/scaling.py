@@ -5,15 +5,18 @@ Times are ms per step. A quantity that the runs do not show is None, never 0.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
 
+from traceprobe.model.taxonomy import LOSSES
 from traceprobe.records.base import Record
 from traceprobe.records.comparison import Basis, RunSummary
-from traceprobe.records.report import Algorithm, Message
-
-SCHEMA_VERSION = "1.0"
+from traceprobe.records.numbers import agree, positive
+from traceprobe.records.report import Message
+from traceprobe.records.run import Algorithm
+from traceprobe.records.texts import Sentence, Word
 
 Mode = Literal["weak", "strong"]
 Work = Literal["samples", "tokens", "rank steps", "steps"]
@@ -50,13 +53,27 @@ class ScalingPoint(msgspec.Struct, frozen=True, kw_only=True):
     efficiency_high: float
     loss_ms: float
     """Step less ideal step."""
-    losses_ms: dict[str, float | None]
+    losses_ms: dict[Word, float | None]
     """Parts of the loss, by `taxonomy.LOSSES`; they sum to it. None where the runs do not tell."""
     transfer_ms: float | None
     """Transfer of all collectives of a step, hidden or not."""
     exposed_ms: float | None
     """What of it no computation hides."""
     synchronisation: list[Synchronisation]
+
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        name = f"{self.world_size} ranks"
+        yield from self.run.problems()
+        rates = (self.per_second, self.ideal_per_second, self.efficiency)
+        if not positive([self.step_ms, self.ideal_step_ms, *rates]):
+            yield f"{name}: a step or a rate is not above 0"
+        if set(self.losses_ms) != set(LOSSES):
+            yield f"{name}: losses differ from the contract"
+        elif not agree(sum(ms or 0 for ms in self.losses_ms.values()), self.loss_ms):
+            yield f"{name}: the losses do not sum to that of the step"
+        if not agree(self.step_ms - self.ideal_step_ms, self.loss_ms):
+            yield f"{name}: the loss is not what the step takes longer"
 
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +106,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     efficiency: float | None = None
     transfer_ms: float | None = None
     exposed_ms: float | None = None
-    reason: str | None = None
+    reason: Sentence | None = None
     """Why there is no prediction."""
 
 
@@ -109,15 +126,28 @@ class Scaling(Record, frozen=True, kw_only=True):
 
     kind: Literal["scaling"] = "scaling"
     mode: Mode
-    why_mode: str
+    why_mode: Sentence
     work: Work
     """What rates count."""
     basis: Basis
-    headline: str
-    explanation: list[str]
+    headline: Sentence
+    explanation: list[Sentence]
     points: list[ScalingPoint]
     """By world size."""
     fits: list[Fit]
     held_out: list[HeldOut]
     predictions: list[Prediction]
     cautions: list[Message]
+
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        sizes = [point.world_size for point in self.points]
+        for point in self.points:
+            yield from point.problems()
+        if not sizes or sizes != sorted(set(sizes)) or sizes[0] < 1:
+            yield "the runs are out of order or repeated"
+        predictions = [*self.predictions, *(held.prediction for held in self.held_out)]
+        if any(p.world_size < 1 or not positive([p.step_ms, p.per_second]) for p in predictions):
+            yield "a prediction is not above 0"
+        if not all(held.prediction.sources for held in self.held_out):
+            yield "a prediction is made from no run"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -9,20 +10,24 @@ import msgspec
 from traceprobe.records.base import Record
 from traceprobe.records.comparison import RunSummary
 from traceprobe.records.report import Message
-
-SCHEMA_VERSION = "1.0"
+from traceprobe.records.texts import Sentence
 
 
 class Predicted(msgspec.Struct, frozen=True, kw_only=True):
     """A step with changes; with `--accumulate`, of several batches."""
 
-    changes: list[str]
+    changes: list[Sentence]
     step_ms: float
     low_ms: float
     high_ms: float
     """Around `step_ms`: what is not known of the host, what the calibration left, and noise."""
     speedup: float
     """Throughput over that of the run as it is."""
+
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        if not 0 < self.low_ms <= self.high_ms or min(self.step_ms, self.speedup) <= 0:
+            yield "a prediction is out of order"
 
 
 class Buckets(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +64,7 @@ class WhatIf(Record, frozen=True, kw_only=True):
     """A prediction. See `docs/whatif.md` for the meaning of a field."""
 
     kind: Literal["whatif"] = "whatif"
-    headline: str
+    headline: Sentence
     run: RunSummary
     now_ms: float
     asked: Predicted | None
@@ -69,3 +74,11 @@ class WhatIf(Record, frozen=True, kw_only=True):
     buckets: Buckets | None
     calibration: Calibration
     cautions: list[Message]
+
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        yield from self.run.problems()
+        if self.now_ms <= 0:
+            yield "a step takes no time"
+        for predicted in (*self.alone, *([] if self.asked is None else [self.asked])):
+            yield from predicted.problems()

@@ -8,24 +8,27 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Literal
 
-from traceprobe.records.base import Record
-from traceprobe.records.report import Report
+import msgspec
+
+from traceprobe.records.base import Record, Rendered
 from traceprobe.render import html, markdown
 from traceprobe.render.document import Document
-from traceprobe.render.pages import report_html, report_markdown
 
 Output = Literal["html", "markdown"]
 
 
-def document_of(record: Record) -> Document:
+def document_of(record: Rendered) -> Document:
     """The sections that all outputs but JSON show."""
-    document: Document = import_module(f"traceprobe.render.pages.{record.kind}").document(record)
+    kind = record.kind if isinstance(record, Record) else "report"
+    document: Document = import_module(f"traceprobe.render.pages.{kind}").document(record)
     return document
 
 
-def render(record: Record | Report, output: Output) -> str:
+def render(record: Rendered, output: Output) -> str:
     """One self-contained HTML page, readable without scripts, or Markdown that fits a comment."""
-    if isinstance(record, Report):
-        return report_html.render(record) if output == "html" else report_markdown.render(record)
-    document = document_of(record)
-    return html.render(document) if output == "html" else markdown.render(document)
+    if output == "markdown":
+        return markdown.render(document_of(record))
+    # A record made in Python may hold an int where the schema says float, or keys in another order;
+    # one trip through JSON makes it what a reader of the file would have.
+    record = msgspec.json.decode(record.to_json(), type=type(record))
+    return html.render(document_of(record))

@@ -1,27 +1,38 @@
-"""Bars that add up to 100 %: the exclusive classes of a window, or the shares of the verdict."""
+"""Stacked bars as what a picture needs: segments in percent, a legend, glyphs, a table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from traceprobe.formatting import percentages
+from traceprobe.formatting import duration, percentages, significant
 from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION, SHARE_LABELS, SHARES
-from traceprobe.records.report import Nanoseconds
-from traceprobe.render.colours import CLASS_COLOURS, SHARE_COLOURS
+from traceprobe.records.summary import Nanoseconds
+from traceprobe.render.colours import CLASS_COLOURS, OTHER_COLOUR, SHARE_COLOURS
+from traceprobe.render.document import Bar, Bars, Piece, Table
+
+MAX_COLUMNS = 4
+"""With more bars than this, and than words, a bar is a row of the table: it grows downwards."""
+GLYPHS = "█▓▒░·abcdefghijklmnopqrstuvwxyz"
+"""For the words of a picture that is text, so that it reads without colour."""
+LEAST, MOST = 1e-9, 1e15
+"""Numbers that are drawn; nothing that is measured in ms, steps or samples is beyond them."""
+_COLOUR = re.compile(r"#[0-9a-f]{6}")
 
 
 @dataclass(frozen=True)
 class Segment:
-    """One piece of a bar. `start` and `width` are percent of the bar; `percent` is their text."""
+    """One piece of a bar. `start` and `width` are percent of the scale; `text` is its number."""
 
-    key: str
     word: str
     colour: str
     value: float
     start: float
     width: float
-    percent: str
+    text: str
+    note: str = ""
 
     @property
     def ink(self) -> str:
@@ -32,31 +43,123 @@ class Segment:
         return "#000" if luminance > 0.179 else "#fff"
 
 
-def partition_bar(partition_ns: Nanoseconds) -> list[Segment]:
-    """The observed, non-empty classes of a window in the order of the partition; `value` in ns."""
-    observed = {key: float(partition_ns.get(key) or 0) for key in PARTITION}
-    values = {key: value for key, value in observed.items() if value > 0}
-    return segments(values, CLASS_LABELS, CLASS_COLOURS)
+def partition_bar(label: str, partition_ns: Nanoseconds, steps: int = 1, text: str = "") -> Bar:
+    """The observed, non-empty classes of a window, ns, in the order of the partition.
 
-
-def share_bar(shares: Mapping[str, float]) -> list[Segment]:
-    """The verdict's shares in their fixed order, zeros included; `value` is in [0, 1].
-
-    Empty where nothing was measured.
+    Args:
+        steps: of which the window is made; the notes have the time of one.
     """
-    values = {key: shares.get(key, 0.0) for key in SHARES} if shares else {}
-    return segments(values, SHARE_LABELS, SHARE_COLOURS)
+    observed = {key: float(partition_ns.get(key) or 0) for key in PARTITION}
+    pieces = [
+        Piece(CLASS_LABELS[key], CLASS_COLOURS[key], value, duration(value / steps))
+        for key, value in observed.items()
+        if value > 0
+    ]
+    return Bar(label, pieces, text)
 
 
-def segments(
-    values: Mapping[str, float], words: Mapping[str, str], colours: Mapping[str, str]
-) -> list[Segment]:
-    """Pieces of a bar in the order of `values`; their texts add up to 100.0 %."""
-    total = sum(values.values())
+def share_bar(
+    label: str, shares: Mapping[str, float], notes: Mapping[str, str] | None = None, text: str = ""
+) -> Bar:
+    """The verdict's shares, each in [0, 1], in their fixed order, zeros included.
+
+    Without pieces where nothing was measured.
+    """
+    pieces = [
+        Piece(
+            SHARE_LABELS[key], SHARE_COLOURS[key], shares.get(key, 0.0), (notes or {}).get(key, "")
+        )
+        for key in SHARES
+        if shares
+    ]
+    return Bar(label, pieces, text)
+
+
+def segments(bar: Bar, scale: float | None = None) -> list[Segment]:
+    """Pieces of a bar in percent of `scale`, without those of no length.
+
+    Without a scale the bar fills 100 %: all pieces are there, and their texts are percentages that
+    add up to 100.0 %.
+    """
+    values = [_length(piece.value) for piece in bar.pieces]
+    whole = sum(values) if scale is None else scale
+    texts = percentages(values) if scale is None else [significant(value) for value in values]
     found: list[Segment] = []
     start = 0.0
-    for (key, value), text in zip(values.items(), percentages(list(values.values())), strict=True):
-        width = 100 * value / total if total > 0 else 0.0
-        found.append(Segment(key, words[key], colours[key], value, start, width, text))
-        start += width
+    for piece, value, text in zip(bar.pieces, values, texts, strict=True):
+        if value or scale is None:
+            width = 100 * value / whole if whole else 0.0
+            colour = _colour(piece.colour)
+            found.append(Segment(piece.word, colour, value, start, width, text, piece.note))
+            start += width
     return found
+
+
+def stacked(bars: Bars) -> list[tuple[Bar, list[Segment]]]:
+    """Each bar with its segments, on one scale unless every bar fills it."""
+    if bars.relative:
+        return [(bar, segments(bar)) for bar in bars.bars]
+    longest = max((sum(_length(p.value) for p in bar.pieces) for bar in bars.bars), default=0.0)
+    return [(bar, segments(bar, longest)) for bar in bars.bars]
+
+
+def legend(bars: Bars) -> list[tuple[str, str]]:
+    """Words of the pieces and their colours, as they appear."""
+    found: dict[str, str] = {}
+    for _, drawn in stacked(bars):
+        for segment in drawn:
+            found.setdefault(segment.word, segment.colour)
+    return list(found.items())
+
+
+def glyphs(bars: Bars) -> dict[str, str]:
+    """A glyph for each word of the pieces; the densest are those of the longest.
+
+    Shares have theirs in order, so that two bars can be compared.
+    """
+    totals: dict[str, float] = {}
+    for _, drawn in stacked(bars):
+        for segment in drawn:
+            totals[segment.word] = totals.get(segment.word, 0.0) + segment.value
+    ordered = list(totals) if bars.relative else sorted(totals, key=lambda word: -totals[word])
+    return {word: GLYPHS[min(n, len(GLYPHS) - 1)] for n, word in enumerate(ordered)}
+
+
+def cells(drawn: Sequence[Segment], signs: Mapping[str, str], width: int) -> list[tuple[str, str]]:
+    """A bar as glyphs and their colours, of `width` cells where it is the longest.
+
+    Rounding the ends instead of the lengths keeps equal bars equally long.
+    """
+    ends = [0, *(round((s.start + s.width) / 100 * width) for s in drawn)]
+    return [
+        (signs[s.word] * (end - start), s.colour)
+        for s, (start, end) in zip(drawn, pairwise(ends), strict=True)
+    ]
+
+
+def table(bars: Bars) -> Table:
+    """The numbers of the picture, and what stands at the ends of the bars."""
+    words = [word for word, _ in legend(bars)]
+    columns = []
+    for bar, drawn in stacked(bars):
+        texts = {s.word: s.text if bars.relative else number(s.value) for s in drawn}
+        columns.append([texts.get(word, "") for word in words] + [bar.text])
+    labels = [bar.label for bar in bars.bars]
+    rows = [list(row) for row in zip([*words, "in all"], *columns, strict=True)]
+    head = [bars.unit, *labels]
+    if len(labels) > max(MAX_COLUMNS, len(words)):
+        head, *rows = [list(row) for row in zip(head, *rows, strict=True)]
+    return Table(bars.caption, head, rows, frozenset(range(1, len(head))))
+
+
+def number(value: float) -> str:
+    """A whole number as such, any other with three significant digits."""
+    return f"{value:,.0f}" if value == int(value) else significant(value)
+
+
+def _length(value: float) -> float:
+    return value if LEAST <= value <= MOST else 0.0
+
+
+def _colour(text: str) -> str:
+    return text if _COLOUR.fullmatch(text) else OTHER_COLOUR

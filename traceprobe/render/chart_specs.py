@@ -2,9 +2,9 @@
 
     python -m traceprobe.render.chart_specs   # writes templates/charts.json
 
-A spec names its data and holds none, so but for a few lists and a height it is the same on every
-page. `charts.py` fills those in, from the file that this module writes: that saves every run the
-import of altair, which takes longer than reading a small trace. Text and axes are drawn in
+A specification names its data and holds none, so but for a few lists, titles and a height it is the
+same on every page. The pages fill those in, from the file that this module writes: that saves every
+run the import of altair, which takes longer than reading a small trace. Text and axes are drawn in
 `currentColor`, so that a chart follows the theme of the page and turns black in print without being
 drawn again.
 """
@@ -139,8 +139,55 @@ def steps() -> Chart:
     return alt.layer(bars, lines, words).properties(height=160)
 
 
+def curves(scale: alt.Scale) -> Chart:
+    """Lines over one pair of axes, dashed where they are modelled; what was measured has marks."""
+    named = alt.Chart(alt.NamedData(name="points")).encode(
+        x=alt.X("x:Q", title="", scale=scale, axis=alt.Axis(format=",~r", labelOverlap="greedy")),
+        y=alt.Y("y:Q", title="", scale=scale, axis=alt.Axis(format=",~r")),
+        color=alt.Color("line:N", scale=alt.Scale(domain=[], range=[]), legend=None),
+        tooltip=[alt.Tooltip("name:N"), alt.Tooltip("x:Q"), alt.Tooltip("y:Q")],
+    )
+    lines = named.mark_line(strokeWidth=2).encode(
+        strokeDash=alt.StrokeDash(
+            "kind:N",
+            scale=alt.Scale(domain=["measured", "modelled"], range=[[1, 0], [7, 5]]),
+            legend=None,
+        )
+    )
+    marks = named.mark_point(filled=True, size=40, opacity=1).transform_filter(
+        alt.FieldEqualPredicate(field="kind", equal="measured")
+    )
+    return alt.layer(lines, marks).properties(height=240)
+
+
+def memory() -> Chart:
+    """What a step holds, piled up: parts in GiB from left to right, with a line at the peak."""
+    x = alt.X("at:Q", title="", scale=alt.Scale(zero=False, nice=False))
+    areas = (
+        alt.Chart(alt.NamedData(name="parts"))
+        .mark_area()
+        .encode(
+            x=x,
+            y=alt.Y("GiB:Q", title="GiB", stack="zero"),
+            color=alt.Color("part:N", scale=alt.Scale(domain=[], range=[]), legend=None),
+            order=alt.Order("order:Q"),
+        )
+    )
+    peak = (
+        alt.Chart(alt.NamedData(name="peak"))
+        .mark_rule(color="currentColor", strokeDash=[4, 3])
+        .encode(x=x)
+    )
+    phases = (
+        alt.Chart(alt.NamedData(name="phases"))
+        .mark_text(baseline="bottom", dy=-4, color="currentColor", clip=False)
+        .encode(x=x, y=alt.value(0), text="phase:N")
+    )
+    return alt.layer(areas, peak, phases).properties(height=200)
+
+
 def specification(chart: Chart) -> dict[str, Any]:
-    """The finished spec; the page's script sets the width."""
+    """The finished specification; the page's script sets the width."""
     faint = {"gridColor": "currentColor", "gridOpacity": 0.15}
     lines = {"domainColor": "currentColor", "tickColor": "currentColor"}
     texts = {"labelColor": "currentColor", "titleColor": "currentColor"}
@@ -156,8 +203,15 @@ def specification(chart: Chart) -> dict[str, Any]:
 
 def render() -> str:
     """The text of the file."""
-    charts: dict[str, Chart] = {"iterations": iterations(), "ranks": ranks(), "steps": steps()}
-    charts["rank_steps"] = rank_steps()
+    charts: dict[str, Chart] = {
+        "iterations": iterations(),
+        "ranks": ranks(),
+        "steps": steps(),
+        "rank_steps": rank_steps(),
+        "curves": curves(alt.Scale(zero=True, nice=True)),
+        "curves_log": curves(alt.Scale(type="log", base=2, nice=False)),
+        "memory": memory(),
+    }
     specs = {name: specification(chart) for name, chart in charts.items()}
     return json.dumps(specs, indent=1, ensure_ascii=False) + "\n"
 

@@ -1,20 +1,33 @@
-"""A result that is told in sections: headline, numbers, bars, curves. All outputs render it.
+"""A result that is told in sections: headline, findings, tables, bars, charts.
 
-Comparisons, ladders, fleets and scaling curves differ in what they say, not in how it is shown.
-Each turns its record into a `Document`; `document_html`, `document_markdown` and
-`document_terminal` turn that into the page, the text for an issue and the summary in the terminal.
+Each kind of record has a page in `render/pages/`, whose `document(record)` makes a `Document` of
+it. `html`, `markdown` and `terminal` render any document; what they render is the blocks below.
 
 All texts may hold names from traces. The renderers, not the documents, make them harmless.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
+
+from traceprobe.records.report import Finding
 
 Tone = Literal["good", "bad", "unclear", "plain"]
 """How a headline or a row is to be seen; colour never stands without the word."""
+Output = Literal["markdown", "terminal"]
+"""The outputs that are short."""
+Columns = Mapping[str, Sequence[Any]]
+"""Rows of a dataset as parallel columns."""
+
+CONTENTS = (
+    "Names of kernels as the traces recorded them, base names of the files, names of the devices, "
+    "settings of the programs, times and sizes. No folders, host names, user names, environment or "
+    "source code. Nothing is loaded from or sent to a network. Where that is too much, make it "
+    "from reports that were written with `--redact`."
+)
+"""What a page contains, where the page of a record does not say otherwise."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +38,7 @@ class Table:
         caption: what the table shows, for those who cannot see the page.
         tones: one for each row, or none.
         most: rows that Markdown and terminal show; the page shows all.
+        names: columns of names from a trace, set like code.
     """
 
     caption: str
@@ -33,15 +47,21 @@ class Table:
     numeric: frozenset[int] = frozenset()
     tones: Sequence[Tone] = ()
     most: int = 12
+    names: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a bar: a class of the partition or any other word, with its colour."""
+    """A part of a bar: a class of the partition or any other word, with its colour.
+
+    Args:
+        note: what stands beside the part's percentage in the legend, where a bar has its own.
+    """
 
     word: str
     colour: str
     value: float
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -50,50 +70,112 @@ class Bar:
 
     label: str
     pieces: Sequence[Piece]
-    text: str
+    text: str = ""
 
 
 @dataclass(frozen=True)
 class Bars:
-    """Stacked bars on one scale, from 0; `unit` is that of the pieces' values."""
+    """Stacked bars on one scale, from 0; `unit` is that of the pieces' values.
+
+    Args:
+        relative: every bar fills 100 %, whatever its sum; pieces are told in percent, also those
+            of nothing. One such bar alone has its numbers in the legend.
+    """
 
     caption: str
     unit: str
     bars: Sequence[Bar]
+    relative: bool = False
 
 
 @dataclass(frozen=True)
-class Line:
-    """A curve: points (x, y), drawn dashed where it is a model or an ideal, not a measurement."""
+class Chart:
+    """A statistical chart in Vega-Lite, and the table that holds its numbers.
 
-    name: str
-    points: Sequence[tuple[float, float]]
-    dashed: bool = False
+    Args:
+        id: of the element that it is drawn in, `chart-…`.
+        summary: what it shows, in words that everybody sees.
+        spec: a specification without data; `data` has the columns of each dataset that it names.
+        legend: word and colour of each series.
+        description: more words for those who cannot see it; `summary` where there are none.
+    """
+
+    id: str
+    caption: str
+    summary: str
+    spec: Mapping[str, Any]
+    data: Mapping[str, Columns]
+    table: Table
+    legend: Sequence[tuple[str, str]] = ()
+    description: str = ""
 
 
 @dataclass(frozen=True)
-class Curves:
-    """Curves over one pair of axes; both begin at 0 unless `log` says that they double."""
+class Timeline:
+    """Lanes of an iteration, which the page's script draws from the embedded report.
+
+    Args:
+        rank: index in `Report.ranks`. field: its field that holds the timeline.
+        legend: word and colour of the labels that occur.
+        labels: the same for every label there may be, by label; `other` is for unknown ones.
+    """
 
     caption: str
-    x: str
-    y: str
-    lines: Sequence[Line]
-    log: bool = False
+    summary: str
+    rank: int
+    field: str
+    legend: Sequence[tuple[str, str]]
+    labels: Mapping[str, tuple[str, str]]
+    table: Table
 
 
-Block = Table | Bars | Curves
+@dataclass(frozen=True)
+class Findings:
+    """Findings of a report as cards; what asks for attention comes first."""
+
+    findings: Sequence[Finding]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Names and their values, a line each."""
+
+    facts: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Text:
+    """Sentences, one an item; `lead` stands before each, in the colour of `tone`."""
+
+    sentences: Sequence[str]
+    lead: str = ""
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True)
+class Code:
+    """Text that keeps its lines and its spaces."""
+
+    text: str
+
+    @property
+    def lines(self) -> list[str]:
+        """Its lines without what has no glyph, which could steer a terminal."""
+        lines = self.text.split("\n")
+        return ["".join(c for c in line if c.isprintable()) for line in lines]
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page. `id` is stable: links lead to it.
+    """A part of the page, or a part of a part. `id` is stable: links lead to it.
 
     Args:
         text: sentences, one an item.
         help: how to read it, for beginners; folded.
-        folded: whether the section itself starts closed.
+        folded: whether the section itself is a fold, which starts closed unless `is_open`.
         brief: whether Markdown and terminal show it too.
+        nav: its name in the list of sections; made of `id` where it has none.
+        beside: whether its tables may stand beside each other.
     """
 
     id: str
@@ -102,30 +184,50 @@ class Section:
     blocks: Sequence[Block] = ()
     help: str = ""
     folded: bool = False
+    is_open: bool = False
     brief: bool = True
+    nav: str = ""
+    beside: bool = False
 
 
-@dataclass(frozen=True)
+Block = Table | Bars | Chart | Timeline | Findings | Facts | Text | Code | Section
+
+
+@dataclass(frozen=True, kw_only=True)
 class Document:
     """A whole result.
 
     Args:
         kind: what the record is, e.g. `comparison`.
-        title: a few words, e.g. "12.3 % faster". tone: how to see it.
+        title: a few words, e.g. "12.3 % faster". tone: how to see it, or what bounds a run.
         headline: the result in a sentence or two.
         points: what explains it, most important first.
         cautions: what to know before believing it.
-        inputs: base names of what it was made from.
+        inputs: base names of what it was made from. digests: SHA-256 of each, where known.
         json: the record itself, as `to_json` gives it; embedded in the page.
+        secondary: what comes after the title in a weaker voice. aside: beside it in a terminal.
+        anchor: id of the part with the result.
+        result: what follows the headline there.
+        summary: paragraphs that a short output shows instead of points, cautions and sections.
+        provenance: what is to be said of the inputs beyond their names.
+        contents: which data of the traces the page contains.
     """
 
     kind: str
     title: str
-    tone: Tone
     headline: str
-    points: Sequence[str]
-    cautions: Sequence[str]
-    sections: Sequence[Section]
-    inputs: Sequence[str]
     version: str
     json: str = field(repr=False)
+    tone: str = "plain"
+    points: Sequence[str] = ()
+    cautions: Sequence[str] = ()
+    sections: Sequence[Section] = ()
+    inputs: Sequence[str] = ()
+    digests: Sequence[str] = ()
+    secondary: str = ""
+    aside: str = ""
+    anchor: str = "result"
+    result: Sequence[Block] = ()
+    summary: Mapping[Output, Sequence[Sequence[Block]]] = field(default_factory=dict)
+    provenance: Sequence[Block] = ()
+    contents: str = CONTENTS

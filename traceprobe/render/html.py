@@ -1,84 +1,174 @@
-"""The page of a document: result, sections with bars, curves and tables, provenance."""
+"""The page of a document: one self-contained HTML file, no network, readable without scripts.
+
+A page embeds the whole record as JSON, so that it can be rebuilt from itself. Strings from a trace
+reach it in two ways only: through jinja's autoescaping, or inside JSON whose `<`, `>` and `&` are
+written as Unicode escapes, which no HTML parser can mistake for markup.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 
 import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
-from traceprobe.render.bars import Segment
-from traceprobe.render.blocks import Plot, legend, plot, stacked, table_of
-from traceprobe.render.document import Bar, Bars, Block, Curves, Document, Section, Table
+from traceprobe.formatting import code_spans, shorten, significant
+from traceprobe.model import taxonomy
+from traceprobe.render import bars, colours
+from traceprobe.render.compiled import Compiled
+from traceprobe.render.document import Block, Chart, Document, Section, Table, Timeline
 from traceprobe.render.markdown import render as markdown
-from traceprobe.render.page import file, fill
+from traceprobe.render.ranking import ATTENTION, ranked_findings
+from traceprobe.render.resources import templates_dir
 
+DOCUMENTATION = "https://github.com/traceprobe/traceprobe/blob/main/docs/"
+"""What a page links to for more; nothing of it is loaded."""
+MAX_PROSE = 600
+"""Characters of one headline, reason or piece of evidence."""
+MAX_HELP = 1200
+MAX_CELL = 400
+MAX_NAME = 160
 LONG = 28
 """Characters from which a cell may be broken into lines."""
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """A table and how its columns are set: `r` number, `k` short text, `t` long text."""
-
-    table: Table
-    align: Sequence[str]
-
-
-@dataclass(frozen=True)
-class View:
-    """A block as the page shows it: its table, and what there is to draw."""
-
-    block: Block
-    sheet: Sheet
-    bars: Sequence[tuple[Bar, Sequence[Segment]]] = ()
-    legend: Sequence[tuple[str, str]] = ()
-    plot: Plot | None = None
-
-
-@dataclass(frozen=True)
-class Part:
-    """A section with its blocks."""
-
-    section: Section
-    views: Sequence[View]
+FOLDED = {
+    "could not be checked": "inconclusive",
+    "passed": "pass",
+    "not applicable": "not-applicable",
+}
+"""Words and states of the findings that ask for nothing; each lot is folded."""
 
 
 def render(document: Document) -> str:
     """The page of `document`. Equal documents give equal pages, byte for byte."""
-    parts = parts_of(document.sections)
-    return fill(
-        "document.html.j2",
-        version=document.version,
-        inputs=document.inputs,
-        embedded={
-            document.kind: msgspec.json.format(document.json.encode(), indent=-1),
-            "markdown": msgspec.json.encode(markdown(document)),
-        },
-        scripts=[file("page.js")],
-        document=document,
-        parts=parts,
+    blocks = [*walk(document)]
+    charts = [block for block in blocks if isinstance(block, Chart)]
+    labels = next((block.labels for block in blocks if isinstance(block, Timeline)), {})
+    embedded = {
+        document.kind: msgspec.json.format(document.json.encode(), indent=-1),
+        "labels": msgspec.json.encode(labels),
+        "markdown": msgspec.json.encode(markdown(document)),
+        "charts": msgspec.json.encode([_payload(chart) for chart in charts]),
+    }
+    ours = "".join(_file(name) for name in ("timeline.js", "page.js", "charts.js"))
+    return _fill(document, embedded, [*([vendored_scripts()] if charts else []), ours])
+
+
+def excerpt(document: Document, sections: Sequence[str]) -> str:
+    """A page of the result and the sections with these ids, without scripts and embedded data."""
+    chosen = [section for section in document.sections if section.id in sections]
+    return _fill(replace(document, sections=chosen), {}, [])
+
+
+def walk(document: Document) -> Iterator[Block]:
+    """All blocks of a document in order, those inside of others after them."""
+
+    def inside(blocks: Sequence[Block]) -> Iterator[Block]:
+        for block in blocks:
+            yield block
+            if isinstance(block, Section):
+                yield from inside(block.blocks)
+
+    yield from inside([*document.result, *document.sections, *document.provenance])
+
+
+def vendored_scripts() -> str:
+    """Vega, Vega-Lite and Vega-Embed in load order, each behind its licence."""
+    folder = templates_dir() / "vendor"
+    versions = json.loads((folder / "VERSIONS.json").read_text(encoding="utf-8"))
+    parts: list[str] = []
+    for record in versions["load_order"]:
+        package = record["package"]
+        licence = (folder / f"{package}.LICENSE.txt").read_text(encoding="utf-8")
+        source = (folder / record["file"]).read_text(encoding="utf-8")
+        parts.append(f"/*! {package} {record['version']}\n{licence}*/\n{source}")
+    return "".join(parts)
+
+
+def _fill(document: Document, embedded: Mapping[str, bytes], scripts: Sequence[str]) -> str:
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            document=document,
+            embedded={key: _inert(text) for key, text in embedded.items()},
+            scripts=[Markup(script) for script in scripts],
+            style=Markup(_file("page.css")),
+        )
     )
 
 
-def parts_of(sections: Sequence[Section]) -> list[Part]:
-    """The sections as `blocks.html.j2` shows them."""
-    return [Part(s, [_view(block) for block in s.blocks]) for s in sections]
+def _file(name: str) -> str:
+    """The text of a style or a script."""
+    return (templates_dir() / name).read_text(encoding="utf-8")
 
 
-def _view(block: Block) -> View:
-    sheet = _sheet(table_of(block))
-    if isinstance(block, Bars):
-        return View(block, sheet, bars=stacked(block), legend=legend(block))
-    if isinstance(block, Curves):
-        return View(block, sheet, plot=plot(block))
-    return View(block, sheet)
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(templates_dir()),
+        bytecode_cache=Compiled(),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(
+        significant=significant,
+        name=lambda text: shorten(text, MAX_NAME),
+        cell=lambda text: shorten(text, MAX_CELL),
+        prose=_prose,
+        kind=lambda block: type(block).__name__,
+        align=_align,
+        stacked=bars.stacked,
+        legend=bars.legend,
+        numbers=bars.table,
+        ranked=ranked_findings,
+    )
+    environment.globals.update(
+        taxonomy=taxonomy,
+        colours=colours,
+        documentation=DOCUMENTATION,
+        max_help=MAX_HELP,
+        attention=ATTENTION,
+        folded=FOLDED,
+    )
+    return environment
 
 
-def _sheet(table: Table) -> Sheet:
+def _prose(text: str, limit: int = MAX_PROSE) -> Markup:
+    """A sentence; what stands between backticks is set as code."""
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if is_code else escape(part)
+        for part, is_code in code_spans(shorten(text, limit))
+    )
+
+
+def _align(table: Table) -> list[str]:
+    """How each column is set: `r` number, `n` name from a trace, `k` short text, `t` long text."""
     longest = [max((len(row[n]) for row in table.rows), default=0) for n in range(len(table.head))]
-    align = [
-        "r" if n in table.numeric else "k" if length < LONG else "t"
+    return [
+        "r" if n in table.numeric else "n" if n in table.names else "k" if length < LONG else "t"
         for n, length in enumerate(longest)
     ]
-    return Sheet(table, align)
+
+
+def _payload(chart: Chart) -> dict[str, object]:
+    return {
+        "id": chart.id,
+        "description": chart.description or chart.summary,
+        "spec": chart.spec,
+        "data": chart.data,
+    }
+
+
+def _inert(json_bytes: bytes) -> Markup:
+    """JSON that means the same and that no HTML parser can leave."""
+    text = json_bytes.decode()
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)

@@ -5,14 +5,32 @@ What does not fit is counted or named, not dropped. Names are made literal by `g
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from traceprobe.render.blocks import cells, glyphs, stacked, table_of
-from traceprobe.render.document import Bars, Block, Document, Section, Table
+from traceprobe.formatting import significant
+from traceprobe.model.taxonomy import STATUS_LABELS
+from traceprobe.records.report import Finding
+from traceprobe.render.bars import cells, glyphs, segments, stacked
+from traceprobe.render.colours import STATUS_SHAPES
+from traceprobe.render.document import (
+    Bars,
+    Block,
+    Chart,
+    Code,
+    Document,
+    Facts,
+    Findings,
+    Section,
+    Table,
+    Text,
+    Timeline,
+)
 from traceprobe.render.gfm import in_html, literal, prose
-from traceprobe.render.pages.report_markdown import MAX_LINES
+from traceprobe.render.ranking import ATTENTION, ranked_findings
 
+MAX_LINES = 60
 MAX_CHARACTERS = 65_535
 MAX_SENTENCE = 400
 MAX_POINTS = 6
@@ -21,7 +39,11 @@ MAX_TEXTS = 2
 """Sentences of a section."""
 MAX_INPUTS = 3
 MAX_COLUMNS = 12
+MAX_EVIDENCE = 3
+"""Sentences of a finding."""
 BAR_WIDTH = 32
+SHARE_WIDTH = 24
+"""Cells of a bar that has a row for each piece."""
 OPEN = 2
 """Sections that are not folded."""
 
@@ -43,6 +65,8 @@ class _Room:
 
 def render(document: Document) -> str:
     """The Markdown of a document, ending in a newline, with as much as fits."""
+    if "markdown" in document.summary:
+        return "\n".join(_summary(document, document.summary["markdown"])) + "\n"
     sections = [section for section in document.sections if section.brief]
     for room in _rooms(len(sections)):
         lines = _lines(document, sections, room)
@@ -50,6 +74,22 @@ def render(document: Document) -> str:
         if len(lines) <= MAX_LINES and len(text) <= MAX_CHARACTERS:
             return text
     raise AssertionError("a document without its sections fits")
+
+
+def _summary(document: Document, paragraphs: Sequence[Sequence[Block]]) -> list[str]:
+    """All paragraphs, and of the findings as many as there is room for."""
+    blocks = [block for paragraph in paragraphs for block in [*paragraph, None]]
+    shown = [[] if isinstance(b, Findings) else [""] if b is None else _brief(b) for b in blocks]
+    room = MAX_LINES - sum(map(len, shown)) - len(_head(document)) - 1
+    for n, block in enumerate(blocks):
+        if isinstance(block, Findings):
+            shown[n] = _findings(block, room)
+    return [*_head(document), *(line for lines in shown for line in lines), _provenance(document)]
+
+
+def _head(document: Document) -> list[str]:
+    title = ", ".join(text for text in (document.title, document.secondary) if text)
+    return [f"### {literal(title)}", "", prose(document.headline, MAX_SENTENCE), ""]
 
 
 def _rooms(sections: int) -> Iterator[_Room]:
@@ -64,7 +104,7 @@ def _rooms(sections: int) -> Iterator[_Room]:
 
 
 def _lines(document: Document, sections: Sequence[Section], room: _Room) -> list[str]:
-    lines = [f"### {literal(document.title)}", "", prose(document.headline, MAX_SENTENCE), ""]
+    lines = _head(document)
     lines += [f"- {line}" for line in _most(document.points, MAX_POINTS)]
     lines += [f"- ⚠ {line}" for line in _most(document.cautions, MAX_CAUTIONS)]
     if document.points or document.cautions:
@@ -86,10 +126,13 @@ def _most(items: Sequence[str], most: int) -> Iterator[str]:
 
 
 def _provenance(document: Document) -> str:
-    names = ", ".join(literal(name, 80) for name in document.inputs[:MAX_INPUTS])
+    names = [literal(name, 80) for name in document.inputs[:MAX_INPUTS]]
+    for n, digest in enumerate(document.digests[:MAX_INPUTS]):
+        names[n] += f" ({literal(digest[:12])})"
     more = len(document.inputs) - MAX_INPUTS
     rest = f" and {more} more" if more > 0 else ""
-    return f"traceprobe {literal(document.version, 40)}; {names or 'no inputs'}{rest}"
+    version = literal(document.version, 40)
+    return f"traceprobe {version}; {', '.join(names) or 'no inputs'}{rest}"
 
 
 def _section(section: Section, room: _Room, *, is_open: bool) -> list[str]:
@@ -100,7 +143,9 @@ def _section(section: Section, room: _Room, *, is_open: bool) -> list[str]:
     if section.text:
         lines += [" ".join(_most(section.text, MAX_TEXTS)), ""]
     for n, block in enumerate(section.blocks):
-        caption = literal(block.caption) if n else ""  # that of the first is the title
+        caption = ""  # that of the first is the title
+        if n and isinstance(block, Table | Bars | Chart | Timeline):
+            caption = literal(block.caption)
         rows = room.first if is_open else room.rest
         lines += [*_block(block, caption, rows, room.cell), ""]
     return lines if is_open else [*lines, "</details>", ""]
@@ -109,20 +154,83 @@ def _section(section: Section, room: _Room, *, is_open: bool) -> list[str]:
 def _block(block: Block, caption: str, rows: int, cell: int) -> list[str]:
     if isinstance(block, Bars):
         return _bars(block, caption, rows, cell)
-    table = table_of(block)
+    if not isinstance(block, Table | Chart | Timeline):
+        return [*([caption, ""] if caption else []), *_brief(block)]
+    table = block if isinstance(block, Table) else block.table
     if table.head[0] or not caption:
         above = [caption, ""] if caption else []
         return [*above, *_table(table, literal(table.head[0], cell), rows, cell)]
     return _table(table, caption, rows, cell)
 
 
+def _brief(block: Block) -> list[str]:
+    """A block of a summary, whole."""
+    match block:
+        case Text():
+            return [
+                f"- {prose(f'{block.lead} {text}'.strip(), MAX_SENTENCE)}"
+                for text in block.sentences
+            ]
+        case Facts():
+            return [f"- {literal(name)}: {prose(value)}" for name, value in block.facts]
+        case Bars(relative=True, bars=[_]):
+            return _shares(block)
+        case Findings():
+            return _findings(block, MAX_LINES)
+        case Code():
+            return [f"    {literal(line)}" for line in block.lines]
+        case Section():
+            blocks = [line for inner in block.blocks for line in [*_brief(inner), ""]]
+            return [f"**{literal(block.title)}**", "", *map(prose, block.text), *blocks]
+    return _block(block, "", MAX_LINES, 80)
+
+
+def _shares(bars: Bars) -> list[str]:
+    """A row for each piece of one bar, which add up to 100 %."""
+    rows = [
+        f"| {literal(s.word)} | {s.text} | "
+        f"{'█' * round(s.width / 100 * SHARE_WIDTH) or ('▏' if s.width >= 0.05 else '')} |"
+        for s in segments(bars.bars[0])
+    ]
+    return [f"| {literal(bars.unit)} | | |", "|---|--:|:--|", *rows, "| sum | 100.0 % | |"]
+
+
+def _findings(block: Findings, room: int) -> list[str]:
+    """The most urgent findings, whole, in at most `room` lines."""
+    findings = ranked_findings(list(block.findings))
+    lines: list[str] = []
+    shown = 0
+    for finding in findings:
+        added = _finding(finding)
+        if finding.status not in ATTENTION or len(lines) + len(added) + 2 > room:
+            break
+        lines += added
+        shown += 1
+    counts = Counter[str](finding.status for finding in findings[shown:])
+    words = ", ".join(f"{counts[key]} {word}" for key, word in STATUS_LABELS.items() if counts[key])
+    return [*lines, f"Further findings: {words}."] if words else lines[:-1]
+
+
+def _finding(finding: Finding) -> list[str]:
+    saving = finding.saving_ms_per_step
+    up_to = f", up to {significant(saving)} ms per step" if saving is not None else ""
+    status = f"{STATUS_SHAPES[finding.status]} {STATUS_LABELS[finding.status]}"
+    lines = [f"<details><summary>{status}: {in_html(finding.title)}{up_to}</summary>", ""]
+    lines += [f"- {prose(item)}" for item in finding.evidence[:MAX_EVIDENCE]]
+    if len(finding.evidence) > MAX_EVIDENCE:
+        lines.append(f"- … {len(finding.evidence) - MAX_EVIDENCE} more")
+    if finding.advice:
+        lines.append(f"- what to try: {prose(finding.advice)}")
+    return [*lines, "", "</details>", ""]
+
+
 def _bars(bars: Bars, caption: str, rows: int, cell: int) -> list[str]:
     """A row for each bar, and what the glyphs in it mean."""
     signs = glyphs(bars)
     lines = [_row([caption, "", literal(bars.unit, cell)]), "|:--|--:|:--|"]
-    for bar, segments in stacked(bars)[:rows]:
-        drawn = "".join(glyph for glyph, _ in cells(segments, signs, BAR_WIDTH))
-        picture = f"`{drawn}`" if drawn else ""
+    for bar, drawn in stacked(bars)[:rows]:
+        text = "".join(glyph for glyph, _ in cells(drawn, signs, BAR_WIDTH))
+        picture = f"`{text}`" if text else ""
         lines.append(f"| {literal(bar.label, cell)} | {literal(bar.text, cell)} | {picture} |")
     if len(bars.bars) > rows:
         lines.append(f"| … and {len(bars.bars) - rows} more | | |")

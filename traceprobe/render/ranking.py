@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from traceprobe.model.taxonomy import STATUS_LABELS
-from traceprobe.records.report import Finding, Rank, Report
+from traceprobe.records.rank import Rank
+from traceprobe.records.report import Finding, Report
 
 MAX_DETAILED_RANKS = 8
 ATTENTION = ("fail", "warn")

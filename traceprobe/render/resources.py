@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_PAGE = "report.html.j2"
+_PAGE = "page.html.j2"
 
 
 def templates_dir() -> Path:
-    """The folder that holds `report.html.j2` and what it includes.
+    """The folder that holds `page.html.j2` and what it includes.
 
     Raises:
         FileNotFoundError: the installation is incomplete; the message names the places searched.

@@ -10,12 +10,28 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.table import Table as Grid
-from rich.text import Text
+from rich.text import Text as Line
 
-from traceprobe.formatting import encodable, shorten
-from traceprobe.render.blocks import cells, glyphs, legend, stacked, table_of
+from traceprobe.formatting import encodable, shorten, significant
+from traceprobe.model.taxonomy import STATUS_LABELS
+from traceprobe.records.report import Finding
+from traceprobe.render.bars import cells, glyphs, legend, stacked
+from traceprobe.render.colours import STATUS_SHAPES
 from traceprobe.render.console import collected, console
-from traceprobe.render.document import Bars, Block, Document, Section, Table, Tone
+from traceprobe.render.document import (
+    Bars,
+    Block,
+    Chart,
+    Code,
+    Document,
+    Facts,
+    Findings,
+    Section,
+    Table,
+    Text,
+    Timeline,
+)
+from traceprobe.render.ranking import ATTENTION, ranked_findings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,6 +40,7 @@ MAX_POINTS = 8
 MAX_TEXTS = 3
 """Sentences of a section."""
 MAX_PROSE = 400
+MAX_FINDINGS = 3
 MAX_TITLE = 120
 MAX_LABEL = 24
 MAX_CELL = 60
@@ -33,15 +50,27 @@ LEAST_BESIDE = 56
 LEAST_CELL = 12
 """Cells that a column of text can be narrowed to."""
 GAP = 2
+ITEM = "-"
+"""What a list in a summary has before each sentence."""
 
-_STYLES: dict[Tone, str] = {"good": "green", "bad": "red", "unclear": "yellow", "plain": ""}
+_STYLES: dict[str, str] = {"good": "green", "bad": "red", "unclear": "yellow"}
+_STATUS_STYLES = {"fail": "red", "warn": "yellow"}
 
 
 def render(document: Document, width: int, color: bool, encoding: str = "utf-8") -> str:
     """The summary in lines of at most `width` columns, all of it encodable in `encoding`."""
     out = _Out(console(width, color=color), encoding)
-    out.say((shorten(document.title, MAX_TITLE), f"bold {_STYLES[document.tone]}".strip()))
-    out.say((shorten(document.headline, MAX_PROSE), ""))
+    title = ", ".join(text for text in (document.title, document.secondary) if text)
+    style = f"bold {_STYLES.get(document.tone, '')}".strip()
+    out.say((shorten(title, MAX_TITLE), style), (document.aside, ""))
+    if document.headline:
+        out.say((shorten(document.headline, MAX_PROSE), ""))
+    if "terminal" in document.summary:
+        for paragraph in document.summary["terminal"]:
+            out.say()
+            for block in paragraph:
+                _block(out, block)
+        return collected(out.console)
     for point in _most(document.points, MAX_POINTS):
         out.say((f"- {shorten(point, MAX_PROSE)}", ""))
     for caution in document.cautions:
@@ -59,12 +88,20 @@ class _Out:
         self.console, self._encoding = printed, encoding
         self.width = printed.width
 
-    def known(self, text: str, style: str = "") -> Text:
-        return Text(encodable(text, self._encoding), style)
+    def known(self, text: str, style: str = "") -> Line:
+        return Line(encodable(text, self._encoding), style)
 
     def say(self, *pieces: tuple[str, str]) -> None:
-        line = Text.assemble(*(self.known(text, style) for text, style in pieces))
+        line = Line.assemble(*(self.known(text, style) for text, style in pieces))
         self.console.print(line, overflow="fold")
+
+    def item(self, text: str) -> None:
+        """Further lines begin below the first word."""
+        grid = Grid.grid(padding=0)
+        grid.add_column(width=len(ITEM) + 1)
+        grid.add_column(overflow="fold")
+        grid.add_row(ITEM, self.known(text))
+        self.console.print(grid)
 
 
 def _most(items: Sequence[str], most: int) -> Iterator[str]:
@@ -81,15 +118,67 @@ def _section(out: _Out, section: Section) -> None:
     for n, block in enumerate(section.blocks):
         if n:
             out.say()
-            out.say((shorten(block.caption, MAX_TITLE), ""))
+            if isinstance(block, Table | Bars | Chart | Timeline):
+                out.say((shorten(block.caption, MAX_TITLE), ""))
         _block(out, block)
 
 
 def _block(out: _Out, block: Block) -> None:
-    if isinstance(block, Bars):
-        _bars(out, block)
-    else:
-        _table(out, table_of(block))
+    match block:
+        case Table():
+            _table(out, block)
+        case Chart() | Timeline():
+            _table(out, block.table)
+        case Bars(relative=True, bars=[_]):
+            _shares(out, block)
+        case Bars():
+            _bars(out, block)
+        case Findings():
+            _findings(out, block.findings)
+        case Text():
+            style = _STYLES.get(block.tone, "bold")
+            for text in block.sentences:
+                if block.lead == ITEM:
+                    out.item(shorten(text, MAX_PROSE))
+                else:
+                    lead = f"{shorten(block.lead, MAX_TITLE)} " if block.lead else ""
+                    out.say((lead, style), (shorten(text, MAX_PROSE), ""))
+        case Facts():
+            for name, value in block.facts:
+                out.say((f"{shorten(name, MAX_TITLE)}: ", "bold"), (shorten(value, MAX_PROSE), ""))
+        case Code():
+            for line in block.lines:
+                out.say((line, ""))
+        case Section():
+            _section(out, block)
+
+
+def _shares(out: _Out, bars: Bars) -> None:
+    """One bar, and a line for each of its pieces, which add up to 100 %."""
+    ((_, segments),) = stacked(bars)
+    signs = glyphs(bars)
+    words = {segment: shorten(segment.word, MAX_LABEL) for segment in segments}
+    width = max(map(cell_len, [*words.values(), "sum"])) + GAP
+    out.say(*cells(segments, signs, min(out.width, MAX_BAR)))
+    for segment, word in words.items():
+        padding = " " * (width - cell_len(word))
+        out.say((signs[segment.word], segment.colour), (f" {word}{padding}{segment.text:>8}", ""))
+    out.say((f"  {'sum':<{width}}{'100.0 %':>8}", ""))
+
+
+def _findings(out: _Out, findings: Sequence[Finding]) -> None:
+    """The most urgent ones, and how many more there are."""
+    shown = [f for f in ranked_findings(list(findings)) if f.status in ATTENTION][:MAX_FINDINGS]
+    for finding in shown:
+        mark = f"{STATUS_SHAPES[finding.status]} {STATUS_LABELS[finding.status]}: "
+        saving = finding.saving_ms_per_step
+        up_to = f", up to {significant(saving)} ms per step" if saving is not None else ""
+        title = shorten(finding.title, MAX_PROSE)
+        out.say((mark, _STATUS_STYLES[finding.status]), (title, "bold"), (up_to, ""))
+        if finding.advice:
+            out.say((shorten(finding.advice, MAX_PROSE), ""))
+    if len(findings) > len(shown):
+        out.say((f"{len(findings) - len(shown)} further findings", ""))
 
 
 def _bars(out: _Out, bars: Bars) -> None:
@@ -145,7 +234,7 @@ def _table(out: _Out, table: Table) -> None:
             overflow="fold",
         )
     for n, row in enumerate(texts[1:]):
-        style = _STYLES[table.tones[n]] if table.tones else ""
+        style = _STYLES.get(table.tones[n], "") if table.tones else ""
         grid.add_row(*(out.known(row[column]) for column in shown), style=style)
     out.console.print(grid)
     if len(table.rows) > table.most:

@@ -6,16 +6,12 @@ from typing import Any
 
 import msgspec
 
+from traceprobe.model.sidecar import Sidecar
 from traceprobe.records.memory import Memory, read
 from traceprobe.vocabulary import facts, quoted
 
-RECORDED = frozenset(
-    {
-        *("unprofiled_step_ms", "unprofiled_data_wait_ms", "calibration_steps", "hardware"),
-        *("calibration_step_ms", "peak_memory_bytes", "workload", "libraries", "flags"),
-        *("samples_per_second", "tokens_per_second", "schedule", "world_size", "rank", "memory"),
-    }
-)
+RECORDED = {*Sidecar.__struct_fields__, "schedule", "world_size", "rank"}
+"""Fields that are kept, also those that older recordings had."""
 
 
 def public_record(record: Any) -> dict[str, Any]:

@@ -46,38 +46,19 @@ FIRST = np.iinfo(np.int64).min // 2
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Operations, or joined neighbours, in the order of their launch. Arrays equally long; ns.
+class Schedule:
+    """Operations, or joined neighbours, in the order of their launch.
 
     Args:
-        iteration: from 0. kind: index into `KINDS`. stream: from 0.
-        first: host time from the row before to the end of the first launch, waiting left out.
-        host: the same to the end of the last launch.
-        busy: durations. lag: time between launch or predecessor and start that nothing explains.
-        tail: busy and lag of the last operation.
-        awaits: how many rows back is the one that the host waits for before it goes on; 0 for none.
-        data: time that the host waits for data before it goes on.
-        needs: how many rows back is the one of another stream that must have ended; 0 for none.
-        size: bytes of a message, UNKNOWN where there is none.
-        latency: from the end of a launch to the start of its operation on an idle device.
+        columns: int64, as in `traceprobe.records.replay.Replay`, which has what they mean.
+        latency_ns: from the end of a launch to the start of its operation on an idle device.
     """
 
-    iteration: Int64s
-    kind: Int64s
-    stream: Int64s
-    first: Int64s
-    host: Int64s
-    busy: Int64s
-    lag: Int64s
-    tail: Int64s
-    awaits: Int64s
-    data: Int64s
-    needs: Int64s
-    size: Int64s
-    latency: int
+    columns: pl.DataFrame
+    latency_ns: int
 
 
-def rows(account: DeviceTimeline) -> Rows | None:
+def schedule(account: DeviceTimeline) -> Schedule | None:
     """The last used iterations; None where there are too few, or the trace has no launches."""
     chosen = _consecutive(account)
     if len(chosen) < 2:
@@ -92,7 +73,8 @@ def rows(account: DeviceTimeline) -> Rows | None:
     if not len(chosen) <= len(ops) <= MAX_OPS:
         return None
     step = float(np.diff(account.edges).mean())
-    return _joined(_Played.of(account, ops), chosen, step * GRAIN)
+    launched, latency = _launched(account, ops)
+    return Schedule(_joined(launched, chosen, step * GRAIN), latency)
 
 
 def _consecutive(account: DeviceTimeline) -> Int64s:
@@ -104,48 +86,35 @@ def _consecutive(account: DeviceTimeline) -> Int64s:
     return used[breaks[-1] + 1 if len(breaks) else 0 :][-MAX_ITERATIONS:]
 
 
-@dataclass(frozen=True)
-class _Played:
-    """Columns as in `Rows`, one entry for each operation; `first` is not needed."""
+def _launched(account: DeviceTimeline, ops: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """One row for each operation in launch order, and the latency of launches.
 
-    iteration: Int64s
-    kind: Int64s
-    stream: Int64s
-    host: Int64s
-    busy: Int64s
-    lag: Int64s
-    awaits: Int64s
-    data: Int64s
-    needs: Int64s
-    size: Int64s
-    latency: int
-
-    @classmethod
-    def of(cls, account: DeviceTimeline, ops: pl.DataFrame) -> _Played:
-        """From operations in launch order."""
-        t0, t1 = ops["t0"].to_numpy(), ops["t1"].to_numpy()
-        kind = _kinds(ops)
-        stream = np.unique(ops["stream"].to_numpy(), return_inverse=True)[1].astype(np.int64)
-        before = _stream_free(stream, t1)
-        launched, host, awaits, data = _host(account, ops)
-        kernels = ops["kind"].to_numpy() == int(Kind.KERNEL)
-        latency = _latency(t0, launched, before, ops["launch_t0"].to_numpy(), kernels)
-        ready = np.maximum(before, launched + latency)
-        needs = _needs(ops, kind, stream, ready)
-        needed = np.where(needs == UNKNOWN, np.iinfo(np.int64).min, t1[needs])
-        return cls(
-            iteration=ops["iteration"].to_numpy(),
-            kind=kind,
-            stream=stream,
-            host=host,
-            busy=t1 - t0,
-            lag=np.maximum(t0 - np.maximum(ready, needed), 0),
-            awaits=awaits,
-            data=data,
-            needs=needs,
-            size=np.where(ops["kind"].to_numpy() == int(Kind.COMM), ops["bytes"].to_numpy(), -1),
-            latency=latency,
-        )
+    `awaits` and `needs` are numbers of rows here, UNKNOWN for none.
+    """
+    t0, t1 = ops["t0"].to_numpy(), ops["t1"].to_numpy()
+    kind = _kinds(ops)
+    stream = np.unique(ops["stream"].to_numpy(), return_inverse=True)[1].astype(np.int64)
+    before = _stream_free(stream, t1)
+    launched, host, awaits, data = _host(account, ops)
+    kernels = ops["kind"].to_numpy() == int(Kind.KERNEL)
+    latency = _latency(t0, launched, before, ops["launch_t0"].to_numpy(), kernels)
+    ready = np.maximum(before, launched + latency)
+    needs = _needs(ops, kind, stream, ready)
+    needed = np.where(needs == UNKNOWN, np.iinfo(np.int64).min, t1[needs])
+    message = ops["kind"].to_numpy() == int(Kind.COMM)
+    columns = {
+        "iteration": ops["iteration"].to_numpy(),
+        "kind": kind,
+        "stream": stream,
+        "host_ns": host,
+        "duration_ns": t1 - t0,
+        "lag_ns": np.maximum(t0 - np.maximum(ready, needed), 0),
+        "data_wait_ns": data,
+        "awaits": awaits,
+        "needs": needs,
+        "bytes": np.where(message, ops["bytes"].to_numpy(), UNKNOWN),
+    }
+    return pl.DataFrame(columns), latency
 
 
 def _kinds(ops: pl.DataFrame) -> Int64s:
@@ -291,41 +260,47 @@ def _by_design(ops: pl.DataFrame, kind: Int64s) -> list[tuple[int, int]]:
     return pairs
 
 
-def _joined(played: _Played, chosen: Int64s, grain: float) -> Rows:
-    """Neighbours joined into rows of up to `grain` ns."""
-    p = played
-    count = len(p.kind)
-    begins = np.zeros(count, dtype=bool)
-    begins[0] = True
-    for column in (p.iteration, p.kind, p.stream):
-        begins[1:] |= column[1:] != column[:-1]
-    comm = p.kind == KINDS.index("communication")
-    begins |= (p.awaits != UNKNOWN) | (p.data > 0) | (p.needs != UNKNOWN) | comm
-    targets = np.concatenate([p.awaits[p.awaits != UNKNOWN], p.needs[p.needs != UNKNOWN]]) + 1
-    begins[targets[targets < count]] = True
-    for spent in (np.cumsum(p.host), np.cumsum(p.busy + p.lag)):
-        cell = (spent / max(grain, 1)).astype(np.int64)
-        begins[1:] |= cell[1:] != cell[:-1]
-    start = np.flatnonzero(begins)
+def _joined(launched: pl.DataFrame, chosen: Int64s, grain: float) -> pl.DataFrame:
+    """Neighbours joined into rows of up to `grain` ns, those of the chosen iterations."""
+    begins = _begins(launched, grain)
     row_of = np.cumsum(begins) - 1
-    end = np.concatenate([start[1:], [count]]) - 1
+    count = int(row_of[-1]) + 1
 
-    def back(op: Int64s) -> Int64s:
-        return np.where(op == UNKNOWN, 0, np.arange(len(start)) - row_of[op])
+    def back(targets: Int64s) -> Int64s:
+        """Distance of each row to the row of the operation that it refers to."""
+        return np.where(targets == UNKNOWN, 0, np.arange(count) - row_of[targets])
 
-    kept = p.iteration[start] >= chosen[0]
-    return Rows(
-        iteration=np.searchsorted(chosen, p.iteration[start])[kept],
-        kind=p.kind[start][kept],
-        stream=p.stream[start][kept],
-        first=p.host[start][kept],
-        host=np.add.reduceat(p.host, start)[kept],
-        busy=np.add.reduceat(p.busy, start)[kept],
-        lag=np.add.reduceat(p.lag, start)[kept],
-        tail=(p.busy + p.lag)[end][kept],
-        awaits=back(p.awaits[start])[kept],
-        data=p.data[start][kept],
-        needs=back(p.needs[start])[kept],
-        size=p.size[start][kept],
-        latency=p.latency,
+    first = ("iteration", "kind", "stream", "data_wait_ns", "awaits", "needs", "bytes")
+    joined = (
+        launched.group_by(pl.Series("row", row_of), maintain_order=True)
+        .agg(
+            pl.col(first).first(),
+            pl.col("host_ns").first().alias("first_host_ns"),
+            pl.col("host_ns", "duration_ns", "lag_ns").sum(),
+            (pl.col("duration_ns") + pl.col("lag_ns")).last().alias("tail_ns"),
+        )
+        .drop("row")
     )
+    return joined.with_columns(
+        iteration=np.searchsorted(chosen, joined["iteration"].to_numpy()),
+        awaits=back(joined["awaits"].to_numpy()),
+        needs=back(joined["needs"].to_numpy()),
+    ).filter(joined["iteration"] >= chosen[0])
+
+
+def _begins(launched: pl.DataFrame, grain: float) -> Bools:
+    """Operations with which a row begins."""
+    columns = {name: launched[name].to_numpy() for name in launched.columns}
+    begins = np.zeros(len(launched), dtype=bool)
+    begins[0] = True
+    for name in ("iteration", "kind", "stream"):
+        begins[1:] |= columns[name][1:] != columns[name][:-1]
+    awaits, needs = columns["awaits"], columns["needs"]
+    begins |= (awaits != UNKNOWN) | (columns["data_wait_ns"] > 0) | (needs != UNKNOWN)
+    begins |= columns["kind"] == KINDS.index("communication")
+    targets = np.concatenate([awaits[awaits != UNKNOWN], needs[needs != UNKNOWN]]) + 1
+    begins[targets[targets < len(launched)]] = True
+    for spent in (columns["host_ns"], columns["duration_ns"] + columns["lag_ns"]):
+        cell = (np.cumsum(spent) / max(grain, 1)).astype(np.int64)
+        begins[1:] |= cell[1:] != cell[:-1]
+    return begins

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from traceprobe.whatif.scenario import hosted, scaled
-from traceprobe.whatif.simulate import Part, play
+from traceprobe.whatif.simulate import RankSchedule, simulate
 
 AGREES = 0.002
 """Relative difference below which nothing is scaled."""
@@ -24,7 +24,7 @@ run itself cannot tell. See docs/whatif.md for the runs that it was measured on.
 
 @dataclass(frozen=True)
 class Calibrated:
-    """The parts to be changed.
+    """The schedules to be changed.
 
     Args:
         factor: what all predictions are multiplied by. host, collectives: factors on their times.
@@ -32,7 +32,7 @@ class Calibrated:
         host_known: whether the unchanged run depends on the host, so that its factor is measured.
     """
 
-    parts: Sequence[Part]
+    schedules: Sequence[RankSchedule]
     factor: float
     host: float
     collectives: float
@@ -40,41 +40,43 @@ class Calibrated:
     played_ns: float
 
 
-def calibrate(parts: Sequence[Part], step_ns: float, profiled_host: float) -> Calibrated:
-    """The parts, scaled so that they take `step_ns`.
+def calibrate(
+    schedules: Sequence[RankSchedule], step_ns: float, profiled_host: float
+) -> Calibrated:
+    """The schedules, scaled so that they take `step_ns`.
 
     Args:
         profiled_host: factor on the host's time where the step does not depend on it.
     """
 
-    def with_host(factor: float) -> list[Part]:
-        return [replace(part, rows=hosted(part.rows, factor)) for part in parts]
+    def with_host(factor: float) -> list[RankSchedule]:
+        return [replace(schedule, tasks=hosted(schedule.tasks, factor)) for schedule in schedules]
 
-    low, high = play(with_host(0.0)), play(with_host(MOST_HOST))
+    low, high = simulate(with_host(0.0)), simulate(with_host(MOST_HOST))
     reached = min(max(low, step_ns), high)
-    most = _solve(lambda f: play(with_host(f)), reached, MOST_HOST)
+    most = _solve(lambda f: simulate(with_host(f)), reached, MOST_HOST)
     # Only where a faster host makes a shorter step is the largest factor that of the host.
-    known = low < step_ns <= high and play(with_host(0.9 * most)) < (1 - AGREES) * step_ns
+    known = low < step_ns <= high and simulate(with_host(0.9 * most)) < (1 - AGREES) * step_ns
     host = most if known else min(most, profiled_host)
     chosen = with_host(host)
     if known:
-        return Calibrated(chosen, step_ns / play(chosen), host, 1.0, known, play(parts))
-    return _with_collectives(chosen, step_ns, host, play(parts))
+        return Calibrated(chosen, step_ns / simulate(chosen), host, 1.0, known, simulate(schedules))
+    return _with_collectives(chosen, step_ns, host, simulate(schedules))
 
 
 def _with_collectives(
-    parts: Sequence[Part], step_ns: float, host: float, played_ns: float
+    schedules: Sequence[RankSchedule], step_ns: float, host: float, played_ns: float
 ) -> Calibrated:
-    def slowed(factor: float) -> list[Part]:
-        return [replace(p, rows=scaled(p.rows, ("communication",), factor)) for p in parts]
+    def slowed(factor: float) -> list[RankSchedule]:
+        return [replace(p, tasks=scaled(p.tasks, ("communication",), factor)) for p in schedules]
 
-    now = play(parts)
-    low, high = play(slowed(0.0)), play(slowed(MOST_COLLECTIVES))
+    now = simulate(schedules)
+    low, high = simulate(slowed(0.0)), simulate(slowed(MOST_COLLECTIVES))
     if abs(now / step_ns - 1) <= AGREES or not low < step_ns < high:
-        return Calibrated(parts, step_ns / now, host, 1.0, False, played_ns)
-    factor = _solve(lambda f: play(slowed(f)), step_ns, MOST_COLLECTIVES)
+        return Calibrated(schedules, step_ns / now, host, 1.0, False, played_ns)
+    factor = _solve(lambda f: simulate(slowed(f)), step_ns, MOST_COLLECTIVES)
     chosen = slowed(factor)
-    return Calibrated(chosen, step_ns / play(chosen), host, factor, False, played_ns)
+    return Calibrated(chosen, step_ns / simulate(chosen), host, factor, False, played_ns)
 
 
 def _solve(step: Callable[[float], float], target: float, most: float) -> float:

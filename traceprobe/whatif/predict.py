@@ -1,4 +1,4 @@
-"""A step with changes: played with them, and without, on the rows that a report holds."""
+"""A step with changes: played with them, and without, on the tasks that a report holds."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from statistics import fmean, stdev
 
 from msgspec import UnsetType
 
+from traceprobe.errors import ImpossibleChange
 from traceprobe.model.taxonomy import OFF_DEVICE
-from traceprobe.records.report import Rank, Report
+from traceprobe.records.rank import Iteration, Rank, mean_step_ms
+from traceprobe.records.report import Report
 from traceprobe.verdict.allreduce import Links
 from traceprobe.whatif import buckets
 from traceprobe.whatif import scenario as changes
 from traceprobe.whatif.calibrate import PROFILED_HOST, Calibrated, calibrate
 from traceprobe.whatif.scenario import Changes
-from traceprobe.whatif.simulate import ImpossibleChange, Part, part_of, play
+from traceprobe.whatif.simulate import RankSchedule, schedule_of, simulate
 
 LATE_LOADER = 0.02
 """Share of the step from which on waiting for data counts as the loader's limit."""
@@ -53,7 +55,7 @@ class Playable:
     @property
     def late_loader(self) -> bool:
         """Whether the loader limits the run as it is."""
-        return any(part.period is not None for part in self.base.parts)
+        return any(schedule.period is not None for schedule in self.base.schedules)
 
 
 @dataclass(frozen=True)
@@ -90,10 +92,10 @@ def prepare(report: Report) -> Playable:
             "work with its launches, and an analysis by this version (analyze the trace again)"
         )
     now = now_ms(report)
-    parts = [_with_loader(part_of(replay), report, rank, now) for rank, replay in ranks]
-    base = calibrate(_transfers(parts), now * 1e6, _profiled_host(report))
-    world = max(len(parts), report.run.world_size if report.run is not None else 1)
-    return Playable(report, now, base, play(base.parts), world)
+    schedules = [_with_loader(schedule_of(replay), report, rank, now) for rank, replay in ranks]
+    base = calibrate(_transfers(schedules), now * 1e6, _profiled_host(report))
+    world = max(len(schedules), report.run.world_size if report.run is not None else 1)
+    return Playable(report, now, base, simulate(base.schedules), world)
 
 
 def predict(run: Playable, asked: Changes) -> Prediction:
@@ -103,21 +105,21 @@ def predict(run: Playable, asked: Changes) -> Prediction:
         ImpossibleChange: the run has not what is to be changed.
     """
     base = run.base
-    for part in base.parts:
-        changes.check(part, asked)
+    for schedule in base.schedules:
+        changes.check(schedule, asked)
 
-    def step(parts: Sequence[Part]) -> float:
-        changed = [changes.apply(part, asked) for part in parts]
-        return run.now * play(changed, balanced="skew" in asked.removed) / run.step_ns
+    def step(schedules: Sequence[RankSchedule]) -> float:
+        changed = [changes.apply(schedule, asked) for schedule in schedules]
+        return run.now * simulate(changed, balanced="skew" in asked.removed) / run.step_ns
 
-    parts, sizes, sizes_before, links = base.parts, list[int](), list[int](), None
+    schedules, sizes, sizes_before, links = base.schedules, list[int](), list[int](), None
     if asked.bucket_mb is not None:
-        sizes_before = buckets.sizes_of(parts[0])
-        parts, sizes, links = buckets.rebucketed(parts, asked.bucket_mb, run.ranks)
-    predicted = step(parts)
+        sizes_before = buckets.sizes_of(schedules[0])
+        schedules, sizes, links = buckets.rebucketed(schedules, asked.bucket_mb, run.ranks)
+    predicted = step(schedules)
     margin = KNOWN_HOST_MARGIN if base.host_known else HOST_MARGIN
     around = [
-        step([replace(p, rows=changes.hosted(p.rows, factor)) for p in parts])
+        step([replace(p, tasks=changes.hosted(p.tasks, factor)) for p in schedules])
         for factor in (1 - margin, 1 + margin)
     ]
     noise = hypot(_noise_ms(run.report, asked), predicted * (base.factor - 1))
@@ -135,45 +137,47 @@ def now_ms(report: Report) -> float:
     """
     if report.quality.observer_effect is not None:
         return report.quality.observer_effect.unprofiled_step_ms
-    steps = [r.summary.step_ms.mean for r in report.ranks if r.summary.step_ms is not None]
-    if not steps:
+    step = mean_step_ms(report.ranks)
+    if step is None:
         raise ImpossibleChange("no iteration of the run could be used")
-    return fmean(steps)
+    return step
 
 
-def _with_loader(part: Part, report: Report, rank: Rank, now: float) -> Part:
-    """A part whose loader makes batches as fast as it did, where it was known to be late.
+def _with_loader(schedule: RankSchedule, report: Report, rank: Rank, now: float) -> RankSchedule:
+    """A schedule whose loader makes batches as fast as it did, where it was known to be late.
 
     A loader in the training process itself is no loader of its own: its time is the host's.
     """
     settings = (report.workload or {}).get("settings")
     if isinstance(settings, dict) and settings.get("workers") == 0:
-        return part
-    waited = sum(row.data for row in part.rows) / part.iterations / 1e6
+        return schedule
+    waited = sum(task.data_wait for task in schedule.tasks) / schedule.iterations / 1e6
     step = rank.summary.step_ms.mean if rank.summary.step_ms is not None else now
     copied = (rank.summary.partition_ns["h2d"] or 0) / max(rank.summary.window_ns, 1)
     late = report.verdict.shares["io"] - copied
     if max(late, waited / step) < LATE_LOADER:
-        return part
-    return replace(part, period=now * 1e6)
+        return schedule
+    return replace(schedule, period=now * 1e6)
 
 
-def _transfers(parts: Sequence[Part]) -> list[Part]:
+def _transfers(schedules: Sequence[RankSchedule]) -> list[RankSchedule]:
     """Collectives without waiting: as long as on the rank where they were shortest."""
-    together = [[row.busy for row in part.rows if row.joins] for part in parts]
-    if len({len(durations) for durations in together}) > 1 or len(parts) < 2:
-        return list(parts)
+    together = [
+        [task.duration for task in schedule.tasks if task.collective] for schedule in schedules
+    ]
+    if len({len(durations) for durations in together}) > 1 or len(schedules) < 2:
+        return list(schedules)
     shortest = [min(durations) for durations in zip(*together, strict=True)]
     found = []
-    for part in parts:
+    for schedule in schedules:
         times = iter(shortest)
-        rows = []
-        for row in part.rows:
-            if row.joins:
+        tasks = []
+        for task in schedule.tasks:
+            if task.collective:
                 busy = next(times)
-                row = replace(row, busy=busy, tail=busy + row.lag)
-            rows.append(row)
-        found.append(replace(part, rows=rows))
+                task = replace(task, duration=busy, tail=busy + task.lag)
+            tasks.append(task)
+        found.append(replace(schedule, tasks=tasks))
     return found
 
 
@@ -183,11 +187,28 @@ def _profiled_host(report: Report) -> float:
 
 
 def _noise_ms(report: Report, asked: Changes) -> float:
-    """Two standard errors of the mean traced step, ms, without what the changes take out of it."""
+    """Two standard errors of the mean traced step, ms, without what the changes take out of it.
+
+    In each step the rank with most time of its own sets the pace, as in the replay; with the work
+    shared out evenly it is the mean of the ranks. Only some ranks of many keep their iterations.
+    """
     out = [CLASSES[name] for name in (*asked.removed, *asked.speedup) if name in CLASSES]
-    steps = [
-        (i.end_ns - i.start_ns - sum(i.partition_ns[name] or 0 for name in out)) / 1e6
-        for i in report.ranks[0].iterations
-        if i.used and i.start_ns is not None and i.end_ns is not None and i.partition_ns
+    ranks = [
+        {i.index: ms for i in rank.iterations if (ms := _own_ms(i, out)) is not None}
+        for rank in report.ranks
+        if rank.iterations
     ]
+    common = set[int].intersection(*map(set, ranks)) if ranks else set[int]()
+    pace = fmean if "skew" in asked.removed else max
+    steps = [pace([rank[index] for rank in ranks]) for index in common]
     return 2 * stdev(steps) / sqrt(len(steps)) if len(steps) > 1 else 0.0
+
+
+def _own_ms(iteration: Iteration, out: Sequence[str]) -> float | None:
+    """A used iteration without waiting for other ranks and without some classes, ms."""
+    start, end, partition = iteration.start_ns, iteration.end_ns, iteration.partition_ns
+    if not iteration.used or start is None or end is None or partition is None:
+        return None
+    # Waiting for other ranks is a part of communication.
+    waited = 0 if "communication" in out else iteration.skew_exposed_ns or 0
+    return (end - start - waited - sum(partition[name] or 0 for name in out)) / 1e6

@@ -1,18 +1,19 @@
-"""Changes of what is played: parts left out, sped up, or hidden."""
+"""Changes of what is simulated: parts left out, sped up, or hidden."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from traceprobe.errors import ImpossibleChange
 from traceprobe.model.taxonomy import COMPUTE_PHASES, OFF_DEVICE
-from traceprobe.whatif.simulate import ImpossibleChange, Part, Row
+from traceprobe.whatif.simulate import RankSchedule, Task
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     **{name: (name,) for name in (*COMPUTE_PHASES, *OFF_DEVICE)},
     "compute": COMPUTE_PHASES,
 }
-"""What of the GPU's work can be named, and which kinds of rows that is."""
+"""What of the GPU's work can be named, and which kinds of tasks that is."""
 REMOVABLE = (*GROUPS, "data-wait", "host", "sync", "skew")
 SPEEDABLE = (*GROUPS, "host", "loader")
 OVERLAPPABLE = OFF_DEVICE
@@ -51,123 +52,126 @@ class Changes:
         ]
 
 
-def apply(part: Part, changes: Changes) -> Part:
-    """The part of a rank with all changes but that of the buckets."""
-    rows = list(part.rows)
+def apply(schedule: RankSchedule, changes: Changes) -> RankSchedule:
+    """The schedule of a rank with all changes but that of the buckets."""
+    tasks = list(schedule.tasks)
     for name in REMOVABLE:
         if name in changes.removed:
-            rows = _removed(rows, name)
+            tasks = _removed(tasks, name)
     for name, factor in changes.speedup.items():
-        rows = _faster(rows, name, factor)
+        tasks = _faster(tasks, name, factor)
     for name in OVERLAPPABLE:
         if name in changes.overlapped:
-            rows = _overlapped(rows, name)
+            tasks = _overlapped(tasks, name)
     if changes.accumulate > 1:
-        rows = _accumulated(rows, changes.accumulate)
-    period = part.period
+        tasks = _accumulated(tasks, changes.accumulate)
+    period = schedule.period
     if period is not None:
         period *= changes.accumulate / changes.speedup.get("loader", 1.0)
         if "data-wait" in changes.removed:
             period = None
-    return replace(part, rows=rows, period=period)
+    return replace(schedule, tasks=tasks, period=period)
 
 
-def scaled(rows: Iterable[Row], kinds: Sequence[str], factor: float) -> list[Row]:
+def scaled(tasks: Iterable[Task], kinds: Sequence[str], factor: float) -> list[Task]:
     """Rows of these kinds with durations times `factor`."""
     return [
         replace(
-            row,
-            busy=row.busy * factor,
-            tail=max(row.tail + (factor - 1) * min(row.busy, row.tail), 0.0),
+            task,
+            duration=task.duration * factor,
+            tail=max(task.tail + (factor - 1) * min(task.duration, task.tail), 0.0),
         )
-        if row.kind in kinds
-        else row
-        for row in rows
+        if task.kind in kinds
+        else task
+        for task in tasks
     ]
 
 
-def hosted(rows: Iterable[Row], factor: float) -> list[Row]:
+def hosted(tasks: Iterable[Task], factor: float) -> list[Task]:
     """Rows with the host's own time times `factor`."""
-    return [replace(row, first=row.first * factor, host=row.host * factor) for row in rows]
+    return [
+        replace(task, first_host=task.first_host * factor, host=task.host * factor)
+        for task in tasks
+    ]
 
 
-def _removed(rows: list[Row], name: str) -> list[Row]:
+def _removed(tasks: list[Task], name: str) -> list[Task]:
     if name == "data-wait":
-        return [replace(row, data=0.0) for row in rows]
+        return [replace(task, data_wait=0.0) for task in tasks]
     if name == "host":
-        return hosted(rows, 0.0)
+        return hosted(tasks, 0.0)
     if name == "sync":
-        return [replace(row, awaits=0) for row in rows]
+        return [replace(task, awaits=0) for task in tasks]
     if name == "skew":
-        return [replace(row, joins=False) for row in rows]
+        return [replace(task, collective=False) for task in tasks]
     kinds = GROUPS[name]
-    return [replace(row.emptied(), needs=()) if row.kind in kinds else row for row in rows]
+    return [replace(task.emptied(), needs=()) if task.kind in kinds else task for task in tasks]
 
 
-def _faster(rows: list[Row], name: str, factor: float) -> list[Row]:
+def _faster(tasks: list[Task], name: str, factor: float) -> list[Task]:
     if name == "loader":
-        return [replace(row, data=row.data / factor) for row in rows]
+        return [replace(task, data_wait=task.data_wait / factor) for task in tasks]
     if name == "host":
-        return hosted(rows, 1 / factor)
-    return scaled(rows, GROUPS[name], 1 / factor)
+        return hosted(tasks, 1 / factor)
+    return scaled(tasks, GROUPS[name], 1 / factor)
 
 
-def _overlapped(rows: list[Row], name: str) -> list[Row]:
+def _overlapped(tasks: list[Task], name: str) -> list[Task]:
     """Rows of a kind on a stream of their own, whose results are needed one iteration later.
 
     So they are hidden behind everything else, and a step still lasts as long as all of them.
     """
     kinds = GROUPS[name]
-    mine = [row.kind in kinds for row in rows]
+    mine = [task.kind in kinds for task in tasks]
     if not any(mine):
-        return rows
-    earlier = _one_iteration_earlier(rows, mine)
-    own = 1 + max(row.stream for row in rows)
-    found: list[Row] = []
+        return tasks
+    earlier = _one_iteration_earlier(tasks, mine)
+    own = 1 + max(task.stream for task in tasks)
+    found: list[Task] = []
     last: dict[int, int] = {}
-    """By stream, the moved row that the next one on it came after."""
-    for number, row in enumerate(rows):
-        awaits = 0 if row.awaits and mine[(number - row.awaits) % len(rows)] else row.awaits
+    """By stream, the moved task that the next one on it came after."""
+    for number, task in enumerate(tasks):
+        awaits = 0 if task.awaits and mine[(number - task.awaits) % len(tasks)] else task.awaits
         if mine[number]:
-            last[row.stream] = number
-            same = [d for d in row.needs if not mine[(number - d) % len(rows)]]
-            found.append(replace(row, stream=own, awaits=awaits, needs=tuple(same)))
+            last[task.stream] = number
+            same = [d for d in task.needs if not mine[(number - d) % len(tasks)]]
+            found.append(replace(task, stream=own, awaits=awaits, needs=tuple(same)))
             continue
-        targets = [(number - d) % len(rows) for d in row.needs]
-        needs = [d for d, of in zip(row.needs, targets, strict=True) if not mine[of]]
+        targets = [(number - d) % len(tasks) for d in task.needs]
+        needs = [d for d, of in zip(task.needs, targets, strict=True) if not mine[of]]
         needed = [of for of in targets if mine[of]]
-        if row.stream in last:
-            needed.append(last.pop(row.stream))
+        if task.stream in last:
+            needed.append(last.pop(task.stream))
         needs += [number - earlier[of] for of in needed]
-        found.append(replace(row, awaits=awaits, needs=tuple(needs)))
+        found.append(replace(task, awaits=awaits, needs=tuple(needs)))
     return found
 
 
-def _one_iteration_earlier(rows: Sequence[Row], mine: Sequence[bool]) -> dict[int, int]:
-    """For each marked row, that with the same place from the end in the iteration before.
+def _one_iteration_earlier(tasks: Sequence[Task], mine: Sequence[bool]) -> dict[int, int]:
+    """For each marked task, that with the same place from the end in the iteration before.
 
-    Numbers below 0 are rows of the cycle before.
+    Numbers below 0 are tasks of the cycle before.
     """
     by_iteration: dict[int, list[int]] = {}
-    for number, row in enumerate(rows):
+    for number, task in enumerate(tasks):
         if mine[number]:
-            by_iteration.setdefault(row.iteration, []).append(number)
+            by_iteration.setdefault(task.iteration, []).append(number)
     order = sorted(by_iteration)
     found = {}
     for place, iteration in enumerate(order):
         before, now = by_iteration[order[place - 1]], by_iteration[iteration]
-        cycle = 0 if place else len(rows)
+        cycle = 0 if place else len(tasks)
         for back, number in enumerate(reversed(now), 1):
             found[number] = before[-min(back, len(before))] - cycle
     return found
 
 
-def _accumulated(rows: list[Row], count: int) -> list[Row]:
+def _accumulated(tasks: list[Task], count: int) -> list[Task]:
     """Each iteration `count` times; all but the last without collectives and update."""
-    found: list[Row] = []
-    iterations: dict[int, list[Row]] = {}
-    for row in rows:
-        iterations.setdefault(row.iteration, []).append(row)
+    found: list[Task] = []
+    iterations: dict[int, list[Task]] = {}
+    for task in tasks:
+        iterations.setdefault(task.iteration, []).append(task)
     for mine in iterations.values():
         quiet = _removed(_removed(mine, "communication"), "optimizer")
         for _ in range(count - 1):
@@ -176,18 +180,22 @@ def _accumulated(rows: list[Row], count: int) -> list[Row]:
     return found
 
 
-def check(part: Part, changes: Changes) -> None:
+def check(schedule: RankSchedule, changes: Changes) -> None:
     """Refuse changes of what a run has not.
 
     Raises:
         ImpossibleChange: nothing of that kind was played.
     """
-    kinds = {row.kind for row in part.rows if row.busy}
+    kinds = {task.kind for task in schedule.tasks if task.duration}
     has: Mapping[str, Callable[[], bool]] = {
-        "data-wait": lambda: part.period is not None or any(row.data for row in part.rows),
-        "loader": lambda: part.period is not None or any(row.data for row in part.rows),
-        "sync": lambda: any(row.awaits for row in part.rows),
-        "skew": lambda: any(row.joins for row in part.rows),
+        "data-wait": lambda: (
+            schedule.period is not None or any(task.data_wait for task in schedule.tasks)
+        ),
+        "loader": lambda: (
+            schedule.period is not None or any(task.data_wait for task in schedule.tasks)
+        ),
+        "sync": lambda: any(task.awaits for task in schedule.tasks),
+        "skew": lambda: any(task.collective for task in schedule.tasks),
         "host": lambda: True,
     }
     for name in [*changes.removed, *changes.overlapped, *changes.speedup]:

@@ -1,10 +1,10 @@
-"""Plays the rows of a replay: who waits for whom, and when everything ends.
+"""Simulates the tasks of a replay: who waits for whom, and when everything ends.
 
-The rules, for the rows of one rank in launch order, over and over:
+The rules, for the tasks of one rank in launch order, over and over:
 
-- The host goes on once the row that it awaits has ended, once its batch is there, and after the
+- The host goes on once the task that it awaits has ended, once its batch is there, and after the
   time that it needs itself.
-- A row starts once its stream is free, its first launch is made and what it needs has ended.
+- A task starts once its stream is free, its first launch is made and what it needs has ended.
 - It ends after its operations have run, and not before the last of them, launched last, could.
 - A collective starts on all ranks when the last of them is ready, and lasts as long on all.
 """
@@ -14,119 +14,104 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 
-from traceprobe.records.replay import Replay
+from traceprobe.errors import ImpossibleChange
+from traceprobe.records.replay import COLUMNS, Replay
 
 CYCLES = 3
 """Times that the iterations are played; the last counts, when the beginning is forgotten."""
 
 
-class ImpossibleChange(Exception):
-    """A change that means nothing for a run; the message says why."""
-
-
 @dataclass(frozen=True)
-class Row:
-    """See `Replay`; times are ns.
+class Task:
+    """A row of a `Replay`, whose columns have the same meaning; times are ns.
 
     Args:
-        needs: distances to rows that must end before. joins: whether all ranks take part.
+        needs: distances to tasks that must end before. collective: whether all ranks take part.
     """
 
     iteration: int
     kind: str
     stream: int
-    first: float
+    first_host: float
     host: float
-    busy: float
+    duration: float
     lag: float
     tail: float
-    data: float
+    data_wait: float
     awaits: int
     needs: tuple[int, ...]
-    size: int
-    joins: bool
+    bytes: int
+    collective: bool
 
-    def emptied(self) -> Row:
-        """The row in its place, without any work of host or GPU."""
-        return replace(self, first=0.0, host=0.0, busy=0.0, lag=0.0, tail=0.0, size=-1, joins=False)
+    def emptied(self) -> Task:
+        """The task in its place, without any work of host or GPU."""
+        idle = replace(self, first_host=0.0, host=0.0, duration=0.0, lag=0.0, tail=0.0)
+        return replace(idle, bytes=-1, collective=False)
 
 
 @dataclass(frozen=True)
-class Part:
-    """What one rank plays.
+class RankSchedule:
+    """What one rank does.
 
     Args:
         latency: from a launch to its start on an idle device, ns.
         period: time that the loader needs for a batch, ns; None where it is never late.
     """
 
-    rows: Sequence[Row]
+    tasks: Sequence[Task]
     iterations: int
     latency: float
     period: float | None
 
 
-def part_of(replay: Replay) -> Part:
-    """The rows of a rank; its loader is never late.
+def schedule_of(replay: Replay) -> RankSchedule:
+    """The tasks of a rank; its loader is never late.
 
     Raises:
         ImpossibleChange: somebody changed the columns.
     """
-    try:
-        rows = _rows(replay)
-    except (ValueError, IndexError) as error:
+    problem = next(replay.problems(), None)
+    if problem is not None:
         raise ImpossibleChange(
-            f"the replay in the report is damaged ({error}); analyze the trace again"
-        ) from error
-    return Part(rows, replay.iterations, replay.latency_ns, None)
-
-
-def _rows(replay: Replay) -> list[Row]:
-    if not 0 < replay.iterations == 1 + max(map(int, replay.iteration.split())):
-        raise ValueError("the number of iterations")
-    columns = zip(
-        *(
-            map(int, column.split())
-            for column in (
-                replay.iteration,
-                replay.kind,
-                replay.stream,
-                replay.first_host_ns,
-                replay.host_ns,
-                replay.duration_ns,
-                replay.lag_ns,
-                replay.tail_ns,
-                replay.data_wait_ns,
-                replay.awaits,
-                replay.needs,
-                replay.bytes,
-            )
-        ),
-        strict=True,
-    )
-    return [
-        Row(
+            f"the replay in the report is damaged ({problem}); analyze the trace again"
+        )
+    kinds = replay.kinds
+    rows = zip(*(getattr(replay, name) for name in COLUMNS), strict=True)
+    tasks = [
+        Task(
             iteration=iteration,
-            kind=replay.kinds[kind],
+            kind=kinds[kind],
             stream=stream,
-            first=first,
+            first_host=first_host,
             host=host,
-            busy=busy,
+            duration=duration,
             lag=lag,
             tail=tail,
-            data=data,
+            data_wait=data_wait,
             awaits=awaits,
             needs=(needs,) if needs else (),
-            size=size,
-            joins=replay.kinds[kind] == "communication",
+            bytes=size,
+            collective=kinds[kind] == "communication",
         )
-        for iteration, kind, stream, first, host, busy, lag, tail, data, awaits, needs, size in (
-            columns
-        )
+        for (
+            iteration,
+            kind,
+            stream,
+            first_host,
+            host,
+            duration,
+            lag,
+            tail,
+            data_wait,
+            awaits,
+            needs,
+            size,
+        ) in rows
     ]
+    return RankSchedule(tasks, replay.iterations, replay.latency_ns, None)
 
 
-def play(parts: Sequence[Part], *, balanced: bool = False) -> float:
+def simulate(schedules: Sequence[RankSchedule], *, balanced: bool = False) -> float:
     """Step of the slowest rank, ns; ranks that wait for each other are equally fast.
 
     Ranks that do not make equally many collectives play for themselves.
@@ -134,15 +119,15 @@ def play(parts: Sequence[Part], *, balanced: bool = False) -> float:
     Args:
         balanced: the mean of the ranks instead, as if their work had been shared out evenly.
     """
-    counts = {sum(row.joins for row in part.rows) for part in parts}
-    together = [list(parts)] if len(counts) == 1 else [[part] for part in parts]
+    counts = {sum(task.collective for task in schedule.tasks) for schedule in schedules}
+    together = [list(schedules)] if len(counts) == 1 else [[schedule] for schedule in schedules]
     steps = [step for group in together for step in _together(group)]
     return sum(steps) / len(steps) if balanced else max(steps)
 
 
-def _together(parts: Sequence[Part]) -> list[float]:
-    players = [_player(part) for part in parts]
-    starts: list[float | None] = [None] * len(parts)
+def _together(schedules: Sequence[RankSchedule]) -> list[float]:
+    players = [_player(schedule) for schedule in schedules]
+    starts: list[float | None] = [None] * len(schedules)
     while True:
         ready, steps = [], []
         for player, start in zip(players, starts, strict=True):
@@ -152,10 +137,10 @@ def _together(parts: Sequence[Part]) -> list[float]:
                 steps.append(end.value)
         if not ready:
             return steps
-        starts = [max(ready)] * len(parts)
+        starts = [max(ready)] * len(schedules)
 
 
-def _player(part: Part) -> Generator[float, float | None, float]:
+def _player(schedule: RankSchedule) -> Generator[float, float | None, float]:
     """Yields when it is ready for a collective, takes when that starts, returns the mean step."""
     ends: list[float] = []
     free: dict[int, float] = {}
@@ -163,27 +148,27 @@ def _player(part: Part) -> Generator[float, float | None, float]:
     done: list[float] = []
     for _ in range(CYCLES):
         fetched = -1
-        for row in part.rows:
-            if 0 < row.awaits <= len(ends):
-                host = max(host, ends[-row.awaits])
-            if row.data:
-                if part.period is None:
-                    host += row.data
-                elif row.iteration != fetched:
-                    fetched = row.iteration
-                    batch_ready += part.period
+        for task in schedule.tasks:
+            if 0 < task.awaits <= len(ends):
+                host = max(host, ends[-task.awaits])
+            if task.data_wait:
+                if schedule.period is None:
+                    host += task.data_wait
+                elif task.iteration != fetched:
+                    fetched = task.iteration
+                    batch_ready += schedule.period
                     host = max(host, batch_ready)
-            launched = host + row.first
-            host += row.host
-            start = max(free.get(row.stream, 0.0), launched + part.latency)
-            for distance in row.needs:
+            launched = host + task.first_host
+            host += task.host
+            start = max(free.get(task.stream, 0.0), launched + schedule.latency)
+            for distance in task.needs:
                 if distance <= len(ends):
                     start = max(start, ends[-distance])
-            if row.joins:
+            if task.collective:
                 told = yield start
                 start = start if told is None else told
-            end = max(start + row.busy + row.lag, host + part.latency + row.tail)
+            end = max(start + task.duration + task.lag, host + schedule.latency + task.tail)
             ends.append(end)
-            free[row.stream] = end
+            free[task.stream] = end
         done.append(max(free.values()))
-    return (done[-1] - done[-2]) / part.iterations
+    return (done[-1] - done[-2]) / schedule.iterations

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from traceprobe.compare.run import Observed, rounded, summarize
+from traceprobe.errors import ImpossibleChange
 from traceprobe.formatting import significant
 from traceprobe.records.report import Message
-from traceprobe.records.whatif import SCHEMA_VERSION, Buckets, Calibration, Predicted, WhatIf
+from traceprobe.records.whatif import Buckets, Calibration, Predicted, WhatIf
 from traceprobe.version import __version__
 from traceprobe.whatif.predict import Playable, Prediction, predict, prepare
 from traceprobe.whatif.scenario import Changes
-from traceprobe.whatif.simulate import ImpossibleChange
 
 TWICE = ("forward", "backward", "recompute", "optimizer", "host", "loader", "communication", "h2d")
 MENU = (
@@ -37,7 +37,7 @@ def what_if(run: Observed, asked: Changes | None) -> WhatIf:
     ]
     rows.sort(key=lambda row: -row.speedup)
     return WhatIf(
-        schema_version=SCHEMA_VERSION,
+        schema_version=WhatIf.SCHEMA_VERSION,
         traceprobe_version=__version__,
         headline=_headline(played, told, asked, rows),
         run=summarize(run),
@@ -144,10 +144,10 @@ def _cautions(run: Playable, told: Prediction, asked: Changes | None) -> Iterato
             "run, whose host is slower. Record with `traceprobe profile`, or give "
             "`--unprofiled-step-ms` to `traceprobe analyze`.",
         )
-    if len(run.base.parts) < run.ranks:
+    if len(run.base.schedules) < run.ranks:
         yield _caution(
             "one-rank",
-            f"Only {len(run.base.parts)} of {run.ranks} ranks are played: collectives keep the "
+            f"Only {len(run.base.schedules)} of {run.ranks} ranks are played: collectives keep the "
             "time that they waited for the others.",
         )
     if asked is not None and "communication" in asked.removed:

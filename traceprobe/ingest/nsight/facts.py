@@ -17,7 +17,6 @@ from traceprobe.ingest.nsight.tables import KERNEL, Database
 from traceprobe.ingest.profiler_messages import quote_messages
 from traceprobe.ingest.sidecar import checked
 from traceprobe.ingest.untrusted_values import (
-    MAX_RANKS,
     bounded_text,
     compute_capability,
     device_amount,
@@ -25,6 +24,7 @@ from traceprobe.ingest.untrusted_values import (
     rank_number,
 )
 from traceprobe.model.events import Call, Device, Quality
+from traceprobe.model.sidecar import MAX_RANKS
 
 if TYPE_CHECKING:
     import polars as pl

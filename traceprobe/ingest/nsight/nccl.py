@@ -18,8 +18,9 @@ from traceprobe.ingest.nsight.ids import NameTable
 from traceprobe.ingest.nsight.payloads import payloads
 from traceprobe.ingest.nsight.tables import MISSING, Database
 from traceprobe.ingest.plausibility import plausible_sizes
-from traceprobe.ingest.untrusted_values import MAX_RANKS, MOST_BYTES
+from traceprobe.ingest.untrusted_values import MOST_BYTES
 from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind, Operation
+from traceprobe.model.sidecar import MAX_RANKS
 
 _TABLE = "NVTX_EVENTS"
 _CALL = re.compile(r"nccl[A-Z]")

@@ -1,52 +1,113 @@
-"""An ablation in words and columns: the rows that every output shows, and the terminal's table."""
+"""An ablation told in sections, and what a report says of one beside its own verdict."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from rich.table import Table
-from rich.text import Text
-
-from traceprobe.formatting import NOT_OBSERVED, encodable, percent, shorten, significant
-from traceprobe.model.taxonomy import SHARE_LABELS
-from traceprobe.records.ablation import Ablation, Interval, Share, Variant
-from traceprobe.render.console import collected, console
+from traceprobe.formatting import NOT_OBSERVED, percent, shorten, significant
+from traceprobe.model.taxonomy import AGREEMENT_LABELS, SHARE_LABELS, SHARES
+from traceprobe.records.ablation import Ablation, AblationVerdict, Interval, Share, Variant
+from traceprobe.records.report import Verdict
+from traceprobe.render.bars import segments, share_bar
+from traceprobe.render.document import Bars, Block, Code, Document, Section, Table, Text, Tone
+from traceprobe.verdict import agreement
 from traceprobe.verdict.agreement import named
 
-NARROW = 72
-"""Columns below which the interval and the rate of tokens are left out."""
 LEAST_MS = 0.01
 """A loader that takes less for a batch only hands out what is there: its rate means nothing."""
 NO_LIMIT = "no limit"
+INCLUDES = "what it includes"
 PARTS = ("io", "communication", "overhead", "compute")
 MAX_PROSE = 400
+_TONES: dict[str, Tone] = {"agree": "good", "disagree": "unclear"}
+_HELP = (
+    "The same loop ran without a profiler, with parts of it taken out: {method}. What a step gets "
+    "shorter without a part is the share of that part; intervals are 95 % bootstrap intervals over "
+    "the trials. The trace has its shares from what it recorded. Neither knows of the other. “—” "
+    "means that it cannot tell; “no limit” that the loader only hands out batches that are there."
+)
 
 
-@dataclass(frozen=True)
-class Row:
-    """One variant, ready to print; times are ms a step."""
+def document(ablation: Ablation) -> Document:
+    """The ablation for all outputs."""
+    words = "\n".join(f"{word:<15}{share:>8}  {low}" for word, share, low in share_rows(ablation))
+    table = variants_table(ablation)
+    columns = [n for n, name in enumerate(table.head) if name != INCLUDES]
+    short = Table(
+        table.caption,
+        [table.head[n] for n in columns],
+        [[row[n] for n in columns] for row in table.rows],
+        table.numeric,
+    )
+    listed = Text(reasons(ablation), "-")
+    return Document(
+        kind="ablation",
+        title=title(ablation),
+        aside="  by ablation",
+        headline="",
+        sections=[Section("variants", "The variants", blocks=[table, Text(reasons(ablation))])],
+        summary={"terminal": [[short], [Code(words)], [listed]]},
+        version=ablation.traceprobe_version,
+        json=ablation.to_json(),
+    )
 
-    name: str
-    step: str
-    interval: str
-    samples: str
-    tokens: str
-    includes: str
+
+def beside(verdict: Verdict, ablation: Ablation) -> Section:
+    """The verdict of a trace beside that of an ablation."""
+    compared = agreement.compare(verdict, ablation)
+    measured = ablation.oracle.shares
+    known = {key: share.value for key in SHARES if (share := measured.get(key)) is not None}
+    bars = [share_bar("by trace", verdict.shares), share_bar("by ablation", known)]
+    # Rounded as in the verdict: two figures for one share would puzzle.
+    traced = {segment.word: segment.text for segment in segments(bars[0])}
+    rows = [
+        [
+            SHARE_LABELS[key],
+            traced.get(SHARE_LABELS[key], NOT_OBSERVED),
+            percent(share.value if (share := measured.get(key)) else None),
+            f"{bounds(share)} %" if share else "",
+        ]
+        for key in SHARES
+    ]
+    rows.append(["bound by", _bound_by(verdict), _bound_by(ablation.oracle), ""])
+    head = ["", "by trace", "by ablation", "95 % interval"]
+    trials = max((len(variant.trial_ms) for variant in ablation.variants), default=0)
+    ranks = f", on {ablation.ranks} ranks at once" if ablation.ranks > 1 else ""
+    blocks: list[Block] = [
+        Text(
+            [f"By ablation: {compared.words}."],
+            f"{AGREEMENT_LABELS[compared.state]}.",
+            _TONES.get(compared.state, "plain"),
+        ),
+        Bars("Shares of the step", "share of the step", bars, relative=True),
+        Table("The step by trace and by ablation", head, rows, frozenset({1, 2, 3})),
+        Text(reasons(ablation)),
+        variants_table(ablation),
+    ]
+    help_text = _HELP.format(method=f"{trials} trials of each variant, in turns{ranks}")
+    return Section("ablation", "Checked by ablation", blocks=blocks, help=help_text)
 
 
-def rows(ablation: Ablation) -> list[Row]:
-    """The variants in the order they build on each other."""
-    return [
-        Row(
-            name=variant.name,
-            step=f"< {LEAST_MS}" if _idle(variant) else significant(variant.step_ms.median),
-            interval=NOT_OBSERVED if _idle(variant) else step_bounds(variant.step_ms),
-            samples=_rate(variant, variant.samples_per_second),
-            tokens=_rate(variant, variant.tokens_per_second),
-            includes=shorten(variant.includes, MAX_PROSE),
-        )
+def _bound_by(judged: Verdict | AblationVerdict) -> str:
+    words = [SHARE_LABELS[part] for part in agreement.parts(judged)]
+    return " and ".join(words) or "no verdict"
+
+
+def variants_table(ablation: Ablation) -> Table:
+    """How fast each variant is, and what it includes."""
+    tokens = any(variant.tokens_per_second for variant in ablation.variants)
+    rates = ["samples/s", "tokens/s"] if tokens else ["samples/s"]
+    head = ["variant", "ms a step", "95 % interval", *rates, INCLUDES]
+    found = [
+        [
+            variant.name,
+            _step(variant),
+            NOT_OBSERVED if _idle(variant) else step_bounds(variant.step_ms),
+            _rate(variant, variant.samples_per_second),
+            *([_rate(variant, variant.tokens_per_second)] if tokens else []),
+            shorten(variant.includes, MAX_PROSE),
+        ]
         for variant in ablation.variants
     ]
+    return Table("The variants", head, found, frozenset(range(1, len(head) - 1)))
 
 
 def step_bounds(interval: Interval) -> str:
@@ -78,7 +139,7 @@ def shares_line(ablation: Ablation) -> str:
 
 def steps_line(ablation: Ablation) -> str:
     """The step time of every variant on one line."""
-    return ", ".join(f"{row.name} {row.step}" for row in rows(ablation))
+    return ", ".join(f"{variant.name} {_step(variant)}" for variant in ablation.variants)
 
 
 def overlap_sentence(ablation: Ablation) -> str | None:
@@ -102,9 +163,9 @@ def overlap_sentence(ablation: Ablation) -> str | None:
 
 def title(ablation: Ablation) -> str:
     """The bound and the runner-up."""
-    oracle = ablation.oracle
-    second = SHARE_LABELS.get(oracle.secondary or "")
-    return f"{named(oracle)}, then {second}" if second else named(oracle)
+    judged = ablation.oracle
+    second = SHARE_LABELS.get(judged.secondary or "")
+    return f"{named(judged)}, then {second}" if second else named(judged)
 
 
 def absences(ablation: Ablation) -> list[tuple[str, str]]:
@@ -117,10 +178,10 @@ def absences(ablation: Ablation) -> list[tuple[str, str]]:
 
 def reasons(ablation: Ablation) -> list[str]:
     """The sentences below the numbers."""
-    told = overlap_sentence(ablation)
+    overlap = overlap_sentence(ablation)
     return [
         *(shorten(reason, MAX_PROSE) for reason in ablation.oracle.reasons),
-        *([told] if told else []),
+        *([overlap] if overlap else []),
         *_unknown(ablation),
         *(f"not measured: {names} ({why})" for names, why in absences(ablation)),
     ]
@@ -138,52 +199,13 @@ def _unknown(ablation: Ablation) -> list[str]:
     return found
 
 
-def render(ablation: Ablation, width: int, color: bool, encoding: str = "utf-8") -> str:
-    """The ablation in lines of at most `width` columns, all of it encodable in `encoding`."""
-    printed = console(width, color=color)
-
-    def say(text: str, style: str = "") -> None:
-        printed.print(Text(encodable(text, encoding), style=style), overflow="fold")
-
-    def item(text: str) -> None:
-        """Further lines begin below the first word."""
-        grid = Table.grid(padding=0)
-        grid.add_column(width=2)
-        grid.add_column(overflow="fold")
-        grid.add_row("-", Text(encodable(text, encoding)))
-        printed.print(grid)
-
-    say(f"{title(ablation)}  by ablation", "bold")
-    say("")
-    printed.print(_variants(ablation, encoding, wide=printed.width >= NARROW))
-    say("")
-    for word, share, spread in share_rows(ablation):
-        say(f"{word:<15}{share:>8}  {spread}")
-    say("")
-    for sentence in reasons(ablation):
-        item(sentence)
-    return collected(printed)
-
-
-def _variants(ablation: Ablation, encoding: str, *, wide: bool) -> Table:
-    found = rows(ablation)
-    tokens = wide and any(variant.tokens_per_second for variant in ablation.variants)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("variant", no_wrap=True)
-    for name in ("ms a step", *(["95 % interval"] if wide else []), "samples/s"):
-        table.add_column(name, justify="right")
-    if tokens:
-        table.add_column("tokens/s", justify="right")
-    for row in found:
-        cells = [row.name, row.step, *([row.interval] if wide else []), row.samples]
-        cells += [row.tokens] if tokens else []
-        table.add_row(*(encodable(cell, encoding) for cell in cells))
-    return table
-
-
 def _idle(variant: Variant) -> bool:
     """Whether this is a loader that does nothing."""
     return variant.name == "io" and variant.step_ms.median < LEAST_MS
+
+
+def _step(variant: Variant) -> str:
+    return f"< {LEAST_MS}" if _idle(variant) else significant(variant.step_ms.median)
 
 
 def _rate(variant: Variant, rate: Interval | None) -> str:

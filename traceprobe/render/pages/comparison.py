@@ -14,13 +14,12 @@ from traceprobe.model.taxonomy import (
     label_of,
 )
 from traceprobe.records.comparison import Change, Comparison, RunSummary, scale_of
+from traceprobe.render.charts import Line, curves
 from traceprobe.render.colours import CLASS_COLOURS
 from traceprobe.render.document import (
     Bar,
     Bars,
-    Curves,
     Document,
-    Line,
     Piece,
     Section,
     Table,
@@ -107,8 +106,8 @@ def _sections(c: Comparison) -> Iterator[Section]:
         Line(run.label, [(float(k), ms) for k, ms in enumerate(steps)])
         for run, steps in zip(runs, c.steps_ms, strict=True)
     ]
-    curves = Curves("Traced step times in order", "step", "ms", lines)
-    yield Section("order", "Steps in order", blocks=[curves], folded=True, brief=False)
+    steps = curves("chart-order", "Traced step times in order", "step", "ms", lines)
+    yield Section("order", "Steps in order", blocks=[steps], folded=True, brief=False)
     yield Section("runs", "The runs", blocks=[table_of(runs)])
 
 

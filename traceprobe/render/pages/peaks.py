@@ -24,13 +24,9 @@ def document(peaks: MeasuredPeaks) -> Document:
     return Document(
         kind=peaks.kind,
         title=f"Measured peaks of {peaks.device}",
-        tone="plain",
         headline=f"Matrices of {side} × {side}, medians of {peaks.repetitions} repetitions, "
         f"PyTorch {peaks.torch}.",
-        points=[],
-        cautions=[],
         sections=[Section("peaks", "Measured peaks", blocks=[table], help=_HELP)],
-        inputs=[],
         version=peaks.traceprobe_version,
         json=peaks.to_json(),
     )

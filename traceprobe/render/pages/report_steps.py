@@ -1,17 +1,21 @@
-"""How long the used steps of a rank take: a histogram, its table and its words."""
+"""How long the used steps of a rank take: a histogram."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 from traceprobe.formatting import significant
-from traceprobe.records.report import Rank
-from traceprobe.render.pages.report_tables import Table
+from traceprobe.records.rank import Rank
+from traceprobe.render.charts import specification
+from traceprobe.render.document import Chart, Table
 
 FEWEST = 5
 """Steps below which a distribution shows nothing that the picture of every step does not."""
 MAX_BINS = 40
+MAX_TICKS = 5
+"""Lines across a chart of counts, which has no use for fractions."""
 TAIL = 1.5
 """A step this many times the median is slow enough to be mentioned."""
 
@@ -44,14 +48,43 @@ def histogram(rank: Rank) -> Histogram | None:
     return Histogram([low + k * width for k in range(count + 1)], counts, times)
 
 
-def histogram_table(found: Histogram) -> Table:
-    """The bins that hold a step."""
+def steps_chart(rank: Rank) -> Chart | None:
+    """Steps by duration, with lines at the median and where the outer tenths begin."""
+    found, step = histogram(rank), rank.summary.step_ms
+    if found is None or step is None:
+        return None
+    spec = specification("steps")
+    most = max(found.counts)
+    spec["layer"][0]["encoding"]["y"]["axis"]["values"] = [
+        *range(0, most + 1, -(-most // MAX_TICKS))
+    ]
+    # The texts would lie on each other where the steps are alike: then the median alone.
+    spread = step.p90 - step.p10 > 0.2 * (found.edges[-1] - found.edges[0])
+    named = {"median": step.p50, **({"p10": step.p10, "p90": step.p90} if spread else {})}
+    ends = [(significant(low), significant(high)) for low, high in pairwise(found.edges)]
     rows = [
-        [significant(found.edges[k]), significant(found.edges[k + 1]), str(count)]
-        for k, count in enumerate(found.counts)
+        [low, high, str(count)]
+        for (low, high), count in zip(ends, found.counts, strict=True)
         if count
     ]
-    return Table("Steps by duration", "rrr", ["from (ms)", "to (ms)", "steps"], rows)
+    return Chart(
+        id=f"chart-steps-{rank.rank}",
+        caption="How long a step takes",
+        summary=histogram_summary(found, rank),
+        spec=spec,
+        data={
+            "bins": {
+                "from": [round(edge, 6) for edge in found.edges[:-1]],
+                "to": [round(edge, 6) for edge in found.edges[1:]],
+                "steps": list(found.counts),
+                "range": [f"{low} to {high} ms" for low, high in ends],
+            },
+            "marks": {"what": list(named), "ms": list(named.values())},
+        },
+        table=Table(
+            "Steps by duration", ["from (ms)", "to (ms)", "steps"], rows, frozenset({0, 1, 2})
+        ),
+    )
 
 
 def histogram_summary(found: Histogram, rank: Rank) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -19,9 +18,11 @@ from traceprobe.formatting import (
     size,
 )
 from traceprobe.model.taxonomy import BUSY, BUSY_LABELS, CLASS_LABELS, SHARE_LABELS, SHARES
-from traceprobe.records.ablation import Ablation
-from traceprobe.records.report import Communication, Gap, HostToDevice, Input, Rank, Report, Run
-from traceprobe.render.pages import ablation as ablation_text
+from traceprobe.records.rank import Gap, Rank
+from traceprobe.records.report import Input, Report
+from traceprobe.records.run import Run
+from traceprobe.records.summary import Communication, HostToDevice
+from traceprobe.render.document import Table
 
 MAX_GAPS = 15
 MAX_KERNELS = 8
@@ -35,24 +36,15 @@ MAX_NEIGHBOUR = 64
 """Characters of a name in a table; the embedded data has more of it."""
 
 
-@dataclass(frozen=True)
-class Table:
-    """Text in rows and columns.
-
-    Args:
-        align: a letter a column: `l` text, `r` number, `n` name from the trace, `k` name of
-            traceprobe's own, `w` sentence.
-    """
-
-    caption: str
-    align: str
-    header: list[str]
-    rows: list[list[str]]
-
-
 def steps_divisor(rank: Rank) -> int:
     """What turns a rank's totals into values per step; 1 when the whole capture is one window."""
     return max(1, rank.summary.iterations_used)
+
+
+def window(rank: Rank) -> str:
+    """The time that a rank's 100 % stand for."""
+    unit = "per step" if rank.summary.iterations_used else "in the whole capture"
+    return f"{duration(rank.summary.window_ns / steps_divisor(rank))} {unit}"
 
 
 def metrics_tables(ranks: Sequence[Rank]) -> list[Table]:
@@ -73,23 +65,11 @@ def metrics_tables(ranks: Sequence[Rank]) -> list[Table]:
 def _by_rank(caption: str, metrics: dict[str, list[str]], ranks: list[str]) -> Table:
     if len(ranks) <= MAX_RANK_COLUMNS:
         rows = [[label, *cells] for label, cells in metrics.items()]
-        return Table(caption, "l" + "r" * len(ranks), ["", *ranks], rows)
+        # The only rank needs no title: the page says whose the numbers are.
+        head = ["", *(ranks if len(ranks) > 1 else [""])]
+        return Table(caption, head, rows, frozenset(range(1, len(head))))
     rows = [[rank, *cells] for rank, *cells in zip(ranks, *metrics.values(), strict=True)]
-    return Table(caption, "l" + "r" * len(metrics), ["", *metrics], rows)
-
-
-def ablation_table(ablation: Ablation) -> Table:
-    """The variants of an ablation: how fast each is, and what it includes."""
-    tokens = any(variant.tokens_per_second for variant in ablation.variants)
-    header = ["variant", "ms a step", "95 % interval", "samples/s", "tokens/s", "what it includes"]
-    rows = [
-        [row.name, row.step, row.interval, row.samples, row.tokens, row.includes]
-        for row in ablation_text.rows(ablation)
-    ]
-    if not tokens:
-        rows = [[*row[:4], *row[5:]] for row in rows]
-        header.remove("tokens/s")
-    return Table("The variants", "k" + "r" * (len(header) - 2) + "w", header, rows)
+    return Table(caption, ["", *metrics], rows, frozenset(range(1, len(metrics) + 1)))
 
 
 _TENSOR_CORES = {True: "yes", False: "no", None: NOT_OBSERVED}
@@ -188,8 +168,9 @@ def gaps_table(report: Report) -> Table:
     if len(found) > len(rows):
         caption += f" ({len(found) - len(rows)} more in the embedded data)"
     if several:
-        return Table(caption, "rrlrrrnn", ["rank", *header], rows)
-    return Table(caption, "rlrrrnn", header, rows)
+        head = ["rank", *header]
+        return Table(caption, head, rows, frozenset({0, 1, 3, 4, 5}), names=frozenset({6, 7}))
+    return Table(caption, header, rows, frozenset({0, 2, 3, 4}), names=frozenset({5, 6}))
 
 
 def _gap_row(gap: Gap, source: Input) -> list[str]:
@@ -240,9 +221,9 @@ def kernels_table(rank: Rank) -> Table:
         for kernel in [k for k in kernels if k.phase == phase][:MAX_KERNELS]
     ]
     unit = "per step" if rank.summary.iterations_used else "in the capture"
-    header = ["phase", "kernel", "count", "mean (µs)", "ms", "of phase"]
+    header = ["phase", "kernel", "count", "mean (µs)", "ms", "of phase", "tensor cores"]
     caption = f"{len(rows)} kernels with the most time, by phase; count and ms {unit}"
-    return Table(caption, "knrrrrr", [*header, "tensor cores"], rows)
+    return Table(caption, header, rows, frozenset(range(2, 7)), names=frozenset({1}))
 
 
 def collectives_table(rank: Rank) -> Table:
@@ -272,7 +253,7 @@ def collectives_table(rank: Rank) -> Table:
     caption = f"{len(rows)} {kinds} of collectives; count, exposed and overlapped {unit}"
     if rank.summary.collectives_left_out:
         caption += f" ({rank.summary.collectives_left_out} more left out)"
-    return Table(caption, "l" + "r" * (len(header) - 1), header, rows)
+    return Table(caption, header, rows, frozenset(range(1, len(header))))
 
 
 def collectives_lines(report: Report) -> list[str]:

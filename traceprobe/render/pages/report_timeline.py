@@ -1,4 +1,4 @@
-"""The segments of the timeline picture, its data table and its summary in words."""
+"""Timelines of a rank: the segments of their lanes, a table of the longest, words."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ from dataclasses import dataclass
 
 from traceprobe.formatting import duration, shorten
 from traceprobe.model.taxonomy import BUSY_LABELS
-from traceprobe.records.report import Gap, Lane, Timeline
-from traceprobe.render.pages.report_tables import Table
+from traceprobe.records.rank import Gap, Lane, Rank
+from traceprobe.records.rank import Timeline as Recorded
+from traceprobe.render.colours import CLASS_COLOURS, OTHER_COLOUR
+from traceprobe.render.document import Table, Timeline
 
 MAX_TABLE_ROWS = 40
 IDLE_LANE = "idle: longest gaps"
+CAPTIONS = {"timeline": "A typical iteration", "worst": "The longest iteration"}
+"""Fields of a rank that hold timelines, and their titles."""
+OTHER = ("other", OTHER_COLOUR)
+"""Word and colour of labels that are no class."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,32 @@ class TimelinePicture:
     joined: int
 
 
-def timeline_picture(timeline: Timeline, gaps: list[Gap]) -> TimelinePicture:
+def timelines(rank: Rank, index: int) -> list[Timeline]:
+    """The timelines of a rank that hold anything; `index` is its place in the report."""
+    found = []
+    for field, caption in CAPTIONS.items():
+        recorded: Recorded | None = getattr(rank, field)
+        if recorded is None or not any(lane.start_ns for lane in recorded.lanes):
+            continue
+        picture = timeline_picture(recorded, rank.gaps)
+        present = {segment.label for segment in picture.segments}
+        known = {key: (BUSY_LABELS[key], colour) for key, colour in CLASS_COLOURS.items()}
+        legend = [entry for key, entry in known.items() if key in present]
+        found.append(
+            Timeline(
+                caption=caption if recorded.iteration is not None else "Timeline",
+                summary=timeline_summary(recorded, picture),
+                rank=index,
+                field=field,
+                legend=[*legend, *([OTHER] if present - known.keys() else [])],
+                labels={**known, "other": OTHER},
+                table=timeline_table(picture),
+            )
+        )
+    return found
+
+
+def timeline_picture(timeline: Recorded, gaps: list[Gap]) -> TimelinePicture:
     """The lanes of a timeline; the longest idle gaps make a lane of their own."""
     names = _distinct([shorten(lane.name, 60) for lane in timeline.lanes])
     lanes = [_segments(name, lane) for name, lane in zip(names, timeline.lanes, strict=True)]
@@ -61,7 +92,7 @@ def _segments(name: str, lane: Lane) -> list[LaneSegment]:
     ]
 
 
-def _idle_lane(timeline: Timeline, gaps: list[Gap]) -> list[LaneSegment]:
+def _idle_lane(timeline: Recorded, gaps: list[Gap]) -> list[LaneSegment]:
     """The parts of `gaps` inside the picture, in the order of time."""
     end_ns = timeline.start_ns + timeline.duration_ns
     inside = [g for g in gaps if g.end_ns > timeline.start_ns and g.start_ns < end_ns]
@@ -77,11 +108,6 @@ def _idle_lane(timeline: Timeline, gaps: list[Gap]) -> list[LaneSegment]:
     ]
 
 
-def label_word(label: str) -> str:
-    """The word for a segment's label: a class of the partition, or the label itself."""
-    return BUSY_LABELS.get(label, label)
-
-
 def timeline_table(picture: TimelinePicture) -> Table:
     """The longest segments of the picture, in the order of time."""
     longest = sorted(picture.segments, key=lambda s: (-s.duration_ns, s.start_ns, s.lane))
@@ -91,16 +117,17 @@ def timeline_table(picture: TimelinePicture) -> Table:
             f"{segment.start_ns / 1e6:,.3f} ms",
             duration(segment.duration_ns),
             segment.lane,
-            label_word(segment.label),
+            BUSY_LABELS.get(segment.label, segment.label),
             segment.detail,
         ]
         for segment in shown
     ]
     caption = f"{len(rows)} longest of {len(picture.segments)} segments"
-    return Table(caption, "rrnnn", ["starts at", "duration", "lane", "what", "detail"], rows)
+    head = ["starts at", "duration", "lane", "what", "detail"]
+    return Table(caption, head, rows, frozenset({0, 1}), names=frozenset({2, 3, 4}))
 
 
-def timeline_summary(timeline: Timeline, picture: TimelinePicture) -> str:
+def timeline_summary(timeline: Recorded, picture: TimelinePicture) -> str:
     """What the picture shows, in words."""
     what = "The capture" if timeline.iteration is None else f"Iteration {timeline.iteration}"
     sentence = (

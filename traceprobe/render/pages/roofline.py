@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from traceprobe.formatting import NOT_OBSERVED, number, percent, significant
 from traceprobe.model.taxonomy import BUSY_LABELS
 from traceprobe.records.roofline import Limit, Peaks, Roofline, RooflineRecord
+from traceprobe.render.charts import Line, curves
 from traceprobe.render.colours import OTHER_COLOUR, SHARE_COLOURS
 from traceprobe.render.document import (
     Bar,
     Bars,
-    Curves,
+    Chart,
     Document,
-    Line,
     Piece,
     Section,
     Table,
@@ -140,20 +140,20 @@ def sections(found: Roofline) -> list[Section]:
 def _source(found: Roofline) -> list[str]:
     """The peaks of the precisions that ran, and where they are from."""
     used = {name for phase in found.phases for name in phase.flops}
-    told = [
+    sources = [
         f"peaks: {_peaks(peaks, used)} ({peaks.source})"
         for peaks in (found.published, found.measured)
         if peaks is not None and found.flops_per_step is not None
     ]
-    if len(told) == 2:
-        told[0] += ", for MFU and HFU"
-        told[1] += ", for the floors"
-    return told
+    if len(sources) == 2:
+        sources[0] += ", for MFU and HFU"
+        sources[1] += ", for the floors"
+    return sources
 
 
 def _peaks(peaks: Peaks, used: set[str]) -> str:
-    told = {name: rate for name, rate in peaks.tflops.items() if not used or name in used}
-    rates = [f"{name} {number(rate)}" for name, rate in sorted(told.items())]
+    shown = {name: rate for name, rate in peaks.tflops.items() if not used or name in used}
+    rates = [f"{name} {number(rate)}" for name, rate in sorted(shown.items())]
     bandwidth = "" if peaks.bandwidth_gbps is None else f"; {number(peaks.bandwidth_gbps)} GB/s"
     return f"{', '.join(rates)} TFLOP/s{bandwidth}"
 
@@ -170,7 +170,7 @@ def _bars(found: Roofline) -> list[Bars]:
     return [Bars("The step: math, memory and the rest", "ms", [bar])]
 
 
-def _picture(found: Roofline) -> list[Curves]:
+def _picture(found: Roofline) -> list[Chart | Table]:
     """Roofs, dashed, and a point for each phase; empty where no phase has both coordinates."""
     points = [p for p in found.phases if p.intensity and p.tflops]
     peaks = _taken(found)
@@ -193,7 +193,8 @@ def _picture(found: Roofline) -> list[Curves]:
         if name in roofs
     ]
     drawn += [Line(_word(p.phase), [(p.intensity or 0.0, p.tflops or 0.0)]) for p in points]
-    return [Curves("Roofline", "operations per byte", "TFLOP/s", drawn, log=True)]
+    axes = ("operations per byte", "TFLOP/s")
+    return [curves("chart-roofline", "Roofline", *axes, drawn, log=True)]
 
 
 def _taken(found: Roofline) -> Peaks | None:

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from traceprobe.formatting import NOT_OBSERVED, number, percent, plus_minus, significant
 from traceprobe.model.taxonomy import LOSS_LABELS, LOSSES
 from traceprobe.records.scaling import Fit, Prediction, Scaling, ScalingPoint
+from traceprobe.render.charts import Line, curves
 from traceprobe.render.colours import LOSS_COLOURS
 from traceprobe.render.document import (
     Bar,
     Bars,
-    Curves,
+    Chart,
     Document,
-    Line,
     Piece,
     Section,
     Table,
@@ -106,7 +106,7 @@ def _sections(s: Scaling) -> Iterator[Section]:
     yield Section("runs", "The runs", blocks=[table_of(runs)])
 
 
-def _rates(s: Scaling) -> Curves:
+def _rates(s: Scaling) -> Chart | Table:
     lines = [
         Line("measured", [(float(p.world_size), p.per_second) for p in s.points]),
         Line("ideal", [(float(n), rate) for n, rate in _ideal(s)], dashed=True),
@@ -126,7 +126,8 @@ def _rates(s: Scaling) -> Curves:
         [(float(p.world_size), p.per_second) for p in _held_out(s) if p.per_second is not None],
         [(float(p.world_size), p.per_second) for p in _ahead(s) if p.per_second is not None],
     )
-    return Curves(f"{s.work.capitalize()} per second", "ranks", f"{s.work}/s", lines, log=True)
+    caption = f"{s.work.capitalize()} per second"
+    return curves("chart-rates", caption, "ranks", f"{s.work}/s", lines, log=True)
 
 
 def _ideal(s: Scaling) -> list[tuple[int, float]]:
@@ -138,7 +139,7 @@ def _ideal(s: Scaling) -> list[tuple[int, float]]:
     return [(n, first.per_second * n / first.world_size) for n in sorted(sizes)]
 
 
-def _efficiency(s: Scaling) -> Curves:
+def _efficiency(s: Scaling) -> Chart | Table:
     measured = [(float(p.world_size), 100 * p.efficiency) for p in s.points]
     lines = [
         Line("measured", measured),
@@ -149,7 +150,7 @@ def _efficiency(s: Scaling) -> Curves:
         [(float(p.world_size), 100 * p.efficiency) for p in _held_out(s) if p.efficiency],
         [(float(p.world_size), 100 * p.efficiency) for p in _ahead(s) if p.efficiency],
     )
-    return Curves("Efficiency", "ranks", "%", lines)
+    return curves("chart-efficiency", "Efficiency", "ranks", "%", lines)
 
 
 def _modelled(measured: Points, held_out: Points, ahead: Points) -> list[Line]:

@@ -15,14 +15,13 @@ SAME = 0.01
 
 def document(found: WhatIf) -> Document:
     """The prediction for all outputs."""
-    told = found.asked
-    title = "What single changes would give" if told is None else f"{significant(told.speedup)}×"
+    asked = found.asked
+    title = "What single changes would give" if asked is None else f"{significant(asked.speedup)}×"
     return Document(
         kind=found.kind,
         title=f"{title} ({found.run.label})",
-        tone="plain" if told is None else _tone(told),
+        tone="plain" if asked is None else _tone(asked),
         headline=found.headline,
-        points=[],
         cautions=[caution.message for caution in found.cautions],
         sections=list(_sections(found)),
         inputs=named_inputs([found.run]),
@@ -31,10 +30,10 @@ def document(found: WhatIf) -> Document:
     )
 
 
-def _tone(told: Predicted) -> Tone:
-    if abs(told.speedup - 1) <= SAME:
+def _tone(predicted: Predicted) -> Tone:
+    if abs(predicted.speedup - 1) <= SAME:
         return "plain"
-    return "good" if told.speedup > 1 else "bad"
+    return "good" if predicted.speedup > 1 else "bad"
 
 
 def _sections(found: WhatIf) -> Iterator[Section]:
@@ -73,7 +72,7 @@ def _sections(found: WhatIf) -> Iterator[Section]:
 
 
 def _table(rows: list[Predicted], now_ms: float) -> Table:
-    told = [
+    cells = [
         [
             ", ".join(row.changes),
             significant(row.step_ms),
@@ -85,7 +84,7 @@ def _table(rows: list[Predicted], now_ms: float) -> Table:
     head = ("change", "ms per step", "between", "throughput")
     caption = f"Predicted steps; now {significant(now_ms)} ms"
     tones = [_tone(row) for row in rows]
-    return Table(caption, head, told, frozenset({1, 2, 3}), tones, most=len(rows))
+    return Table(caption, head, cells, frozenset({1, 2, 3}), tones, most=len(rows))
 
 
 def _links(buckets: Buckets) -> str:

@@ -1,0 +1,75 @@
+"""What the host of a rank asked of its device, to the record of the report."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from msgspec import UNSET
+
+from traceprobe.model.events import UNKNOWN, Call, Int64s, Kind
+from traceprobe.model.taxonomy import Phase
+from traceprobe.records.summary import HostActivity
+from traceprobe.timeline.device_timeline import DeviceTimeline
+
+MAX_CALLS = 5
+"""Blocking calls that are named."""
+_API = re.compile(r"(cu|cuda|hip)[A-Z][A-Za-z]{3,40}")
+
+
+def host_activity(
+    account: DeviceTimeline, chosen: Int64s, inside: pl.DataFrame, names: Sequence[str]
+) -> HostActivity:
+    """Launches, kernels and waiting calls per used step, or over the whole capture.
+
+    Args:
+        chosen: indices of the windows that the summary covers. inside: the ops that start in them.
+    """
+    steps = max(int(account.used.sum()), 1)
+    is_kernel, launched = pl.col("kind") == int(Kind.KERNEL), pl.col("thread") != UNKNOWN
+    kernels, duration, delay = inside.select(
+        is_kernel.sum().alias("kernels"),
+        (pl.col("t1") - pl.col("t0")).filter(is_kernel).mean().alias("duration"),
+        (pl.col("t0") - pl.col("launch_t1")).filter(is_kernel & launched).median().alias("delay"),
+    ).row(0)
+    process = account.process
+    calls = process.calls.select("t0", "call", "name", "blocking")
+    if process.marker is not None and len(account.index):
+        at = np.searchsorted(process.marker.starts, calls["t0"].to_numpy(), "right") - 1
+        calls = calls.filter(np.isin(at, account.index[chosen]))
+    launches = int(calls["call"].is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH)]).sum())
+    return HostActivity(
+        launches_per_step=round(launches / steps, 3),
+        kernels_per_step=round(kernels / steps, 3),
+        mean_kernel_us=round(float(duration) / 1e3, 3) if isinstance(duration, float) else None,
+        launch_to_start_us_p50=round(float(delay) / 1e3, 3) if isinstance(delay, float) else None,
+        syncs_per_step=round(int(calls["blocking"].sum()) / steps, 3),
+        idle_after_sync_ns=int(account.host_late_after_sync[chosen].sum()),
+        data_wait_inferred_ns=int(account.inferred[chosen].sum()),
+        blocking_calls=_blocking(calls, names, steps) or UNSET,
+        phase_kernels=_phase_kernels(inside, steps) or UNSET,
+    )
+
+
+def _blocking(calls: pl.DataFrame, names: Sequence[str], steps: int) -> dict[str, float]:
+    """Blocking calls per step by the name of CUDA's or HIP's API, its version left out."""
+    counts: Counter[str] = Counter()
+    for name, count in calls.filter("blocking").group_by("name").len().rows():
+        api = _API.match(names[name])
+        if api is not None:  # any job may write what it likes into its trace
+            counts[api[0]] += count
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return {name: round(count / steps, 3) for name, count in ordered[:MAX_CALLS]}
+
+
+def _phase_kernels(inside: pl.DataFrame, steps: int) -> dict[str, float]:
+    kernels = inside.filter(pl.col("kind") == int(Kind.KERNEL))
+    counts = dict(kernels.group_by("phase").len().rows())
+    return {
+        phase.name.lower(): round(counts[int(phase)] / steps, 3)
+        for phase in Phase
+        if int(phase) in counts
+    }

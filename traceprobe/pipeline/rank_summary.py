@@ -1,0 +1,216 @@
+"""Totals over the used iterations of a device, to the record of the report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from traceprobe.model.events import Call, Int64s, Kind, Trace
+from traceprobe.model.taxonomy import COMPUTE_PHASES, SHARE_CLASSES, Phase
+from traceprobe.pipeline import communication
+from traceprobe.pipeline.host_activity import host_activity
+from traceprobe.records.summary import (
+    Communication,
+    HostToDevice,
+    KernelShare,
+    Nanoseconds,
+    StepTimes,
+    Summary,
+)
+from traceprobe.timeline import collectives, kernel_classes, partition
+from traceprobe.timeline.device_timeline import DeviceTimeline
+from traceprobe.timeline.rank_collectives import summary_windows as summarised
+
+MAX_KERNELS = 15
+MAX_KERNELS_OF_A_PHASE = 6
+MAX_DETAIL = 160
+MAX_COLLECTIVES = 20
+_SUMMARISED = ("name", "kind", "phase", "t0", "t1", "launch_t1", "thread", "bytes", "pageable")
+"""Columns of the ops that the summary is made of."""
+
+
+def _total(account: DeviceTimeline, columns: partition.Columns, chosen: Int64s) -> Nanoseconds:
+    return {
+        name: int(values[chosen].sum()) if name in account.observed else None
+        for name, values in columns.items()
+    }
+
+
+def rank_summary(
+    account: DeviceTimeline,
+    trace: Trace,
+    groups: Sequence[collectives.CollectiveGroup],
+    *,
+    on_cpu: bool,
+) -> Summary:
+    """Totals of a device over its used iterations, or the whole capture without any.
+
+    Args:
+        groups: its collectives by operation and size.
+    """
+    length = np.diff(account.edges)
+    steps = int(account.used.sum())
+    chosen = summarised(account)
+    window = int(length[chosen].sum())
+    parts = _total(account, account.exclusive, chosen)
+    inside = _inside(account, chosen)
+    per_step = account.collectives[account.index[account.used]]
+    return Summary(
+        iterations_used=steps,
+        step_ms=_step_times(length[chosen]) if steps else None,
+        window_ns=window,
+        partition_ns=parts,
+        share=shares(parts, window),
+        busy_ns=_total(account, account.busy, chosen),
+        attributed_share=_attributed(inside),
+        communication=_communication(account, chosen, groups, trace.origin.format),
+        h2d=_host_to_device(account, chosen, inside),
+        collectives_per_step=round(float(per_step.mean()), 3) if steps else None,
+        coverage=_coverage(account),
+        host=host_activity(account, chosen, inside, trace.names),
+        kernel_ns=None if on_cpu else kernel_classes.time_by_class(inside, trace.names),
+        top_kernels=_top_kernels(inside, trace.names),
+        collectives_left_out=max(len(groups) - MAX_COLLECTIVES, 0),
+    )
+
+
+def shares(parts: Nanoseconds, window: int) -> dict[str, float]:
+    """The five shares of a partition; they sum to 1 but for rounding."""
+    return {
+        name: round(sum(parts[p] or 0 for p in members) / window, 6) if window else 0.0
+        for name, members in SHARE_CLASSES.items()
+    }
+
+
+def _step_times(length: Int64s) -> StepTimes:
+    ms = length / 1e6
+    p10, p50, p90 = np.percentile(ms, [10, 50, 90])
+    return StepTimes(
+        mean=round(float(ms.mean()), 6),
+        p10=round(float(p10), 6),
+        p50=round(float(p50), 6),
+        p90=round(float(p90), 6),
+    )
+
+
+def _inside(account: DeviceTimeline, chosen: Int64s) -> pl.DataFrame:
+    """Ops that start in the chosen windows; with the whole capture, all of them."""
+    if not len(account.index):
+        return account.ops
+    at = np.searchsorted(account.edges, account.ops["t0"].to_numpy(), "right") - 1
+    inside = np.isin(at, chosen)
+    return account.ops if inside.all() else account.ops.select(_SUMMARISED).filter(inside)
+
+
+def _attributed(ops: pl.DataFrame) -> float | None:
+    length = pl.col("t1") - pl.col("t0")
+    is_kernel, known = (
+        pl.col("kind") == int(Kind.KERNEL),
+        pl.col("phase") != int(Phase.UNATTRIBUTED),
+    )
+    sums = ops.select(
+        total=length.filter(is_kernel).sum(), known=length.filter(is_kernel & known).sum()
+    )
+    total, attributed = sums.row(0)
+    return round(attributed / total, 6) if total else None
+
+
+def _communication(
+    account: DeviceTimeline,
+    chosen: Int64s,
+    groups: Sequence[collectives.CollectiveGroup],
+    form: str,
+) -> Communication | None:
+    if "communication" not in account.observed:
+        return None
+    steps = int(account.used.sum())
+    total = int(account.busy["communication"][chosen].sum())
+    overlapped = int(account.overlap["communication"][chosen].sum())
+    return Communication(
+        total_ns=total,
+        exposed_ns=int(account.exclusive["communication"][chosen].sum()),
+        overlapped_ns=overlapped,
+        overlap_pct=round(100 * overlapped / total, 3) if total else 0.0,
+        all_reduces_per_step=communication.all_reduces(groups, steps),
+        bytes_per_step=communication.total_bytes(groups, steps),
+        sizes=communication.why_unknown(groups, form),
+    )
+
+
+def _host_to_device(
+    account: DeviceTimeline, chosen: Int64s, inside: pl.DataFrame
+) -> HostToDevice | None:
+    if "h2d" not in account.observed:
+        return None
+    total = int(account.busy["h2d"][chosen].sum())
+    overlapped = int(account.overlap["h2d"][chosen].sum())
+    copies = inside.filter((pl.col("kind") == int(Kind.H2D)) & (pl.col("bytes") > 0))
+    size = int(copies["bytes"].sum())
+    busy = int((copies["t1"] - copies["t0"]).sum())
+    return HostToDevice(
+        total_ns=total,
+        exposed_ns=int(account.exclusive["h2d"][chosen].sum()),
+        overlapped_ns=overlapped,
+        overlap_pct=round(100 * overlapped / total, 3) if total else 0.0,
+        bytes=size,
+        gbps=round(size / busy, 3) if busy else None,
+        pageable_bytes=int(copies.filter(pl.col("pageable"))["bytes"].sum()),
+    )
+
+
+def _coverage(account: DeviceTimeline) -> float | None:
+    process = account.process
+    if process.marker is not None and account.used.any():
+        k = account.index[account.used]
+        asked, recorded = int(process.asked[k].sum()), int(process.recorded[k].sum())
+    else:
+        work = process.calls.select("call", "recorded").filter(
+            pl.col("call").is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH), int(Call.COPY)])
+        )
+        asked, recorded = len(work), int(work["recorded"].sum())
+    return round(recorded / asked, 4) if asked else None
+
+
+def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[KernelShare]:
+    """The kernels with the most time, and those with the most time of each phase."""
+    chosen = ops.select("name", "kind", "phase", "t0", "t1").filter(
+        pl.col("kind").is_in([int(Kind.KERNEL), int(Kind.COMM)])
+    )
+    phase = pl.when(pl.col("kind") == int(Kind.COMM)).then(-1).otherwise(pl.col("phase"))
+    groups = chosen.group_by("name", phase.alias("label")).agg(
+        count=pl.len(), total=(pl.col("t1") - pl.col("t0")).sum()
+    )
+    of_phase = dict(groups.group_by("label").agg(pl.col("total").sum()).rows())
+    ordered = sorted(
+        groups.rows(named=True), key=lambda row: (-row["total"], names[row["name"]], row["label"])
+    )
+    listed: Counter[int] = Counter()
+    top = []
+    for place, row in enumerate(ordered):
+        listed[row["label"]] += 1
+        if place < MAX_KERNELS or listed[row["label"]] <= MAX_KERNELS_OF_A_PHASE:
+            top.append(row)
+    return [
+        KernelShare(
+            name=shorten(names[row["name"]]),
+            phase="communication" if row["label"] < 0 else COMPUTE_PHASES[row["label"]],
+            count=row["count"],
+            total_ns=row["total"],
+            mean_ns=round(row["total"] / row["count"], 1),
+            phase_share=round(row["total"] / max(of_phase[row["label"]], 1), 6),
+            tensor_cores=kernel_classes.TENSOR_CORES.get(
+                kernel_classes.kernel_class(names[row["name"]])
+            )
+            if row["label"] >= 0
+            else None,
+        )
+        for row in top
+    ]
+
+
+def shorten(name: str) -> str:
+    """A name that fits a table; kernel names run to kilobytes of template arguments."""
+    return name if len(name) <= MAX_DETAIL else name[: MAX_DETAIL - 1] + "…"

@@ -1,0 +1,225 @@
+"""The part of a report that one input gives alone: what is left of a trace once it is accounted.
+
+A trace of one rank has millions of rows. Its part has the finished records of its devices, open
+only where other ranks matter, and what these are compared by. Parts are small and can be pickled,
+so that each is made where there is a core and the memory for one trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from traceprobe.errors import DamagedInput, EmptyTrace, TraceprobeError, UsageError
+from traceprobe.ingest.read_trace import read_trace
+from traceprobe.model.events import Call, Quality, Trace
+from traceprobe.model.sidecar import Sidecar
+from traceprobe.options import Options
+from traceprobe.pipeline.build_rank import origin, rank_record
+from traceprobe.records.rank import Rank
+from traceprobe.records.report import Input
+from traceprobe.system import memory_limit as bounded
+from traceprobe.timeline import collectives, phases
+from traceprobe.timeline.device_timeline import DeviceTimeline, device_timeline
+from traceprobe.timeline.process_timeline import ProcessTimeline, process_timeline
+from traceprobe.timeline.rank_collectives import RankCollectives, rank_collectives
+
+if TYPE_CHECKING:
+    from traceprobe.ingest.read_trace import Progress
+    from traceprobe.pipeline.cache import Use
+
+
+@dataclass(frozen=True)
+class DevicePart:
+    """One device of one process.
+
+    Args:
+        record: as in the report, open where it takes the run to know.
+        footprint: what other ranks are compared with. groups: the collectives by operation and
+            size.
+    """
+
+    record: Rank
+    footprint: RankCollectives
+    groups: list[collectives.CollectiveGroup]
+
+
+@dataclass(frozen=True)
+class TracePart:
+    """One input.
+
+    Args:
+        rank_of: rank of each process where the file records it.
+        gpu_ops, gpu_ops_linked, launches_without_gpu_op: as in the quality of a report.
+        quality, profiled, metadata: those of the trace.
+        sidecar: what the recording says about itself; None of what traceprobe did not record.
+        devices: by process and device.
+        kept: what the cache did for it, if there is one.
+    """
+
+    input: Input
+    rank_of: dict[int, int]
+    gpu_ops: int
+    gpu_ops_linked: int
+    launches_without_gpu_op: int
+    quality: Quality
+    profiled: frozenset[str]
+    metadata: dict[str, Any]
+    sidecar: Sidecar | None
+    devices: list[DevicePart]
+    kept: Use | None = None
+
+
+@dataclass(frozen=True)
+class Lost:
+    """An input that could not be read. `name` is its base name, `reason` a sentence.
+
+    Args:
+        internal: the fault is traceprobe's, which did not expect what it found there.
+    """
+
+    name: str
+    reason: str
+    internal: bool = False
+
+
+def read_part(
+    path: Path, options: Options, folder: Path | None = None, progress: Progress | None = None
+) -> TracePart:
+    """The part of one file. Errors are those of `traceprobe.load` and `traceprobe.analyze`.
+
+    Args:
+        folder: of the cache, if there is one.
+    """
+    if folder is None:
+        return part_of(read_trace(path, progress, options.limits), options)
+    from traceprobe.pipeline.cache import load as cached
+
+    trace, use = cached(path, folder, progress, options.limits)
+    return replace(part_of(trace, options), kept=use)
+
+
+def read_or_lose(
+    path: Path, options: Options, folder: Path | None = None, progress: Progress | None = None
+) -> TracePart | Lost:
+    """The part of one file of several: damage costs this file, not the run.
+
+    So does what nobody thought of: of a thousand ranks one may hold a value that breaks the reader,
+    and the report of the others is worth having. With one file alone, the error is raised.
+
+    Raises:
+        UnsupportedInput: the file is no trace at all, so it was given by mistake.
+        UsageError: an option makes no sense.
+    """
+    try:
+        return read_part(path, options, folder, progress)
+    except (DamagedInput, EmptyTrace) as error:
+        return Lost(path.name, str(error))
+    except TraceprobeError:
+        raise
+    except OSError as error:
+        return Lost(path.name, f"{path.name}: {error.strerror or error}")
+    except (Exception, pl.exceptions.PanicException) as error:
+        if bounded.is_refused_memory(error):
+            return Lost(path.name, f"{path.name}: {bounded.memory_message()}")
+        return Lost(
+            path.name,
+            f"{path.name}: internal error while it was read ({type(error).__name__}); analyse it "
+            "alone to see where, and please report it",
+            internal=True,
+        )
+
+
+def part_of(trace: Trace, options: Options) -> TracePart:
+    """The part of a trace.
+
+    Raises:
+        UsageError: an option makes no sense for it.
+        DamagedInput: it has more iterations than the limit.
+        EmptyTrace: its work takes no time.
+    """
+    calls = trace.host_calls
+    unrecorded = calls["call"].filter(~calls["recorded"]).to_numpy()
+    devices = list(_devices(trace, options))
+    if not devices:
+        raise EmptyTrace(
+            f"{trace.origin.name}: its GPU work has no duration, so there is nothing to account "
+            "for; capture it again"
+        )
+    asks = [int(Call.LAUNCH), int(Call.GRAPH_LAUNCH), int(Call.COPY)]
+    return TracePart(
+        input=_input(trace),
+        rank_of=dict(trace.rank_of),
+        gpu_ops=len(trace.gpu_ops),
+        gpu_ops_linked=int(trace.gpu_ops["linked"].sum()),
+        launches_without_gpu_op=int(np.isin(unrecorded, asks).sum()),
+        quality=trace.quality,
+        profiled=trace.profiled,
+        metadata=dict(trace.metadata),
+        sidecar=_sidecar(trace),
+        devices=devices,
+    )
+
+
+def _sidecar(trace: Trace) -> Sidecar | None:
+    recorded = trace.metadata.get("traceprobe")
+    return None if recorded is None else msgspec.convert(recorded, Sidecar)
+
+
+def _devices(trace: Trace, options: Options) -> Iterator[DevicePart]:
+    names = phases.compile_phase_names(options.phases)
+    prepared: dict[int, ProcessTimeline] = {}
+    windows = 0
+    for found in trace.devices:
+        if found.pid not in prepared:
+            prepared[found.pid] = process_timeline(trace, found.pid, options.step, names)
+            marker = prepared[found.pid].marker
+            steps = 0 if marker is None else len(marker.starts)
+            options.limits.check("iterations", steps, trace.origin.name)
+            windows += steps * sum(other.pid == found.pid for other in trace.devices)
+            options.limits.check("windows", windows, trace.origin.name)
+        account = device_timeline(prepared[found.pid], found.index)
+        if account.edges[0] == account.edges[-1]:  # a device that only ever cleared a few bytes
+            continue
+        if options.steps is not None:
+            account = _limit(account, options.steps)
+        groups = collectives.collective_groups(account)
+        yield DevicePart(
+            rank_record(account, trace, found, groups), rank_collectives(account), groups
+        )
+
+
+def _limit(account: DeviceTimeline, steps: tuple[int, int]) -> DeviceTimeline:
+    """Leave iterations outside of the user's range out of the summary."""
+    first, last = steps
+    reasons = [
+        reason if first <= k < last else reason or "outside of --steps"
+        for k, reason in enumerate(account.reasons)
+    ]
+    used = account.used & (account.index >= first) & (account.index < last)
+    if account.used.any() and not used.any():
+        raise UsageError(
+            f"--steps {first}:{last} leaves no usable iteration; usable are "
+            f"{', '.join(str(k) for k in account.index[account.used].tolist())}"
+        )
+    return replace(account, reasons=reasons, used=used)
+
+
+def _input(trace: Trace) -> Input:
+    o = trace.origin
+    return Input(
+        name=o.name,
+        sha256=o.sha256,
+        format="nsys" if o.format == "nsys" else "kineto",
+        dialect=o.dialect,
+        producer=o.producer,
+        bytes=o.bytes,
+        origin_ns=str(origin(trace)),
+        base_ns=str(trace.origin.base_ns),
+    )

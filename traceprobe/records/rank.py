@@ -1,0 +1,240 @@
+"""One device of one process: its iterations, gaps and pictures. Times are ns, see `Iteration`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Literal
+
+import msgspec
+
+from traceprobe.model.taxonomy import IDLE_CAUSES
+from traceprobe.records.replay import Replay
+from traceprobe.records.summary import Nanoseconds, Summary, partition_problems
+from traceprobe.records.texts import Name, PhaseName, Sentence, Word
+
+DeviceKind = Literal["gpu", "cpu"]
+
+
+class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU, or the CPU of a run without one, as the trace describes it."""
+
+    index: int
+    name: Sentence | None
+    kind: DeviceKind
+    capability: Word | None = None
+    multiprocessors: int | None = None
+    memory_bytes: int | None = None
+    warp_size: int | None = None
+
+    @property
+    def facts(self) -> tuple[str | None, str | None, int | None, int | None, int | None]:
+        """What the device says of itself: name, capability, multiprocessors, memory, warp size."""
+        return (
+            self.name,
+            self.capability,
+            self.multiprocessors,
+            self.memory_bytes,
+            self.warp_size,
+        )
+
+
+class StepMarker(msgspec.Struct, frozen=True, kw_only=True):
+    """What tells the iterations apart."""
+
+    kind: Literal["user", "range", "optimizer", "dataloader", "kernels"]
+    pattern: Name
+    count: int
+    confidence: float
+
+
+class Iteration(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU window. `index` counts markers from 0; times are ns after the report's time zero."""
+
+    index: int
+    label: Name
+    start_ns: int | None
+    end_ns: int | None
+    coverage: float | None
+    used: bool
+    skip_reason: Sentence | None
+    collectives: int
+    launches: int
+    partition_ns: Nanoseconds | None
+    busy_ns: Nanoseconds | None
+    skew_exposed_ns: int | None = None
+    """Exposed time spent waiting for the slowest rank; None where that cannot be told."""
+
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        name = f"iteration {self.index}"
+        if self.used == (self.skip_reason is not None):
+            yield f"{name} is used and skipped, or neither"
+        if self.used and self.start_ns is None:
+            yield f"{name} is used without a window"
+        start, end = self.start_ns, self.end_ns
+        if start is None or end is None or self.partition_ns is None or self.busy_ns is None:
+            if {start, end} != {None} or self.partition_ns or self.busy_ns:
+                yield f"{name} has half a window"
+        elif end <= start:
+            yield f"{name} ends before it begins"
+        else:
+            yield from partition_problems(name, self.partition_ns, self.busy_ns, end - start)
+
+
+class Gap(msgspec.Struct, frozen=True, kw_only=True):
+    """A stretch of time in which the device idles, ns after the time zero of its input."""
+
+    start_ns: int
+    end_ns: int
+    iteration: int | None
+    cause: Word
+    evidence: Sentence
+    before: Name | None
+    after: Name | None
+
+
+class Lane(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the timeline picture, as parallel arrays; ns after the picture's start."""
+
+    name: Word
+    start_ns: list[int]
+    duration_ns: list[int]
+    label: list[PhaseName]
+    detail: list[PhaseName]
+
+
+class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+    """One iteration. `merged` counts ops joined with a neighbour below one pixel."""
+
+    iteration: int | None
+    start_ns: int
+    duration_ns: int
+    lanes: list[Lane]
+    merged: int
+
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        if self.duration_ns <= 0:
+            yield "a timeline is empty"
+        for lane in self.lanes:
+            columns = (lane.start_ns, lane.duration_ns, lane.label, lane.detail)
+            if len({len(column) for column in columns}) > 1:
+                yield "a lane of a timeline has columns of different lengths"
+            if any(ns < 0 for ns in (*lane.start_ns, *lane.duration_ns)):
+                yield "a lane of a timeline leaves it"
+
+
+class Rank(msgspec.Struct, frozen=True, kw_only=True):
+    """One device of one process."""
+
+    rank: int
+    pid: int
+    device: DeviceInfo
+    step_marker: StepMarker | None
+    iterations: list[Iteration]
+    summary: Summary
+    gaps: list[Gap]
+    timeline: Timeline | None
+    """The iteration that is most like all used ones."""
+    worst: Timeline | None = None
+    """The longest used iteration, where that is another."""
+    input: int = 0
+    """Index of the input this rank came from; its times count from that input's origin."""
+    replay: Replay | msgspec.UnsetType = msgspec.UNSET
+    """Not there without at least two used iterations in a row whose launches are in the trace."""
+
+    @property
+    def iteration_count(self) -> int:
+        """Iterations, whether the report lists them or not."""
+        listed = len(self.iterations)
+        return listed or (0 if self.step_marker is None else self.step_marker.count)
+
+    @property
+    def windows(self) -> list[Iteration]:
+        """The iterations that have a window, used or not."""
+        return [i for i in self.iterations if i.start_ns is not None]
+
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in; of a rank that keeps its details."""
+        marker = self.step_marker
+        yield from self._iteration_problems()
+        if (marker is None) != (not self.iterations):
+            yield "iterations without a marker, or a marker without iterations"
+        if marker is not None and marker.count != len(self.iterations):
+            yield "the marker counts other iterations than there are"
+        yield from self.summary.problems()
+        yield from self._total_problems()
+        yield from self._gap_problems()
+        for picture in (self.timeline, self.worst):
+            if picture is not None:
+                yield from picture.problems()
+        if isinstance(self.replay, Replay):
+            yield from self.replay.problems()
+
+    def problems_without_details(self) -> Iterator[str]:
+        """The same of a rank of a large run of which only the summary stays."""
+        yield from self.summary.problems()
+        details = [self.iterations, self.gaps, self.timeline, self.worst, self.summary.collectives]
+        if any(details) or self.summary.top_kernels:
+            yield "has details although it is not listed as detailed"
+
+    def _iteration_problems(self) -> Iterator[str]:
+        for place, iteration in enumerate(self.iterations):
+            if iteration.index != place:
+                yield f"iteration {iteration.index} is the one at {place}"
+            yield from iteration.problems()
+        for before, after in pairwise(self.windows):
+            if before.end_ns != after.start_ns:
+                yield (
+                    f"the windows of iterations {before.index} and {after.index} are not adjacent"
+                )
+        if self.summary.iterations_used != sum(i.used for i in self.iterations):
+            yield "iterations_used is not the number of used iterations"
+
+    def _total_problems(self) -> Iterator[str]:
+        """Totals are those of the iterations that the summary is about."""
+        summary = self.summary
+        covered = [i for i in self.iterations if i.used] or self.windows
+        if not covered:
+            return
+        if summary.window_ns != sum((i.end_ns or 0) - (i.start_ns or 0) for i in covered):
+            yield "window_ns is not the sum of its iterations"
+        for kind in ("partition_ns", "busy_ns"):
+            records = [record for i in covered if (record := getattr(i, kind)) is not None]
+            for key, total in getattr(summary, kind).items():
+                if (total or 0) != sum(record.get(key) or 0 for record in records):
+                    yield f"summary.{kind}.{key} is not the sum of its iterations"
+        waited = [i.skew_exposed_ns for i in covered if i.skew_exposed_ns is not None]
+        in_total = summary.communication and summary.communication.skew_exposed_ns
+        if waited and sum(waited) != (in_total or 0):
+            yield "skew_exposed_ns is not the sum of its iterations"
+
+    def _gap_problems(self) -> Iterator[str]:
+        """Gaps are inside the idle time of their iteration."""
+        windows = {i.index: i for i in self.windows}
+        idle: dict[int | None, int] = {}
+        for gap in self.gaps:
+            length = gap.end_ns - gap.start_ns
+            idle[gap.iteration] = idle.get(gap.iteration, 0) + length
+            window = windows.get(gap.iteration) if gap.iteration is not None else None
+            if length <= 0:
+                yield "a gap is empty"
+            if gap.cause not in IDLE_CAUSES:
+                yield "a gap has an unknown cause"
+            if windows and (
+                window is None
+                or not (window.start_ns or 0) <= gap.start_ns < gap.end_ns <= (window.end_ns or 0)
+            ):
+                yield "a gap is outside of its iteration"
+        for index, spent in idle.items():
+            window = windows.get(index) if index is not None else None
+            part = self.summary.partition_ns if window is None else window.partition_ns or {}
+            if spent > sum(part.get(cause) or 0 for cause in IDLE_CAUSES):
+                yield "gaps are longer than the idle time that they are in"
+
+
+def mean_step_ms(ranks: Sequence[Rank]) -> float | None:
+    """Mean step of several ranks, ms; None where none of them has steps."""
+    means = [rank.summary.step_ms.mean for rank in ranks if rank.summary.step_ms is not None]
+    return sum(means) / len(means) if means else None

@@ -1,0 +1,249 @@
+"""Totals over the used iterations of a device, and over its kernels, copies and collectives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from traceprobe.model.taxonomy import BUSY, PARTITION, SHARE_CLASSES, SHARES
+from traceprobe.records.numbers import SHARE_ROUNDING
+from traceprobe.records.texts import Name, PhaseName, Sentence, Word
+
+Operation = Literal[
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "barrier",
+    "broadcast",
+    "copy",
+    "gather",
+    "other",
+    "reduce",
+    "reduce_scatter",
+    "scatter",
+    "send_recv",
+]
+Nanoseconds = dict[Word, int | None]
+"""Class name to ns; None where that class was not observed in the trace."""
+
+
+class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """Mean and percentiles of the used iterations, ms."""
+
+    mean: float
+    p10: float
+    p50: float
+    p90: float
+
+    @property
+    def ascending(self) -> bool:
+        """Whether they are above 0 and the percentiles are in order."""
+        return 0 < self.p10 <= self.p50 <= self.p90 and self.mean > 0
+
+
+class Communication(msgspec.Struct, frozen=True, kw_only=True):
+    """Collectives of the used iterations; totals in ns."""
+
+    total_ns: int
+    exposed_ns: int
+    overlapped_ns: int
+    overlap_pct: float
+    skew_exposed_ns: int | None = None
+    """Exposed time spent waiting for the slowest rank; None where that cannot be told."""
+    all_reduces_per_step: float | None = None
+    """None without used iterations, or where a collective does not say what it does."""
+    bytes_per_step: int | None = None
+    """Messages of all collectives; None where the size of any is not in the trace."""
+    sizes: Sentence | None = None
+    """Why sizes or numbers of ranks are missing; None where none is."""
+
+
+class CollectiveGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Collectives of one operation, message size and group size; totals over `count` of them."""
+
+    operation: Operation
+    bytes: int | None
+    group_size: int | None
+    count: int
+    count_per_step: float | None
+    total_ns: int
+    exposed_ns: int
+    overlapped_ns: int
+    duration_ns: int
+    """Sum of their durations, waiting for other ranks included."""
+    matched: int
+    """Those of them that were found on other ranks too."""
+    transfer_ns: int | None
+    skew_ns: int | None
+    algbw_gbps: float | None
+    """From the transfer time, where every rank of the group was matched."""
+    busbw_gbps: float | None
+    algbw_at_least_gbps: float | None
+    """From durations that may hold waiting: the links are at least this fast."""
+    busbw_at_least_gbps: float | None
+
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        if min(self.count, self.total_ns, self.duration_ns, self.matched) < 0:
+            yield "a group of collectives takes less than no time"
+        if self.exposed_ns + self.overlapped_ns != self.total_ns:
+            yield "a group of collectives is not the sum of exposed and overlapped"
+        if self.matched > self.count or bool(self.matched) != (self.transfer_ns is not None):
+            yield "a group of collectives has transfer without matches, or the reverse"
+        if self.bytes is None and self.algbw_at_least_gbps is not None:
+            yield "a group of collectives has a bandwidth without bytes"
+
+
+class HostToDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """Copies from host to device in the used iterations; totals in ns and bytes."""
+
+    total_ns: int
+    exposed_ns: int
+    overlapped_ns: int
+    overlap_pct: float
+    bytes: int
+    gbps: float | None
+    pageable_bytes: int
+
+
+class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
+    """What a partition cannot say, per used iteration or over the whole capture."""
+
+    launches_per_step: float
+    kernels_per_step: float
+    mean_kernel_us: float | None
+    launch_to_start_us_p50: float | None
+    syncs_per_step: float
+    idle_after_sync_ns: int
+    """Host-late idle from a synchronisation until the host is ahead of the GPU again."""
+    data_wait_inferred_ns: int
+    """Part of idle_data_wait that no range names: the step thread was between the step ranges."""
+    blocking_calls: dict[Sentence, float] | msgspec.UnsetType = msgspec.UNSET
+    """Calls of CUDA that wait for the GPU, per step by name, those with most first; not there
+    where there are none."""
+    phase_kernels: dict[Word, float] | msgspec.UnsetType = msgspec.UNSET
+    """Kernels per step of each phase of computation, without collectives; not there without."""
+
+
+class KernelShare(msgspec.Struct, frozen=True, kw_only=True):
+    """A kernel, by name and phase, and its time in the used iterations."""
+
+    name: Name
+    phase: PhaseName
+    count: int
+    total_ns: int
+    mean_ns: float
+    phase_share: float | None = None
+    """Part of the kernel time of its phase."""
+    tensor_cores: bool | None = None
+    """Whether a matrix kernel runs on tensor cores; None for others, and where no name tells."""
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """Totals over the used iterations, or over the whole capture where there is no step marker."""
+
+    iterations_used: int
+    step_ms: StepTimes | None
+    window_ns: int
+    partition_ns: Nanoseconds
+    share: dict[Word, float]
+    busy_ns: Nanoseconds
+    attributed_share: float | None
+    """Share of kernel time (comm excluded) whose phase is known."""
+    communication: Communication | None
+    h2d: HostToDevice | None
+    collectives_per_step: float | None
+    coverage: float | None
+    """Launches and copies of the summarised time that have a GPU row."""
+    host: HostActivity
+    kernel_ns: dict[Word, int] | None = None
+    """Durations of the kernels of forward and backward pass by what they are; None on a CPU."""
+    top_kernels: list[KernelShare]
+    collectives: list[CollectiveGroup] = []
+    collectives_left_out: int = 0
+    """Groups of collectives beyond those listed."""
+
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        window = self.window_ns
+        if set(self.share) != set(SHARES):
+            yield "summary: shares differ from the contract"
+        if min(self.iterations_used, window, self.collectives_left_out) < 0:
+            yield "summary: a count is negative"
+        if self.step_ms is not None and not self.step_ms.ascending:
+            yield "summary: the step times are out of order"
+        if any(ns < 0 for ns in (self.kernel_ns or {}).values()):
+            yield "summary: a class of kernels takes less than no time"
+        if any(min(k.count - 1, k.total_ns, k.mean_ns) < 0 for k in self.top_kernels):
+            yield "summary: a kernel takes less than no time"
+        yield from partition_problems("summary", self.partition_ns, self.busy_ns, window)
+        for name, members in SHARE_CLASSES.items():
+            spent = sum(self.partition_ns.get(key) or 0 for key in members)
+            share = spent / window if window else 0
+            if not abs(self.share.get(name, math.nan) - share) <= SHARE_ROUNDING:
+                yield f"share.{name} is not that of the partition"
+        if window and not abs(sum(self.share.values()) - 1) <= SHARE_ROUNDING:
+            yield "share does not sum to 1"
+        if (self.step_ms is None) != (self.iterations_used == 0):
+            yield "step_ms without used iterations, or the reverse"
+        if self.step_ms is not None and self.iterations_used:
+            mean = window / self.iterations_used / 1e6
+            if not math.isclose(self.step_ms.mean, mean, rel_tol=1e-5, abs_tol=2e-6):
+                yield "step_ms.mean is not the mean window"
+        yield from self._transfer_problems()
+        yield from self._collective_problems()
+
+    def _transfer_problems(self) -> Iterator[str]:
+        """What stands in the partition and in a record of its own says the same twice."""
+        communication = self.communication
+        for key, record in (("communication", communication), ("h2d", self.h2d)):
+            exposed, busy = self.partition_ns.get(key), self.busy_ns.get(key)
+            if (record is None) != (exposed is None):
+                yield f"{key} is observed in one of partition and record"
+            elif record is not None:
+                if record.exposed_ns != exposed or record.total_ns != busy:
+                    yield f"{key}: exposed or total differ from partition or busy"
+                if not 0 <= record.overlapped_ns <= record.total_ns:
+                    yield f"{key}: more than all of it overlaps"
+                if record.exposed_ns + record.overlapped_ns > record.total_ns:
+                    yield f"{key}: exposed and overlapped exceed the total"
+        # Compute alone claims time before communication, so what it does not hide is exposed.
+        if communication is not None and (
+            communication.exposed_ns + communication.overlapped_ns != communication.total_ns
+        ):
+            yield "communication is not the sum of exposed and overlapped"
+
+    def _collective_problems(self) -> Iterator[str]:
+        groups, communication = self.collectives, self.communication
+        for group in groups:
+            yield from group.problems()
+            # Collectives that take no time at all are no communication, but they were launched.
+            if group.total_ns > (communication.total_ns if communication else 0):
+                yield "a group of collectives exceeds all communication"
+        steps, counted = self.iterations_used, self.collectives_per_step
+        if not groups or self.collectives_left_out or counted is None or not steps:
+            return
+        if abs(sum(group.count for group in groups) / steps - counted) > 1e-3:
+            yield "collectives are counted differently in total and by group"
+
+
+def partition_problems(
+    name: str, partition: Nanoseconds, busy: Nanoseconds, window_ns: int
+) -> Iterator[str]:
+    """What is wrong with a partition and the busy times of a window that is called `name`."""
+    if set(partition) != set(PARTITION) or set(busy) != set(BUSY):
+        yield f"{name}: classes differ from the contract"
+        return
+    if sum(value or 0 for value in partition.values()) != window_ns:
+        yield f"{name}: the partition does not sum to the window"
+    if any((value or 0) < 0 for value in partition.values()):
+        yield f"{name}: a class takes less than no time"
+    for key, whole in busy.items():
+        exclusive = partition[key]
+        if (exclusive is None) != (whole is None):
+            yield f"{name}: {key} is observed in one of partition and busy"
+        elif not (exclusive or 0) <= (whole or 0) <= window_ns:
+            yield f"{name}: {key} is exclusive {exclusive}, busy {whole}, window {window_ns}"
