@@ -39,11 +39,8 @@ _SALTS = 3
 def _expressions(value: Any) -> Iterator[re.Pattern[str]]:
     if isinstance(value, re.Pattern):
         yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _expressions(item)
-    elif isinstance(value, tuple):
-        for item in value:
+    elif isinstance(value, (dict, tuple)):
+        for item in value.values() if isinstance(value, dict) else value:
             yield from _expressions(item)
 
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ class AblationSession:
 
     def __init__(self, plan: AblationPlan) -> None:
         self._plan = plan
+        self._report = partial(report_state, plan.folder)
         self._described: dict[str, object] = {}
         self._seconds: dict[str, list[float]] = {}
         self._steps: dict[str, int] = {}
@@ -197,9 +199,6 @@ class AblationSession:
         )
         results.save(Path(self._plan.folder))
         self._report(DONE)
-
-    def _report(self, state: str) -> None:
-        report_state(self._plan.folder, state)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import atexit
 import json
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ class RecordingSession:
 
     def __init__(self, plan: RecordingPlan, profiler: Backend | None = None) -> None:
         self.plan = plan
+        self._report = partial(report_state, plan.folder)
         self.rank = current_rank()
         self._profiler = profiler or profiler_backend(plan, self.rank)
         other_profilers.watch()
@@ -103,10 +105,11 @@ class RecordingSession:
 
     def _calibrate(self) -> None:
         marks, count = self._marks, self.plan.calibrate
-        elapsed = marks[-1] - marks[0]
+        elapsed, waited = marks[-1] - marks[0], self._waits
         self._calibration = {
             "unprofiled_step_ms": round(elapsed / count / 1e6, 6),
-            "unprofiled_data_wait_ms": self._mean_wait(count),
+            # None where nobody measures the waiting in the loader.
+            "unprofiled_data_wait_ms": round(sum(waited) / count / 1e6, 6) if waited else None,
             "calibration_steps": count,
             # By the host's clock, which runs ahead of the device: only their sum is exact.
             "calibration_step_ms": [round((b - a) / 1e6, 3) for a, b in pairwise(marks)],
@@ -121,10 +124,6 @@ class RecordingSession:
             for unit in ("samples", "tokens")
             if isinstance(count := self._described.get(f"{unit}_per_step"), (int, float))
         }
-
-    def _mean_wait(self, count: int) -> float | None:
-        """Waiting in the loader, ms per step; None where nobody measures it."""
-        return round(sum(self._waits) / count / 1e6, 6) if self._waits else None
 
     def _finish(self) -> None:
         self._report("writing the trace")
@@ -147,9 +146,6 @@ class RecordingSession:
     def _abandon(self) -> None:
         with other_profilers.ours():
             self._profiler.abandon()
-
-    def _report(self, state: str) -> None:
-        report_state(self.plan.folder, state)
 
 
 def _synchronize(*, reset_memory: bool = False) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 
 from traceprobe.ingest.kineto.columns import CALLS, GPU, OPERATORS, OVERHEAD, RANGES, STACKS
 from traceprobe.ingest.untrusted_values import tool_version
-from traceprobe.slicing.record import public_record
-from traceprobe.slicing.thread_names import is_public_thread
+from traceprobe.slicing.public_values import is_public_thread, public_record
 from traceprobe.vocabulary import digest, told
 
 EVENT_FIELDS = ("ph", "cat", "name", "ts", "dur", "pid", "tid", "id", "bp", "s")

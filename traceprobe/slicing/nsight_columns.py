@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from traceprobe.slicing.record import public_record
-from traceprobe.slicing.thread_names import is_public_thread
+from traceprobe.slicing.public_values import is_public_thread, public_record
 from traceprobe.vocabulary import quoted, told
 
 Value = str | bool | None
