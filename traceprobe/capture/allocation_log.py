@@ -147,7 +147,7 @@ def summarize_allocations(log: AllocationLog) -> dict[str, Any]:
     Returns:
         peak_bytes, peak_phase and peak_operator (None where unknown); parts: bytes at that moment
         by part, which add up to the peak; most: the largest that each part gets; phases: the
-        largest total within each; timeline: at most `MOMENTS` moments, each the largest total of
+        largest total within each; timeline: at most `TIMELINE_POINTS` moments, each the largest total of
         a stretch of the step, with `position` (events, or the log's times) and the bytes of
         each part.
     """

@@ -1,7 +1,7 @@
 """Rows that no number of a report rests on, but that show whether a file was written right.
 
 The event model leaves them out, so they cost nothing where nobody asks. Times are int64 ns on the
-clock of the `Trace` that `load` gives for the same file.
+clock of the `Trace` that `read_trace` gives for the same file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from traceprobe.ingest.joins import Table, empty_table
 
 SYNC_KINDS = ("Stream Sync", "Event Sync", "Stream Wait Event", "Context Sync")
-"""What the column `kind` of `Audit.syncs` holds indices into."""
+"""What the column `kind` of `AuditRows.syncs` holds indices into."""
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ def collective_groups(timeline: DeviceTimeline) -> list[CollectiveGroup]:
 
     Counts and durations are of the collectives launched in the used iterations, of all without
     such; busy times are those of the windows of the summary, as in the partition. What takes other
-    ranks to know is left open: `completed` adds it.
+    ranks to know is left open: `with_matches` adds it.
     """
     used = timeline.index[timeline.used].tolist()
     low, high = int(timeline.edges[0]), int(timeline.edges[-1])

@@ -45,7 +45,7 @@ def process_timeline(
 
     Args:
         step: the user's step pattern, or None to look for a marker.
-        names: the phase name table (`phases.compile_names`).
+        names: the phase name table (`phases.compile_phase_names`).
 
     Raises:
         UsageError: the step pattern is invalid or matches too little.

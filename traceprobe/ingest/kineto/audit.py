@@ -1,4 +1,4 @@
-"""The rows of `Audit` from a Kineto trace: a second pass over the events, with other fields."""
+"""The rows of `AuditRows` from a Kineto trace: a second pass over the events, with other fields."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _OF_SYNC, _OF_NODE = ("device", "stream", "record"), ("thread", "sequence")
 
 
 def read_kineto_audit(path: Path, detected: DetectedFormat) -> AuditRows:
-    """The rows of one trace; events that cannot be read are counted by `load`, not here."""
+    """The rows of one trace; events that cannot be read are counted by `read_kineto`, not here."""
     reader, split = BlockReader(path, detected.gzipped, lambda done, total: None), EventSplitter()
     syncs = [empty_table("t0", "kind", *_OF_SYNC)]
     backward = [empty_table("name", *_OF_NODE)]

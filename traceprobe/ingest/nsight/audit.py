@@ -1,4 +1,4 @@
-"""The rows of `Audit` from an Nsight Systems export."""
+"""The rows of `AuditRows` from an Nsight Systems export."""
 
 from __future__ import annotations
 
