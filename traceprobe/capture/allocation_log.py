@@ -147,9 +147,9 @@ def summarize_allocations(log: AllocationLog) -> dict[str, Any]:
     Returns:
         peak_bytes, peak_phase and peak_operator (None where unknown); parts: bytes at that moment
         by part, which add up to the peak; most: the largest that each part gets; phases: the
-        largest total within each; timeline: at most `TIMELINE_POINTS` moments, each the largest total of
-        a stretch of the step, with `position` (events, or the log's times) and the bytes of
-        each part.
+        largest total within each; timeline: at most `TIMELINE_POINTS` moments, each the
+        largest total of a stretch of the step, with `position` (events, or the log's times) and the
+        bytes of each part.
     """
     changes = {part: [0] * (log.events + 1) for part in PARTS}
     for block in log.blocks:
