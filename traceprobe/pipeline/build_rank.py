@@ -26,9 +26,7 @@ from traceprobe.records.rank import (
     StepMarker,
     Timeline,
 )
-from traceprobe.records.summary import (
-    Nanoseconds,
-)
+from traceprobe.records.summary import Nanoseconds
 from traceprobe.timeline import collectives, partition
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.timeline_view import longest_window, representative_window, timeline_view

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from traceprobe.records.rank import (
-    Rank,
-)
+from traceprobe.records.rank import Rank
 from traceprobe.records.run import Run
 from traceprobe.timeline.collective_waits import CollectiveWaits
 from traceprobe.verdict.thresholds import STRAGGLING

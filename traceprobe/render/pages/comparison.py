@@ -16,15 +16,7 @@ from traceprobe.model.taxonomy import (
 from traceprobe.records.comparison import Change, Comparison, RunSummary, scale_of
 from traceprobe.render.charts import Line, curves
 from traceprobe.render.colours import CLASS_COLOURS
-from traceprobe.render.document import (
-    Bar,
-    Bars,
-    Document,
-    Piece,
-    Section,
-    Table,
-    Tone,
-)
+from traceprobe.render.document import Bar, Bars, Document, Piece, Section, Table, Tone
 
 DIRECTION_TONES: dict[str, Tone] = {
     "slower": "bad",

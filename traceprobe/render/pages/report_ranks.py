@@ -10,15 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from traceprobe.formatting import (
-    NOT_OBSERVED,
-    duration,
-    ms,
-    percent,
-    ranges,
-    shorten,
-    significant,
-)
+from traceprobe.formatting import NOT_OBSERVED, duration, ms, percent, ranges, shorten, significant
 from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION, SHARE_LABELS, SHARES
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Report

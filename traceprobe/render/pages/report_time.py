@@ -14,12 +14,7 @@ from traceprobe.render.bars import partition_bar
 from traceprobe.render.colours import CLASS_COLOURS, SHARE_COLOURS
 from traceprobe.render.document import Bar, Bars, Block, Facts, Piece, Section, Text
 from traceprobe.render.pages.report_ranks import groups_table, overview_of
-from traceprobe.render.pages.report_tables import (
-    links_line,
-    metrics_tables,
-    steps_divisor,
-    window,
-)
+from traceprobe.render.pages.report_tables import links_line, metrics_tables, steps_divisor, window
 
 MAX_BESIDE = 4
 """Ranks up to which the tables of their numbers are narrow."""

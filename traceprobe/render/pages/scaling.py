@@ -9,16 +9,7 @@ from traceprobe.model.taxonomy import LOSS_LABELS, LOSSES
 from traceprobe.records.scaling import Fit, Prediction, Scaling, ScalingPoint
 from traceprobe.render.charts import Line, curves
 from traceprobe.render.colours import LOSS_COLOURS
-from traceprobe.render.document import (
-    Bar,
-    Bars,
-    Chart,
-    Document,
-    Piece,
-    Section,
-    Table,
-    Tone,
-)
+from traceprobe.render.document import Bar, Bars, Chart, Document, Piece, Section, Table, Tone
 from traceprobe.render.pages.comparison import named_inputs, phase_bars, shares, table_of
 
 GOOD = 0.9
