@@ -15,7 +15,6 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from traceprobe.records.diagnosis import Diagnosis
     from traceprobe.records.report import Report
     from traceprobe.render.document import Document
 
@@ -131,22 +130,10 @@ def document_summary(document: Document) -> None:
     """A document on standard output, as wide, colourful and encoded as that takes it."""
     from traceprobe.render.terminal import render
 
-    _show(lambda *look: render(document, *look))
-
-
-def diagnosis_summary(diagnosis: Diagnosis) -> None:
-    """The same for the checks of `traceprobe doctor`."""
-    from traceprobe.render.pages.diagnosis import render
-
-    _show(lambda *look: render(diagnosis, *look))
-
-
-def _show(render: Callable[[int, bool, str], str]) -> None:
-    """What is rendered for a width, with colour or without, in an encoding."""
     if sys.stdout is None:  # a service without a terminal, which wants its files
         return
     encoding = sys.stdout.encoding or "utf-8"
-    text_out(render(terminal_width(), use_color(), encoding), encoding)
+    text_out(render(document, terminal_width(), use_color(), encoding), encoding)
 
 
 @contextmanager

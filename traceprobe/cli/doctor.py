@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from traceprobe.cli.console import diagnosis_summary, json_out, note, progress
+from traceprobe.cli.console import document_summary, json_out, note, progress
 from traceprobe.cli.options import Quiet
 
 
@@ -43,6 +43,7 @@ def command(
     from traceprobe.cli import outputs
     from traceprobe.cli.inputs import check, expand, readable
     from traceprobe.doctor import examine, examine_machine
+    from traceprobe.render.pages.diagnosis import document
 
     paths = expand(inputs, quiet=quiet) if inputs else []
     check(paths)
@@ -61,7 +62,7 @@ def command(
     elif output is not None:
         outputs.save(output, diagnosis.to_json(), force=force)
     if not quiet and str(output) != "-":
-        diagnosis_summary(diagnosis)
+        document_summary(document(diagnosis))
     if output is not None and str(output) != "-":
         note(f"wrote {output}", quiet=quiet)
     if diagnosis.failed:
