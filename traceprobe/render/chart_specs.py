@@ -22,7 +22,7 @@ from traceprobe.render.resources import templates_dir
 NAME = "charts.json"
 MARK: dict[str, Any] = {"color": "currentColor", "strokeDash": [4, 3]}
 """A line across a chart, dashed."""
-TEXTS = {"labelColor": "currentColor", "titleColor": "currentColor"}
+TEXTS: dict[str, Any] = {"labelColor": "currentColor", "titleColor": "currentColor"}
 Chart = alt.Chart | alt.LayerChart | alt.FacetChart
 
 

@@ -21,11 +21,11 @@ _TONES: dict[CheckStatus, Tone] = {"fail": "bad", "warn": "unclear"}
 def document(diagnosis: Diagnosis) -> Document:
     """The checks for a terminal, a paragraph for each thing that was checked."""
     outcomes = [outcome for section in diagnosis.sections for outcome in section.checks]
-    worst = min((outcome.status for outcome in outcomes), key=STATUSES.index, default="ok")
+    found = {outcome.status for outcome in outcomes}
     return Document(
         kind="diagnosis",
         title=total(outcomes),
-        tone=_TONES.get(worst, "plain"),
+        tone=next((tone for status, tone in _TONES.items() if status in found), "plain"),
         headline="",
         summary={"terminal": [[*_checks(section)] for section in diagnosis.sections]},
         version=diagnosis.traceprobe_version,
