@@ -16,15 +16,7 @@ from msgspec.structs import replace
 from traceprobe.model.events import UNKNOWN, Device, Int64s, Trace
 from traceprobe.pipeline import communication
 from traceprobe.pipeline.rank_summary import MAX_COLLECTIVES, rank_summary, shorten
-from traceprobe.records.rank import (
-    DeviceInfo,
-    Gap,
-    Iteration,
-    Lane,
-    Rank,
-    StepMarker,
-    Timeline,
-)
+from traceprobe.records.rank import DeviceInfo, Gap, Iteration, Lane, Rank, StepMarker, Timeline
 from traceprobe.records.replay import COLUMNS, Replay
 from traceprobe.records.summary import Nanoseconds
 from traceprobe.timeline import collectives, partition, replay

@@ -31,7 +31,7 @@ def run_record(
     slowest, cause = matched.mostly_last
     if slowest is not None:
         summary = ranks[slowest].summary
-        if skew <= STRAGGLING * summary.window_ns / max(summary.iterations_used, 1):
+        if skew <= STRAGGLING * summary.window_ns / summary.steps:
             slowest = None
     return Run(
         world_size=size,

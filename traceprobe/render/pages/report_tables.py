@@ -36,15 +36,10 @@ MAX_NEIGHBOUR = 64
 """Characters of a name in a table; the embedded data has more of it."""
 
 
-def steps_divisor(rank: Rank) -> int:
-    """What turns a rank's totals into values per step; 1 when the whole capture is one window."""
-    return max(1, rank.summary.iterations_used)
-
-
 def window(rank: Rank) -> str:
     """The time that a rank's 100 % stand for."""
     unit = "per step" if rank.summary.iterations_used else "in the whole capture"
-    return f"{duration(rank.summary.window_ns / steps_divisor(rank))} {unit}"
+    return f"{duration(rank.summary.window_ns / rank.summary.steps)} {unit}"
 
 
 def metrics_tables(ranks: Sequence[Rank]) -> list[Table]:
@@ -105,8 +100,8 @@ def _metrics(busy: set[str]) -> dict[str, list[Metric]]:
         "Host to device": [
             ("exposed (ms)", _h2d(lambda h, r: _per_step(h.exposed_ns, r))),
             ("hidden by kernels", _h2d(lambda h, _: percent(h.overlap_pct / 100))),
-            ("copied", _h2d(lambda h, r: size(h.bytes // steps_divisor(r)))),
-            ("from pageable memory", _h2d(lambda h, r: size(h.pageable_bytes // steps_divisor(r)))),
+            ("copied", _h2d(lambda h, r: size(h.bytes // r.summary.steps))),
+            ("from pageable memory", _h2d(lambda h, r: size(h.pageable_bytes // r.summary.steps))),
             ("rate (GB/s)", _h2d(lambda h, _: number(h.gbps))),
         ],
         "Host": [
@@ -131,7 +126,7 @@ def _metrics(busy: set[str]) -> dict[str, list[Metric]]:
 
 
 def _per_step(total_ns: int | None, rank: Rank) -> str:
-    return NOT_OBSERVED if total_ns is None else ms(total_ns / steps_divisor(rank))
+    return NOT_OBSERVED if total_ns is None else ms(total_ns / rank.summary.steps)
 
 
 def _step(field: str) -> Callable[[Rank], str]:
@@ -201,7 +196,7 @@ def _kernel(name: str, limit: int) -> str:
 
 def kernels_table(rank: Rank) -> Table:
     """The kernels of one rank that took the most time, by phase; overlap is included."""
-    divisor = steps_divisor(rank)
+    divisor = rank.summary.steps
     kernels = rank.summary.top_kernels
     time_of: dict[str, int] = {}
     for kernel in kernels:
@@ -228,7 +223,7 @@ def kernels_table(rank: Rank) -> Table:
 
 def collectives_table(rank: Rank) -> Table:
     """The communication of one rank by operation and message size; times per step."""
-    divisor = steps_divisor(rank)
+    divisor = rank.summary.steps
     groups = rank.summary.collectives
     rows = [
         [
@@ -262,7 +257,7 @@ def collectives_lines(report: Report) -> list[str]:
     if not report.ranks or report.verdict.shares.get("communication", 0.0) < notable:
         return []
     rank = next((r for r in report.ranks if r.summary.collectives), report.ranks[0])
-    divisor = steps_divisor(rank)
+    divisor = rank.summary.steps
     unit = "a step" if rank.summary.iterations_used else "in the capture"
     lines = []
     for group in rank.summary.collectives[:MAX_COLLECTIVES]:
