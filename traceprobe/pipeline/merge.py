@@ -286,27 +286,30 @@ def _with_warnings(
     ablation: Ablation | None,
 ) -> Quality:
     """Add what only the verdict shows to matter."""
-    added = {}
+    warnings = {}
     if any(term.name == "observer-effect" for term in verdict.confidence_terms):
         marks = ", ".join(sorted(profiled & HEAVY))
-        added["observer-effect"] = (
+        warnings["observer-effect"] = (
             f"Overhead decides this verdict, and the trace records {marks}: a profiler that does "
             f"so slows the host, often more than the run itself does. {REMEASURE}"
         )
     if quality.events_lost:
-        added["events-lost"] = (
+        warnings["events-lost"] = (
             f"{quality.events_lost} damaged events could not be read and are missing."
         )
     if quality.lost is not UNSET:
         named = "; ".join(entry.reason for entry in quality.lost[:MAX_NAMED])
         more = len(quality.lost) - MAX_NAMED
-        added["rank-lost"] = (
+        warnings["rank-lost"] = (
             f"{len(quality.lost)} inputs could not be read and are missing from every number: "
             f"{named}{f'; and {more} more' if more > 0 else ''}"
         )
     if ablation is not None:
         compared = agreement.compare(verdict, ablation)
         if compared.state == "disagree":
-            added["ablation-disagrees"] = f"By ablation, which needs no profiler: {compared.words}."
-    warnings = [*quality.warnings, *(Message(code=c, message=m) for c, m in added.items())]
-    return replace(quality, warnings=sorted(warnings, key=lambda warning: warning.code))
+            warnings["ablation-disagrees"] = (
+                f"By ablation, which needs no profiler: {compared.words}."
+            )
+    added = [Message(code=code, message=text) for code, text in warnings.items()]
+    merged = sorted([*quality.warnings, *added], key=lambda warning: warning.code)
+    return replace(quality, warnings=merged)
