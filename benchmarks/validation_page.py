@@ -11,7 +11,7 @@ from benchmarks.matrix import EXPLAINED, MORE_SAVED, Row
 
 Results = dict[str, Any]
 NEAR = 0.03
-"""An oracle this close to its own threshold cannot tell a right verdict from a wrong one."""
+"""An ablation this close to its own threshold cannot tell a right verdict from a wrong one."""
 SHARES = ("io", "communication", "overhead")
 BOUNDS = ("io", "communication", "overhead", "mixed", "compute")
 BINS = ((0.0, 0.5), (0.5, 0.7), (0.7, 0.8), (0.8, 0.9), (0.9, 1.01))
@@ -57,7 +57,7 @@ def _both(entry: dict[str, Any]) -> bool:
 
 
 def verdicts(results: Results, names: Iterable[str]) -> Iterator[tuple[str, str, str, float, Any]]:
-    """Case, backend, the oracle's bound and margin, and the recording."""
+    """Case, backend, the ablation's bound and margin, and the recording."""
     for name in names:
         oracle = results[name]["ablation"]["oracle"]
         for backend, recording in sorted(results[name]["recordings"].items(), reverse=True):
@@ -65,7 +65,7 @@ def verdicts(results: Results, names: Iterable[str]) -> Iterator[tuple[str, str,
 
 
 def agreement(results: Results, names: Iterable[str]) -> tuple[int, int, list[str]]:
-    """Verdicts that agree, those compared (the oracle not near its threshold), and the misses."""
+    """Verdicts that agree, those compared (the ablation not near its threshold), and the misses."""
     clear = [v for v in verdicts(results, names) if v[3] >= NEAR]
     misses = [f"{name} ({backend})" for name, backend, bound, _, r in clear if r["bound"] != bound]
     return len(clear) - len(misses), len(clear), misses

@@ -38,7 +38,7 @@ FIXED = {
     "KernelNs": (taxonomy.KERNEL_CLASSES, {"type": "integer", "minimum": 0}),
     "Shares": (taxonomy.SHARES, {"type": "number", "minimum": 0, "maximum": 1}),
     "SkewCauses": (taxonomy.SKEW_CAUSES, {"type": "number", "minimum": 0, "maximum": 1}),
-    "OracleShares": (
+    "AblationShares": (
         ablation_text.PARTS,
         {"anyOf": [{"$ref": "#/$defs/Share"}, {"type": "null"}]},
     ),
@@ -54,7 +54,7 @@ NAMED = {
     "thresholds": "Thresholds",
     "cause": "IdleCause",
 }
-NAMED_IN = {("Oracle", "shares"): "OracleShares"}
+NAMED_IN = {("AblationVerdict", "shares"): "AblationShares"}
 """Names of one record that mean something else than elsewhere."""
 OPTIONAL = {
     ("HostActivity", "blocking_calls"),

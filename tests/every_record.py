@@ -13,7 +13,7 @@ from tests.memory_records import make_memory
 from tests.report_factory import make_ablation, make_report, make_run
 from tests.scaling_runs import run_of
 from traceprobe.compare.compare import compare
-from traceprobe.compare.gpus import fleet
+from traceprobe.compare.gpus import compare_gpus
 from traceprobe.compare.ladder import ladder
 from traceprobe.compare.run import observe
 from traceprobe.compare.scaling import scale
@@ -56,7 +56,7 @@ def every_record() -> dict[str, Any]:
         "comparison": compare(*several[:2], 0.05),
         "ladder": ladder(several, [], [Missing(label="d", change="x", reason="no GPU")], "mine"),
         "scaling": scale([run_of(n, transfer=5 * n - 5, skew=n - 1) for n in (1, 2, 4)]),
-        "gpus": fleet(several, {"c": 2.0}),
+        "gpus": compare_gpus(several, {"c": 2.0}),
         "whatif": _whatif(several[0]),
         "roofline": RooflineRecord(
             schema_version="1.0",

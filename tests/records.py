@@ -17,7 +17,7 @@ from traceprobe.verdict.confidence import terms as confidence_terms
 from traceprobe.verdict.correction import correct
 from traceprobe.verdict.thresholds import Thresholds
 
-LIMITS = Thresholds()
+THRESHOLDS = Thresholds()
 STEPS = 10
 MARKER = StepMarker(kind="range", pattern=r"step \d+", count=12, confidence=0.95)
 HOST = HostActivity(
@@ -110,11 +110,13 @@ def run(**changes: Any) -> Run:
     return replace(matched, **changes)
 
 
-def judge_parts(ranks, together=None, profiled=(), unprofiled_ms=None, limits=LIMITS, **facts):
+def judge_parts(
+    ranks, together=None, profiled=(), unprofiled_ms=None, thresholds=THRESHOLDS, **facts
+):
     """Decision, corrected shares and confidence terms of some ranks."""
     marks, good = frozenset(profiled), quality(**facts)
     unprofiled = None if unprofiled_ms is None else unprofiled_ms * MS
     corrected = correct(ranks, together, unprofiled, marks)
-    decision = decide(corrected, ranks, good, limits)
-    found = confidence_terms(decision, corrected, ranks, together, good, marks, limits)
+    decision = decide(corrected, ranks, good, thresholds)
+    found = confidence_terms(decision, corrected, ranks, together, good, marks, thresholds)
     return decision, corrected, found

@@ -10,9 +10,9 @@ from traceprobe.model.taxonomy import BUSY, IDLE_CAUSES, PARTITION
 from traceprobe.records.ablation import (
     INCLUDES,
     Ablation,
+    AblationBound,
+    AblationVerdict,
     Interval,
-    Oracle,
-    OracleBound,
     Overlap,
     Share,
     Variant,
@@ -502,7 +502,7 @@ def make_hostile_report() -> Report:
     )
 
 
-def make_ablation(bound: OracleBound = "io", **changes: Any) -> Ablation:
+def make_ablation(bound: AblationBound = "io", **changes: Any) -> Ablation:
     """An ablation of a loop on a GPU that waits for its loader, or of two ranks; see its shares."""
     several = bound == "communication"
     steps: dict[VariantName, float] = {
@@ -534,7 +534,7 @@ def make_ablation(bound: OracleBound = "io", **changes: Any) -> Ablation:
         "overlap": None
         if several
         else Overlap(serial=1.205, full=1.307, parallel=1.429, position=0.46),
-        "oracle": Oracle(
+        "oracle": AblationVerdict(
             bound=bound,
             secondary="overhead" if bound == "communication" else None,
             margin=0.136,

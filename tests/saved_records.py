@@ -15,7 +15,7 @@ from tests.report_factory import make_ablation
 from tests.scaling_runs import run_of
 from traceprobe import __version__
 from traceprobe.compare.compare import compare
-from traceprobe.compare.gpus import fleet
+from traceprobe.compare.gpus import compare_gpus
 from traceprobe.compare.ladder import ladder
 from traceprobe.compare.run import observe, summarize
 from traceprobe.compare.scaling import scale
@@ -113,7 +113,7 @@ def records() -> dict[str, msgspec.Struct]:
         "comparison": compare(before, two, 0.05),
         "ladder": ladder([before, two], name="of mine"),
         "scaling": scale([run_of(1), run_of(2, transfer=9)], "weak", [4]),
-        "gpus": fleet([before, two], {"before": 2.0, "after": 3.0}),
+        "gpus": compare_gpus([before, two], {"before": 2.0, "after": 3.0}),
         "whatif": what_if(two, Changes()),
         "roofline": RooflineRecord(
             **VERSIONS, headline="Half of the peak.", inputs=["a.json"], roofline=roofline

@@ -270,7 +270,7 @@ def test_the_terminal_says_it_in_two_lines(report):
     assert len(added) == 2
     assert added[0] == "by ablation: I/O-bound; the trace disagrees"
     assert added[1] == (
-        "input/output 86.0 % (85.0–88.0), overhead 1.0 % (0.0–3.0), compute 13.0 % (12.0–14.0)"
+        "I/O 86.0 % (85.0–88.0), overhead 1.0 % (0.0–3.0), compute 13.0 % (12.0–14.0)"
     )
 
 

@@ -57,8 +57,8 @@ def test_a_disagreement_is_a_warning_and_leaves_the_verdict(cli, trace, bench):
     (said,) = (
         w["message"] for w in report["quality"]["warnings"] if w["code"] == "ablation-disagrees"
     )
-    assert "Communication-bound (input/output 2.7 %" in said
-    assert "the trace says I/O-bound (input/output" in said
+    assert "Communication-bound (I/O 2.7 %" in said
+    assert "the trace says I/O-bound (I/O" in said
     assert "by ablation: Communication-bound" in done.out
 
 

@@ -56,7 +56,7 @@ def test_overhead_shrinks_until_the_step_fits():
     corrected = single(HOST, 80)
     shares(corrected, compute=60 / 80, overhead=20 / 80)
     assert corrected.notes == [
-        "rank 0: 20.00 ms per step of host time and waiting exist only under the profiler and were "
+        "rank 0: 20.00 ms per step of host time and waiting occur only under the profiler and were "
         "taken out"
     ]
 
@@ -127,7 +127,7 @@ def test_the_step_of_the_run_rules_the_host_out_not_that_of_one_rank(others, rul
 def test_where_the_host_is_ruled_out_the_next_candidate_decides(parts, bound):
     rank = records.rank(parts)
     corrected = correct([rank], None, 100e6, HEAVY)
-    decision = decide(corrected, [rank], records.quality(), records.LIMITS)
+    decision = decide(corrected, [rank], records.quality(), records.THRESHOLDS)
     assert decision.bound == bound
     assert decision.secondary != "overhead"
 

@@ -9,7 +9,7 @@ import pytest
 import typer.main
 
 from traceprobe.cli import app
-from traceprobe.findings import CHECKS
+from traceprobe.findings import RULES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -65,22 +65,20 @@ def test_the_help_names_the_exit_codes():
 
 
 def test_every_finding_is_documented():
-    ids = [check.ID for check in CHECKS]
-    assert len(set(ids)) == len(CHECKS)
-    assert [name for name in ids if f"`{name}`" not in TEXT] == []
+    assert [name for name in RULES if f"`{name}`" not in TEXT] == []
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.ID)
-def test_the_report_and_the_page_state_the_same_rule(check):
-    section = re.search(rf"^## {check.ID}$(.*?)(?=^## |\Z)", FINDINGS, re.MULTILINE | re.DOTALL)[1]
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_the_report_and_the_page_state_the_same_rule(rule):
+    section = re.search(rf"^## {rule.id}$(.*?)(?=^## |\Z)", FINDINGS, re.MULTILINE | re.DOTALL)[1]
     plain = " ".join(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", section).split())
-    assert f"- **Rule.** {check.RULE} - **Threshold.**" in plain
-    assert f"- **Verify.** {check.VERIFY}" in plain
+    assert f"- **Rule.** {rule.definition} - **Threshold.**" in plain
+    assert f"- **Verify.** {rule.verify}" in plain
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.ID)
-def test_every_section_says_rule_threshold_precedent_advice_and_how_to_verify(check):
-    section = re.search(rf"^## {check.ID}$(.*?)(?=^## |\Z)", FINDINGS, re.MULTILINE | re.DOTALL)[1]
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_every_section_says_rule_threshold_precedent_advice_and_how_to_verify(rule):
+    section = re.search(rf"^## {rule.id}$(.*?)(?=^## |\Z)", FINDINGS, re.MULTILINE | re.DOTALL)[1]
     items = re.findall(r"^- \*\*([A-Z][a-z]+)\.\*\* (.)", section, re.MULTILINE)
     assert [name for name, _ in items] == ["Rule", "Threshold", "Precedent", "Advice", "Verify"]
 

@@ -22,15 +22,15 @@ from traceprobe.verdict import drift, judge
 from traceprobe.verdict.correction import correct
 from traceprobe.verdict.thresholds import Thresholds
 
-LIMITS = Thresholds()
+THRESHOLDS = Thresholds()
 COMPUTE = 100
 
 
-def change(waits, steps=None, limits=LIMITS):
+def change(waits, steps=None, thresholds=THRESHOLDS):
     """Where these waits change: (first of the earlier part, first of the later), or None."""
     waits = np.asarray(waits, np.float64)
     steps = COMPUTE + waits if steps is None else np.asarray(steps, np.float64)
-    found = drift.change(waits, steps, limits)
+    found = drift.change_point(waits, steps, thresholds)
     return found and (found.start, found.at)
 
 
@@ -93,7 +93,7 @@ def test_the_rise_must_stand_out_of_the_scatter():
     noisy = [0, 0, 0, 0, 90, 10, 12, 80]
     assert change(noisy) is None
     assert change([*noisy, 70, 75, 90, 70, 75, 80, 77, 60]) == (0, 7)
-    assert change(noisy, limits=Thresholds(drift_errors=1.5)) == (0, 4)
+    assert change(noisy, thresholds=Thresholds(drift_errors=1.5)) == (0, 4)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
@@ -229,10 +229,10 @@ FULL = [0] * 10
 
 
 def test_a_drift_says_where_and_how_much():
-    found = drift.find([rank(DRAINED)], LIMITS)
+    found = drift.find_drift([rank(DRAINED)], THRESHOLDS)
     assert (found.rank, found.index, found.label) == (0, 7, "step 7")
-    assert found.before == drift.Part(6, 100 * MS, 0)
-    assert found.after == drift.Part(4, 160 * MS, 60 * MS)
+    assert found.before == drift.Side(6, 100 * MS, 0)
+    assert found.after == drift.Side(4, 160 * MS, 60 * MS)
     assert found.after.share == 0.375
 
 
@@ -242,18 +242,18 @@ def test_iterations_that_are_not_used_count_on_neither_side():
         replace(i, used=False, skip_reason="capture cut") if i.index == 8 else i
         for i in mine.iterations
     ]
-    found = drift.find([replace(mine, iterations=skipped)], LIMITS)
+    found = drift.find_drift([replace(mine, iterations=skipped)], THRESHOLDS)
     assert (found.index, found.before.iterations, found.after.iterations) == (7, 6, 3)
 
 
 def test_of_several_ranks_the_one_that_waits_longest_counts():
     ranks = [rank(FULL), rank([0] * 5 + [20] * 5, 1), rank(DRAINED, 2)]
-    assert drift.find(ranks, LIMITS).rank == 2
-    assert drift.find(ranks[:1], LIMITS) is None
+    assert drift.find_drift(ranks, THRESHOLDS).rank == 2
+    assert drift.find_drift(ranks[:1], THRESHOLDS) is None
 
 
 def test_iterations_of_another_rank_are_found_by_the_name_of_the_step():
-    found = drift.find([rank(DRAINED)], LIMITS)
+    found = drift.find_drift([rank(DRAINED)], THRESHOLDS)
     later = rank(FULL, 1)
     moved = [replace(i, label=f"step {i.index + 2}") for i in later.iterations]
     chosen = drift.iterations_after(replace(later, iterations=moved), found)
@@ -269,7 +269,7 @@ def shares(corrected, **expected):
 
 
 def corrected_by(ranks, unprofiled_ms=None, data_wait_ms=None, together=None):
-    found = drift.find(ranks, LIMITS)
+    found = drift.find_drift(ranks, THRESHOLDS)
     unprofiled = None if unprofiled_ms is None else unprofiled_ms * 1e6
     waited = None if data_wait_ms is None else data_wait_ms * 1e6
     return correct(ranks, together, unprofiled, frozenset(), waited, found)
@@ -279,8 +279,8 @@ def test_the_shares_are_those_after_the_queue_ran_dry():
     corrected = corrected_by([rank(DRAINED)])
     shares(corrected, compute=100 / 160, io=60 / 160)
     assert corrected.notes == [
-        "until iteration 7 the loader's queue hid its pace: the step has 100.00 ms before and "
-        "160.00 ms after; the shares are those of the iterations after"
+        "prefetched batches hid the loader's speed before iteration 7: a step took 100.00 ms until "
+        "then and 160.00 ms afterwards; the shares are those afterwards"
     ]
 
 
@@ -318,7 +318,7 @@ def test_other_ranks_count_from_the_same_step_on():
 
 
 def judged(*ranks, **more):
-    return judge(ranks, None, records.quality(), frozenset(), None, LIMITS, **more)
+    return judge(ranks, None, records.quality(), frozenset(), None, THRESHOLDS, **more)
 
 
 def test_the_verdict_is_that_of_the_run_behind_the_queue():
@@ -336,8 +336,10 @@ def test_the_verdict_is_that_of_the_run_behind_the_queue():
 
 def found(name, *ranks, workload=None):
     good = records.quality()
-    evidence = findings.Evidence(ranks, None, good, judged(*ranks), LIMITS, frozenset(), workload)
-    return next(f for f in findings.run_all(evidence) if f.id == name)
+    evidence = findings.Evidence(
+        ranks, None, good, judged(*ranks), THRESHOLDS, frozenset(), workload
+    )
+    return next(f for f in findings.find_all(evidence) if f.id == name)
 
 
 def drained(*ranks, **more):
@@ -353,9 +355,9 @@ def test_a_drained_queue_is_graded_by_the_wait_behind_it(wait, status):
 def test_the_finding_says_where_and_what_it_does_to_the_throughput():
     finding = drained(rank(DRAINED), workload={"samples_per_step": 64})
     assert finding.evidence == [
-        "from iteration 7 (step 7) on a step waits for data: 0.00 ms before, 60.00 ms (37.5% of "
-        "the step) after",
-        "the step has 100.00 ms in the 6 iterations before, 160.00 ms in the 4 after",
+        "from iteration 7 (step 7) on, a step waits 60.00 ms for data (37.5% of the step), before "
+        "it 0.00 ms",
+        "a step takes 100.00 ms in the 6 iterations before and 160.00 ms in the 4 after",
         "640.0 samples/s before, 400.0 after",
     ]
     assert "Start profiling later" in finding.advice
@@ -367,7 +369,7 @@ def test_without_the_size_of_a_batch_there_is_no_throughput(workload):
 
 
 def test_of_several_ranks_the_finding_names_one():
-    assert "on rank 1 a step waits" in drained(rank(FULL), rank(DRAINED, 1)).evidence[0]
+    assert "a step on rank 1 waits" in drained(rank(FULL), rank(DRAINED, 1)).evidence[0]
 
 
 def test_a_steady_capture_passes():
@@ -379,7 +381,7 @@ def test_too_few_iterations_answer_nothing_and_accuse_nobody():
     finding = drained(rank([0] * 5))
     assert (finding.status, finding.evidence) == (
         "inconclusive",
-        ["5 used iterations; to find a change takes 6"],
+        ["5 used iterations, but finding a change takes 6"],
     )
 
 

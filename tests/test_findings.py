@@ -36,14 +36,14 @@ def evidence(
             ratio=captured / unprofiled_ms,
         )
         good = replace(good, observer_effect=effect)
-    verdict = judge(ranks, together, good, marks, unprofiled, records.LIMITS)
+    verdict = judge(ranks, together, good, marks, unprofiled, records.THRESHOLDS)
     return findings.Evidence(
-        ranks, together, good, verdict, records.LIMITS, marks, workload, capture or {}
+        ranks, together, good, verdict, records.THRESHOLDS, marks, workload, capture or {}
     )
 
 
 def find(name, *ranks, **options):
-    return next(f for f in findings.run_all(evidence(*ranks, **options)) if f.id == name)
+    return next(f for f in findings.find_all(evidence(*ranks, **options)) if f.id == name)
 
 
 def found(name, *ranks, **options):
@@ -108,7 +108,7 @@ def test_waiting_for_other_ranks_is_graded_by_its_share(skew, status):
     together = records.run(skew_ns=skew * MS, straggler_rank=1, straggler_cause="io")
     finding = find("communication-skew", records.rank(step()), together=together)
     assert (finding.status, finding.saving_ms_per_step) == (status, skew)
-    assert finding.evidence[-1] == "the others wait for rank 1, which has more io"
+    assert finding.evidence[-1] == "the other ranks wait for rank 1, which spends more time on I/O"
 
 
 def test_ranks_that_take_turns_are_not_told_to_look_at_one():
@@ -116,8 +116,8 @@ def test_ranks_that_take_turns_are_not_told_to_look_at_one():
     together = records.run(skew_ns=300 * MS, skew_causes=causes)
     finding = find("communication-skew", records.rank(step()), together=together)
     assert finding.evidence[1:] == [
-        "no rank is last for most of the waiting: they take turns",
-        "by what the late ranks have more of, the waiting is overhead 90%, unexplained 10%",
+        "no single rank is the straggler: ranks take turns being last",
+        "why ranks are late: overhead 90%, unexplained 10%",
     ]
     assert finding.advice.startswith("No single rank is to blame")
 
@@ -349,7 +349,7 @@ def loading(workers, wait=800, **options):
 def test_as_many_workers_are_needed_as_load_while_the_rest_of_the_step_runs(workers, needed):
     said = loading(workers, capture={"hardware": {"cpu_count": 16}})
     assert said == (
-        f"at least {needed} workers instead of {workers} hide the loader, if {needed} of the "
+        f"at least {needed} workers instead of {workers} would hide the loader, if {needed} of the "
         "machine's 16 cores are free for them"
     )
 
@@ -399,10 +399,10 @@ def test_a_loader_that_was_faster_in_the_capture_may_save_what_the_capture_did_n
 @pytest.mark.parametrize(
     ("pageable", "overlap", "words"),
     [
-        (2, 0.0, "Only then: prefetch"),
-        (1, 0.0, "Only then: prefetch"),
+        (2, 0.0, "Then: Prefetch"),
+        (1, 0.0, "Then: Prefetch"),
         (0, 0.0, "The memory is pinned, but"),
-        (0, 60.0, "Part of the copying is hidden already"),
+        (0, 60.0, "Much of the copying is hidden already"),
     ],
 )
 def test_what_to_do_about_copies_depends_on_what_they_are(pageable, overlap, words):
@@ -433,7 +433,7 @@ def test_without_a_step_marker_no_iteration_is_left_out():
 
 def test_the_whole_capture_has_no_saving_per_step():
     parts = {"idle_data_wait": 300, "idle_host": 300, "forward": 400}
-    results = findings.run_all(evidence(records.rank(parts, marked=False)))
+    results = findings.find_all(evidence(records.rank(parts, marked=False)))
     assert {f.saving_ms_per_step for f in results} == {None}
     (wait,) = (f for f in results if f.id == "data-wait")
     assert "in the capture" in wait.evidence[0]
@@ -447,13 +447,13 @@ def test_means_are_over_ranks():
 def test_findings_are_listed_worst_first_then_by_saving_then_by_name():
     parts = {"idle_data_wait": 250, "idle_host": 300, "memory": 60, "h2d": 10, "forward": 380}
     rank = replace(records.rank(parts), iterations=left_out(1).iterations)
-    results = findings.run_all(evidence(unseen(rank, "idle_sync")))
+    results = findings.find_all(evidence(unseen(rank, "idle_sync")))
     assert [f.id for f in results[:4]] == [
         *["host-overhead", "data-wait", "memory-traffic", "synchronization"]
     ]
     order = ["fail", "warn", "inconclusive", "pass", "not-applicable"]
     assert [f.status for f in results] == sorted((f.status for f in results), key=order.index)
-    assert len(results) == len({f.id for f in results}) == len(findings.CHECKS)
+    assert len(results) == len({f.id for f in results}) == len(findings.RULES)
     assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", f.id) for f in results)
 
 

@@ -8,17 +8,15 @@ from msgspec.structs import replace
 from tests import records
 from tests.report_factory import MS
 from tests.test_findings import evidence
-from traceprobe.findings import (
-    attention_unfused,
-    lower_precision,
-    memory_format,
-    optimizer_cost,
-    optimizer_launches,
-    recomputation,
-    tf32_off,
-    unaligned_matmul,
-    unfused_kernels,
-)
+from traceprobe.findings.attention_unfused import attention_unfused
+from traceprobe.findings.lower_precision import lower_precision
+from traceprobe.findings.memory_format import memory_format
+from traceprobe.findings.optimizer_cost import optimizer_cost
+from traceprobe.findings.optimizer_launches import optimizer_launches
+from traceprobe.findings.recomputation import recomputation
+from traceprobe.findings.tf32_off import tf32_off
+from traceprobe.findings.unaligned_matmul import unaligned_matmul
+from traceprobe.findings.unfused_kernels import unfused_kernels
 from traceprobe.model.taxonomy import KERNEL_CLASSES
 from traceprobe.records.summary import KernelShare
 from traceprobe.verdict import gpu_specs as gpus
@@ -33,8 +31,8 @@ def run(parts=STEP, gpu="NVIDIA H200", **kernels):
     return replace(rank, device=replace(rank.device, name=gpu))
 
 
-def check(finding, rank):
-    return finding.check(evidence(rank))
+def applied(rule, rank):
+    return rule(evidence(rank))
 
 
 H200_FP32_TO_BF16 = 66.9 / 2 / 989.4
@@ -46,7 +44,7 @@ REST = {"other": 4, "fused": 6, "softmax": 2, "layout": 4}
 
 
 def test_the_ratio_of_peaks_says_what_16_bits_save():
-    found = check(lower_precision, run(matmul_fp32=40, matmul_tf32=8, matmul_3xtf32=6, **REST))
+    found = applied(lower_precision, run(matmul_fp32=40, matmul_tf32=8, matmul_3xtf32=6, **REST))
     kept = 40 * H200_FP32_TO_BF16 + 8 / 2 + 6 / 6 + 16 / 2
     assert found.status == "warn"
     assert found.saving_ms_per_step == pytest.approx(70 - kept, rel=1e-3)
@@ -55,23 +53,23 @@ def test_the_ratio_of_peaks_says_what_16_bits_save():
 
 @pytest.mark.parametrize("gpu", ["Tesla V100-SXM2-16GB", "Tesla T4", "Quadro RTX 8000"])
 def test_gpus_before_ampere_are_told_fp16_and_no_tf32(gpu):
-    found = check(lower_precision, run(matmul_fp32=64, gpu=gpu))
+    found = applied(lower_precision, run(matmul_fp32=64, gpu=gpu))
     assert found.status == "warn"
     assert "float16" in found.advice
     assert "GradScaler" in found.advice
     assert "dtype=torch.bfloat16" not in found.advice
-    assert check(tf32_off, run(matmul_fp32=64, gpu=gpu)).status == "not-applicable"
+    assert applied(tf32_off, run(matmul_fp32=64, gpu=gpu)).status == "not-applicable"
 
 
 @pytest.mark.parametrize("gpu", ["Tesla K80", "Tesla M40"])
 def test_gpus_that_are_no_faster_in_16_bits_are_left_alone(gpu):
-    assert check(lower_precision, run(matmul_fp32=64, gpu=gpu)).status == "not-applicable"
+    assert applied(lower_precision, run(matmul_fp32=64, gpu=gpu)).status == "not-applicable"
 
 
 @pytest.mark.parametrize("finding", [lower_precision, tf32_off])
 @pytest.mark.parametrize("gpu", ["", "NVIDIA Q999"])
 def test_what_an_unknown_gpu_can_do_is_not_guessed(finding, gpu):
-    found = check(finding, run(matmul_fp32=64, gpu=gpu))
+    found = applied(finding, run(matmul_fp32=64, gpu=gpu))
     assert (found.status, found.saving_ms_per_step) == ("inconclusive", None)
     assert found.advice.startswith("On an NVIDIA GPU of compute capability 8.0 or later")
 
@@ -81,26 +79,28 @@ def test_what_an_unknown_gpu_can_do_is_not_guessed(finding, gpu):
 )
 @pytest.mark.parametrize("finding", [lower_precision, tf32_off])
 def test_ampere_and_later_have_tensor_cores_for_tf32(finding, gpu):
-    assert check(finding, run(matmul_fp32=64, gpu=gpu)).status == "warn"
+    assert applied(finding, run(matmul_fp32=64, gpu=gpu)).status == "warn"
 
 
 def test_no_gpu_is_advised_what_it_lacks():
     for entry in gpus.table().gpus:
         name = entry.aliases[0] if entry.aliases else entry.name
-        found = gpus.find(name)
+        found = gpus.find_gpu(name)
         if found is None:
             continue
-        advice = check(lower_precision, run(matmul_fp32=64, gpu=name)).advice
+        advice = applied(lower_precision, run(matmul_fp32=64, gpu=name)).advice
         assert "bf16" in found.peaks or "dtype=torch.bfloat16" not in advice
         assert "fp8" not in advice
-        assert "tf32" in found.peaks or check(tf32_off, run(matmul_fp32=64, gpu=name)).advice == ""
+        assert (
+            "tf32" in found.peaks or applied(tf32_off, run(matmul_fp32=64, gpu=name)).advice == ""
+        )
 
 
 def test_tf32_saves_all_but_the_ratio_of_its_peak():
-    found = check(tf32_off, run(matmul_fp32=64, matmul_3xtf32=20))
+    found = applied(tf32_off, run(matmul_fp32=64, matmul_3xtf32=20))
     assert found.status == "warn"
     assert found.saving_ms_per_step == pytest.approx(64 * (1 - H200_FP32_TO_TF32), rel=1e-3)
-    assert check(tf32_off, run(matmul_fp32=4, matmul_3xtf32=60)).status == "pass"
+    assert applied(tf32_off, run(matmul_fp32=4, matmul_3xtf32=60)).status == "pass"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_tf32_saves_all_but_the_ratio_of_its_peak():
 )
 def test_of_several_gpus_the_one_that_gains_most_is_the_bound(finding, kept):
     ranks = [run(matmul_fp32=64, gpu=gpu) for gpu in ("NVIDIA H200", "NVIDIA A100-SXM4-40GB")]
-    found = finding.check(evidence(ranks[0], replace(ranks[1], rank=1)))
+    found = finding(evidence(ranks[0], replace(ranks[1], rank=1)))
     assert found.saving_ms_per_step == pytest.approx(64 * (1 - kept), rel=1e-3)
 
 
@@ -122,22 +122,22 @@ def test_of_several_gpus_the_one_that_gains_most_is_the_bound(finding, kept):
     ],
 )
 def test_tf32_that_is_allowed_is_not_off(flags, status):
-    found = tf32_off.check(evidence(run(matmul_fp32=64), capture={"flags": flags}))
+    found = tf32_off(evidence(run(matmul_fp32=64), capture={"flags": flags}))
     assert found.status == status
 
 
 def test_attention_that_is_not_fused_is_known_by_its_softmax():
-    found = check(attention_unfused, run(softmax=10, other=30))
+    found = applied(attention_unfused, run(softmax=10, other=30))
     assert (found.status, found.saving_ms_per_step) == ("warn", pytest.approx(22 + 30))
-    assert check(attention_unfused, run(softmax=4, other=30)).status == "pass"
-    assert check(attention_unfused, run(other=30)).status == "not-applicable"
+    assert applied(attention_unfused, run(softmax=4, other=30)).status == "pass"
+    assert applied(attention_unfused, run(other=30)).status == "not-applicable"
 
 
 def test_layouts_that_change_cost_their_kernels():
-    found = check(memory_format, run(layout=9, other=20))
+    found = applied(memory_format, run(layout=9, other=20))
     assert (found.status, found.saving_ms_per_step) == ("warn", pytest.approx(29))
-    assert check(memory_format, run(layout=4)).status == "pass"
-    assert check(memory_format, run()).status == "not-applicable"
+    assert applied(memory_format, run(layout=4)).status == "pass"
+    assert applied(memory_format, run()).status == "not-applicable"
 
 
 def launching(count, names=("multi_tensor_apply",), parts=STEP, phase="optimizer"):
@@ -164,13 +164,13 @@ def launching(count, names=("multi_tensor_apply",), parts=STEP, phase="optimizer
     ids=["many", "few", "fused", "compiled", "other fused", "idle", "cheap"],
 )
 def test_an_optimizer_of_many_kernels_could_be_fused(rank, status, saving):
-    found = check(optimizer_launches, rank)
+    found = applied(optimizer_launches, rank)
     assert (found.status, found.saving_ms_per_step) == (status, saving)
 
 
 def test_the_size_of_the_model_says_how_few_launches_there_could_be():
     facts = {"parameters": 124_439_808, "parameter_tensors": 148}
-    found = optimizer_launches.check(evidence(launching(56.0), workload=facts))
+    found = optimizer_launches(evidence(launching(56.0), workload=facts))
     assert found.evidence == [
         "56 kernels per step in the optimizer",
         "a fused Adam takes about 7 for 124,439,808 parameters in 148 tensors",
@@ -180,47 +180,55 @@ def test_the_size_of_the_model_says_how_few_launches_there_could_be():
 @pytest.mark.parametrize(
     ("size", "precision", "line"),
     [
-        (50257, "bf16", "no multiple of 8, that is of 16 bytes; 50304 is one of 128 bytes"),
-        (50257, "tf32", "no multiple of 4, that is of 16 bytes; 50272 is one of 128 bytes"),
+        (
+            50257,
+            "bf16",
+            "not a multiple of 8, that is of 16 bytes; 50304 is a multiple of 128 bytes",
+        ),
+        (
+            50257,
+            "tf32",
+            "not a multiple of 4, that is of 16 bytes; 50272 is a multiple of 128 bytes",
+        ),
         (50304, "bf16", None),
         (50257, "fp32", None),
     ],
 )
 def test_a_vocabulary_that_is_not_aligned_is_named(size, precision, line):
     facts = {"vocabulary": size, "settings": {"precision": precision}}
-    found = unaligned_matmul.check(evidence(run(matmul_unaligned=40), workload=facts))
+    found = unaligned_matmul(evidence(run(matmul_unaligned=40), workload=facts))
     assert found.evidence[1:] == ([] if line is None else [f"the vocabulary of {size} is {line}"])
 
 
 def test_half_precision_is_not_told_to_go_lower():
-    found = check(lower_precision, run(matmul_half=70, matmul_fp32=4, other=16))
+    found = applied(lower_precision, run(matmul_half=70, matmul_fp32=4, other=16))
     assert (found.status, found.saving_ms_per_step) == ("pass", None)
 
 
 def test_unaligned_matrices_keep_an_eighth():
-    found = check(unaligned_matmul, run(matmul_unaligned=40))
+    found = applied(unaligned_matmul, run(matmul_unaligned=40))
     assert (found.status, found.saving_ms_per_step) == ("warn", pytest.approx(35))
-    assert check(unaligned_matmul, run(matmul_unaligned=4)).status == "pass"
+    assert applied(unaligned_matmul, run(matmul_unaligned=4)).status == "pass"
 
 
 def test_elementwise_kernels_could_be_fused():
-    found = check(unfused_kernels, run(other=12, softmax=5, layout=3, fused=5))
+    found = applied(unfused_kernels, run(other=12, softmax=5, layout=3, fused=5))
     assert (found.status, found.saving_ms_per_step) == ("warn", pytest.approx(20))
-    assert check(unfused_kernels, run(other=19)).status == "pass"
+    assert applied(unfused_kernels, run(other=19)).status == "pass"
 
 
 def test_what_is_inside_a_whole_graph_is_not_guessed():
-    assert check(unfused_kernels, run(other=1, unknown=60)).status == "inconclusive"
+    assert applied(unfused_kernels, run(other=1, unknown=60)).status == "inconclusive"
 
 
 def test_the_optimizer_costs_what_its_kernels_take():
-    found = check(optimizer_cost, run())
+    found = applied(optimizer_cost, run())
     assert (found.status, found.saving_ms_per_step) == ("warn", pytest.approx(10))
 
 
 def test_recomputation_costs_what_it_takes():
     parts = {"forward": 55, "backward": 30, "recompute": 10, "idle_host": 5}
-    found = check(recomputation, run(parts))
+    found = applied(recomputation, run(parts))
     assert (found.status, found.saving_ms_per_step) == ("warn", pytest.approx(15))
 
 
@@ -237,4 +245,4 @@ def test_recomputation_costs_what_it_takes():
     ],
 )
 def test_a_run_on_a_cpu_has_no_such_question(finding):
-    assert check(finding, records.rank(STEP)).status == "not-applicable"
+    assert applied(finding, records.rank(STEP)).status == "not-applicable"

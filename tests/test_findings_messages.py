@@ -44,7 +44,7 @@ def test_all_reduces_are_counted_against_the_prediction(measured, status, says):
 def test_broadcasts_of_buffers_are_no_buckets():
     finding = find("ddp-buckets", talking(8.0, 10.0), workload=PREDICTED)
     assert finding.status == "pass"
-    assert finding.evidence[1].startswith("beside them 2 other collectives per step")
+    assert finding.evidence[1].startswith("in addition, 2 other collectives per step")
 
 
 def test_collectives_without_a_name_are_counted_all():
@@ -88,9 +88,9 @@ def test_larger_messages_are_advised_where_small_ones_are_exposed(size, share, s
     ("parts", "total", "words"),
     [
         ({"backward": 300, "communication": 100}, 400, "longer than the backward pass"),
-        ({"backward": 300, "communication": 100}, 100, "Nothing is hidden"),
-        ({"backward": 300, "communication": 100}, 200, "starts earlier in backward"),
-        ({"forward": 300, "communication": 100}, 400, "starts earlier in backward"),
+        ({"backward": 300, "communication": 100}, 100, "No communication is hidden"),
+        ({"backward": 300, "communication": 100}, 200, "starts earlier in the backward pass"),
+        ({"forward": 300, "communication": 100}, 400, "starts earlier in the backward pass"),
     ],
 )
 def test_buckets_are_advised_by_what_they_can_hide(parts, total, words):
@@ -122,7 +122,7 @@ def test_buffers_that_are_sent_in_every_step_are_named():
     rank = talking(8.0, 10.0)
     rank = replace(rank, summary=replace(rank.summary, collectives=[group]))
     finding = find("communication-exposed", rank)
-    assert "2 broadcasts per step, as DDP sends of buffers" in finding.evidence
+    assert "2 broadcasts per step, as DDP makes for buffers" in finding.evidence
     assert "broadcast_buffers=False" in finding.advice
     assert "broadcast_buffers" not in find("communication-exposed", talking(8.0)).advice
     hidden = talking(8.0, 10.0, share=49)

@@ -52,7 +52,7 @@ def test_every_entry_can_be_found_and_says_where_it_is_from(entry):
     assert len(entry.source) > 10
     for alias in entry.aliases:
         for spelling in (alias, f"NVIDIA {alias}", alias.upper()):
-            assert gpus.find(spelling).name == entry.name
+            assert gpus.find_gpu(spelling).name == entry.name
 
 
 def test_no_name_means_two_gpus():
@@ -88,7 +88,7 @@ def test_slices_are_no_larger_than_the_gpu(entry):
     ],
 )
 def test_names_mean_their_gpu(name, expected):
-    assert gpus.find(name).name == expected
+    assert gpus.find_gpu(name).name == expected
 
 
 @pytest.mark.parametrize(
@@ -119,12 +119,12 @@ def test_names_mean_their_gpu(name, expected):
     ],
 )
 def test_near_misses_stay_unknown(name):
-    assert gpus.find(name) is None
+    assert gpus.find_gpu(name) is None
 
 
 def test_a_slice_has_its_part_of_the_gpu():
-    whole = gpus.find("NVIDIA A100-SXM4-40GB")
-    part = gpus.find("NVIDIA A100-SXM4-40GB MIG 3g.20gb")
+    whole = gpus.find_gpu("NVIDIA A100-SXM4-40GB")
+    part = gpus.find_gpu("NVIDIA A100-SXM4-40GB MIG 3g.20gb")
     assert (part.name, part.slice, part.multiprocessors) == (whole.name, "3g.20gb", 42)
     assert part.part == pytest.approx(42 / 108)
     assert part.peaks["fp16"] == pytest.approx(312 * 42 / 108)
@@ -135,46 +135,46 @@ def test_a_slice_has_its_part_of_the_gpu():
 
 
 def test_the_device_knows_the_size_of_its_slice_better():
-    part = gpus.find("NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb", "8.0", 14, int(19.5 * GIB))
+    part = gpus.find_gpu("NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb", "8.0", 14, int(19.5 * GIB))
     assert (part.slice, part.multiprocessors) == ("1c.3g.20gb", 14)
     assert part.bandwidth_gbps == pytest.approx(1555 / 2)
-    unlisted = gpus.find("NVIDIA A100-SXM4-40GB MIG 5g.25gb", "8.0", 70, int(24.4 * GIB))
+    unlisted = gpus.find_gpu("NVIDIA A100-SXM4-40GB MIG 5g.25gb", "8.0", 70, int(24.4 * GIB))
     assert unlisted.bandwidth_gbps == pytest.approx(1555 * 5 / 8)
-    beyond = gpus.find("NVIDIA A100-SXM4-40GB MIG 5g.25gb", "8.0", 70, 1 << 45)
+    beyond = gpus.find_gpu("NVIDIA A100-SXM4-40GB MIG 5g.25gb", "8.0", 70, 1 << 45)
     assert beyond.bandwidth_gbps is None
 
 
 def test_a_slice_with_its_facts_and_extensions():
     facts = ("8.0", 42, int(19.5 * GIB), 32)
-    assert gpus.find("NVIDIA A100-SXM4-40GB MIG 3g.20gb", *facts) == gpus.find(
+    assert gpus.find_gpu("NVIDIA A100-SXM4-40GB MIG 3g.20gb", *facts) == gpus.find_gpu(
         "NVIDIA A100-SXM4-40GB MIG 3g.20gb"
     )
-    media = gpus.find("NVIDIA H100 80GB HBM3 MIG 1g.10gb+me")
+    media = gpus.find_gpu("NVIDIA H100 80GB HBM3 MIG 1g.10gb+me")
     assert (media.name, media.slice, media.multiprocessors) == ("H100 SXM5", "1g.10gb", 16)
 
 
 def test_a_slice_without_its_name_is_known_by_what_it_has():
-    part = gpus.find("NVIDIA A100-SXM4-40GB", "8.0", 28, int(9.75 * GIB))
+    part = gpus.find_gpu("NVIDIA A100-SXM4-40GB", "8.0", 28, int(9.75 * GIB))
     assert part.part == pytest.approx(28 / 108)
     assert part.bandwidth_gbps == pytest.approx(1555 / 4)
-    assert gpus.find("NVIDIA A100-SXM4-40GB", "8.0", 28).bandwidth_gbps is None
-    assert gpus.find("NVIDIA A100-SXM4-40GB", "8.0", 28, 42_350_739_456).bandwidth_gbps is None
+    assert gpus.find_gpu("NVIDIA A100-SXM4-40GB", "8.0", 28).bandwidth_gbps is None
+    assert gpus.find_gpu("NVIDIA A100-SXM4-40GB", "8.0", 28, 42_350_739_456).bandwidth_gbps is None
 
 
 def test_a_program_sees_one_die_of_a_package():
-    die = gpus.find("AMD Instinct MI250X")
+    die = gpus.find_gpu("AMD Instinct MI250X")
     assert (die.multiprocessors, die.part) == (110, 0.5)
     assert die.peaks["bf16"] == pytest.approx(191.5)
     assert die.bandwidth_gbps == pytest.approx(1638.5)
-    assert gpus.find("AMD Instinct MI250X", "9.0", 110, 64 * GIB, 64) == die
-    assert gpus.find("Tesla K80").peaks["fp32"] == pytest.approx(4.37)
+    assert gpus.find_gpu("AMD Instinct MI250X", "9.0", 110, 64 * GIB, 64) == die
+    assert gpus.find_gpu("Tesla K80").peaks["fp32"] == pytest.approx(4.37)
 
 
 def test_without_a_name_the_facts_tell():
-    found = gpus.find(None, "9.4", 304, 206_141_652_992, 64)
+    found = gpus.find_gpu(None, "9.4", 304, 206_141_652_992, 64)
     assert (found.name, found.matched) == ("MI300X", "fingerprint")
-    assert gpus.find("AMD Radeon Graphics", "9.0", 104, 68_702_699_520, 64).name == "MI210"
-    assert gpus.find("", "10.0", 148, 191_503_138_816, 32).name == "B200"
+    assert gpus.find_gpu("AMD Radeon Graphics", "9.0", 104, 68_702_699_520, 64).name == "MI210"
+    assert gpus.find_gpu("", "10.0", 148, 191_503_138_816, 32).name == "B200"
 
 
 @pytest.mark.parametrize(
@@ -190,13 +190,13 @@ def test_without_a_name_the_facts_tell():
     ],
 )
 def test_facts_that_fit_none_or_several_tell_nothing(facts):
-    assert gpus.find("", *facts) is None
+    assert gpus.find_gpu("", *facts) is None
 
 
 def test_facts_tell_nothing_of_a_name_that_means_another_gpu():
     facts = ("10.0", 148, 191_503_138_816, 32)
-    assert gpus.find("", *facts).name == "B200"
-    assert gpus.find("NVIDIA B100", *facts) is None
+    assert gpus.find_gpu("", *facts).name == "B200"
+    assert gpus.find_gpu("NVIDIA B100", *facts) is None
 
 
 def test_facts_tell_no_slices(monkeypatch):
@@ -204,8 +204,8 @@ def test_facts_tell_no_slices(monkeypatch):
     (a100,) = [entry for entry in ENTRIES if entry.name == "A100 SXM4 40GB"]
     alone = gpus.GpuTable("", gpus.table().architectures, [a100])
     monkeypatch.setattr(gpus, "table", lambda: alone)
-    assert gpus.find("", "8.0", 108, 42_350_739_456, 32).name == "A100 SXM4 40GB"
-    assert gpus.find("", "8.0", 42, int(19.5 * GIB), 32) is None
+    assert gpus.find_gpu("", "8.0", 108, 42_350_739_456, 32).name == "A100 SXM4 40GB"
+    assert gpus.find_gpu("", "8.0", 42, int(19.5 * GIB), 32) is None
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_facts_tell_no_slices(monkeypatch):
     ],
 )
 def test_a_name_that_the_facts_contradict_stays_unknown(name, facts):
-    assert gpus.find(name, *facts) is None
+    assert gpus.find_gpu(name, *facts) is None
 
 
 def kineto_devices(path):
@@ -269,7 +269,9 @@ def test_every_device_of_the_corpus_is_known_by_name_and_with_its_facts(corpus, 
         nsight = path.name.endswith(".sqlite.gz")
         devices |= set(nsight_devices(path, tmp_path) if nsight else kineto_devices(path))
     assert len({name for name, *_ in devices}) > 10
-    assert {d[0] for d in devices if gpus.find(d[0]) is None or gpus.find(*d) is None} == set()
+    assert {
+        d[0] for d in devices if gpus.find_gpu(d[0]) is None or gpus.find_gpu(*d) is None
+    } == set()
 
 
 def test_the_table_agrees_with_what_devices_say_of_themselves(corpus, samples, tmp_path):
@@ -277,7 +279,7 @@ def test_the_table_agrees_with_what_devices_say_of_themselves(corpus, samples, t
     compared = set()
     for path in sorted([*corpus.rglob("*.sqlite.gz"), *samples.glob("*.sqlite.gz")]):
         for name, clock, l2, bandwidth in gpu_properties(path, tmp_path):
-            gpu = gpus.find(name)
+            gpu = gpus.find_gpu(name)
             assert gpu.l2_mb in (None, l2 / (1 << 20))
             if gpu.bandwidth_gbps is not None:
                 assert gpu.bandwidth_gbps == pytest.approx(bandwidth / 1e9, rel=0.005)
@@ -306,4 +308,4 @@ def test_every_device_of_the_samples_is_known(samples, tmp_path):
     for path in sorted(samples.glob("*.gz")):
         nsight = path.name.endswith(".sqlite.gz")
         for device in nsight_devices(path, tmp_path) if nsight else kineto_devices(path):
-            assert gpus.find(*device).name == "H200 SXM"
+            assert gpus.find_gpu(*device).name == "H200 SXM"

@@ -32,7 +32,7 @@ def test_gains_multiply_and_the_change_is_told_by_the_settings():
     product = np.prod([rung.speedup for rung in found.rungs[1:]])
     assert found.rungs[-1].total_speedup == pytest.approx(product, abs=2e-4)
     assert [change.name for change in found.rungs[1].classes] == ["backward", "forward"]
-    assert "most by precision fp32 → bf16" in found.headline
+    assert "the largest gain is precision fp32 → bf16" in found.headline
 
 
 def test_a_gain_within_the_noise_is_called_that():
@@ -45,8 +45,8 @@ def test_a_gain_within_the_noise_is_called_that():
 def test_the_headline_names_what_gained_and_what_lost():
     runs = [run({"forward": ms}, label=name) for name, ms in (("a", 10), ("b", 5), ("c", 8))]
     found = ladder(runs, ["", "half", "worse"])
-    assert "most by half (2.0" in found.headline
-    assert "slower by worse (0.6" in found.headline
+    assert "the largest gain is half (2.0" in found.headline
+    assert "the largest loss is worse (0.6" in found.headline
     assert "most" not in ladder(runs[1:], ["", "worse"]).headline
 
 

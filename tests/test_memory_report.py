@@ -13,8 +13,9 @@ from tests.memory_records import GB, make_memory, make_record, make_step
 from tests.rendering import terminal_of
 from tests.report_factory import HOSTILE, make_report
 from traceprobe.anonymise.redact import redact
-from traceprobe.findings import memory_peak, memory_slack
 from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.memory_peak import memory_peak
+from traceprobe.findings.memory_slack import memory_slack
 from traceprobe.records.memory import PARTS, read
 from traceprobe.records.report import Report
 from traceprobe.render.pages import memory as memory_text
@@ -188,7 +189,7 @@ def looked_at():
             None,
             report.quality,
             report.verdict,
-            records.LIMITS,
+            records.THRESHOLDS,
             frozenset(),
             None,
             {},
@@ -199,13 +200,13 @@ def looked_at():
 
 
 def test_a_device_with_room_passes(looked_at):
-    found = memory_peak.check(looked_at(make_memory()))
+    found = memory_peak(looked_at(make_memory()))
     assert (found.status, found.advice) == ("pass", "")
-    assert found.evidence[0] == "11.5 GiB of 16.0 GiB are taken: 71.9 %"
+    assert found.evidence[0] == "11.5 GiB of 16.0 GiB are in use: 71.9 %"
 
 
 def test_a_full_device_asks_for_what_lowers_its_largest_part(looked_at):
-    found = memory_peak.check(looked_at(make_memory(device_bytes=12 * GB)))
+    found = memory_peak(looked_at(make_memory(device_bytes=12 * GB)))
     assert found.status == "warn"
     assert "accumulate gradients" in found.advice
     assert found.saving_ms_per_step is None
@@ -214,15 +215,15 @@ def test_a_full_device_asks_for_what_lowers_its_largest_part(looked_at):
 def test_a_peak_in_a_foreach_update_asks_for_fused(looked_at):
     memory = make_memory(device_bytes=12 * GB)
     step = msgspec.structs.replace(memory.measured, peak_phase="optimizer")
-    found = memory_peak.check(looked_at(msgspec.structs.replace(memory, measured=step)))
+    found = memory_peak(looked_at(msgspec.structs.replace(memory, measured=step)))
     assert "`fused=True`" in found.advice
     other = msgspec.structs.replace(memory, measured=step, implementation="fused")
-    assert "fused" not in memory_peak.check(looked_at(other)).advice
+    assert "fused" not in memory_peak(looked_at(other)).advice
 
 
 def test_weights_that_fill_a_device_ask_for_shards(looked_at):
     step = make_step(11.0, activations=0.5, temporary=0.5, weights=3)
-    found = memory_peak.check(looked_at(make_memory(measured=step, device_bytes=12 * GB)))
+    found = memory_peak(looked_at(make_memory(measured=step, device_bytes=12 * GB)))
     assert "shard them" in found.advice
 
 
@@ -233,13 +234,13 @@ def test_bf16_is_advice_only_where_the_device_has_it(looked_at):
     for capability, advised in (("9.0", True), ("10.0", True), ("7.5", False), (None, False)):
         device = msgspec.structs.replace(rank.device, capability=capability)
         ranks = [msgspec.structs.replace(rank, summary=summary, device=device)]
-        found = memory_peak.check(
+        found = memory_peak(
             Evidence(
                 ranks,
                 None,
                 seen.quality,
                 seen.verdict,
-                seen.limits,
+                seen.thresholds,
                 frozenset(),
                 None,
                 {},
@@ -249,10 +250,10 @@ def test_bf16_is_advice_only_where_the_device_has_it(looked_at):
         assert ("bfloat16" in found.advice) is advised, capability
 
 
-@pytest.mark.parametrize("check", [memory_peak.check, memory_slack.check])
-def test_without_a_measurement_they_do_not_apply(looked_at, check):
-    assert check(looked_at(None)).status == "not-applicable"
-    assert check(looked_at(make_memory(measured=None))).status == "not-applicable"
+@pytest.mark.parametrize("rule", [memory_peak, memory_slack])
+def test_without_a_measurement_they_do_not_apply(looked_at, rule):
+    assert rule(looked_at(None)).status == "not-applicable"
+    assert rule(looked_at(make_memory(measured=None))).status == "not-applicable"
 
 
 @pytest.mark.parametrize(
@@ -261,7 +262,7 @@ def test_without_a_measurement_they_do_not_apply(looked_at, check):
 )
 def test_slack_matters_on_a_crowded_device(looked_at, reserved, device, status):
     step = make_step(reserved, held=1)
-    found = memory_slack.check(looked_at(make_memory(measured=step, device_bytes=device * GB)))
+    found = memory_slack(looked_at(make_memory(measured=step, device_bytes=device * GB)))
     assert found.status == status
     assert ("expandable_segments" in found.advice) is (status == "warn")
 

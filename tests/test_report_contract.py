@@ -14,10 +14,10 @@ from tests.builders.loop import EVERYTHING, Loop
 from tests.builders.scenario import Process
 from tests.conftest import trace_files
 from tests.report_rules import problems
-from traceprobe.findings import CHECKS
+from traceprobe.findings import RULES
 from traceprobe.records.report import Report
 
-IDS = sorted(check.ID for check in CHECKS)
+IDS = sorted(RULES)
 MS = 1_000_000
 SMALL = {"forward_ns": 4 * MS, "backward_ns": 8 * MS, "optimizer_ns": MS}
 LOOPS = {

@@ -14,7 +14,7 @@ from scripts import write_schema
 from tests.conftest import ROOT
 from tests.report_factory import PARTITIONS, make_report, make_run
 from tests.report_rules import MEMBERS, SCHEMA, validator
-from traceprobe.findings import CHECKS
+from traceprobe.findings import RULES
 from traceprobe.model.taxonomy import IDLE_CAUSES, PARTITION
 from traceprobe.records.report import Report
 from traceprobe.timeline.phases import RANGE_NAMES
@@ -56,8 +56,8 @@ MANDATORY = {
     "Interval": "median, low, high, p10, p90",
     "Overlap": "serial, full, parallel, position",
     "Share": "value, low, high",
-    "Oracle": "bound, secondary, margin, shares, reasons, thresholds",
-    "OracleShares": "io, communication, overhead, compute",
+    "AblationVerdict": "bound, secondary, margin, shares, reasons, thresholds",
+    "AblationShares": "io, communication, overhead, compute",
     "BusyNs": f"{PHASES}, communication, h2d, d2h, memory",
     "PartitionNs": f"{PHASES}, communication, h2d, d2h, memory, idle_data_wait, idle_host, "
     "idle_sync, idle_latency, idle_profiler, idle_unexplained",
@@ -180,7 +180,7 @@ def test_warning_codes_are_documented():
 
 
 def test_confidence_terms_are_documented():
-    used = re.findall(r'Term\(\s*name="([a-z-]+)"', SOURCES)
+    used = re.findall(r'_term\(\s*"([a-z-]+)"', SOURCES)
     assert len(used) > 8
     assert set(table(DEFINITIONS, "Confidence")) - {"compute", "mixed"} == set(used)
 
@@ -234,7 +234,7 @@ def test_thresholds_are_documented_as_they_are(name, text):
 
 
 def test_every_finding_has_its_section():
-    ids = sorted({check.ID for check in CHECKS})
+    ids = sorted(RULES)
     sections = re.split(r"^## ", FINDINGS, flags=re.MULTILINE)[1:]
     assert [section.partition("\n")[0] for section in sections] == ids
     listed = re.findall(r"^\| \[`([\w-]+)`\]\(#([\w-]+)\) \|", FINDINGS, re.MULTILINE)

@@ -123,8 +123,8 @@ def test_no_straggler_is_named_where_ranks_take_turns():
     assert run.skew_ns == 1_000
     assert run.skew_causes == {"io": 0.375, "overhead": 0.625, "compute": 0.0, "other": 0.0}
     reasons = " ".join(report.verdict.reasons)
-    assert "they take turns" in reasons
-    assert "io 38%, overhead 62%" in reasons
+    assert "ranks take turns" in reasons
+    assert "I/O 38%, overhead 62%" in reasons
     assert report.verdict.shares["communication"] == pytest.approx(0.1)
 
 
@@ -245,10 +245,10 @@ def test_waiting_that_nothing_explains_forbids_a_verdict(skew, bound):
     mine = records.rank(parts, communication=records.communication(skew, skew=skew))
     together = records.run(skew_causes=MATCHED | {"io": 0.0, "overhead": 0.0, "other": 0.8})
     corrected = correct([mine], together, None, frozenset())
-    decision = decide(corrected, [mine], records.quality(), records.LIMITS)
+    decision = decide(corrected, [mine], records.quality(), records.THRESHOLDS)
     assert decision.bound == bound
     if bound == "inconclusive":
-        assert decision.missing[0].startswith("30% of the time ranks wait for each other")
+        assert decision.missing[0].startswith("30% of the time is ranks waiting for each other")
 
 
 TRANSFER = 30_000

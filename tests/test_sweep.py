@@ -12,8 +12,9 @@ from tests.cli_runner import LOOP, MS, Cli, spawn, write_trace
 from traceprobe.capture import program, run_recording
 from traceprobe.capture import visible_gpus as gpus
 from traceprobe.capture.launch import RecordingFailed
-from traceprobe.cli import rungs
 from traceprobe.errors import UsageError
+from traceprobe.sweep import run
+from traceprobe.sweep.recording import REPORT, analyze_recording
 
 LADDER = """
 name = "short"
@@ -95,14 +96,14 @@ def recorded(monkeypatch):
 def analysed(monkeypatch, tmp_path_factory):
     """The recordings are all alike: one analysis does for all of them."""
     folder = tmp_path_factory.mktemp("analysed")
-    report = rungs.analyze([write_trace(folder / "rank0.json.gz")], folder, None)
+    report = analyze_recording([write_trace(folder / "rank0.json.gz")], folder)
 
-    def copied(traces, target, ablation):
-        for name in rungs.REPORT:
+    def copied(traces, target):
+        for name in REPORT:
             shutil.copy(folder / name, target)
         return report
 
-    monkeypatch.setattr(rungs, "analyze", copied)
+    monkeypatch.setattr(run, "analyze_recording", copied)
 
 
 @pytest.fixture
@@ -347,7 +348,7 @@ def test_an_interrupt_keeps_what_is_done(cli, ladder, recorded, tmp_path):
         (["short.toml", "--nproc-per-node", "3"], "batch-size: 8 cannot be shared by 3 ranks"),
         (["short.toml", "-o", "full"], "full: is not empty"),
         (["short.toml", "-o", "short.toml"], "is not a folder"),
-        (["short.toml", "-o", "torn", "--resume"], "is none that traceprobe sweep wrote"),
+        (["short.toml", "-o", "torn", "--resume"], "is not a file that traceprobe sweep wrote"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_runs(

@@ -97,11 +97,11 @@ def test_each_part_of_a_step_counts_in_one_share(part, group):
 
 
 def test_thresholds_are_options_and_printed():
-    limits = Thresholds(bound=0.4, notable=0.35, mixed=0.38)
-    assert bound(390, limits=limits) == ("compute", "io")
-    assert bound(340, limits=limits) == ("compute", None)
-    assert bound(400, limits=limits) == ("io", None)
-    verdict = judge([records.rank(step())], None, records.quality(), frozenset(), None, limits)
+    thresholds = Thresholds(bound=0.4, notable=0.35, mixed=0.38)
+    assert bound(390, thresholds=thresholds) == ("compute", "io")
+    assert bound(340, thresholds=thresholds) == ("compute", None)
+    assert bound(400, thresholds=thresholds) == ("io", None)
+    verdict = judge([records.rank(step())], None, records.quality(), frozenset(), None, thresholds)
     assert verdict.thresholds["bound"] == 0.4
 
 

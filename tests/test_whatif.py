@@ -341,3 +341,56 @@ def test_a_tampered_replay_is_refused(waiting, broken):
     report = msgspec.structs.replace(waiting, ranks=[msgspec.structs.replace(rank, replay=replay)])
     with pytest.raises(ImpossibleChange, match="damaged"):
         predict(prepare(report), Changes())
+
+
+def with_steps(report, *lengths_ms):
+    """The report with one rank for each list of step lengths, all with the same replay."""
+    (rank,) = report.ranks
+    used = next(i for i in rank.iterations if i.used)
+    replace = msgspec.structs.replace
+    ranks = [
+        replace(
+            rank,
+            rank=number,
+            iterations=[
+                replace(used, index=n, end_ns=used.start_ns + round(1e6 * ms))
+                for n, ms in enumerate(lengths)
+            ],
+        )
+        for number, lengths in enumerate(lengths_ms)
+    ]
+    return replace(report, ranks=ranks)
+
+
+def half_width(report, asked=None):
+    found = predict(prepare(report), asked or Changes())
+    return (found.high - found.low) / 2
+
+
+QUIET, NOISY = (6.0, 6.0, 6.0, 6.0), (4.0, 8.0, 12.0, 8.0)
+
+
+def test_the_noise_is_that_of_the_rank_that_sets_the_pace(waiting):
+    quiet = half_width(with_steps(waiting, QUIET))
+    noisy = half_width(with_steps(waiting, NOISY))
+    assert noisy > quiet + 2
+    # The first rank is quiet, and sets the pace in the first step only.
+    both = half_width(with_steps(waiting, QUIET, NOISY))
+    paced = half_width(with_steps(waiting, (6.0, 8.0, 12.0, 8.0)))
+    assert both == pytest.approx(paced)
+
+
+def test_a_first_rank_without_its_iterations_hides_no_noise(waiting):
+    many = with_steps(waiting, (), *[NOISY] * 19)
+    assert half_width(many) == pytest.approx(half_width(with_steps(waiting, NOISY)))
+
+
+def test_waiting_for_other_ranks_is_not_noise_of_a_rank(waiting):
+    report = with_steps(waiting, NOISY)
+    replace = msgspec.structs.replace
+    (rank,) = report.ranks
+    waited = [
+        replace(i, skew_exposed_ns=i.end_ns - i.start_ns - 4_000_000) for i in rank.iterations
+    ]
+    steady = replace(report, ranks=[replace(rank, iterations=waited)])
+    assert half_width(steady) == pytest.approx(half_width(with_steps(waiting, (4.0,) * 4)))

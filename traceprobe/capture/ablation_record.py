@@ -8,22 +8,22 @@ import numpy as np
 
 from traceprobe.capture.ablation_plan import RankTrials
 from traceprobe.records.ablation import INCLUDES, Ablation, Interval, Variant, VariantName
-from traceprobe.verdict import ablation as oracle
+from traceprobe.verdict import ablation as verdict
 from traceprobe.verdict.thresholds import Thresholds
 from traceprobe.version import __version__
 
 
 def summarize_ablation(
-    ranks: Mapping[int, RankTrials], limits: Thresholds | None = None
+    ranks: Mapping[int, RankTrials], thresholds: Thresholds | None = None
 ) -> Ablation:
     """The ablation of a run, from the trials of its ranks; the slowest rank sets a trial's time.
 
     Args:
         ranks: what each rank measured; every rank has the same variants and steps.
     """
-    limits = limits or Thresholds()
+    thresholds = thresholds or Thresholds()
     first = ranks[min(ranks)]
-    trials: dict[VariantName, oracle.Floats] = {
+    trials: dict[VariantName, verdict.Floats] = {
         name: np.max([rank.seconds[name] for rank in ranks.values()], axis=0)
         * (1e3 / first.steps[name])
         for name in INCLUDES
@@ -45,7 +45,7 @@ def summarize_ablation(
                 includes=INCLUDES[name],
                 steps_per_trial=first.steps[name],
                 trial_ms=[round(ms, 6) for ms in values.tolist()],
-                step_ms=oracle.interval(values),
+                step_ms=verdict.interval(values),
                 samples_per_second=_rate(first, "samples_per_step", values),
                 tokens_per_second=_rate(first, "tokens_per_step", values),
             )
@@ -53,15 +53,15 @@ def summarize_ablation(
         ],
         absent=dict(sorted(first.absent.items())),
         gpu_busy_ms=busy_ms,
-        overlap=oracle.overlap(trials),
+        overlap=verdict.overlap(trials),
         # Where communication could not be taken out, idle GPU may be waiting for other ranks.
-        oracle=oracle.judge(
-            trials, None if any(r.collectives for r in ranks.values()) else busy_ms, limits
+        oracle=verdict.judge_ablation(
+            trials, None if any(r.collectives for r in ranks.values()) else busy_ms, thresholds
         ),
     )
 
 
-def _rate(rank: RankTrials, unit: str, step_ms: oracle.Floats) -> Interval | None:
+def _rate(rank: RankTrials, unit: str, step_ms: verdict.Floats) -> Interval | None:
     """A throughput of all ranks together; None where nobody says how much a step is."""
     amount = rank.workload.get(unit)
-    return oracle.interval(1e3 * amount / step_ms) if isinstance(amount, (int, float)) else None
+    return verdict.interval(1e3 * amount / step_ms) if isinstance(amount, (int, float)) else None

@@ -27,6 +27,16 @@ if TYPE_CHECKING:
     from traceprobe.pipeline.trace_part import Lost, TracePart
 
 
+def _thresholds(show: bool) -> None:
+    if not show:
+        return
+    from traceprobe.verdict.thresholds import table
+
+    for name, value, unit, meaning, source in table():
+        typer.echo(f"{name} = {round(value, 4):.12g} {unit}: {meaning} ({source})")
+    raise typer.Exit
+
+
 def command(
     inputs: Annotated[
         list[str],
@@ -130,6 +140,16 @@ def command(
         bool,
         typer.Option("--verbose", "-v", help="Also say how the trace was read."),
     ] = False,
+    thresholds: Annotated[
+        bool,
+        typer.Option(
+            "--thresholds",
+            callback=_thresholds,
+            is_eager=True,
+            help="List every number that verdict and findings depend on, with its source, and "
+            "exit.",
+        ),
+    ] = False,
 ) -> None:
     """Find what holds a training run back.
 
@@ -138,7 +158,13 @@ def command(
     """
     from traceprobe.cli import outputs
     from traceprobe.cli.inputs import ablation as read_ablation
-    from traceprobe.cli.inputs import check, expand, expand_anywhere, measured_peaks, readable
+    from traceprobe.cli.inputs import (
+        check_inputs,
+        expand,
+        expand_anywhere,
+        measured_peaks,
+        readable,
+    )
     from traceprobe.ingest.limits import parse_limits
     from traceprobe.options import Options
 
@@ -146,8 +172,8 @@ def command(
     paths = [Path(name) for name in files] if files else expand(inputs, quiet=quiet)
     targets = output or [outputs.default_output(paths[0])]
     if files is None:
-        check(paths)
-    outputs.check(
+        check_inputs(paths)
+    outputs.check_outputs(
         targets,
         [*paths, *(p for p in (ablation, peaks) if p)],
         force=force,

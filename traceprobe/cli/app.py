@@ -27,7 +27,7 @@ from traceprobe.cli import (
 app = typer.Typer(
     name="traceprobe",
     help=(
-        "What holds a training run back: IO, compute, communication or overhead.\n\n"
+        "What holds a training run back: I/O, compute, communication or overhead.\n\n"
         "Reads PyTorch profiler (Kineto) Chrome traces and Nsight Systems SQLite exports.\n\n"
         "  traceprobe analyze trace.json.gz\n\n"
         "  traceprobe analyze run.sqlite -o report.html -o report.json"

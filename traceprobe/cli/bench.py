@@ -44,6 +44,7 @@ def command(
     from traceprobe.cli import outputs
     from traceprobe.cli.program import chosen, named
     from traceprobe.render.pages.ablation import document
+    from traceprobe.render.save import save_text
 
     program, name = chosen(workload, list(context.args), "bench")
     target = output or Path(f"traceprobe-{name}-bench.json")
@@ -64,7 +65,7 @@ def command(
     if str(target) == "-":
         json_out(ablation.to_json())
         return
-    outputs.save(target, ablation.to_json(), force=force)
+    save_text(target, ablation.to_json(), replace=force)
     if not quiet:
         document_summary(document(ablation))
     note(f"wrote {target}", quiet=quiet)

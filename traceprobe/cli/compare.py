@@ -77,7 +77,7 @@ def percentage(text: str) -> float:
     Raises:
         UsageError: it is no percentage above 0.
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%?\s*", text)
-    if found is None or not 0 < float(found[1]) < 1000:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%?\s*", text)
+    if match is None or not 0 < float(match[1]) < 1000:
         misused(f"--gate {text[:60]}: write a percentage above 0, e.g. --gate 5%")
-    return float(found[1]) / 100
+    return float(match[1]) / 100

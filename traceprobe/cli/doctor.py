@@ -41,12 +41,13 @@ def command(
     trace.json.gz`, `traceprobe doctor rank*.json.gz -o - | jq .sections`
     """
     from traceprobe.cli import outputs
-    from traceprobe.cli.inputs import check, expand, readable
+    from traceprobe.cli.inputs import check_inputs, expand, readable
     from traceprobe.doctor import examine, examine_machine
     from traceprobe.render.pages.diagnosis import document
+    from traceprobe.render.save import save_text
 
     paths = expand(inputs, quiet=quiet) if inputs else []
-    check(paths)
+    check_inputs(paths)
     if output is not None and str(output) != "-":
         outputs.check_file(output, paths, force=force)
     if paths:
@@ -60,7 +61,7 @@ def command(
     if output is not None and str(output) == "-":
         json_out(diagnosis.to_json())
     elif output is not None:
-        outputs.save(output, diagnosis.to_json(), force=force)
+        save_text(output, diagnosis.to_json(), replace=force)
     if not quiet and str(output) != "-":
         document_summary(document(diagnosis))
     if output is not None and str(output) != "-":

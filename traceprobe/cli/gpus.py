@@ -46,19 +46,19 @@ def command(
     """
     from traceprobe.cli import outputs
     from traceprobe.cli.runs import read_all
-    from traceprobe.compare.gpus import UnknownPrice, fleet
+    from traceprobe.compare.gpus import UnknownPrice, compare_gpus
 
     prices = parse(price or [])
     targets = output or []
     try:
-        found = fleet(
+        comparison = compare_gpus(
             read_all(runs, targets, step, github_summary=github_summary, force=force, quiet=quiet),
             prices,
         )
     except UnknownPrice as error:
         misused(f"--price {error}")
     outputs.deliver(
-        found, targets, force=force, redact=redact, github_summary=github_summary, quiet=quiet
+        comparison, targets, force=force, redact=redact, github_summary=github_summary, quiet=quiet
     )
 
 
@@ -68,7 +68,7 @@ def parse(prices: Sequence[str]) -> dict[str, float]:
     Raises:
         UsageError: one has another form, no positive number, or a name that was given before.
     """
-    found: dict[str, float] = {}
+    by_name: dict[str, float] = {}
     for text in prices:
         name, _, number = text.rpartition("=")
         try:
@@ -77,7 +77,7 @@ def parse(prices: Sequence[str]) -> dict[str, float]:
             value = 0.0
         if not name.strip() or not 0 < value <= MOST_PRICE:
             misused(f"--price {text}: write NAME=USD_PER_HOUR, e.g. --price A100=1.29")
-        if name in found:
+        if name in by_name:
             misused(f"--price {name}: is given twice")
-        found[name] = value
-    return found
+        by_name[name] = value
+    return by_name

@@ -16,8 +16,6 @@ from traceprobe.ingest.trace_folder import natural_order
 from traceprobe.system.reading import read_saved
 
 if TYPE_CHECKING:
-    from traceprobe.options import Options
-    from traceprobe.pipeline.trace_part import Lost, TracePart
     from traceprobe.records.ablation import Ablation
     from traceprobe.records.base import Saved
     from traceprobe.records.peaks import MeasuredPeaks
@@ -38,29 +36,29 @@ def expand(arguments: Sequence[str], *, quiet: bool) -> list[Path]:
     Raises:
         UsageError: nothing has that name, no file fits the pattern, or no trace is in the folder.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     for argument in arguments:
         path = Path(argument)
         if path.is_dir():
-            found += _traces_in(path, quiet=quiet)
+            files += _traces_in(path, quiet=quiet)
         elif path.exists() or not glob.has_magic(argument):
             if not path.exists():
                 raise UsageError(f"{path}: is absent; there is no such file or folder")
-            found.append(path)
+            files.append(path)
         else:
             fitting = [Path(name) for name in glob.glob(argument)]  # noqa: PTH207 - may be absolute
             if not fitting:
                 raise UsageError(f"{argument}: no file fits this pattern")
-            found += sorted(fitting, key=natural_order)
-    return found
+            files += sorted(fitting, key=natural_order)
+    return files
 
 
 def _traces_in(folder: Path, *, quiet: bool) -> list[Path]:
     from traceprobe.capture.nsys_tool import installed_nsys
     from traceprobe.ingest.trace_folder import find_traces
 
-    found, others = find_traces(folder)
-    stems = {path.name.split(".")[0] for path in found}
+    traces_here, others = find_traces(folder)
+    stems = {path.name.split(".")[0] for path in traces_here}
     reports = [
         path
         for path in others
@@ -68,7 +66,7 @@ def _traces_in(folder: Path, *, quiet: bool) -> list[Path]:
         if path.suffix == ".nsys-rep" and installed_nsys() and path.name.split(".")[0] not in stems
     ]
     left = [path for path in others if path not in reports]
-    if not found and not reports:
+    if not traces_here and not reports:
         raise UsageError(
             f"{folder}: is a directory without a trace; name the files, or their folder"
         )
@@ -76,33 +74,33 @@ def _traces_in(folder: Path, *, quiet: bool) -> list[Path]:
         named = ", ".join(path.name for path in left[:MAX_NAMED])
         more = f" and {len(left) - MAX_NAMED} more" if len(left) > MAX_NAMED else ""
         note(f"{folder}: no traces, left out: {named}{more}", quiet=quiet)
-    return sorted([*found, *reports], key=natural_order)
+    return sorted([*traces_here, *reports], key=natural_order)
 
 
 def expand_anywhere(arguments: Sequence[str], *, quiet: bool) -> list[str]:
     """As `expand`, and URLs too: absolute paths and URLs of files, for workers elsewhere.
 
     Raises:
-        UsageError: as `expand` and `check`.
+        UsageError: as `expand` and `check_inputs`.
     """
     from traceprobe.pipeline.dask import expand as expand_url
     from traceprobe.pipeline.dask import is_remote
 
-    found: list[str] = []
+    files: list[str] = []
     for argument in arguments:
         if is_remote(argument):
-            found += expand_url(argument)
+            files += expand_url(argument)
         else:
             paths = expand([argument], quiet=quiet)
-            check(paths)
-            found += [str(path.resolve()) for path in paths]
-    twice = next((name for name in found if found.count(name) > 1), None)
+            check_inputs(paths)
+            files += [str(path.resolve()) for path in paths]
+    twice = next((name for name in files if files.count(name) > 1), None)
     if twice is not None:
         raise UsageError(f"{twice}: is given twice")
-    return found
+    return files
 
 
-def check(paths: list[Path]) -> None:
+def check_inputs(paths: list[Path]) -> None:
     """Refuse inputs that cannot be told apart, or read from their start more than once.
 
     Raises:
@@ -181,19 +179,6 @@ def _saved(path: Path, record: type[Result], what: str, remedy: str) -> Result:
         raise UsageError(f"{path.name}: is not {what} ({error})") from error
     except (DamagedRecord, OtherVersion) as error:
         raise UsageError(f"{path.name}: {error}; {remedy}") from error
-
-
-def parts(traces: list[Path], options: Options) -> list[TracePart | Lost]:
-    """The parts of the traces; what a trace held is dropped before the next one is read."""
-    from traceprobe.pipeline import parallel as workers
-    from traceprobe.pipeline.trace_part import read_or_lose, read_part
-
-    if len(traces) == 1:
-        return [read_part(traces[0], options)]
-    jobs = min(workers.cores(), len(traces))
-    if jobs > 1:
-        return workers.read_all(traces, options, None, jobs, lambda position, fraction: None)
-    return [read_or_lose(path, options) for path in traces]
 
 
 @contextmanager

@@ -50,7 +50,7 @@ def command(
     from traceprobe.ingest.limits import parse_limits
 
     limits = parse_limits(limit or [])
-    inputs.check([trace])
+    inputs.check_inputs([trace])
     if anonymise != (output is not None):
         raise UsageError("--anonymise and -o go together: inspect --anonymise INPUT -o bug.json.gz")
     if output is not None:

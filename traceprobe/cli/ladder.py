@@ -36,10 +36,10 @@ def command(
     from traceprobe.compare.ladder import ladder
 
     targets = output or []
-    found = ladder(
+    record = ladder(
         read_all(runs, targets, step, github_summary=github_summary, force=force, quiet=quiet),
         name=name,
     )
     outputs.deliver(
-        found, targets, force=force, redact=redact, github_summary=github_summary, quiet=quiet
+        record, targets, force=force, redact=redact, github_summary=github_summary, quiet=quiet
     )

@@ -35,6 +35,7 @@ def command(
     from traceprobe.cli.program import chosen, named
     from traceprobe.records.memory import read
     from traceprobe.render.pages.memory import document
+    from traceprobe.render.save import save_text
     from traceprobe.version import __version__
 
     program, _ = chosen(workload, list(context.args), "memory")
@@ -43,14 +44,14 @@ def command(
         outputs.check_file(output, named(program), force=force)
     with states(quiet=quiet) as state:
         folder = Path() if output is None else output.parent
-        found = read(run_memory_prediction(program, folder, state, warn))
-    if found is None:
+        prediction = read(run_memory_prediction(program, folder, state, warn))
+    if prediction is None:
         misused("the program took another one's place in the simulation; its numbers make no sense")
     if printed:
-        json_out(found.to_json())
+        json_out(prediction.to_json())
         return
     if output is not None:
-        outputs.save(output, found.to_json(), force=force)
+        save_text(output, prediction.to_json(), replace=force)
         note(f"wrote {output}", quiet=quiet)
     if not quiet:
-        document_summary(document(found, __version__))
+        document_summary(document(prediction, __version__))

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from traceprobe.cli.console import document_summary, json_out, note
 from traceprobe.cli.inputs import companions
 from traceprobe.errors import UsageError
-from traceprobe.system.atomic_write import append, write_beside
+from traceprobe.render.save import RENDERERS, Result, save
+from traceprobe.system.atomic_write import append
 
 if TYPE_CHECKING:
     from traceprobe.records.base import Record
 
-
-class Result(Protocol):
-    """What can be written: a report, or a record that is told as a document."""
-
-    def to_html(self) -> str: ...
-    def to_json(self) -> str: ...
-    def to_markdown(self) -> str: ...
-
-
-RENDERERS: Mapping[str, Callable[[Result], str]] = {
-    ".html": lambda result: result.to_html(),
-    ".json": lambda result: result.to_json(),
-    ".md": lambda result: result.to_markdown(),
-}
 
 _LONGEST = 200
 """Bytes of an input's name in that of an output; file systems take 255."""
@@ -42,7 +29,7 @@ def default_output(first: Path) -> Path:
     return Path(f"traceprobe-{os.fsdecode(os.fsencode(stem)[:_LONGEST])}.html")
 
 
-def check(
+def check_outputs(
     outputs: Sequence[Path], inputs: Iterable[Path], *, force: bool, github_summary: bool = False
 ) -> None:
     """Refuse, before any work is done, what could not or must not be written.
@@ -110,10 +97,10 @@ def _is_one_of(path: Path, inputs: Iterable[Path]) -> bool:
 def _identity(path: Path) -> tuple[int, int] | None:
     """What hard links of a file have in common; None where there is none."""
     try:
-        found = path.stat()
+        status = path.stat()
     except (OSError, ValueError):  # a loop of links, a zero byte
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def write(result: Result, outputs: Sequence[Path], *, force: bool) -> list[Path]:
@@ -130,13 +117,12 @@ def write(result: Result, outputs: Sequence[Path], *, force: bool) -> list[Path]
     Raises:
         UsageError: a file cannot be written.
     """
-    texts = [(path, RENDERERS.get(path.suffix, RENDERERS[".json"])(result)) for path in outputs]
-    for path, text in texts:
-        if str(path) == "-":
-            json_out(text)
-        else:
-            save(path, text, force=force)
-    return [path for path, _ in texts if str(path) != "-"]
+    files = [path for path in outputs if str(path) != "-"]
+    printed = result.to_json() if len(files) < len(outputs) else None
+    save(result, files, replace=force)
+    if printed is not None:
+        json_out(printed)
+    return files
 
 
 def job_summary() -> Path:
@@ -193,19 +179,6 @@ def deliver(
         document_summary(document_of(record))
     for path in written:
         note(f"wrote {path} ({size(path)})", quiet=quiet)
-
-
-def save(path: Path, text: str, *, force: bool) -> None:
-    """Write a file beside its place and rename it.
-
-    Args:
-        force: whether a file that is there by now is overwritten.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
-    with write_beside(path, replace=force) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def size(path: Path) -> str:

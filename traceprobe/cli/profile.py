@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from traceprobe.capture.run_recording import RecordingRequest
     from traceprobe.records.ablation import Ablation
-    from traceprobe.records.report import Report
 
 
 class Backend(str, Enum):
@@ -93,6 +92,7 @@ def command(
     )
     from traceprobe.cli import outputs
     from traceprobe.cli.program import chosen, named
+    from traceprobe.sweep.recording import analyze_recording
 
     extra = list(context.args)
     program, name = chosen(workload, extra, "profile")
@@ -121,7 +121,7 @@ def command(
         traces = run_recording(request, folder, state, warn)
         state("analysing")
         with _kept(traces):
-            report = analyze(traces, folder, ablation, force=force)
+            report = analyze_recording(traces, folder, ablation, replace=force)
     if not quiet:
         summary(report)
     written = [BENCH, *REPORT] if ablate else REPORT
@@ -184,24 +184,3 @@ def _ablate(request: RecordingRequest, folder: Path, state: Callable[[str], None
         request.program, short_ablation(plan.warmup, plan.workload), request.processes
     )
     return summarize_ablation(run_ablation(wanted, folder, state, warn))
-
-
-def analyze(
-    traces: list[Path], folder: Path, ablation: Ablation | None, *, force: bool = False
-) -> Report:
-    """Analyse a recording and leave its report in the folder.
-
-    Args:
-        force: whether a report that is there by now is overwritten.
-    """
-    from traceprobe.cli import outputs
-    from traceprobe.cli.inputs import parts
-    from traceprobe.options import Options
-    from traceprobe.pipeline.merge import merge
-
-    options = Options(ablation=ablation)
-    report = merge(parts(traces, options), options)
-    if ablation is not None:
-        outputs.save(folder / BENCH, ablation.to_json(), force=force)
-    outputs.write(report, [folder / name for name in REPORT], force=force)
-    return report

@@ -36,7 +36,7 @@ def command(
     from traceprobe.records.report import Report
 
     targets = output or []
-    outputs.check(targets, [report_json], force=force, github_summary=github_summary)
+    outputs.check_outputs(targets, [report_json], force=force, github_summary=github_summary)
     result = _read(report_json)
     if redact:
         from traceprobe.anonymise.redact import redact as redacted

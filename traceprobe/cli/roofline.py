@@ -60,7 +60,7 @@ def command(
     targets = output or []
     source = find(run, quiet=quiet) if run is not None else None
     read = [*(source.files if source else ()), *([peaks] if peaks else ())]
-    outputs.check(targets, read, force=force, github_summary=github_summary)
+    outputs.check_outputs(targets, read, force=force, github_summary=github_summary)
     if source is None:
         if peaks is not None or flops_per_step is not None or step is not None:
             misused("--measure does not go with --peaks, --flops-per-step or --step")
@@ -80,20 +80,20 @@ def _measure(*, quiet: bool) -> MeasuredPeaks:
 
     torch_interpreter()  # raises where there is no PyTorch
     note("measuring; importing PyTorch takes some seconds", quiet=quiet)
-    found = measure_device_peaks()
-    if found.kind == "cpu":
+    measured = measure_device_peaks()
+    if measured.kind == "cpu":
         note("no GPU is visible to PyTorch: these are the peaks of the CPU", quiet=quiet)
     return MeasuredPeaks(
         schema_version=MeasuredPeaks.SCHEMA_VERSION,
         traceprobe_version=__version__,
-        device=found.device,
-        device_kind="gpu" if found.kind == "gpu" else "cpu",
-        torch=found.torch,
-        matrix_side=found.side,
-        repetitions=found.repetitions,
-        tflops=found.tflops,
-        copy_gbps=found.copy_gbps,
-        h2d_gbps=found.h2d_gbps,
+        device=measured.device,
+        device_kind="gpu" if measured.kind == "gpu" else "cpu",
+        torch=measured.torch,
+        matrix_side=measured.side,
+        repetitions=measured.repetitions,
+        tflops=measured.tflops,
+        copy_gbps=measured.copy_gbps,
+        h2d_gbps=measured.h2d_gbps,
     )
 
 

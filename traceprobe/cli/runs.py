@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from traceprobe.cli.inputs import check, expand, parts, readable, report
+from traceprobe.cli.inputs import check_inputs, expand, readable, report
 from traceprobe.errors import UsageError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def read_all(
 
     sources = [find(argument, quiet=quiet) for argument in arguments]
     files = [file for source in sources for file in source.files]
-    outputs.check(targets, files, force=force, github_summary=github_summary)
+    outputs.check_outputs(targets, files, force=force, github_summary=github_summary)
     options = Options(step=step)
     runs = [_read(source, options) for source in sources]
     labels = [run.label for run in runs]
@@ -98,7 +98,7 @@ def find(argument: str, *, quiet: bool) -> Source:
     if saved is not None:
         return Source(label, path, saved)
     traces = expand([path], quiet=quiet)
-    check(traces)
+    check_inputs(traces)
     return Source(label, path, None, traces)
 
 
@@ -113,10 +113,10 @@ def report_of(source: Source, options: Options) -> Report:
     """
     if source.saved is not None:
         return report(source.saved)
-    from traceprobe.pipeline.merge import merge
+    from traceprobe.pipeline.files import analyze_files
 
-    with readable(list(source.traces)) as found:
-        return merge(parts(found, options), options)
+    with readable(list(source.traces)) as exported:
+        return analyze_files(exported, options)
 
 
 def _read(source: Source, options: Options) -> Observed:
@@ -129,10 +129,10 @@ def _read(source: Source, options: Options) -> Observed:
 
 
 def _split(argument: str) -> tuple[str | None, str]:
-    found = _LABEL.fullmatch(argument)
-    if found is None or Path(argument).exists():
+    match = _LABEL.fullmatch(argument)
+    if match is None or Path(argument).exists():
         return None, argument
-    return found[1], found[2]
+    return match[1], match[2]
 
 
 def _saved(place: Path) -> Path | None:

@@ -99,11 +99,11 @@ def command(
         runs, targets, step, github_summary=github_summary, force=force, quiet=quiet
     )
     try:
-        found = scale(observed, mode.value if mode is not None else None, to or [], nodes)
+        record = scale(observed, mode.value if mode is not None else None, to or [], nodes)
     except NothingToCompare as error:
         raise UsageError(str(error)) from error
     outputs.deliver(
-        found, targets, force=force, redact=redact, github_summary=github_summary, quiet=quiet
+        record, targets, force=force, redact=redact, github_summary=github_summary, quiet=quiet
     )
 
 

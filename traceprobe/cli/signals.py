@@ -18,13 +18,13 @@ def ended_in_order() -> Iterator[None]:
     The exit code is 128 and the number of the signal. What is ignored (`nohup`) stays ignored.
     """
     before = {number: signal.getsignal(number) for number in _ENDS}
-    mine = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
-    for number in mine:
+    handled = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+    for number in handled:
         signal.signal(number, _exit)
     try:
         yield
     finally:
-        for number in mine:
+        for number in handled:
             signal.signal(number, before[number])
 
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traceprobe.cli.console import document_summary, misused, note, states
+from traceprobe.cli.console import document_summary, misused, note, states, warn
 from traceprobe.cli.options import MOST_PROCESSES, Force, Quiet
 from traceprobe.cli.profile import Backend, prepare
 
 if TYPE_CHECKING:
     from traceprobe.capture.ladder import Rung
-    from traceprobe.cli.rungs import Climb
     from traceprobe.records.sweep import Sweep
+    from traceprobe.sweep.settings import SweepSettings
 
 _SLICE = re.compile(r"([0-9]{0,9}):([0-9]{0,9})")
 
@@ -75,7 +75,9 @@ def command(
     Examples: `traceprobe sweep tiny`, `traceprobe sweep sc22 --rungs 0:5 -o sc22`
     """
     from traceprobe.capture.ladder import find_ladder, read_ladder
-    from traceprobe.cli.rungs import Climb, kept, measure
+    from traceprobe.sweep.results import earlier_results
+    from traceprobe.sweep.run import sweep
+    from traceprobe.sweep.settings import SweepSettings
 
     if resume and force:
         misused("--resume keeps what --force overwrites; give one of them")
@@ -84,40 +86,41 @@ def command(
     folder = output or Path(f"traceprobe-{plan.name}")
     prepare(folder, force=force or resume)
     profiler = backend.value if backend else plan.backend
-    climb = Climb(plan, profiler, context.args, folder, replace=force or resume)
-    before = kept(climb) if resume else {}
+    settings = SweepSettings(plan, profiler, context.args, folder, replace=force or resume)
+    earlier = earlier_results(settings) if resume else {}
     note(plan.note, quiet=quiet or not plan.note)
     with _resumable(folder), states(quiet=quiet) as state:
-        sweep = measure(climb, chosen, before, state)
-    _conclude(climb, sweep, quiet=quiet)
-    failed = [rung.name for rung in sweep.rungs if rung.state == "failed"]
+        results = sweep(settings, chosen, earlier, state, warn)
+    _conclude(settings, results, quiet=quiet)
+    failed = [rung.name for rung in results.rungs if rung.state == "failed"]
     if failed:
         note(f"failed: {', '.join(failed)}; the messages above say why", quiet=quiet)
         raise typer.Exit(1)
 
 
-def _conclude(climb: Climb, sweep: Sweep, *, quiet: bool) -> None:
+def _conclude(settings: SweepSettings, sweep: Sweep, *, quiet: bool) -> None:
     """Say what the rungs gained, and leave it in the folder."""
-    from traceprobe.cli.rungs import LADDER, RESULT, aside, chain
+    from traceprobe.sweep.changes import LADDER, save_ladder, save_side_comparisons
+    from traceprobe.sweep.results import RESULT
 
-    gained = chain(climb, sweep)
+    gained = save_ladder(settings, sweep)
     if gained is not None and not quiet:
         from traceprobe.render import document_of
 
         document_summary(document_of(gained))
-    for name, comparison in aside(climb, sweep).items():
+    for name, comparison in save_side_comparisons(settings, sweep).items():
         note(f"side rung {name}: {comparison.headline}", quiet=quiet)
     for name in [RESULT, *(LADDER if gained is not None else ())]:
-        note(f"wrote {climb.folder / name}", quiet=quiet)
+        note(f"wrote {settings.folder / name}", quiet=quiet)
 
 
 def _chosen(rungs: Sequence[Rung], wanted: str | None) -> list[Rung]:
     """The rungs that `--rungs` names; all without it."""
     if wanted is None:
         return list(rungs)
-    found = _SLICE.fullmatch(wanted)
-    if found is not None:
-        start, end = (int(text) if text else None for text in found.groups())
+    match = _SLICE.fullmatch(wanted)
+    if match is not None:
+        start, end = (int(text) if text else None for text in match.groups())
         chosen = list(rungs[start:end])
         if not chosen:
             misused(f"--rungs {wanted[:60]}: there are {len(rungs)} rungs, counted from 0")

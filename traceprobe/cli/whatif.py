@@ -87,11 +87,11 @@ def command(
         [run], targets, step, github_summary=github_summary, force=force, quiet=quiet
     )
     try:
-        found = what_if(observed, asked)
+        record = what_if(observed, asked)
     except ImpossibleChange as error:
         raise UsageError(f"{observed.label}: {error}") from error
     outputs.deliver(
-        found, targets, force=force, redact=redact, github_summary=github_summary, quiet=quiet
+        record, targets, force=force, redact=redact, github_summary=github_summary, quiet=quiet
     )
 
 

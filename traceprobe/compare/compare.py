@@ -144,8 +144,8 @@ def _step(base: Observed, new: Observed, scale: tuple[float, float], traced: Cha
     assert traced.high is not None
     assert traced.floor is not None
     shift = after - before - traced.delta
-    found = Difference(after - before, traced.low + shift, traced.high + shift, traced.floor)
-    return _record("step", "ms", before, after, found)
+    shifted = Difference(after - before, traced.low + shift, traced.high + shift, traced.floor)
+    return _record("step", "ms", before, after, shifted)
 
 
 def _change(
@@ -159,23 +159,23 @@ def _change(
         means = [None if values is None else float(values.mean()) for values in (base, new)]
         return _record(name, unit, means[0], means[1], None)
     base, new = whole_periods(base, periods[0]), whole_periods(new, periods[1])
-    found = difference(base, new, LEVEL, periods)
-    return _record(name, unit, float(base.mean()), float(new.mean()), found)
+    difference_of_means = difference(base, new, LEVEL, periods)
+    return _record(name, unit, float(base.mean()), float(new.mean()), difference_of_means)
 
 
 def _record(
-    name: str, unit: str, base: float | None, new: float | None, found: Difference | None
+    name: str, unit: str, base: float | None, new: float | None, measured: Difference | None
 ) -> Change:
     return Change(
         name=name,
         unit=unit,
         base=_rounded(base),
         new=_rounded(new),
-        delta=_rounded(found.delta) if found else None,
-        low=_rounded(found.low) if found else None,
-        high=_rounded(found.high) if found else None,
-        floor=_rounded(found.floor) if found else None,
-        real=found.real if found else False,
+        delta=_rounded(measured.delta) if measured else None,
+        low=_rounded(measured.low) if measured else None,
+        high=_rounded(measured.high) if measured else None,
+        floor=_rounded(measured.floor) if measured else None,
+        real=measured.real if measured else False,
     )
 
 

@@ -134,8 +134,8 @@ def _growth(
     runs: Sequence[Sized], anchor: Sized, ranks: int, nodes: Nodes, algorithm: Algorithm
 ) -> list[float]:
     """How much longer each message of the anchor takes among `ranks`."""
-    told = sum(message.total_ms for message in anchor.messages)
-    if told < MODELLED * (anchor.transfer_ms or 0):
+    sized_ms = sum(message.total_ms for message in anchor.messages)
+    if sized_ms < MODELLED * (anchor.transfer_ms or 0):
         raise Unpredictable(
             f"the model needs the sizes of messages of {anchor.world_size} ranks"
             + (

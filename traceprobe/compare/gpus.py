@@ -14,7 +14,7 @@ from traceprobe.compare.peaks import Point, best, fits, peaks_of, ratios
 from traceprobe.compare.run import Observed, summarize
 from traceprobe.model.taxonomy import COMPUTE_PHASES
 from traceprobe.records.comparison import Per, RunSummary
-from traceprobe.records.gpus import Contender, Fleet, Hardware, Ran, device_scale
+from traceprobe.records.gpus import Contender, GpuComparison, Hardware, Ran, device_scale
 from traceprobe.verdict import gpu_specs as gpus
 from traceprobe.verdict.precision import ran
 
@@ -23,7 +23,9 @@ class UnknownPrice(ValueError):
     """A price for what no run is; the message says what there is."""
 
 
-def fleet(runs: Sequence[Observed], prices: Mapping[str, float] | None = None) -> Fleet:
+def compare_gpus(
+    runs: Sequence[Observed], prices: Mapping[str, float] | None = None
+) -> GpuComparison:
     """Runs of a workload, ranked by throughput.
 
     Args:
@@ -40,18 +42,18 @@ def fleet(runs: Sequence[Observed], prices: Mapping[str, float] | None = None) -
     hourly = _prices(runs, hardware, prices or {})
     fastest = max(_rate(run, per) for run in runs)
     half = "bf16" if any(_asked(summarize(run)) == "bf16" for run in runs) else "fp16"
-    found = [
+    unordered = [
         _contender(run, device, half, per, fastest, hourly.get(place))
         for place, (run, device) in enumerate(zip(runs, hardware, strict=True))
     ]
-    order = sorted(range(len(runs)), key=lambda place: -found[place].rate)
-    contenders = [found[place] for place in order]
+    order = sorted(range(len(runs)), key=lambda place: -unordered[place].rate)
+    contenders = [unordered[place] for place in order]
     known = [Point(1 / c.compute_ms, c.peaks) for c in contenders if c.compute_ms and c.peaks]
     fitted = fits(known)
     explaining = best(fitted) if words.of_one_precision(contenders) else []
     leads = len(order) < 2 or _leads(runs[order[0]], runs[order[1]], per)
-    return Fleet(
-        schema_version=Fleet.SCHEMA_VERSION,
+    return GpuComparison(
+        schema_version=GpuComparison.SCHEMA_VERSION,
         traceprobe_version=__version__,
         per=per,
         headline=words.headline(contenders, per, leads=leads),
@@ -106,21 +108,21 @@ def _contender(
 
 def _hardware(run: Observed) -> Hardware | None:
     """The device of a run in the table of GPUs; None where it has several kinds of them."""
-    found = [gpus.find(*facts) for facts in {rank.device.facts for rank in run.report.ranks}]
-    told = found[0] if found else None
-    same = all(g is not None and told is not None and _alike(g, told) for g in found)
-    if told is None or not same:
+    known = [gpus.find_gpu(*facts) for facts in {rank.device.facts for rank in run.report.ranks}]
+    gpu = known[0] if known else None
+    same = all(g is not None and gpu is not None and _alike(g, gpu) for g in known)
+    if gpu is None or not same:
         return None
     return Hardware(
-        name=told.name,
-        slice=told.slice,
-        part=round(told.part, 6),
-        multiprocessors=told.multiprocessors,
-        peaks_tflops={name: round(peak, 4) for name, peak in told.peaks.items()},
-        bandwidth_gbps=None if told.bandwidth_gbps is None else round(told.bandwidth_gbps, 2),
-        matched=told.matched,
-        source=told.source,
-        year=told.year,
+        name=gpu.name,
+        slice=gpu.slice,
+        part=round(gpu.part, 6),
+        multiprocessors=gpu.multiprocessors,
+        peaks_tflops={name: round(peak, 4) for name, peak in gpu.peaks.items()},
+        bandwidth_gbps=None if gpu.bandwidth_gbps is None else round(gpu.bandwidth_gbps, 2),
+        matched=gpu.matched,
+        source=gpu.source,
+        year=gpu.year,
     )
 
 
@@ -146,8 +148,8 @@ def _leads(first: Observed, second: Observed, per: Per) -> bool:
     steps = [run.step_ms * device_scale(summarize(run), per) for run in (first, second)]
     periods = period(steps[0]), period(steps[1])
     whole = [whole_periods(*pair) for pair in zip(steps, periods, strict=True)]
-    found = difference(whole[0], whole[1], LEVEL, periods)
-    noise = max(found.high - found.delta, found.delta - found.low, found.floor)
+    lead = difference(whole[0], whole[1], LEVEL, periods)
+    noise = max(lead.high - lead.delta, lead.delta - lead.low, lead.floor)
     return 1e3 / _rate(second, per) - 1e3 / _rate(first, per) > noise
 
 
@@ -156,15 +158,15 @@ def _prices(
 ) -> dict[int, float]:
     """The price of each run's devices, by place. The label of a run goes before names."""
     names = [_names(run, device) for run, device in zip(runs, hardware, strict=True)]
-    found: dict[int, float] = {}
+    hourly: dict[int, float] = {}
     labels = {run.label.casefold() for run in runs}
     for name, price in sorted(prices.items(), key=lambda item: item[0].casefold() in labels):
         places = [place for place, known in enumerate(names) if _plain(name) in known]
         if not places:
             there = sorted({run.label for run in runs} | {d.name for d in hardware if d})
             raise UnknownPrice(f"{name}: no run and no device has this name; {', '.join(there)} do")
-        found |= dict.fromkeys(places, price)
-    return found
+        hourly |= dict.fromkeys(places, price)
+    return hourly
 
 
 def _names(run: Observed, hardware: Hardware | None) -> set[str]:

@@ -1,4 +1,4 @@
-"""What a fleet says in sentences; they are for people and no part of the contract."""
+"""What a comparison of GPUs says in sentences; they are for people and no part of the contract."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def headline(contenders: Sequence[Contender], per: Per, *, leads: bool) -> str:
     if last.relative < 1:
         text += f", {significant(1 / last.relative)}× {last.title}"
     ranks = {c.run.world_size for c in contenders}
-    return f"{text}; runs of several devices count for one" if ranks != {1} else text
+    return f"{text}; rates are per device" if ranks != {1} else text
 
 
 def explanation(
@@ -82,8 +82,8 @@ def explanation(
     if not explaining:
         best = PEAK_WORDS[fits[0].peak]
         return (
-            f"No peak explains the compute times: the best, {best}, has the devices in the order "
-            f"of their speeds in {_agreeing(fits[0])} of the pairs."
+            f"No peak explains the compute times: even the best, {best}, orders only "
+            f"{_agreeing(fits[0])} of the pairs of devices by their speeds."
         )
     first, *others = explaining
     text = (
@@ -159,8 +159,8 @@ def _cheapest(contenders: Sequence[Contender], per: Per) -> Iterator[str]:
 def _waiting(contenders: Sequence[Contender], per: Per) -> Iterator[str]:
     waiting = [c for c in contenders if c.data_wait is not None and c.data_wait >= WAITS]
     if waiting:
-        told = ", ".join(f"{c.run.label} {100 * (c.data_wait or 0):.0f} %" for c in waiting)
-        yield f"waiting for data, of the step: {told}{_workers(waiting)}"
+        shares = ", ".join(f"{c.run.label} {100 * (c.data_wait or 0):.0f} %" for c in waiting)
+        yield f"waiting for data, of the step: {shares}{_workers(waiting)}"
     for c in waiting:
         if c.run.bound == "io" and c.data_wait is not None and c.data_wait < 1:
             yield (
@@ -185,7 +185,7 @@ def _orders(contenders: Sequence[Contender], per: Per) -> Iterator[str]:
     if timed != by_compute:
         names = ", ".join(f"{c.title} {significant(c.compute_ms or 0)} ms" for c in by_compute)
         yield (
-            f"by compute time alone the order is another: {names} per {per}; the rest of the step "
+            f"by compute time alone the order differs: {names} per {per}; the rest of the step "
             "(waiting, copies, communication, launches) makes the difference"
         )
 
@@ -227,11 +227,11 @@ def _beside(one: Hardware, other: Hardware) -> str:
         for name, key in keys
         if (x := one.peaks_tflops.get(key)) and (y := other.peaks_tflops.get(key))
     ]
-    told = [f"{', '.join(rates)} TFLOP/s"] if rates else []
+    peaks = [f"{', '.join(rates)} TFLOP/s"] if rates else []
     if one.bandwidth_gbps and other.bandwidth_gbps:
         pair = significant(one.bandwidth_gbps), significant(other.bandwidth_gbps)
-        told.append(f"{pair[0]} to {pair[1]} GB/s")
-    return ", ".join(told)
+        peaks.append(f"{pair[0]} to {pair[1]} GB/s")
+    return ", ".join(peaks)
 
 
 def _is_part(contender: Contender) -> bool:
@@ -241,13 +241,13 @@ def _is_part(contender: Contender) -> bool:
 def _closures(contenders: Sequence[Contender], runs: Sequence[Observed]) -> Iterator[str]:
     """Optimizer ranges of the host that hold, or wait for, what other phases did."""
     for contender, run in zip(contenders, runs, strict=True):
-        found = _host_optimizer_ms(run)
+        host_ms = _host_optimizer_ms(run)
         kernels = contender.run.partition_ms.get("optimizer")
-        if found is None or not kernels:
+        if host_ms is None or not kernels:
             continue
-        if found > HOLDS_MORE * kernels and found > NOTABLE * contender.run.traced_step_ms:
+        if host_ms > HOLDS_MORE * kernels and host_ms > NOTABLE * contender.run.traced_step_ms:
             yield (
-                f"{contender.title}: on the host the optimizer takes {significant(found)} ms, on "
+                f"{contender.title}: on the host the optimizer takes {significant(host_ms)} ms, on "
                 f"the GPU {significant(kernels)} ms: its range holds forward and backward (a "
                 "closure) or waits for them. Times of host ranges overlap and do not add up; the "
                 "bars show exclusive times of the GPU, which do"
@@ -287,10 +287,10 @@ def _cautions(contenders: Sequence[Contender], per: Per) -> Iterator[tuple[str, 
             f"The runs differ in more than the device: {', '.join(differ)}.",
         )
     if not of_one_precision(contenders):
-        told = ", ".join(f"{c.title} {RAN_WORDS[c.ran]}" for c in contenders if c.ran)
+        precisions = ", ".join(f"{c.title} {RAN_WORDS[c.ran]}" for c in contenders if c.ran)
         yield (
             "different-precisions",
-            f"Matrix kernels ran in different precisions: {told}.",
+            f"Matrix kernels ran in different precisions: {precisions}.",
         )
     for c in contenders:
         if len(c.run.devices) > 1:
@@ -309,7 +309,7 @@ def _cautions(contenders: Sequence[Contender], per: Per) -> Iterator[tuple[str, 
         traced = ", ".join(c.run.label for c in contenders if c.run.basis == "traced")
         yield (
             "different-bases",
-            f"Only some step times are without a profiler; those of {traced} are out of the trace "
+            f"Only some step times are without a profiler; those of {traced} come from the trace "
             "and may be longer.",
         )
     for c in contenders:
@@ -319,6 +319,8 @@ def _cautions(contenders: Sequence[Contender], per: Per) -> Iterator[tuple[str, 
 
 def _settings(contenders: Sequence[Contender]) -> list[str]:
     """Settings that all runs recorded, and not alike."""
-    told = [c.run.settings for c in contenders]
-    common = set.intersection(*(set(settings) for settings in told)) - EXPECTED
-    return sorted(name for name in common if len({repr(settings[name]) for settings in told}) > 1)
+    recorded = [c.run.settings for c in contenders]
+    common = set.intersection(*(set(settings) for settings in recorded)) - EXPECTED
+    return sorted(
+        name for name in common if len({repr(settings[name]) for settings in recorded}) > 1
+    )

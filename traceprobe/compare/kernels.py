@@ -37,7 +37,7 @@ def kernel_changes(
     before, after = _uses(first, scale[0]), _uses(second, scale[1])
     step = first.summary.step_ms
     least = NOTABLE * step.mean * scale[0] if step else 0.0
-    found = []
+    changes = []
     for key in sorted(before.keys() | after.keys()):
         old, now = before.get(key), after.get(key)
         if old is None and now is not None and now.ms <= _shortest(before):
@@ -45,9 +45,9 @@ def kernel_changes(
         if now is None and old is not None and old.ms <= _shortest(after):
             continue
         if abs((now.ms if now else 0) - (old.ms if old else 0)) >= least:
-            found.append(_change(key, old, now))
-    found.sort(key=lambda c: (-abs((c.new_ms or 0) - (c.base_ms or 0)), c.name, c.phase))
-    return found[:MOST]
+            changes.append(_change(key, old, now))
+    changes.sort(key=lambda c: (-abs((c.new_ms or 0) - (c.base_ms or 0)), c.name, c.phase))
+    return changes[:MOST]
 
 
 def _first(report: Report) -> Rank | None:

@@ -36,8 +36,8 @@ def ladder(
     per = _per(runs)
     rungs = [_first(runs[0], changes[0] if changes else "")]
     for place, (before, run) in enumerate(pairwise(runs), start=1):
-        told = changes[place] if place < len(changes) else ""
-        rungs.append(_rung(runs[0], before, run, told, per))
+        change = changes[place] if place < len(changes) else ""
+        rungs.append(_rung(runs[0], before, run, change, per))
     return Ladder(
         schema_version=Ladder.SCHEMA_VERSION,
         traceprobe_version=__version__,
@@ -74,16 +74,18 @@ def _first(run: Observed, change: str) -> Rung:
 
 
 def _rung(first: Observed, before: Observed, run: Observed, change: str, per: Per) -> Rung:
-    found = compare(before, run, per=per)
+    comparison = compare(before, run, per=per)
     return Rung(
-        change=change or words.settings_text(found.settings) or run.label,
-        run=found.new,
+        change=change or words.settings_text(comparison.settings) or run.label,
+        run=comparison.new,
         speedup=round(rate(run) / rate(before), 4),
         total_speedup=round(rate(run) / rate(first), 4),
-        step=found.step,
-        classes=words.notable(found.classes),
-        explanation=found.explanation[:-1],  # the last says what limits it: said of the last rung
-        cautions=found.cautions,
+        step=comparison.step,
+        classes=words.notable(comparison.classes),
+        explanation=comparison.explanation[
+            :-1
+        ],  # the last says what limits it: said of the last rung
+        cautions=comparison.cautions,
     )
 
 
@@ -93,9 +95,13 @@ def _headline(rungs: Sequence[Rung]) -> str:
     real = [r for r in rungs[1:] if r.speedup is not None and r.step is not None and r.step.real]
     ordered = sorted(real, key=lambda r: r.speedup or 0)
     if ordered and (ordered[-1].speedup or 0) > 1:
-        text += f"; most by {ordered[-1].change} ({significant(ordered[-1].speedup or 0)}×)"
+        text += (
+            f"; the largest gain is {ordered[-1].change} ({significant(ordered[-1].speedup or 0)}×)"
+        )
     if ordered and (ordered[0].speedup or 0) < 1:
-        text += f"; slower by {ordered[0].change} ({significant(ordered[0].speedup or 0)}×)"
+        text += (
+            f"; the largest loss is {ordered[0].change} ({significant(ordered[0].speedup or 0)}×)"
+        )
     return text
 
 
@@ -110,7 +116,7 @@ def _limits(run: Observed) -> str:
 
 def _suggestions(report: Report) -> list[Suggestion]:
     step = report.quality.observer_effect
-    found = []
+    suggestions = []
     for finding in ranked_findings(report.findings):
         saving = finding.saving_ms_per_step
         if finding.status not in ATTENTION or not saving:
@@ -118,7 +124,7 @@ def _suggestions(report: Report) -> list[Suggestion]:
         means = [r.summary.step_ms.mean for r in report.ranks if r.summary.step_ms]
         whole = step.unprofiled_step_ms if step else max(means, default=0.0)
         if saving < whole:
-            found.append(
+            suggestions.append(
                 Suggestion(
                     finding=finding.id,
                     title=finding.title,
@@ -127,4 +133,4 @@ def _suggestions(report: Report) -> list[Suggestion]:
                     advice=finding.advice,
                 )
             )
-    return found[:MOST_SUGGESTIONS]
+    return suggestions[:MOST_SUGGESTIONS]

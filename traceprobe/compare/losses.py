@@ -21,8 +21,8 @@ DIGITS = 6
 
 def is_divided(run: Observed) -> bool:
     """Whether transfer is told from waiting for ranks."""
-    found = run.report.run
-    return run.world_size == 1 or (found is not None and found.transfer_ns is not None)
+    run_record = run.report.run
+    return run.world_size == 1 or (run_record is not None and run_record.transfer_ns is not None)
 
 
 def waiting(run: Observed) -> float | None:
@@ -46,8 +46,8 @@ def parts(run: Observed, step_ms: float, *, divided: bool, apart: bool) -> dict[
     skew = None
     if apart:
         skew = step_ms * (waiting(run) or 0.0) / whole
-        found = run.report.run
-        causes = (found and found.skew_causes) or {"other": 1.0}
+        run_record = run.report.run
+        causes = (run_record and run_record.skew_causes) or {"other": 1.0}
         own = {name: ms - causes.get(name, 0.0) * skew for name, ms in own.items()}
     communication = own.pop("communication")
     first = {
@@ -60,12 +60,12 @@ def parts(run: Observed, step_ms: float, *, divided: bool, apart: bool) -> dict[
 
 def losses(base: Parts, point: Parts, scale: float, loss_ms: float) -> dict[str, float | None]:
     """Parts of `point` beyond those of `base` times `scale`; even rounded they sum to the loss."""
-    found: dict[str, float | None] = {}
+    lost: dict[str, float | None] = {}
     for name in LOSSES:
         ideal, now = base[name], point[name]
-        found[name] = None if ideal is None or now is None else round(now - ideal * scale, DIGITS)
-    known = {name: ms for name, ms in found.items() if ms is not None}
+        lost[name] = None if ideal is None or now is None else round(now - ideal * scale, DIGITS)
+    known = {name: ms for name, ms in lost.items() if ms is not None}
     largest = max(known, key=lambda name: abs(known[name]))
     rounding = round(loss_ms, DIGITS) - sum(known.values())
-    found[largest] = round(known[largest] + rounding, DIGITS)
-    return found
+    lost[largest] = round(known[largest] + rounding, DIGITS)
+    return lost

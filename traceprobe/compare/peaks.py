@@ -39,15 +39,15 @@ def peaks_of(hardware: Hardware, half: str) -> dict[str, float]:
     Args:
         half: which of the 16-bit precisions, `fp16` or `bf16`.
     """
-    told = hardware.peaks_tflops
-    found = {
-        "fp32": told.get("fp32"),
+    rates = hardware.peaks_tflops
+    peaks = {
+        "fp32": rates.get("fp32"),
         # A program that allows TF32 computes in fp32 where there is none.
-        "tf32": told.get("tf32") or told.get("fp32"),
-        "half": told.get(half),
+        "tf32": rates.get("tf32") or rates.get("fp32"),
+        "half": rates.get(half),
         "bandwidth": hardware.bandwidth_gbps,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in peaks.items() if value is not None}
 
 
 def fits(points: Sequence[Point]) -> list[PeakFit]:
@@ -62,12 +62,12 @@ def fits(points: Sequence[Point]) -> list[PeakFit]:
     """
     if different(points) < LEAST_DEVICES:
         return []
-    found = [
+    fitted = [
         _fit(peak, [(p.peaks[peak], p.speed) for p in points if peak in p.peaks])
         for peak in PEAKS
         if _varies([p.peaks[peak] for p in points if peak in p.peaks])
     ]
-    return sorted(found, key=lambda f: (-f.devices, -f.agreement, f.spread))
+    return sorted(fitted, key=lambda f: (-f.devices, -f.agreement, f.spread))
 
 
 def different(points: Sequence[Point]) -> int:
@@ -75,14 +75,14 @@ def different(points: Sequence[Point]) -> int:
     return len({tuple(sorted(point.peaks.items())) for point in points})
 
 
-def best(found: Sequence[PeakFit]) -> list[PeakFit]:
+def best(fitted: Sequence[PeakFit]) -> list[PeakFit]:
     """The peak that explains the order, and those that do so as well; empty where none does."""
-    if not found or found[0].agreement < AGREES:
+    if not fitted or fitted[0].agreement < AGREES:
         return []
-    first = found[0]
+    first = fitted[0]
     return [
         fit
-        for fit in found
+        for fit in fitted
         if fit.devices == first.devices
         and fit.agreement == first.agreement
         and fit.spread <= AS_WELL * first.spread
@@ -98,11 +98,11 @@ def ratios(points: Sequence[Point]) -> dict[str, float]:
     if different(points) < 2:
         return {}
     low, high = (pick(points, key=lambda p: p.speed) for pick in (min, max))
-    found = {"compute": round(high.speed / low.speed, 4)}
+    fractions = {"compute": round(high.speed / low.speed, 4)}
     for name in PEAKS:
         if name in high.peaks and name in low.peaks:
-            found[name] = round(high.peaks[name] / low.peaks[name], 4)
-    return found
+            fractions[name] = round(high.peaks[name] / low.peaks[name], 4)
+    return fractions
 
 
 def _varies(peaks: Sequence[float]) -> bool:

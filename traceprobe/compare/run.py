@@ -187,12 +187,12 @@ def _window(step: Iteration) -> float:
 def _measures(table: Sequence[Sequence[Iteration]]) -> dict[str, Floats]:
     """Those of `UNITS` that every rank shows in every step."""
     rows = [list(map(_of_step, steps)) for steps in table]
-    found: dict[str, Floats] = {}
+    measures: dict[str, Floats] = {}
     for name in UNITS:
         values = [[step.get(name) for step in steps] for steps in rows]
         if all(value is not None for steps in values for value in steps):
-            found[name] = np.array(values, dtype=np.float64).mean(axis=0)
-    return found
+            measures[name] = np.array(values, dtype=np.float64).mean(axis=0)
+    return measures
 
 
 def _of_step(step: Iteration) -> dict[str, float | None]:

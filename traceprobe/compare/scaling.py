@@ -95,25 +95,25 @@ def scale(
 
 
 def _by_size(runs: Sequence[Observed]) -> dict[int, Observed]:
-    found: dict[int, Observed] = {}
+    by_size: dict[int, Observed] = {}
     for run in sorted(runs, key=lambda run: run.world_size):
-        other = found.setdefault(run.world_size, run)
+        other = by_size.setdefault(run.world_size, run)
         if other is not run:
             raise NothingToCompare(
                 f"{other.label} and {run.label} both ran on {run.world_size} ranks; give one run "
                 "of each size, and compare two of one size with `traceprobe compare`"
             )
-    if len(found) < 2:
+    if len(by_size) < 2:
         raise NothingToCompare(
             "scaling needs runs of at least two world sizes; record the program on 1, 2, 4 … ranks"
         )
     programs = {
-        name: run for run in found.values() if (name := settings(run.report.workload).get("name"))
+        name: run for run in by_size.values() if (name := settings(run.report.workload).get("name"))
     }
     if len(programs) > 1:
         named = ", ".join(f"{run.label} of {name}" for name, run in programs.items())
         raise NothingToCompare(f"the runs are of different programs: {named}")
-    return found
+    return by_size
 
 
 def _step(run: Observed, basis: Basis) -> float:
@@ -160,9 +160,9 @@ def _interval(
 
     A step without a profiler is taken to spread as much in proportion.
     """
-    found = difference(base.step_ms * work, run.step_ms, LEVEL)
+    spread = difference(base.step_ms * work, run.step_ms, LEVEL)
     scale = step / float(run.step_ms.mean())
-    steps = (step + scale * (edge - found.delta) for edge in (found.high, found.low))
+    steps = (step + scale * (edge - spread.delta) for edge in (spread.high, spread.low))
     low, high = (ideal / max(each, SHORTEST * step) for each in steps)
     return low, high
 
@@ -233,7 +233,7 @@ def _sizes(rank: Rank) -> str | None:
 
 def _messages(run: Observed) -> list[Message]:
     """Matched collectives of all ranks; their transfer is the same on each rank."""
-    found: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
+    groups: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
     for rank in run.report.ranks:
         for group in rank.summary.collectives:
             matched = group.matched and group.transfer_ns and group.count_per_step
@@ -249,8 +249,8 @@ def _messages(run: Observed) -> list[Message]:
                 group.count_per_step,
                 group.exposed_ns / group.total_ns if group.total_ns else 0.0,
             )
-            found.setdefault((group.operation, group.bytes), []).append(values)
-    means = {key: np.mean(values, axis=0).tolist() for key, values in found.items()}
+            groups.setdefault((group.operation, group.bytes), []).append(values)
+    means = {key: np.mean(values, axis=0).tolist() for key, values in groups.items()}
     return [
         Message(operation, size, run.world_size, ms, count, exposed)
         for (operation, size), (ms, count, exposed) in sorted(means.items())
@@ -267,18 +267,18 @@ def _prediction(
         either = {name: predict(sized, n, work, nodes, name) for name in ALGORITHMS}
     except Unpredictable as reason:
         return Prediction(world_size=n, sources=sources, reason=str(reason))
-    found = either[chosen]
+    predicted = either[chosen]
     ideal = base.step_ms * work / amounts.of_rank(base.world_size)
     return Prediction(
         world_size=n,
         sources=sources,
-        step_ms=rounded(found.step_ms),
+        step_ms=rounded(predicted.step_ms),
         low_ms=rounded(min(other.step_ms for other in either.values())),
         high_ms=rounded(max(other.step_ms for other in either.values())),
-        per_second=rounded(1e3 * amounts.at(n) / found.step_ms),
-        efficiency=rounded(ideal / found.step_ms),
-        transfer_ms=rounded(found.transfer_ms),
-        exposed_ms=rounded(found.exposed_ms),
+        per_second=rounded(1e3 * amounts.at(n) / predicted.step_ms),
+        efficiency=rounded(ideal / predicted.step_ms),
+        transfer_ms=rounded(predicted.transfer_ms),
+        exposed_ms=rounded(predicted.exposed_ms),
     )
 
 
@@ -294,13 +294,13 @@ def _held_out(
         smaller = [run for run in sized if run.world_size < n]
         others = [run for run in sized if run.world_size != n]
         for sources in [smaller] if len(others) == len(smaller) else [smaller, others]:
-            found = _prediction(sources, n, points[0], amounts, nodes)
+            prediction = _prediction(sources, n, points[0], amounts, nodes)
             yield HeldOut(
-                prediction=found,
+                prediction=prediction,
                 step_ms=point.step_ms,
                 transfer_ms=point.transfer_ms,
-                error=_error(found.step_ms, point.step_ms),
-                transfer_error=_error(found.transfer_ms, point.transfer_ms),
+                error=_error(prediction.step_ms, point.step_ms),
+                transfer_error=_error(prediction.transfer_ms, point.transfer_ms),
             )
 
 
@@ -312,14 +312,14 @@ def _fits(sized: Sequence[Sized], nodes: Nodes) -> Iterator[Fit]:
     chosen = likelier(sized, nodes)
     for several in (False, True):
         for name in ALGORITHMS:
-            found = links(sized, nodes, several, name)
-            if found is not None:
+            links_of = links(sized, nodes, several, name)
+            if links_of is not None:
                 yield Fit(
                     algorithm=name,
                     chosen=name == chosen,
-                    world_sizes=list(found.ranks),
-                    gbps=rounded(found.gbps),
-                    latency_us=rounded(found.latency_us) if found.latency_known else None,
-                    error=rounded(found.error),
+                    world_sizes=list(links_of.ranks),
+                    gbps=rounded(links_of.gbps),
+                    latency_us=rounded(links_of.latency_us) if links_of.latency_known else None,
+                    error=rounded(links_of.error),
                     between_nodes=several,
                 )

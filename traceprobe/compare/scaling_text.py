@@ -95,10 +95,10 @@ def _lost(point: ScalingPoint) -> Iterator[str]:
         for name in sorted(parts, key=lambda name: -abs(parts[name]))
         if abs(parts[name]) > NOTABLE * point.step_ms
     ][:MOST_NAMED]
-    told = ", ".join(f"{plus_minus(parts[name])} ms {LOSS_LABELS[name]}" for name in named)
+    amounts = ", ".join(f"{plus_minus(parts[name])} ms {LOSS_LABELS[name]}" for name in named)
     yield (
         f"on {point.world_size} ranks a step takes {significant(point.loss_ms)} ms longer than "
-        f"ideal{': ' if told else ', in many small parts'}{told}"
+        f"ideal{': ' if amounts else ', in many small parts'}{amounts}"
     )
 
 
@@ -164,11 +164,11 @@ def _cautions(
             f"Communication of {', '.join(undivided)} is not told from waiting for ranks; give the "
             "traces of all ranks.",
         )
-    together = [run.label for run in runs if is_divided(run) and waiting(run) is None]
-    if together:
+    merged = [run.label for run in runs if is_divided(run) and waiting(run) is None]
+    if merged:
         yield (
             "waiting-not-apart",
-            f"The reports of {', '.join(together)} do not say how much is waiting for ranks: it "
+            f"The reports of {', '.join(merged)} do not say how much is waiting for ranks: it "
             "counts for what made them late. Make them again from the traces.",
         )
     doubtful = [run.label for run in runs if run.report.verdict.bound == "inconclusive"]
@@ -197,6 +197,6 @@ def _cautions(
 
 
 def _different(runs: Sequence[Observed]) -> list[str]:
-    found = [settings(run.report.workload) for run in runs]
-    shared = set.intersection(*map(set, found)) - OF_THE_SIZE
-    return sorted(name for name in shared if len({str(values[name]) for values in found}) > 1)
+    recorded = [settings(run.report.workload) for run in runs]
+    shared = set.intersection(*map(set, recorded)) - OF_THE_SIZE
+    return sorted(name for name in shared if len({str(values[name]) for values in recorded}) > 1)

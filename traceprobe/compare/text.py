@@ -50,16 +50,18 @@ def explanation(
     per: Per,
 ) -> list[str]:
     """What the step gained or lost, largest first, and what limits it now."""
-    told = notable(classes)
-    said = [_of_class(change, per) for change in told[:MOST_NAMED]]
-    rest = [change.delta for change in classes if change.real and change not in told[:MOST_NAMED]]
-    if told and any(rest):
+    changed = notable(classes)
+    said = [_of_class(change, per) for change in changed[:MOST_NAMED]]
+    rest = [
+        change.delta for change in classes if change.real and change not in changed[:MOST_NAMED]
+    ]
+    if changed and any(rest):
         more = sum(delta or 0 for delta in rest)
-        said.append(f"{len(rest)} smaller changes: {plus_minus(more)} ms together")
+        said.append(f"{len(rest)} smaller changes add up to {plus_minus(more)} ms")
     said += [_of_measure(change) for change in measures if change.real and _telling(change)]
     largest = largest_class(new)
     if largest is not None:
-        said.append(f"the new step is limited most by {largest[0]} ({largest[1]:.0f} % of it)")
+        said.append(f"the largest part of the new step is {largest[0]} ({largest[1]:.0f} %)")
     return said
 
 
@@ -74,8 +76,8 @@ def largest_class(run: RunSummary) -> tuple[str, float] | None:
 
 def settings_text(changed: Mapping[str, Sequence[Any]]) -> str:
     """Settings that differ: `workers 2 → 4`; counts that follow from others are left out."""
-    told = {name: pair for name, pair in changed.items() if name not in DERIVED}
-    return ", ".join(f"{name} {_value(old)} → {_value(new)}" for name, (old, new) in told.items())
+    pairs = {name: pair for name, pair in changed.items() if name not in DERIVED}
+    return ", ".join(f"{name} {_value(old)} → {_value(new)}" for name, (old, new) in pairs.items())
 
 
 def _value(value: object) -> str:
@@ -118,7 +120,7 @@ def _cautions(
         yield (
             "different-profilers",
             "The runs were recorded by different profilers, which slow the host differently, and "
-            "their steps without a profiler are not known: believe the busy classes, not idle "
+            "their steps without a profiler are not known: trust the busy classes, not the idle "
             "time. `traceprobe profile` times the step without a profiler.",
         )
     devices = [device_names(run.report.ranks) for run in runs]
@@ -182,9 +184,9 @@ def _of_class(change: Change, per: Per) -> str:
     word = CLASS_LABELS[change.name]
     amount = significant(abs(change.delta))
     if change.delta < 0 and change.new <= GONE * change.base:
-        return f"{amount} ms of {word} gone"
+        return f"{amount} ms of {word} are gone"
     if change.delta > 0 and change.base <= GONE * change.new:
-        return f"{amount} ms of {word} came"
+        return f"{amount} ms of {word} are new"
     more = "longer" if change.delta > 0 else "shorter"
     return (
         f"{word} {amount} ms {more} per {per} ({significant(change.base)} → "

@@ -50,12 +50,12 @@ def examine(
         sections.append(Section(subject=part.input.name, checks=outcomes))
         parts.append(part)
     report = merge(parts, options)
-    together = Whole(
+    whole_run = Whole(
         report=report,
         profiled=frozenset().union(*(part.profiled for part in parts)),
         calibrated=any(part.sidecar is not None for part in parts),
     )
-    sections.append(Section(subject="run", checks=run(whole.CHECKS, together)))
+    sections.append(Section(subject="run", checks=run(whole.CHECKS, whole_run)))
     return _diagnosis(sections)
 
 

@@ -37,6 +37,21 @@ class Check(Generic[Subject]):
         return Outcome(id=self.id, status=status, found=found, meaning=self.meaning, fix=self.fix)
 
 
+Judge = Callable[[Subject], Judgement]
+
+
+def check(
+    checks: list[Check[Subject]], id: str, *, tests: str, meaning: str, fix: str
+) -> Callable[[Judge[Subject]], Judge[Subject]]:
+    """Add a check by that function to a list."""
+
+    def added(judge: Judge[Subject]) -> Judge[Subject]:
+        checks.append(Check(id, tests, meaning, fix, judge))
+        return judge
+
+    return added
+
+
 def run(checks: Sequence[Check[Subject]], subject: Subject) -> list[Outcome]:
     """All outcomes, in the order of the checks."""
     return [check(subject) for check in checks]

@@ -16,7 +16,7 @@ from traceprobe.records.rank import Rank
 from traceprobe.records.report import Report
 from traceprobe.verdict.thresholds import Thresholds
 
-LIMITS = Thresholds()
+THRESHOLDS = Thresholds()
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ class Evidence:
         inside = np.zeros(len(ops), dtype=bool)
         zero = origin(self.trace)
         for record in self.records:
-            mine = (pid == record.pid) & (device == record.device.index)
+            of_device = (pid == record.pid) & (device == record.device.index)
             used = [i for i in record.iterations if i.used and i.start_ns is not None]
             if used:
                 first, last = used[0].start_ns, used[-1].end_ns
                 assert first is not None
                 assert last is not None
-                mine &= (t0 >= zero + first) & (t0 < zero + last)
-            inside |= mine
+                of_device &= (t0 >= zero + first) & (t0 < zero + last)
+            inside |= of_device
         return inside
 
     @cached_property

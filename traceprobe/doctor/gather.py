@@ -121,8 +121,8 @@ def _required() -> dict[str, str]:
         lines = metadata.requires("traceprobe") or []
     except metadata.PackageNotFoundError:
         return {}
-    found = (_REQUIREMENT.match(line) for line in lines if ";" not in line)
-    return {m[1].lower(): (m[2] or "").replace(" ", "") for m in found if m}
+    matches = (_REQUIREMENT.match(line) for line in lines if ";" not in line)
+    return {m[1].lower(): (m[2] or "").replace(" ", "") for m in matches if m}
 
 
 def _dali_packages() -> list[str]:
@@ -227,8 +227,8 @@ def _read(path: str | Path) -> str | None:
 
 
 def _first(pattern: str, text: str | None) -> str | None:
-    found = re.search(pattern, text or "")
-    return found[1] if found else None
+    match = re.search(pattern, text or "")
+    return match[1] if match else None
 
 
 def _integer(text: str | None) -> int | None:

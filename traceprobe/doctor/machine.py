@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from traceprobe.doctor.check import Check, Judgement, absent
+from traceprobe.doctor.check import Check, Judgement, absent, check
 from traceprobe.doctor.facts import Facts, Version
 from traceprobe.formatting import size
 
@@ -27,10 +27,21 @@ _TOLD = {"": "the import", "import": "CUDA", "cuda": "the profiler"}
 """What PyTorch was asked when it stopped answering, by the last stage that it answered."""
 
 
+CHECKS: list[Check[Facts]] = []
+"""In the order in which they are listed."""
+
+
 def _numbers(version: str) -> Version:
     return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0])[:3])
 
 
+@check(
+    CHECKS,
+    "python",
+    tests="The Python that runs traceprobe. Fails below 3.10.",
+    meaning="traceprobe is not tested with it, and parts of it do not load.",
+    fix="Install Python 3.10 or later, and traceprobe with its pip.",
+)
 def _python(facts: Facts) -> Judgement:
     text = ".".join(map(str, facts.python))
     return ("ok" if facts.python >= LEAST_PYTHON else "fail"), f"Python {text}"
@@ -48,6 +59,14 @@ def _satisfies(version: str, specifiers: str) -> bool:
     return all(holds[sign](_numbers(bound)) for sign, bound in _BOUND.findall(specifiers))
 
 
+@check(
+    CHECKS,
+    "dependencies",
+    tests="Each library that traceprobe needs, against the bounds of its package. Fails where "
+    "one is missing or out of bounds.",
+    meaning="`traceprobe analyze` may stop with an error, or never start.",
+    fix="`pip install --upgrade traceprobe` in this environment.",
+)
 def _dependencies(facts: Facts) -> Judgement:
     missing = sorted(name for name, version in facts.packages.items() if version is None)
     wrong = [
@@ -60,6 +79,16 @@ def _dependencies(facts: Facts) -> Judgement:
     return "ok", ", ".join(f"{name} {version}" for name, version in facts.packages.items())
 
 
+@check(
+    CHECKS,
+    "torch",
+    tests="Imports PyTorch in a process of its own, with two minutes of patience. Warns where "
+    "it is not installed, fails where it breaks or hangs.",
+    meaning="`traceprobe profile` and `traceprobe bench` cannot run a built-in workload. "
+    "`traceprobe analyze` does not need PyTorch.",
+    fix="`pip install 'traceprobe[torch]'`. Where `python -c 'import torch'` fails or hangs "
+    "too, install PyTorch again, for the CUDA version that the driver supports.",
+)
 def _torch(facts: Facts) -> Judgement:
     torch = facts.torch
     built = f"for CUDA {torch.cuda}" if torch.cuda else "for the CPU"
@@ -82,6 +111,18 @@ def _silent(facts: Facts) -> Judgement | None:
     return None if facts.torch.state == "ok" else ("unknown", "PyTorch does not say")
 
 
+@check(
+    CHECKS,
+    "cuda",
+    tests="Whether PyTorch finds GPUs. Warns where there is nothing to find, where PyTorch is "
+    "built for the CPU, and where CUDA_VISIBLE_DEVICES is empty; fails where a driver is "
+    "loaded and PyTorch finds no GPU.",
+    meaning="What is recorded here is a CPU run: its report describes the CPU, not the GPU. "
+    "Traces from other machines can still be analysed.",
+    fix="Record on a machine with a GPU; install PyTorch for CUDA, not newer than the driver "
+    "supports (`nvidia-smi` names the version); give containers the GPU (`docker run --gpus "
+    "all`).",
+)
 def _cuda(facts: Facts) -> Judgement:
     torch = facts.torch
     if silent := _silent(facts):
@@ -98,6 +139,14 @@ def _cuda(facts: Facts) -> Judgement:
     return "fail", f"PyTorch for CUDA {torch.cuda} finds no GPU with driver {facts.driver}"
 
 
+@check(
+    CHECKS,
+    "kineto",
+    tests="Whether torch.profiler has its tracer and, with a GPU, can record CUDA. Fails "
+    "where not.",
+    meaning="`traceprobe profile --backend torch` gets no GPU rows: no verdict on the GPU.",
+    fix="Install an official build of PyTorch, or record with `--backend nsys`.",
+)
 def _kineto(facts: Facts) -> Judgement:
     torch = facts.torch
     if silent := _silent(facts):
@@ -110,6 +159,15 @@ def _kineto(facts: Facts) -> Judgement:
     return "ok", f"torch.profiler records {activities}"
 
 
+@check(
+    CHECKS,
+    "cupti",
+    tests="Which libcupti PyTorch has loaded. Warns where LD_LIBRARY_PATH put another one "
+    "before the one that came with PyTorch.",
+    meaning="Another version of CUPTI than PyTorch was built with: traces may lack all GPU "
+    "rows, or some.",
+    fix="Take the CUDA folders out of LD_LIBRARY_PATH for the program that is recorded.",
+)
 def _cupti(facts: Facts) -> Judgement:
     torch = facts.torch
     if torch.cupti is None:
@@ -123,6 +181,17 @@ def _cupti(facts: Facts) -> Judgement:
     )
 
 
+@check(
+    CHECKS,
+    "nsys",
+    tests="The version of Nsight Systems, also against the NVIDIA driver. Warns where it is "
+    "missing or older than 2023.4, fails where it is older than the driver's CUDA.",
+    meaning="Without it `--backend nsys` cannot record and a `.nsys-rep` cannot be read. One "
+    "that is older than the driver records no CUDA events, or only some; before 2023.4 the "
+    "replays of CUDA graphs leave no rows, and the GPU looks idle.",
+    fix="Install a current Nsight Systems (`apt install nsight-systems-cli`), or name it in "
+    "TRACEPROBE_NSYS.",
+)
 def _nsys(facts: Facts) -> Judgement:
     if facts.nsys is None:
         return "warn", f"nsys does not run ({facts.nsys_error})" if facts.nsys_error else (
@@ -140,6 +209,17 @@ def _nsys(facts: Facts) -> Judgement:
     return "ok", f"nsys {facts.nsys}"
 
 
+@check(
+    CHECKS,
+    "counters",
+    tests="Whether the NVIDIA driver keeps performance counters for administrators "
+    "(RmProfilingAdminOnly) and this process has no such right. Warns then.",
+    meaning="GPU metrics of nsys and counters of CUPTI end with ERR_NVGPUCTRPERM. With some "
+    "drivers torch.profiler then records no GPU rows at all "
+    "(CUPTI_ERROR_INSUFFICIENT_PRIVILEGES). Tracing with nsys works.",
+    fix="Load the driver with `NVreg_RestrictProfilingToAdminUsers=0`, or start the container "
+    "with `--cap-add SYS_ADMIN`.",
+)
 def _counters(facts: Facts) -> Judgement:
     if facts.driver is None:
         return absent("there is no NVIDIA driver")
@@ -152,6 +232,14 @@ def _counters(facts: Facts) -> Judgement:
     return "warn", "the driver keeps performance counters for administrators (ERR_NVGPUCTRPERM)"
 
 
+@check(
+    CHECKS,
+    "perf-events",
+    tests="The kernel's perf_event_paranoid, where nsys is installed. Warns above 2.",
+    meaning="nsys cannot sample the CPU. `traceprobe profile` does not ask it to, so no "
+    "verdict suffers; your own captures lack call stacks.",
+    fix="`sysctl kernel.perf_event_paranoid=2`, or `nsys profile --sample=none`.",
+)
 def _perf_events(facts: Facts) -> Judgement:
     if facts.nsys is None:
         return absent("only nsys samples the CPU")
@@ -162,6 +250,16 @@ def _perf_events(facts: Facts) -> Judgement:
     return "warn", f"perf_event_paranoid is {facts.paranoid}, more than {LEAST_PARANOID}"
 
 
+@check(
+    CHECKS,
+    "subscriber",
+    tests="Signs of another profiler: variables that nsys and other injected tools set around "
+    "this process, which fails, and services that watch the GPUs, which warns.",
+    meaning="CUPTI serves one profiler at a time. torch.profiler inside nsys records no GPU "
+    "rows; a service that holds the counters makes GPU metrics fail.",
+    fix="Leave the other profiler out, or unset what it set; pause the service "
+    "(`dcgmi profile --pause`) where GPU metrics are wanted.",
+)
 def _subscriber(facts: Facts) -> Judgement:
     if facts.around:
         return "fail", f"a profiler is around this process: {', '.join(facts.around)} is set"
@@ -170,6 +268,14 @@ def _subscriber(facts: Facts) -> Judgement:
     return "ok", "no other profiler is seen"
 
 
+@check(
+    CHECKS,
+    "nccl",
+    tests="The version of NCCL, where there are several GPUs. Warns where PyTorch has none.",
+    meaning="Several ranks would communicate through the CPU (gloo), and the report would "
+    "describe that instead.",
+    fix="Install a build of PyTorch with NCCL.",
+)
 def _nccl(facts: Facts) -> Judgement:
     torch = facts.torch
     if silent := _silent(facts):
@@ -181,175 +287,69 @@ def _nccl(facts: Facts) -> Judgement:
     return "ok", f"NCCL {torch.nccl}"
 
 
+@check(
+    CHECKS,
+    "dali",
+    tests="Whether NVIDIA DALI is installed. Never warns.",
+    meaning="A loop that loads through DALI has no loader that torch.profiler sees: waiting "
+    "for data counts as host overhead, `io` is too low and `overhead` too high.",
+    fix='Wrap the iterator: `record.phase("data")` of `traceprobe.capture.recorder`, or '
+    '`torch.profiler.record_function("data_load")`.',
+)
 def _dali(facts: Facts) -> Judgement:
     if facts.dali is None:
         return absent("DALI is not installed")
     return "ok", f"DALI {facts.dali}; wrap its iterator, torch.profiler does not see it load"
 
 
+@check(
+    CHECKS,
+    "temporary-space",
+    tests="The free space for temporary files. Warns below 2 GiB, fails below 256 MiB and "
+    "where nothing can be written.",
+    meaning="`.sqlite.gz` inputs are unpacked and `.nsys-rep` inputs exported there: a big "
+    "one stops with an error.",
+    fix="Set TMPDIR to a folder with room, or unpack the input yourself.",
+)
 def _temporary(facts: Facts) -> Judgement:
     if not facts.temporary_writable:
         return "fail", "no temporary file can be written"
     if facts.temporary_free is None:
-        return "unknown", "the free space cannot be told"
+        return "unknown", "the free space is not known"
     free = f"{size(facts.temporary_free)} free for temporary files"
     if facts.temporary_free < LEAST_TEMPORARY:
         return "fail", free
     return ("ok" if facts.temporary_free >= ENOUGH_TEMPORARY else "warn"), free
 
 
+@check(
+    CHECKS,
+    "memory",
+    tests="The memory that this process may use: the control group's limit, else the "
+    "machine's. Warns below 2 GiB.",
+    meaning="A big trace ends the process for lack of memory; one of several costs its rank.",
+    fix="Raise the limit, give `--jobs 1`, or cut the trace with `traceprobe slice`.",
+)
 def _memory(facts: Facts) -> Judgement:
     if facts.memory is None:
-        return "unknown", "the memory cannot be told"
+        return "unknown", "the amount of memory is not known"
     limit = " by the limit of the control group" if facts.memory_limited else ""
     enough = facts.memory >= ENOUGH_MEMORY
     return ("ok" if enough else "warn"), f"{size(facts.memory)} of memory{limit}"
 
 
+@check(
+    CHECKS,
+    "cores",
+    tests="The cores of this process against the time that its control group grants. Warns "
+    "where more cores are there than time.",
+    meaning="`traceprobe analyze` starts a process for each core and each of them is slowed. "
+    "In a recording, loader workers and the training loop take time from each other: `io` "
+    "and `overhead` are higher than on a free machine.",
+    fix="Give `--jobs` the granted number, or raise the limit.",
+)
 def _cores(facts: Facts) -> Judgement:
     count = f"{facts.cores} core{'s' if facts.cores > 1 else ''}"
     if facts.quota is not None and facts.quota < facts.cores:
         return "warn", f"{count}, but a control group grants the time of {facts.quota:.1f}"
     return "ok", count
-
-
-CHECKS: tuple[Check[Facts], ...] = (
-    Check(
-        "python",
-        tests="The Python that runs traceprobe. Fails below 3.10.",
-        meaning="traceprobe is not tested with it, and parts of it do not load.",
-        fix="Install Python 3.10 or later, and traceprobe with its pip.",
-        judge=_python,
-    ),
-    Check(
-        "dependencies",
-        tests="Each library that traceprobe needs, against the bounds of its package. Fails where "
-        "one is missing or out of bounds.",
-        meaning="`traceprobe analyze` may stop with an error, or never start.",
-        fix="`pip install --upgrade traceprobe` in this environment.",
-        judge=_dependencies,
-    ),
-    Check(
-        "torch",
-        tests="Imports PyTorch in a process of its own, with two minutes of patience. Warns where "
-        "it is not installed, fails where it breaks or hangs.",
-        meaning="`traceprobe profile` and `traceprobe bench` cannot run a built-in workload. "
-        "`traceprobe analyze` does not need PyTorch.",
-        fix="`pip install 'traceprobe[torch]'`. Where `python -c 'import torch'` fails or hangs "
-        "too, install PyTorch again, for the CUDA version that the driver supports.",
-        judge=_torch,
-    ),
-    Check(
-        "cuda",
-        tests="Whether PyTorch finds GPUs. Warns where there is nothing to find, where PyTorch is "
-        "built for the CPU, and where CUDA_VISIBLE_DEVICES is empty; fails where a driver is "
-        "loaded and PyTorch finds no GPU.",
-        meaning="What is recorded here is a CPU run: its report describes the CPU, not the GPU. "
-        "Traces from other machines are analysed all the same.",
-        fix="Record on a machine with a GPU; install PyTorch for CUDA, not newer than the driver "
-        "supports (`nvidia-smi` names the version); give containers the GPU (`docker run --gpus "
-        "all`).",
-        judge=_cuda,
-    ),
-    Check(
-        "kineto",
-        tests="Whether torch.profiler has its tracer and, with a GPU, can record CUDA. Fails "
-        "where not.",
-        meaning="`traceprobe profile --backend torch` gets no GPU rows: no verdict on the GPU.",
-        fix="Install an official build of PyTorch, or record with `--backend nsys`.",
-        judge=_kineto,
-    ),
-    Check(
-        "cupti",
-        tests="Which libcupti PyTorch has loaded. Warns where LD_LIBRARY_PATH put another one "
-        "before the one that came with PyTorch.",
-        meaning="Another version of CUPTI than PyTorch was built with: traces may lack all GPU "
-        "rows, or some.",
-        fix="Take the CUDA folders out of LD_LIBRARY_PATH for the program that is recorded.",
-        judge=_cupti,
-    ),
-    Check(
-        "nsys",
-        tests="The version of Nsight Systems, also against the NVIDIA driver. Warns where it is "
-        "missing or older than 2023.4, fails where it is older than the driver's CUDA.",
-        meaning="Without it `--backend nsys` cannot record and a `.nsys-rep` cannot be read. One "
-        "that is older than the driver records no CUDA events, or only some; before 2023.4 the "
-        "replays of CUDA graphs leave no rows, and the GPU looks idle.",
-        fix="Install a current Nsight Systems (`apt install nsight-systems-cli`), or name it in "
-        "TRACEPROBE_NSYS.",
-        judge=_nsys,
-    ),
-    Check(
-        "counters",
-        tests="Whether the NVIDIA driver keeps performance counters for administrators "
-        "(RmProfilingAdminOnly) and this process is none. Warns then.",
-        meaning="GPU metrics of nsys and counters of CUPTI end with ERR_NVGPUCTRPERM. With some "
-        "drivers torch.profiler then records no GPU rows at all "
-        "(CUPTI_ERROR_INSUFFICIENT_PRIVILEGES). Tracing with nsys works.",
-        fix="Load the driver with `NVreg_RestrictProfilingToAdminUsers=0`, or start the container "
-        "with `--cap-add SYS_ADMIN`.",
-        judge=_counters,
-    ),
-    Check(
-        "perf-events",
-        tests="The kernel's perf_event_paranoid, where nsys is installed. Warns above 2.",
-        meaning="nsys cannot sample the CPU. `traceprobe profile` does not ask it to, so no "
-        "verdict suffers; your own captures lack call stacks.",
-        fix="`sysctl kernel.perf_event_paranoid=2`, or `nsys profile --sample=none`.",
-        judge=_perf_events,
-    ),
-    Check(
-        "subscriber",
-        tests="Signs of another profiler: variables that nsys and other injected tools set around "
-        "this process, which fails, and services that watch the GPUs, which warns.",
-        meaning="CUPTI serves one profiler at a time. torch.profiler inside nsys records no GPU "
-        "rows; a service that holds the counters makes GPU metrics fail.",
-        fix="Leave the other profiler out, or unset what it set; pause the service "
-        "(`dcgmi profile --pause`) where GPU metrics are wanted.",
-        judge=_subscriber,
-    ),
-    Check(
-        "nccl",
-        tests="The version of NCCL, where there are several GPUs. Warns where PyTorch has none.",
-        meaning="Several ranks would communicate through the CPU (gloo), and the report would "
-        "describe that instead.",
-        fix="Install a build of PyTorch with NCCL.",
-        judge=_nccl,
-    ),
-    Check(
-        "dali",
-        tests="Whether NVIDIA DALI is installed. Only says so.",
-        meaning="A loop that loads through DALI has no loader that torch.profiler sees: waiting "
-        "for data counts as host overhead, `io` is too low and `overhead` too high.",
-        fix='Wrap the iterator: `record.phase("data")` of `traceprobe.capture.recorder`, or '
-        '`torch.profiler.record_function("data_load")`.',
-        judge=_dali,
-    ),
-    Check(
-        "temporary-space",
-        tests="The free space for temporary files. Warns below 2 GiB, fails below 256 MiB and "
-        "where nothing can be written.",
-        meaning="`.sqlite.gz` inputs are unpacked and `.nsys-rep` inputs exported there: a big "
-        "one stops with an error.",
-        fix="Set TMPDIR to a folder with room, or unpack the input yourself.",
-        judge=_temporary,
-    ),
-    Check(
-        "memory",
-        tests="The memory that this process may use: the control group's limit, else the "
-        "machine's. Warns below 2 GiB.",
-        meaning="A big trace ends the process for lack of memory; one of several costs its rank.",
-        fix="Raise the limit, give `--jobs 1`, or cut the trace with `traceprobe slice`.",
-        judge=_memory,
-    ),
-    Check(
-        "cores",
-        tests="The cores of this process against the time that its control group grants. Warns "
-        "where more cores are there than time.",
-        meaning="`traceprobe analyze` starts a process for each core and each of them is slowed. "
-        "In a recording, loader workers and the training loop take time from each other: `io` "
-        "and `overhead` are higher than on a free machine.",
-        fix="Give `--jobs` the granted number, or raise the limit.",
-        judge=_cores,
-    ),
-)

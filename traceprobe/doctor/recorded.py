@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from traceprobe.doctor.check import Check, Judgement, absent
-from traceprobe.doctor.evidence import LIMITS, Evidence
+from traceprobe.doctor.check import Check, Judgement, absent, check
+from traceprobe.doctor.evidence import THRESHOLDS, Evidence
 from traceprobe.formatting import percent
 from traceprobe.timeline import phases
-from traceprobe.timeline.iterations import MIN_COVERAGE
 from traceprobe.verdict.correction import HEAVY
+from traceprobe.verdict.thresholds import FIXED
 
 FEW_LINKED = 0.90
 MOST_LINKED = 0.99
@@ -23,6 +23,18 @@ _PERHAPS = re.compile(r"Not all CUDA events", re.IGNORECASE)
 """Said of every capture that ends before the program does; it matters where work is gone."""
 
 
+CHECKS: list[Check[Evidence]] = []
+"""In the order in which they are listed."""
+
+
+@check(
+    CHECKS,
+    "gpu-work",
+    tests="Whether GPU work is in the file. Warns where the report would describe a CPU run.",
+    meaning="Every share is that of the CPU threads. Nothing is said of a GPU.",
+    fix="If the run used a GPU: profile with `ProfilerActivity.CUDA`, and let `traceprobe "
+    "doctor` without an input look at the machine.",
+)
 def _gpu_work(evidence: Evidence) -> Judgement:
     if not evidence.on_gpu:
         return "warn", "no GPU work: the report describes the CPU threads of the process"
@@ -30,6 +42,15 @@ def _gpu_work(evidence: Evidence) -> Judgement:
     return "ok", f"{evidence.part.gpu_ops} GPU ops on {devices} device{'s' if devices > 1 else ''}"
 
 
+@check(
+    CHECKS,
+    "api-rows",
+    tests="Whether the calls of the CUDA or HIP API are in the file. Fails where none is.",
+    meaning="Idle time cannot be explained and phases cannot be determined: `idle_unexplained` and "
+    "`unattributed` hold what belongs to `io`, `overhead` and the phases.",
+    fix="Record the CPU too: `activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`, "
+    "`nsys profile --trace=cuda,nvtx`.",
+)
 def _api_rows(evidence: Evidence) -> Judgement:
     if not evidence.on_gpu:
         return absent("a CPU run launches nothing")
@@ -39,6 +60,16 @@ def _api_rows(evidence: Evidence) -> Judgement:
     return "ok", f"{count} calls of the GPU's API"
 
 
+@check(
+    CHECKS,
+    "launches-linked",
+    tests="GPU ops of the iterations that count whose launch is in the file. Warns below "
+    "99 %, fails below 90 %.",
+    meaning="Without its launch a kernel has no phase and no iteration, and the gap before it "
+    "no cause: `unattributed` is too high, the phases and the causes of idle time too low.",
+    fix="Start the profiler when the GPU is idle (`torch.cuda.synchronize()`), with a warm-up "
+    "step; export all of an Nsight report.",
+)
 def _linked(evidence: Evidence) -> Judgement:
     if not evidence.on_gpu:
         return absent("a CPU run launches nothing")
@@ -46,36 +77,57 @@ def _linked(evidence: Evidence) -> Judgement:
     if not len(linked):
         return absent("no GPU op lies in an iteration that counts")
     share = float(linked.mean())
-    found = f"{int(linked.sum())} of {len(linked)} GPU ops have their launch in the file"
+    text = f"{int(linked.sum())} of {len(linked)} GPU ops have their launch in the file"
     if share >= MOST_LINKED:
-        return "ok", found
-    return ("fail" if share < FEW_LINKED else "warn"), found
+        return "ok", text
+    return ("fail" if share < FEW_LINKED else "warn"), text
 
 
+@check(
+    CHECKS,
+    "coverage",
+    tests="Launches of the iterations that count with a GPU row, and iterations before the "
+    "last with less than 99 %. Warns of such iterations, fails where the launches that count "
+    "have less than 90 %; without steps it only warns.",
+    meaning="The capture lost GPU work. What is lost looks like idle time, so such iterations "
+    "are left out; below 90 % no verdict is given.",
+    fix="Synchronise before the profiler stops, capture fewer steps, and nothing beside what "
+    "is needed.",
+)
 def _coverage(evidence: Evidence) -> Judgement:
     known = [r.summary.coverage for r in evidence.records if r.summary.coverage is not None]
     if not evidence.on_gpu or not known:
         return absent("no launch is in the file")
     lowest, cut = min(known), _cut(evidence)
-    found = f"{percent(lowest)} of the launches that count have a GPU row"
+    text = f"{percent(lowest)} of the launches that count have a GPU row"
     if cut:
-        found += f"; {cut} iterations were cut and left out"
-    if lowest >= LIMITS.coverage:
-        return ("warn" if cut else "ok"), found
+        text += f"; {cut} iterations were cut and left out"
+    if lowest >= THRESHOLDS.coverage:
+        return ("warn" if cut else "ok"), text
     # Of a whole capture nothing is known of its borders, so there it costs confidence only.
     steps = any(record.step_marker is not None for record in evidence.records)
-    return ("fail" if steps else "warn"), found
+    return ("fail" if steps else "warn"), text
 
 
 def _cut(evidence: Evidence) -> int:
     """Iterations that lost GPU rows; the last one has no end and is left out in any case."""
     return sum(
-        iteration.coverage is not None and iteration.coverage < MIN_COVERAGE
+        iteration.coverage is not None and iteration.coverage < FIXED.iteration_coverage
         for record in evidence.records
         for iteration in record.iterations[:-1]
     )
 
 
+@check(
+    CHECKS,
+    "records-dropped",
+    tests="Kineto's own record counts, which some builds write: whether CUPTI stopped early. "
+    "Fails then.",
+    meaning="GPU rows are missing from some moment on: compute and communication are too low, "
+    "idle too high.",
+    fix="Capture fewer steps; raise Kineto's limit (`KINETO_CONFIG` with "
+    "`ACTIVITIES_MAX_GPU_BUFFER_SIZE_MB`).",
+)
 def _dropped(evidence: Evidence) -> Judgement:
     audit = evidence.audit
     if audit.stopped_early is None:
@@ -85,25 +137,52 @@ def _dropped(evidence: Evidence) -> Judgement:
     return "ok", f"CUPTI did not stop early; {audit.out_of_range} records lay outside the window"
 
 
+@check(
+    CHECKS,
+    "nsys-diagnostics",
+    tests="What Nsight Systems noted of the capture: an unknown driver, errors of CUPTI, "
+    "dropped events; and that events may be missing, where iterations lack GPU rows. Warns.",
+    meaning="GPU rows may be missing: compute and communication are too low, idle too high.",
+    fix="Use an nsys that is as new as the driver. The diagnostics of the report in Nsight "
+    "Systems have the whole text.",
+)
 def _diagnostics(evidence: Evidence) -> Judgement:
     if evidence.trace.origin.format != "nsys":
         return absent("only Nsight Systems writes diagnostics")
-    told = evidence.audit.diagnostics
-    texts = [text for _, text in told]
-    found = [words for pattern, words in _SERIOUS if any(map(pattern.search, texts))]
+    messages = evidence.audit.diagnostics
+    texts = [text for _, text in messages]
+    losses = [words for pattern, words in _SERIOUS if any(map(pattern.search, texts))]
     if any(map(_PERHAPS.search, texts)) and _cut(evidence):
-        found.append("perhaps not all CUDA events were collected, and iterations lack GPU rows")
-    if found:
-        return "warn", "; ".join(found)
-    return "ok", f"{len(told)} messages, none of lost GPU work" if told else "no messages"
+        losses.append("perhaps not all CUDA events were collected, and iterations lack GPU rows")
+    if losses:
+        return "warn", "; ".join(losses)
+    return "ok", f"{len(messages)} messages, none of lost GPU work" if messages else "no messages"
 
 
+@check(
+    CHECKS,
+    "excerpt",
+    tests="Whether an Nsight export was limited in time. Warns.",
+    meaning="Work at the borders has lost its launch, or its GPU row: iterations there are "
+    "left out, and their kernels have no phase.",
+    fix="Export the whole report: `nsys export --type sqlite`.",
+)
 def _excerpt(evidence: Evidence) -> Judgement:
     if evidence.warned("filtered-export"):
         return "warn", "the export is an excerpt in time"
     return "ok", "not an excerpt of a longer export"
 
 
+@check(
+    CHECKS,
+    "graphs",
+    tests="How CUDA graphs were captured. Warns of whole replays, fails where launches of "
+    "graphs have no GPU row at all.",
+    meaning="A whole replay counts as busy, also where the GPU idles inside it, and has no "
+    "phases: compute is too high, idle too low. Without a row the GPU looks idle while it "
+    "works.",
+    fix="Capture with `--cuda-graph-trace=node`; export with nsys 2024 or later.",
+)
 def _graphs(evidence: Evidence) -> Judgement:
     if evidence.warned("graph-launches-unrecorded"):
         return "fail", "launches of CUDA graphs have no GPU row"
@@ -114,16 +193,35 @@ def _graphs(evidence: Evidence) -> Judgement:
     return "ok", "the kernels of CUDA graphs are in the file"
 
 
+@check(
+    CHECKS,
+    "phases",
+    tests="Kernel time with a known phase. Warns below 95 %.",
+    meaning="Bounds hold, but `unattributed` has what belongs to forward, backward or "
+    "optimizer, and the confidence is lower.",
+    fix='Annotate the phases (`record_function("forward")`, NVTX), or name your ranges with '
+    "`--phase NAME=REGEX`.",
+)
 def _phases(evidence: Evidence) -> Judgement:
     known = [r.summary.attributed_share for r in evidence.records]
     shares = [share for share in known if share is not None]
     if not shares:
         return absent("no kernels")
     lowest = min(shares)
-    found = f"the phase of {percent(lowest)} of the kernel time is known"
-    return ("ok" if lowest >= MOST_ATTRIBUTED else "warn"), found
+    text = f"the phase of {percent(lowest)} of the kernel time is known"
+    return ("ok" if lowest >= MOST_ATTRIBUTED else "warn"), text
 
 
+@check(
+    CHECKS,
+    "data-ranges",
+    tests="Whether ranges mark the loading of data. Warns where none does and the GPU waits "
+    "for the host for 5 % of the time or more.",
+    meaning="Waiting for data is recognised only where the step thread is outside of every range "
+    "and call; the rest counts as host overhead: `io` may be too low, `overhead` too high.",
+    fix='Wrap the loader: `record_function("data_load")`, an NVTX range, or '
+    "`--phase data=REGEX` for ranges that exist.",
+)
 def _data_ranges(evidence: Evidence) -> Judgement:
     trace = evidence.trace
     marks = phases.phase_ranges(trace.host_ranges, trace.names, phases.compile_phase_names({}))
@@ -136,11 +234,19 @@ def _data_ranges(evidence: Evidence) -> Judgement:
         for cause in ("idle_host", "idle_sync", "idle_data_wait", "idle_unexplained")
     )
     share = late / window if window else 0.0
-    if share < LIMITS.notable:
+    if share < THRESHOLDS.notable:
         return "ok", f"no range marks loading, but the GPU waits for the host {percent(share)} only"
     return "warn", f"no range marks loading, and the GPU waits for the host {percent(share)}"
 
 
+@check(
+    CHECKS,
+    "collective-metadata",
+    tests="PyTorch's notes of collectives (`record_param_comms`): name, type, both sizes and "
+    "group size. Warns where one lacks any.",
+    meaning="Sizes, bytes per step and bandwidths of those collectives are unknown. Times hold.",
+    fix="Record with PyTorch 2.2 or later.",
+)
 def _collective_metadata(evidence: Evidence) -> Judgement:
     audit = evidence.audit
     if not audit.collectives:
@@ -150,9 +256,16 @@ def _collective_metadata(evidence: Evidence) -> Judgement:
     return "ok", f"{audit.collectives} notes of collectives are complete"
 
 
+@check(
+    CHECKS,
+    "collective-sizes",
+    tests="Whether each collective that ran has a message size and a group. Warns where not.",
+    meaning="Bytes per step and bandwidths are unknown. Times and shares hold.",
+    fix="Kineto: PyTorch 2.2 or later. Nsight: `nsys export --include-blobs=true`.",
+)
 def _collective_sizes(evidence: Evidence) -> Judgement:
-    told = [r.summary.communication for r in evidence.records]
-    known = [c for c in told if c is not None]
+    summaries = [r.summary.communication for r in evidence.records]
+    known = [c for c in summaries if c is not None]
     if not evidence.collectives or not known:
         return absent("no communication")
     why = next((c.sizes for c in known if c.sizes is not None), None)
@@ -161,6 +274,14 @@ def _collective_sizes(evidence: Evidence) -> Judgement:
     return "warn", why.rstrip(".")
 
 
+@check(
+    CHECKS,
+    "nccl-ranges",
+    tests="NCCL's own NVTX ranges, in an Nsight export with collectives. Warns without.",
+    meaning="The operation is known by the kernel's name only, and process groups cannot be "
+    "told apart: collectives of several groups may be matched wrongly between ranks.",
+    fix="Trace NVTX too (`nsys profile --trace=cuda,nvtx`), without a domain filter.",
+)
 def _nccl_ranges(evidence: Evidence) -> Judgement:
     trace = evidence.trace
     if trace.origin.format != "nsys" or not evidence.collectives:
@@ -172,6 +293,15 @@ def _nccl_ranges(evidence: Evidence) -> Judgement:
     return "ok", "NCCL's own NVTX ranges are in the file"
 
 
+@check(
+    CHECKS,
+    "rank-noted",
+    tests="Whether each process of a distributed run says which rank it is. Warns where not.",
+    meaning="Ranks are numbered by file name, else by position: a straggler may be given the "
+    "wrong number. Times hold.",
+    fix="Start the profiler after `init_process_group` (Kineto); write the rank into the file "
+    "name; profile each rank by itself, with RANK in its environment (Nsight).",
+)
 def _rank_noted(evidence: Evidence) -> Judgement:
     world = evidence.trace.metadata.get("world_size") or 1
     if not evidence.collectives and world < 2:
@@ -183,149 +313,18 @@ def _rank_noted(evidence: Evidence) -> Judgement:
     return "ok", f"rank {', '.join(str(r) for r in sorted(evidence.part.rank_of.values()))}"
 
 
+@check(
+    CHECKS,
+    "profiler-options",
+    tests="Whether call stacks or memory were recorded. Warns then.",
+    meaning="Both slow the host: idle time and `overhead` are too high, by up to several times "
+    "the step.",
+    fix="Record without `with_stack` and `profile_memory`, or tell the step time without a "
+    "profiler with `--unprofiled-step-ms`.",
+)
 def _options(evidence: Evidence) -> Judgement:
     marks = evidence.trace.profiled
     extra = sorted(marks & HEAVY - {"operators"})
     if extra:
         return "warn", f"the profiler recorded {', '.join(extra)}"
     return "ok", f"recorded besides the GPU: {', '.join(sorted(marks)) or 'nothing heavy'}"
-
-
-CHECKS: tuple[Check[Evidence], ...] = (
-    Check(
-        "gpu-work",
-        tests="Whether GPU work is in the file. Warns where the report would describe a CPU run.",
-        meaning="Every share is that of the CPU threads. Nothing is said of a GPU.",
-        fix="If the run used a GPU: profile with `ProfilerActivity.CUDA`, and let `traceprobe "
-        "doctor` without an input look at the machine.",
-        judge=_gpu_work,
-    ),
-    Check(
-        "api-rows",
-        tests="Whether the calls of the CUDA or HIP API are in the file. Fails where none is.",
-        meaning="Idle time cannot be explained and phases cannot be told: `idle_unexplained` and "
-        "`unattributed` hold what belongs to `io`, `overhead` and the phases.",
-        fix="Record the CPU too: `activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`, "
-        "`nsys profile --trace=cuda,nvtx`.",
-        judge=_api_rows,
-    ),
-    Check(
-        "launches-linked",
-        tests="GPU ops of the iterations that count whose launch is in the file. Warns below "
-        "99 %, fails below 90 %.",
-        meaning="Without its launch a kernel has no phase and no iteration, and the gap before it "
-        "no cause: `unattributed` is too high, the phases and the causes of idle time too low.",
-        fix="Start the profiler when the GPU is idle (`torch.cuda.synchronize()`), with a warm-up "
-        "step; export all of an Nsight report.",
-        judge=_linked,
-    ),
-    Check(
-        "coverage",
-        tests="Launches of the iterations that count with a GPU row, and iterations before the "
-        "last with less than 99 %. Warns of such iterations, fails where the launches that count "
-        "have less than 90 %; without steps it only warns.",
-        meaning="The capture lost GPU work. What is lost looks like idle time, so such iterations "
-        "are left out; below 90 % no verdict is given.",
-        fix="Synchronise before the profiler stops, capture fewer steps, and nothing beside what "
-        "is needed.",
-        judge=_coverage,
-    ),
-    Check(
-        "records-dropped",
-        tests="Kineto's own record counts, which some builds write: whether CUPTI stopped early. "
-        "Fails then.",
-        meaning="GPU rows are missing from some moment on: compute and communication are too low, "
-        "idle too high.",
-        fix="Capture fewer steps; raise Kineto's limit (`KINETO_CONFIG` with "
-        "`ACTIVITIES_MAX_GPU_BUFFER_SIZE_MB`).",
-        judge=_dropped,
-    ),
-    Check(
-        "nsys-diagnostics",
-        tests="What Nsight Systems noted of the capture: an unknown driver, errors of CUPTI, "
-        "dropped events; and that events may be missing, where iterations lack GPU rows. Warns.",
-        meaning="GPU rows may be missing: compute and communication are too low, idle too high.",
-        fix="Use an nsys that is as new as the driver. The diagnostics of the report in Nsight "
-        "Systems have the whole text.",
-        judge=_diagnostics,
-    ),
-    Check(
-        "excerpt",
-        tests="Whether an Nsight export was limited in time. Warns.",
-        meaning="Work at the borders has lost its launch, or its GPU row: iterations there are "
-        "left out, and their kernels have no phase.",
-        fix="Export the whole report: `nsys export --type sqlite`.",
-        judge=_excerpt,
-    ),
-    Check(
-        "graphs",
-        tests="How CUDA graphs were captured. Warns of whole replays, fails where launches of "
-        "graphs have no GPU row at all.",
-        meaning="A whole replay counts as busy, also where the GPU idles inside it, and has no "
-        "phases: compute is too high, idle too low. Without a row the GPU looks idle while it "
-        "works.",
-        fix="Capture with `--cuda-graph-trace=node`; export with nsys 2024 or later.",
-        judge=_graphs,
-    ),
-    Check(
-        "phases",
-        tests="Kernel time with a known phase. Warns below 95 %.",
-        meaning="Bounds hold, but `unattributed` has what belongs to forward, backward or "
-        "optimizer, and the confidence is lower.",
-        fix='Annotate the phases (`record_function("forward")`, NVTX), or name your ranges with '
-        "`--phase NAME=REGEX`.",
-        judge=_phases,
-    ),
-    Check(
-        "data-ranges",
-        tests="Whether ranges mark the loading of data. Warns where none does and the GPU waits "
-        "for the host for 5 % of the time or more.",
-        meaning="Waiting for data is told only where the step thread is outside of every range and "
-        "call; the rest counts as host overhead: `io` may be too low, `overhead` too high.",
-        fix='Wrap the loader: `record_function("data_load")`, an NVTX range, or '
-        "`--phase data=REGEX` for ranges that exist.",
-        judge=_data_ranges,
-    ),
-    Check(
-        "collective-metadata",
-        tests="PyTorch's notes of collectives (`record_param_comms`): name, type, both sizes and "
-        "group size. Warns where one lacks any.",
-        meaning="Sizes, bytes per step and bandwidths of those collectives are unknown. Times "
-        "hold.",
-        fix="Record with PyTorch 2.2 or later.",
-        judge=_collective_metadata,
-    ),
-    Check(
-        "collective-sizes",
-        tests="Whether each collective that ran has a message size and a group. Warns where not.",
-        meaning="Bytes per step and bandwidths are unknown. Times and shares hold.",
-        fix="Kineto: PyTorch 2.2 or later. Nsight: `nsys export --include-blobs=true`.",
-        judge=_collective_sizes,
-    ),
-    Check(
-        "nccl-ranges",
-        tests="NCCL's own NVTX ranges, in an Nsight export with collectives. Warns without.",
-        meaning="The operation is told by the kernel's name only, and process groups cannot be "
-        "told apart: collectives of several groups may be matched wrongly between ranks.",
-        fix="Trace NVTX too (`nsys profile --trace=cuda,nvtx`), without a domain filter.",
-        judge=_nccl_ranges,
-    ),
-    Check(
-        "rank-noted",
-        tests="Whether each process of a distributed run says which rank it is. Warns where not.",
-        meaning="Ranks are numbered by file name, else by position: a straggler may be given the "
-        "wrong number. Times hold.",
-        fix="Start the profiler after `init_process_group` (Kineto); write the rank into the file "
-        "name; profile each rank by itself, with RANK in its environment (Nsight).",
-        judge=_rank_noted,
-    ),
-    Check(
-        "profiler-options",
-        tests="Whether call stacks or memory were recorded. Warns then.",
-        meaning="Both slow the host: idle time and `overhead` are too high, by up to several times "
-        "the step.",
-        fix="Record without `with_stack` and `profile_memory`, or tell the step time without a "
-        "profiler with `--unprofiled-step-ms`.",
-        judge=_options,
-    ),
-)

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from traceprobe.doctor.check import Check, Judgement, absent
-from traceprobe.doctor.evidence import LIMITS, Whole
+from traceprobe.doctor.check import Check, Judgement, absent, check
+from traceprobe.doctor.evidence import THRESHOLDS, Whole
 from traceprobe.formatting import percent
 from traceprobe.records.diagnosis import CheckStatus
 from traceprobe.verdict.correction import HEAVY
+from traceprobe.verdict.thresholds import FIXED
 
 SURE_MARKER = 0.8
 """Confidence of a marker that was set by the program, not guessed."""
-DISTORTING = 1.1
 SURE = 0.5
+"""Confidence from which a verdict is believed."""
 
 
+CHECKS: list[Check[Whole]] = []
+"""In the order in which they are listed."""
+
+
+@check(
+    CHECKS,
+    "step-marker",
+    tests="What tells the iterations apart. Fails where nothing does and there is no verdict, "
+    "warns where there is one, and where steps are guessed by the loader's calls or by "
+    "kernels.",
+    meaning="Without steps the whole capture, start and end included, is one window: a verdict "
+    "is given only if one cause fills half of it, and nothing is known per step. A guessed "
+    "marker may cut steps at the wrong place.",
+    fix="Call `prof.step()` each iteration, annotate steps (`step 0`, `step 1`, …), or name "
+    "the ranges with `--step REGEX`.",
+)
 def _steps(whole: Whole) -> Judgement:
     markers = [rank.step_marker for rank in whole.report.ranks]
     without = sum(marker is None for marker in markers)
@@ -22,8 +39,8 @@ def _steps(whole: Whole) -> Judgement:
         return status, f"{without} of {len(markers)} ranks have no step marker"
     known = [marker for marker in markers if marker is not None]
     weakest = min(known, key=lambda marker: marker.confidence)
-    found = f"steps are told by {_KINDS[weakest.kind]}, {weakest.count} of them"
-    return ("ok" if weakest.confidence >= SURE_MARKER else "warn"), found
+    text = f"steps are marked by {_KINDS[weakest.kind]}, {weakest.count} of them"
+    return ("ok" if weakest.confidence >= SURE_MARKER else "warn"), text
 
 
 _KINDS = {
@@ -35,18 +52,36 @@ _KINDS = {
 }
 
 
+@check(
+    CHECKS,
+    "iterations",
+    tests="Iterations that can be used. Fails below 3, warns below 8.",
+    meaning="Below 3 no verdict is given. With few iterations a single slow one, such as a "
+    "loader's stall, moves every share, and nothing shows whether it is typical.",
+    fix="Record more steps: `schedule(wait=1, warmup=2, active=8)`, `traceprobe profile "
+    "--active 16`.",
+)
 def _iterations(whole: Whole) -> Judgement:
     marked = [rank for rank in whole.report.ranks if rank.step_marker is not None]
     if not marked:
         return absent("no step marker")
     used = min(rank.summary.iterations_used for rank in marked)
-    found = f"{used} iterations can be used, of {min(rank.iteration_count for rank in marked)}"
-    if used < LIMITS.min_iterations:
-        return "fail", found
+    text = f"{used} iterations can be used, of {min(rank.iteration_count for rank in marked)}"
+    if used < THRESHOLDS.min_iterations:
+        return "fail", text
     few = any(term.name == "few-iterations" for term in whole.report.verdict.confidence_terms)
-    return ("warn" if few else "ok"), found
+    return ("warn" if few else "ok"), text
 
 
+@check(
+    CHECKS,
+    "calibration",
+    tests="Whether the step time without a profiler is known. Warns where it is not, the "
+    "profiler recorded operators, stacks or memory, and overhead has 5 % of the time or more.",
+    meaning="Overhead cannot be corrected for what the profiler adds: `overhead` may be too "
+    "high, `io` too low, since a slowed host gives the loader time.",
+    fix="Record with `traceprobe profile`, which measures it, or give `--unprofiled-step-ms`.",
+)
 def _calibration(whole: Whole) -> Judgement:
     effect = whole.report.quality.observer_effect
     if effect is not None:
@@ -57,7 +92,7 @@ def _calibration(whole: Whole) -> Judgement:
     if not heavy:
         return absent("nothing shows a profiler that slows the host")
     overhead = whole.report.verdict.shares.get("overhead", 0.0)
-    if overhead < LIMITS.notable:
+    if overhead < THRESHOLDS.notable:
         return "ok", f"no calibration, but overhead is {percent(overhead)} only"
     return "warn", (
         f"no calibration; the profiler recorded {', '.join(heavy)}, and overhead is "
@@ -65,12 +100,22 @@ def _calibration(whole: Whole) -> Judgement:
     )
 
 
+@check(
+    CHECKS,
+    "observer-effect",
+    tests="The step under the profiler against the step without. Warns from 1.1 times on, "
+    "where the verdict is corrected; fails where it is unknown and overhead decides.",
+    meaning="Host time is inflated: the captured shares have too much `overhead`. Where it is "
+    "unknown by how much, the verdict may be the profiler's and not the run's.",
+    fix="Give `--unprofiled-step-ms`; record with Nsight Systems (`traceprobe profile "
+    "--backend nsys`), which slows the host less.",
+)
 def _observer(whole: Whole) -> Judgement:
     report = whole.report
     effect = report.quality.observer_effect
     if effect is not None:
-        found = f"the step takes {effect.ratio:.2f} times as long under the profiler"
-        return ("warn" if effect.ratio >= DISTORTING else "ok"), found
+        text = f"the step takes {effect.ratio:.2f} times as long under the profiler"
+        return ("warn" if effect.ratio >= FIXED.distortion else "ok"), text
     if any(term.name == "observer-effect" for term in report.verdict.confidence_terms):
         return "fail", "overhead decides the verdict, and the profiler's part in it is unknown"
     if whole.profiled & HEAVY:
@@ -78,15 +123,31 @@ def _observer(whole: Whole) -> Judgement:
     return absent("nothing shows a profiler that slows the host")
 
 
+@check(
+    CHECKS,
+    "ranks-complete",
+    tests="Ranks that are given, of those that the files speak of. Warns where some are not.",
+    meaning="Slow communication cannot be distinguished from waiting for a rank that is not there: "
+    "`communication` may be too high.",
+    fix="Give the files of all ranks: `traceprobe analyze FOLDER`.",
+)
 def _ranks(whole: Whole) -> Judgement:
     run = whole.report.run
     if run is None:
         return absent("nothing shows several ranks")
     given = len({rank.rank for rank in whole.report.ranks})
-    found = f"{given} of {run.world_size} ranks are given"
-    return ("warn" if given < run.world_size else "ok"), found
+    text = f"{given} of {run.world_size} ranks are given"
+    return ("warn" if given < run.world_size else "ok"), text
 
 
+@check(
+    CHECKS,
+    "collectives-matched",
+    tests="Whether the collectives of several ranks match each other. Warns where not.",
+    meaning="Waiting for other ranks counts as communication: `communication` is too high, "
+    "and no straggler is named.",
+    fix="Give the files of one run, captured over the same steps.",
+)
 def _matched(whole: Whole) -> Judgement:
     report = whole.report
     communicate = [r for r in report.ranks if r.summary.communication is not None]
@@ -97,77 +158,16 @@ def _matched(whole: Whole) -> Judgement:
     return "ok", f"{report.run.collectives_matched} collectives were matched between the ranks"
 
 
+@check(
+    CHECKS,
+    "verdict",
+    tests="Whether a verdict is given. Fails where not, warns where its confidence is below 50 %.",
+    meaning="The evidence does not carry an answer, or hardly; the checks above say why.",
+    fix="Fix what failed above, in this order: steps, launches, calibration.",
+)
 def _verdict(whole: Whole) -> Judgement:
     verdict = whole.report.verdict
     if verdict.bound == "inconclusive":
         return "fail", f"no verdict: {verdict.missing[0]}" if verdict.missing else "no verdict"
-    found = f"{verdict.bound}, confidence {percent(verdict.confidence)}"
-    return ("ok" if verdict.confidence >= SURE else "warn"), found
-
-
-CHECKS: tuple[Check[Whole], ...] = (
-    Check(
-        "step-marker",
-        tests="What tells the iterations apart. Fails where nothing does and there is no verdict, "
-        "warns where there is one, and where steps are guessed by the loader's calls or by "
-        "kernels.",
-        meaning="Without steps the whole capture, start and end included, is one window: a verdict "
-        "is given only if one cause fills half of it, and nothing is known per step. A guessed "
-        "marker may cut steps at the wrong place.",
-        fix="Call `prof.step()` each iteration, annotate steps (`step 0`, `step 1`, …), or name "
-        "the ranges with `--step REGEX`.",
-        judge=_steps,
-    ),
-    Check(
-        "iterations",
-        tests="Iterations that can be used. Fails below 3, warns below 8.",
-        meaning="Below 3 no verdict is given. Of a few iterations one slow one, such as a loader's "
-        "stall, moves every share, and whether it is typical cannot be told.",
-        fix="Record more steps: `schedule(wait=1, warmup=2, active=8)`, `traceprobe profile "
-        "--active 16`.",
-        judge=_iterations,
-    ),
-    Check(
-        "calibration",
-        tests="Whether the step time without a profiler is known. Warns where it is not, the "
-        "profiler recorded operators, stacks or memory, and overhead has 5 % of the time or more.",
-        meaning="Overhead cannot be corrected for what the profiler adds: `overhead` may be too "
-        "high, `io` too low, since a slowed host gives the loader time.",
-        fix="Record with `traceprobe profile`, which measures it, or give `--unprofiled-step-ms`.",
-        judge=_calibration,
-    ),
-    Check(
-        "observer-effect",
-        tests="The step under the profiler against the step without. Warns from 1.1 times on, "
-        "where the verdict is corrected; fails where it is unknown and overhead decides.",
-        meaning="Host time is inflated: the captured shares have too much `overhead`. Where it is "
-        "unknown by how much, the verdict may be the profiler's and not the run's.",
-        fix="Give `--unprofiled-step-ms`; record with Nsight Systems (`traceprobe profile "
-        "--backend nsys`), which slows the host less.",
-        judge=_observer,
-    ),
-    Check(
-        "ranks-complete",
-        tests="Ranks that are given, of those that the files speak of. Warns where some are not.",
-        meaning="Slow communication cannot be told from waiting for a rank that is not there: "
-        "`communication` may be too high.",
-        fix="Give the files of all ranks: `traceprobe analyze FOLDER`.",
-        judge=_ranks,
-    ),
-    Check(
-        "collectives-matched",
-        tests="Whether the collectives of several ranks match each other. Warns where not.",
-        meaning="Waiting for other ranks counts as communication: `communication` is too high, "
-        "and no straggler is named.",
-        fix="Give the files of one run, captured over the same steps.",
-        judge=_matched,
-    ),
-    Check(
-        "verdict",
-        tests="Whether a verdict is given. Fails where not, warns where its confidence is below "
-        "50 %.",
-        meaning="The evidence does not carry an answer, or hardly; the checks above say why.",
-        fix="Mend what failed above, in this order: steps, launches, calibration.",
-        judge=_verdict,
-    ),
-)
+    text = f"{verdict.bound}, confidence {percent(verdict.confidence)}"
+    return ("ok" if verdict.confidence >= SURE else "warn"), text

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from traceprobe.doctor.check import Check, Judgement, absent
+from traceprobe.doctor.check import Check, Judgement, absent, check
 from traceprobe.doctor.evidence import Evidence
 from traceprobe.formatting import duration, percent
 from traceprobe.ingest.audit_rows import SYNC_KINDS
@@ -36,28 +36,69 @@ COVERED_WARNINGS = {
 """Check to the warnings of the reader that it is about."""
 
 
+_NO_NUMBER = "No number of a report rests on it: traceprobe "
+CHECKS: list[Check[Evidence]] = []
+"""In the order in which they are listed."""
+
+
+@check(
+    CHECKS,
+    "truncated",
+    tests="Whether a Kineto trace, or its gzip stream, ends before its events do. Fails then.",
+    meaning="The end of the capture is missing: fewer iterations, and those that were being "
+    "written are left out. The shares of the others hold.",
+    fix="Copy the file again; let the program finish `export_chrome_trace` before it ends.",
+)
 def _truncated(evidence: Evidence) -> Judgement:
     if evidence.warned("truncated-file"):
         return "fail", "the file ends in the middle of its events"
     return "ok", "the file is complete"
 
 
+@check(
+    CHECKS,
+    "damaged-events",
+    tests="Events that could be read only after a repair, or not at all. Fails where more "
+    "than 1 % are lost, warns of fewer and of repaired ones.",
+    meaning="Lost GPU ops turn into idle time: compute and communication are too low, idle "
+    "and `overhead` too high. A lost launch leaves a kernel without its phase.",
+    fix="Export or copy the trace again. Names with quotes or control characters, as "
+    "`with_stack=True` may record, break the JSON of some versions of PyTorch.",
+)
 def _damaged(evidence: Evidence) -> Judgement:
     quality, trace = evidence.trace.quality, evidence.trace
     if not quality.events_lost and not quality.events_repaired:
         return "ok", "every event could be read"
     rows = len(trace.gpu_ops) + len(trace.host_calls) + len(trace.host_ranges)
     lost = quality.events_lost / (rows + quality.events_lost) if rows else 1.0
-    found = f"{quality.events_lost} events lost, {quality.events_repaired} repaired"
-    return ("fail" if lost > MANY_LOST else "warn"), found
+    text = f"{quality.events_lost} events lost, {quality.events_repaired} repaired"
+    return ("fail" if lost > MANY_LOST else "warn"), text
 
 
+@check(
+    CHECKS,
+    "ranges-closed",
+    tests="Ranges and host events without an end. Warns.",
+    meaning="They are taken to run to the end of the capture: of a phase that never closed, "
+    "everything launched later is attributed to it.",
+    fix="Stop the profiler outside of every range, and pop each NVTX range that was pushed.",
+)
 def _ranges_closed(evidence: Evidence) -> Judgement:
     if evidence.warned("open-ranges", "unfinished-events"):
         return "warn", "ranges or host events have no end"
     return "ok", "every range has an end"
 
 
+@check(
+    CHECKS,
+    "processes",
+    tests="Whether GPU rows can be given to the process that launched them. Fails for a Kineto "
+    "file merged from several processes, warns for an export without process ids.",
+    meaning="Ranks are accounted as one: work of one hides idle time of the other, so compute "
+    "is too high and idle too low.",
+    fix="Give traceprobe the files of the ranks as they were written, not merged; export with "
+    "an unmodified nsys.",
+)
 def _processes(evidence: Evidence) -> Judgement:
     if evidence.warned("several-processes"):
         return "fail", "several host processes, whose GPU rows cannot be told apart"
@@ -67,6 +108,16 @@ def _processes(evidence: Evidence) -> Judgement:
     return "ok", f"{count} process{'es' if count > 1 else ''}"
 
 
+@check(
+    CHECKS,
+    "impossible-durations",
+    tests="GPU ops that outlast the start of the next op of their stream by more than 1 ms "
+    "and 50 usual ops. Fails.",
+    meaning="A stream runs one op after the other, so such an end is wrong. Kernels of that "
+    "kind are set aside: their own work is missing. Others count as busy although the GPU may "
+    "have been idle: communication or copies are too high.",
+    fix="Record again, with the current driver and PyTorch; leave those steps out with `--steps`.",
+)
 def _runaways(evidence: Evidence) -> Judgement:
     """Ops that run far beyond the start of the next one on their stream."""
     if not evidence.on_gpu:
@@ -93,6 +144,16 @@ def _runaways(evidence: Evidence) -> Judgement:
     )
 
 
+@check(
+    CHECKS,
+    "kernel-causality",
+    tests="GPU ops that start before the call that launched them, beyond the resolution of "
+    "the file. Fails for 1 % of the launched ops or more, warns for fewer.",
+    meaning="The clocks of host and GPU disagree in this file. The parts of the GPU's own time "
+    "hold; the causes of its idle time are read at the wrong host times: waiting for data, "
+    "synchronisation, host and latency may stand for each other, in either direction.",
+    fix="Record again, with a newer profiler and driver.",
+)
 def _causality(evidence: Evidence) -> Judgement:
     launched = evidence.launched
     if not evidence.on_gpu or not len(launched):
@@ -101,13 +162,24 @@ def _causality(evidence: Evidence) -> Judgement:
     early = early[early > (1000 if evidence.whole_microseconds else 0)]
     if not len(early):
         return "ok", f"none of {len(launched)} GPU ops starts before its launch"
-    found = (
+    text = (
         f"{len(early)} of {len(launched)} GPU ops start before their launch, by up to "
         f"{duration(int(early.max()))}"
     )
-    return ("fail" if len(early) >= MANY_EARLY * len(launched) else "warn"), found
+    return ("fail" if len(early) >= MANY_EARLY * len(launched) else "warn"), text
 
 
+@check(
+    CHECKS,
+    "clock",
+    tests="The resolution and the span of the time stamps. Warns of a Kineto trace in whole "
+    "microseconds, fails where more than a day lies between the first and the last op.",
+    meaning="Whole microseconds: kernels and gaps shorter than that are rounded, so a run of "
+    "very short kernels has too much or too little idle latency. A leap of the clock puts one "
+    "immense gap into an iteration.",
+    fix="Record with PyTorch 2.4 or later, which writes nanoseconds; leave the steps around a "
+    "leap out with `--steps`.",
+)
 def _clock(evidence: Evidence) -> Judgement:
     ops = evidence.trace.gpu_ops
     first, last = ops["t0"].min(), ops["t0"].max()
@@ -124,10 +196,19 @@ def _clock(evidence: Evidence) -> Judgement:
 
 
 def _of_kind(evidence: Evidence, *kinds: str) -> Bools:
-    found = np.isin(evidence.audit.syncs["kind"], [SYNC_KINDS.index(kind) for kind in kinds])
-    return np.asarray(found, dtype=np.bool_)
+    chosen = np.isin(evidence.audit.syncs["kind"], [SYNC_KINDS.index(kind) for kind in kinds])
+    return np.asarray(chosen, dtype=np.bool_)
 
 
+@check(
+    CHECKS,
+    "wait-record-noted",
+    tests="Rows of waits for events (Kineto with `enable_cuda_sync_events`): each should name "
+    "the event record that it waits for. Warns.",
+    meaning=_NO_NUMBER + "takes waits from the API calls. A critical path drawn from these "
+    "rows misses edges.",
+    fix="Record with a newer PyTorch; start the profiler before the streams are used.",
+)
 def _wait_noted(evidence: Evidence) -> Judgement:
     waits = _of_kind(evidence, "Stream Wait Event", "Event Sync")
     count = int(waits.sum())
@@ -139,6 +220,15 @@ def _wait_noted(evidence: Evidence) -> Judgement:
     return "ok", f"{count} waits say which event record they wait for"
 
 
+@check(
+    CHECKS,
+    "wait-record-past",
+    tests="The event record that a wait names: it should be in the file, and earlier. Warns.",
+    meaning=_NO_NUMBER + "takes waits from the API calls. A critical path drawn from these "
+    "rows goes backward in time, or ends.",
+    fix="Record with a newer PyTorch; give the profiler warm-up steps, so that the events "
+    "waited for are recorded inside the capture.",
+)
 def _wait_past(evidence: Evidence) -> Judgement:
     syncs = evidence.audit.syncs
     waits = _of_kind(evidence, "Stream Wait Event") & (syncs["record"] >= 0)
@@ -168,6 +258,15 @@ def _wait_past(evidence: Evidence) -> Judgement:
     return "ok", f"{count} waits are for events recorded before"
 
 
+@check(
+    CHECKS,
+    "stream-sync-overlap",
+    tests="Rows of stream synchronisations: no kernel of that stream should run at their "
+    "start. Warns.",
+    meaning=_NO_NUMBER + "never counts these rows as GPU work. Tools that do count them have "
+    "too much busy time.",
+    fix="Record with a newer PyTorch, or without `enable_cuda_sync_events`.",
+)
 def _sync_overlap(evidence: Evidence) -> Judgement:
     syncs = evidence.audit.syncs
     chosen = _of_kind(evidence, "Stream Sync")
@@ -181,9 +280,9 @@ def _sync_overlap(evidence: Evidence) -> Judgement:
     for device, stream in set(
         zip(syncs["device"][chosen].tolist(), syncs["stream"][chosen].tolist(), strict=True)
     ):
-        mine = ops.filter((pl.col("device") == device) & (pl.col("stream") == stream))
+        of_stream = ops.filter((pl.col("device") == device) & (pl.col("stream") == stream))
         at = syncs["t0"][chosen & (syncs["device"] == device) & (syncs["stream"] == stream)]
-        overlapping += _running(mine["t0"].to_numpy(), mine["t1"].to_numpy(), at)
+        overlapping += _running(of_stream["t0"].to_numpy(), of_stream["t1"].to_numpy(), at)
     if overlapping:
         return "warn", f"a kernel of the stream still runs at the start of {overlapping} of {count}"
     return "ok", f"no kernel of the stream runs at the start of {count} stream synchronisations"
@@ -198,6 +297,14 @@ def _running(t0: Int64s, t1: Int64s, at: Int64s) -> int:
     return int(((last >= 0) & (ends[last] > at)).sum())
 
 
+@check(
+    CHECKS,
+    "backward-sequence",
+    tests="Nodes of the backward pass: one sequence number should belong to one operator. Warns.",
+    meaning=_NO_NUMBER + "tells the backward pass by its threads. Arrows from forward to "
+    "backward, in viewers and in other tools, lead to the wrong operator.",
+    fix="Record with a newer PyTorch; profile one forward thread at a time.",
+)
 def _backward(evidence: Evidence) -> Judgement:
     rows = evidence.audit.backward
     keep = rows["sequence"] > 0
@@ -211,6 +318,15 @@ def _backward(evidence: Evidence) -> Judgement:
     return "ok", f"{len(names)} sequence numbers belong to one operator each"
 
 
+@check(
+    CHECKS,
+    "sync-type",
+    tests="The `syncType` of Nsight's synchronisations against the call of each. Captures of "
+    "2020 to 2023 write wrong ones, later ones a few. Warns.",
+    meaning=_NO_NUMBER + "goes by the names of the calls. Tools that go by the column take "
+    "waits between streams for waits of the host.",
+    fix="Nothing for traceprobe; for other tools, capture with Nsight Systems 2025 or later.",
+)
 def _sync_type(evidence: Evidence) -> Judgement:
     audit = evidence.audit
     if not audit.labelled:
@@ -223,135 +339,16 @@ def _sync_type(evidence: Evidence) -> Judgement:
     return "ok", f"{audit.labelled} synchronisations have the syncType of their call"
 
 
+@check(
+    CHECKS,
+    "other-warnings",
+    tests="Warnings of the reader that no other check is about. Warns.",
+    meaning="The report has the words of each warning, and what it touches.",
+    fix="`traceprobe inspect` prints them.",
+)
 def _other_warnings(evidence: Evidence) -> Judgement:
     covered = {code for codes in COVERED_WARNINGS.values() for code in codes}
     others = sorted(set(evidence.trace.quality.warnings) - covered)
     if others:
         return "warn", f"the reader of the file warns of {', '.join(others)}"
     return "ok", "the reader of the file warns of nothing else"
-
-
-_NO_NUMBER = "No number of a report rests on it: traceprobe "
-
-CHECKS: tuple[Check[Evidence], ...] = (
-    Check(
-        "truncated",
-        tests="Whether a Kineto trace, or its gzip stream, ends before its events do. Fails then.",
-        meaning="The end of the capture is missing: fewer iterations, and those that were being "
-        "written are left out. The shares of the others hold.",
-        fix="Copy the file again; let the program finish `export_chrome_trace` before it ends.",
-        judge=_truncated,
-    ),
-    Check(
-        "damaged-events",
-        tests="Events that could be read only after a repair, or not at all. Fails where more "
-        "than 1 % are lost, warns of fewer and of repaired ones.",
-        meaning="Lost GPU ops turn into idle time: compute and communication are too low, idle "
-        "and `overhead` too high. A lost launch leaves a kernel without its phase.",
-        fix="Export or copy the trace again. Names with quotes or control characters, as "
-        "`with_stack=True` may record, break the JSON of some versions of PyTorch.",
-        judge=_damaged,
-    ),
-    Check(
-        "ranges-closed",
-        tests="Ranges and host events without an end. Warns.",
-        meaning="They are taken to run to the end of the capture: of a phase that never closed, "
-        "everything launched later is attributed to it.",
-        fix="Stop the profiler outside of every range, and pop each NVTX range that was pushed.",
-        judge=_ranges_closed,
-    ),
-    Check(
-        "processes",
-        tests="Whether GPU rows can be given to the process that launched them. Fails for a Kineto "
-        "file merged from several processes, warns for an export without process ids.",
-        meaning="Ranks are accounted as one: work of one hides idle time of the other, so compute "
-        "is too high and idle too low.",
-        fix="Give traceprobe the files of the ranks as they were written, not merged; export with "
-        "an unmodified nsys.",
-        judge=_processes,
-    ),
-    Check(
-        "impossible-durations",
-        tests="GPU ops that outlast the start of the next op of their stream by more than 1 ms "
-        "and 50 usual ops. Fails.",
-        meaning="A stream runs one op after the other, so such an end is wrong. Kernels of that "
-        "kind are set aside: their own work is missing. Others count as busy although the GPU may "
-        "have been idle: communication or copies are too high.",
-        fix="Record again, with the current driver and PyTorch; leave those steps out with "
-        "`--steps`.",
-        judge=_runaways,
-    ),
-    Check(
-        "kernel-causality",
-        tests="GPU ops that start before the call that launched them, beyond the resolution of "
-        "the file. Fails for 1 % of the launched ops or more, warns for fewer.",
-        meaning="The clocks of host and GPU disagree in this file. The parts of the GPU's own time "
-        "hold; the causes of its idle time are read at the wrong host times: waiting for data, "
-        "synchronisation, host and latency may stand for each other, in either direction.",
-        fix="Record again, with a newer profiler and driver.",
-        judge=_causality,
-    ),
-    Check(
-        "clock",
-        tests="The resolution and the span of the time stamps. Warns of a Kineto trace in whole "
-        "microseconds, fails where more than a day lies between the first and the last op.",
-        meaning="Whole microseconds: kernels and gaps shorter than that are rounded, so a run of "
-        "very short kernels has too much or too little idle latency. A leap of the clock puts one "
-        "immense gap into an iteration.",
-        fix="Record with PyTorch 2.4 or later, which writes nanoseconds; leave the steps around a "
-        "leap out with `--steps`.",
-        judge=_clock,
-    ),
-    Check(
-        "wait-record-noted",
-        tests="Rows of waits for events (Kineto with `enable_cuda_sync_events`): each should name "
-        "the event record that it waits for. Warns.",
-        meaning=_NO_NUMBER + "takes waits from the API calls. A critical path drawn from these "
-        "rows misses edges.",
-        fix="Record with a newer PyTorch; start the profiler before the streams are used.",
-        judge=_wait_noted,
-    ),
-    Check(
-        "wait-record-past",
-        tests="The event record that a wait names: it should be in the file, and earlier. Warns.",
-        meaning=_NO_NUMBER + "takes waits from the API calls. A critical path drawn from these "
-        "rows goes backward in time, or ends.",
-        fix="Record with a newer PyTorch; give the profiler warm-up steps, so that the events "
-        "waited for are recorded inside the capture.",
-        judge=_wait_past,
-    ),
-    Check(
-        "stream-sync-overlap",
-        tests="Rows of stream synchronisations: no kernel of that stream should run at their "
-        "start. Warns.",
-        meaning=_NO_NUMBER + "never counts these rows as GPU work. Tools that do count them have "
-        "too much busy time.",
-        fix="Record with a newer PyTorch, or without `enable_cuda_sync_events`.",
-        judge=_sync_overlap,
-    ),
-    Check(
-        "backward-sequence",
-        tests="Nodes of the backward pass: one sequence number should belong to one operator. "
-        "Warns.",
-        meaning=_NO_NUMBER + "tells the backward pass by its threads. Arrows from forward to "
-        "backward, in viewers and in other tools, lead to the wrong operator.",
-        fix="Record with a newer PyTorch; profile one forward thread at a time.",
-        judge=_backward,
-    ),
-    Check(
-        "sync-type",
-        tests="The `syncType` of Nsight's synchronisations against the call of each. Captures of "
-        "2020 to 2023 write wrong ones, later ones a few. Warns.",
-        meaning=_NO_NUMBER + "goes by the names of the calls. Tools that go by the column take "
-        "waits between streams for waits of the host.",
-        fix="Nothing for traceprobe; for other tools, capture with Nsight Systems 2025 or later.",
-        judge=_sync_type,
-    ),
-    Check(
-        "other-warnings",
-        tests="Warnings of the reader that no other check is about. Warns.",
-        meaning="The report has the words of each warning, and what it touches.",
-        fix="`traceprobe inspect` prints them.",
-        judge=_other_warnings,
-    ),
-)

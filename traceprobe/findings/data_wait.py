@@ -4,37 +4,24 @@ from __future__ import annotations
 
 from math import ceil
 
-from traceprobe.findings.evidence import Evidence, lines, unanswered, whole
-from traceprobe.records.report import Finding
+from traceprobe.findings.evidence import Evidence, whole
+from traceprobe.findings.rule import Answer, inconclusive, rule
 
-ID = "data-wait"
-RULE = (
-    "Idle time per step during which the step thread is inside a data range, or between the "
-    "step ranges and in no CUDA call. The second part is inferred, and the evidence says how "
+
+@rule(
+    "data-wait",
+    title="The device waits for input data",
+    definition="Idle time per step during which the step thread is inside a data range, or between "
+    "the step ranges and in no CUDA call. The second part is inferred, and the evidence says how "
     "much. The saving is all of it, and what the step lasts longer without a profiler than in the "
-    "capture."
+    "capture.",
+    verify="Load one batch, reuse it for every step, and time the loop without a profiler. The "
+    "time by which the step gets shorter is what loading costs.",
 )
-VERIFY = (
-    "Load one batch, reuse it for every step, and time the loop without a profiler. What the "
-    "step gets shorter is what loading costs."
-)
-ADVICE = (
-    "Give the loader more workers (`num_workers`) and a deeper queue (`prefetch_factor`), keep "
-    "them "
-    "alive (`persistent_workers=True`), move decoding and augmentation to the GPU, or store "
-    "the data "
-    "in a form that needs less work per sample."
-)
-
-
-def check(evidence: Evidence) -> Finding:
+def data_wait(evidence: Evidence) -> Answer:
     """Idle time during which the step thread waits for its next batch."""
-    title = "The device waits for input data"
     if not evidence.observed("idle_data_wait"):
-        return unanswered(
-            ID,
-            "inconclusive",
-            title,
+        return inconclusive(
             "the trace has no data-loading range and no step ranges with room between them",
             "Annotate loading, e.g. `with record_function('data_loading'): batch = next(it)`.",
         )
@@ -44,18 +31,12 @@ def check(evidence: Evidence) -> Finding:
     drained = evidence.drift
     # A queue that lasted for half of the capture halves the mean, not the cost.
     status = evidence.grade(max(evidence.share(ms), drained.after.share if drained else 0.0))
-    return Finding(
-        id=ID,
-        status=status,
-        title=title,
-        saving_ms_per_step=evidence.saving(ms + evidence.unseen_ms()) if ms else None,
-        evidence=lines(
-            f"{ms:.2f} ms {evidence.per} ({evidence.share(ms):.1%}) of idle GPU while the step "
-            "thread waits "
-            "for data",
-            f"{inferred / total:.0%} of it is inferred: the step thread is between step "
-            "ranges, in no "
-            "CUDA call"
+    return Answer(
+        status,
+        [
+            f"{evidence.amount(ms)} of idle GPU while the step thread waits for data",
+            f"{inferred / total:.0%} of it is inferred: the step thread is between step ranges and "
+            "in no CUDA call"
             if inferred
             else "",
             f"{drained.after.data_wait_ns / 1e6:.2f} ms ({drained.after.share:.1%}) once the "
@@ -63,13 +44,16 @@ def check(evidence: Evidence) -> Finding:
             if drained
             else "",
             evidence.worst("idle_data_wait"),
-            _enough(evidence) if status in ("warn", "fail") else "",
-        ),
-        advice=ADVICE,
+            _enough_workers(evidence) if status in ("warn", "fail") else "",
+        ],
+        evidence.saving(ms + evidence.unseen_ms()) if ms else None,
+        "Give the loader more workers (`num_workers`) and a deeper queue (`prefetch_factor`), keep "
+        "them alive (`persistent_workers=True`), move decoding and augmentation to the GPU, or "
+        "store the data in a form that needs less work per sample.",
     )
 
 
-def needed(workers: int, step_ms: float, wait_ms: float) -> int | None:
+def workers_needed(workers: int, step_ms: float, wait_ms: float) -> int | None:
     """Workers that make batches as fast as the rest of the step uses them.
 
     A step that waits for its loader lasts as long as the loader takes for a batch, so that each of
@@ -84,7 +68,7 @@ def needed(workers: int, step_ms: float, wait_ms: float) -> int | None:
     return ceil(batch_ms / rest) if rest > 0 else None
 
 
-def _enough(evidence: Evidence) -> str:
+def _enough_workers(evidence: Evidence) -> str:
     """How many workers hide the loader, where the capture knows how many there are."""
     facts = evidence.workload or {}
     workers = whole(facts.get("loader_workers", evidence.setting("workers")))
@@ -93,16 +77,17 @@ def _enough(evidence: Evidence) -> str:
     step = evidence.corrected_step_ms()
     # The corrected share knows how long the loop waits without a profiler.
     wait = evidence.verdict.shares.get("io", 0.0) * step - evidence.exclusive_ms("h2d")
-    count = needed(workers, step, wait) if wait > 0 else None
+    count = workers_needed(workers, step, wait) if wait > 0 else None
     if count is None:
         return ""
     each = " on each rank" if len(evidence.ranks) > 1 else ""
-    told = f"at least {count} workers{each} instead of {workers} hide the loader, "
+    claim = f"at least {count} workers{each} instead of {workers} would hide the loader"
     total = count * len(evidence.ranks)
     if evidence.cores is None:
-        return told + "if the machine has a free core for each"
+        return f"{claim}, if the machine has a free core for each"
     if total <= evidence.cores:
-        return told + f"if {total} of the machine's {evidence.cores} cores are free for them"
-    return told + (
-        f"more than the machine has cores ({evidence.cores}): make the samples cheaper to load"
+        return f"{claim}, if {total} of the machine's {evidence.cores} cores are free for them"
+    return (
+        f"{claim}, more than the machine has cores ({evidence.cores}): make the samples cheaper to "
+        "load"
     )

@@ -2,51 +2,47 @@
 
 from __future__ import annotations
 
-from traceprobe.findings.evidence import Evidence, lines, unanswered
+from statistics import fmean
+
+from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
 from traceprobe.records.rank import Rank
-from traceprobe.records.report import Finding
+from traceprobe.verdict.thresholds import FIXED
 
-ID = "ddp-buckets"
-RULE = (
-    "All-reduces per step against the number that the capture predicted from the parameters and "
-    "the bucket size (`workload.predicted_all_reduces_per_step`). Where kernels do not say what "
-    "they do, all collectives are counted."
+PREDICTED = "predicted_all_reduces_per_step"
+
+
+@rule(
+    "ddp-buckets",
+    title="DDP sends a different number of messages than predicted",
+    definition="All-reduces per step against the number that the capture predicted from the "
+    "parameters and the bucket size (`workload.predicted_all_reduces_per_step`). Where kernels do "
+    "not say what they do, all collectives are counted.",
+    verify="`communication.all_reduces_per_step` equals the prediction after the change.",
 )
-VERIFY = "`communication.all_reduces_per_step` equals the prediction after the change."
-KEY = "predicted_all_reduces_per_step"
-ROUNDING = 1e-3
-
-
-def check(evidence: Evidence) -> Finding:
+def ddp_buckets(evidence: Evidence) -> Answer:
     """All-reduces per step against the number predicted from the model's parameters."""
-    title = "DDP reduces its gradients in another number of messages than predicted"
-    predicted = (evidence.workload or {}).get(KEY)
+    predicted = (evidence.workload or {}).get(PREDICTED)
     if isinstance(predicted, bool) or not isinstance(predicted, (int, float)) or predicted <= 0:
-        return unanswered(ID, "not-applicable", title, "no prediction of the number in the trace")
-    talking = [r for r in evidence.ranks if r.summary.communication is not None]
-    if not talking:
-        return unanswered(ID, "not-applicable", title, "no communication kernels")
-    known = [n for n in map(_per_step, talking) if n is not None]
-    if not known:
-        return unanswered(
-            ID,
-            "inconclusive",
-            title,
+        return not_applicable("the trace holds no prediction of the number")
+    communicating = [r for r in evidence.ranks if r.summary.communication is not None]
+    if not communicating:
+        return not_applicable("no communication kernels")
+    counts = [n for n in map(_per_step, communicating) if n is not None]
+    if not counts:
+        return inconclusive(
             f"{predicted:g} predicted, and no used step to count in",
             "Mark the steps: `prof.step()` each iteration, or an NVTX range around it.",
         )
-    equal = all(abs(n - predicted) <= ROUNDING for n in known)
-    return Finding(
-        id=ID,
-        status="pass" if equal else "warn",
-        title=title,
-        saving_ms_per_step=None,
-        evidence=lines(
-            f"{_range(known)} {'all-reduces' if _named(talking) else 'collectives'} per step, "
-            f"{predicted:g} predicted from the parameters",
-            _others(talking),
-        ),
-        advice="" if equal else _causes(sum(known) / len(known), predicted),
+    equal = all(abs(n - predicted) <= FIXED.count_rounding for n in counts)
+    kind = "all-reduces" if _named(communicating) else "collectives"
+    return Answer(
+        "pass" if equal else "warn",
+        [
+            f"{_range(counts)} {kind} per step, {predicted:g} predicted from the parameters",
+            _others(communicating),
+        ],
+        advice="" if equal else _causes(fmean(counts), predicted),
     )
 
 
@@ -59,42 +55,44 @@ def _per_step(rank: Rank) -> float | None:
 
 
 def _named(ranks: list[Rank]) -> bool:
-    found = [r.summary.communication for r in ranks]
-    return all(c is not None and c.all_reduces_per_step is not None for c in found)
+    amounts = [r.summary.communication for r in ranks]
+    return all(c is not None and c.all_reduces_per_step is not None for c in amounts)
 
 
 def _range(numbers: list[float]) -> str:
     low, high = min(numbers), max(numbers)
-    return f"{low:g}" if high - low <= ROUNDING else f"{low:g} to {high:g}, by rank,"
+    return f"{low:g}" if high - low <= FIXED.count_rounding else f"{low:g} to {high:g}, by rank,"
 
 
 def _others(ranks: list[Rank]) -> str:
     """Collectives that are no all-reduces, mean over the ranks."""
     if not _named(ranks):
         return ""
-    more = [(r.summary.collectives_per_step or 0.0) - (_per_step(r) or 0.0) for r in ranks]
-    mean = sum(more) / len(more)
-    words = {g.operation for r in ranks for g in r.summary.collectives} - {"all_reduce"}
-    names = ", ".join(sorted(word.replace("_", "-") for word in words))
-    return f"beside them {mean:g} other collectives per step ({names})" if mean > ROUNDING else ""
+    mean = fmean((r.summary.collectives_per_step or 0.0) - (_per_step(r) or 0.0) for r in ranks)
+    operations = {g.operation for r in ranks for g in r.summary.collectives} - {"all_reduce"}
+    names = ", ".join(sorted(name.replace("_", "-") for name in operations))
+    if mean <= FIXED.count_rounding:
+        return ""
+    return f"in addition, {mean:g} other collectives per step ({names})"
 
 
 def _causes(measured: float, predicted: float) -> str:
     ratio = measured / predicted
-    if ratio >= 2 - ROUNDING and abs(ratio - round(ratio)) <= ROUNDING:
+    multiple = abs(ratio - round(ratio)) <= FIXED.count_rounding
+    if ratio >= 2 - FIXED.count_rounding and multiple:
         return (
             f"{round(ratio)} times as many: if the step accumulates gradients, put all but its "
-            "last backward under `no_sync()`."
+            "last backward pass under `no_sync()`."
         )
     if measured < predicted:
         return (
             "Fewer: steps under `no_sync()`, parameters without a gradient, or a larger "
-            "`bucket_cap_mb` than was assumed. With `static_graph=True` or unused parameters DDP "
-            "may keep other buckets than it would rebuild."
+            "`bucket_cap_mb` than assumed. With `static_graph=True` or unused parameters DDP may "
+            "keep other buckets than it would rebuild."
         )
     return (
         "More: accumulation without `no_sync()`, `find_unused_parameters=True` (a message of its "
-        "own, and buckets that are not rebuilt), buffers broadcast in every forward "
-        "(`broadcast_buffers=False`), or all-reduces of the program's own, such as of the loss. "
+        "own, and buckets that are not rebuilt), buffers broadcast in every forward pass "
+        "(`broadcast_buffers=False`), or the program's own all-reduces, such as of the loss. "
         "`static_graph=True` lets DDP settle its buckets."
     )

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from traceprobe.model.taxonomy import COMPUTE_PHASES, TRANSFERS
 from traceprobe.records.memory import Memory
 from traceprobe.records.rank import Rank
-from traceprobe.records.report import Finding, Quality, Status, Verdict
+from traceprobe.records.report import Quality, Status, Verdict
 from traceprobe.records.run import Run
 from traceprobe.verdict import gpu_specs as gpus
-from traceprobe.verdict.drift import Drift, find
+from traceprobe.verdict.drift import Drift, find_drift
 from traceprobe.verdict.gpu_specs import Gpu
 from traceprobe.verdict.thresholds import Thresholds
 
-LARGEST = 1 << 53
-"""What a float counts exactly, and more than anything here has."""
+_EXACT = 1 << 53
+"""The largest count that a float holds exactly, which is more than anything here has."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Evidence:
     run: Run | None
     quality: Quality
     verdict: Verdict
-    limits: Thresholds
+    thresholds: Thresholds
     profiled: frozenset[str]
     workload: Mapping[str, Any] | None = None
     capture: Mapping[str, Any] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Evidence:
     @property
     def drift(self) -> Drift | None:
         """The loader's queue that ran dry within the capture, if one did."""
-        return find(self.ranks, self.limits)
+        return find_drift(self.ranks, self.thresholds)
 
     def saving(self, ms: float) -> float | None:
         """An upper bound as it is reported: None where nothing is saved, or there are no steps.
@@ -60,6 +60,10 @@ class Evidence:
         longest = max(steps, default=ms) + self.unseen_ms()
         rounded = round(min(ms, longest), 6)
         return rounded if rounded > 0 and self.per == "per step" else None
+
+    def amount(self, ms: float) -> str:
+        """A time in a sentence, with its share of the step."""
+        return f"{ms:.2f} ms {self.per} ({self.share(ms):.1%})"
 
     def observed(self, *classes: str) -> bool:
         """Whether any rank shows any of these classes of the partition."""
@@ -124,13 +128,13 @@ class Evidence:
 
     def grade(self, share: float) -> Status:
         """Fail from the bound threshold on, warn from the notable one."""
-        if share >= self.limits.bound:
+        if share >= self.thresholds.bound:
             return "fail"
-        return "warn" if share >= self.limits.notable else "pass"
+        return "warn" if share >= self.thresholds.notable else "pass"
 
     def flag(self, ms: float) -> Status:
         """Warn where a time is a notable share of the step, without ever being what fails."""
-        return "warn" if self.share(ms) >= self.limits.notable else "pass"
+        return "warn" if self.share(ms) >= self.thresholds.notable else "pass"
 
     @property
     def has_kernels(self) -> bool:
@@ -145,7 +149,7 @@ class Evidence:
     def devices(self) -> list[Gpu] | None:
         """The GPUs of the ranks as the table knows them; None where it does not know one."""
         devices = dict.fromkeys(rank.device for rank in self.ranks)
-        known = [gpu for d in devices if (gpu := gpus.find(*d.facts)) is not None]
+        known = [gpu for d in devices if (gpu := gpus.find_gpu(*d.facts)) is not None]
         return known if len(known) == len(devices) else None
 
     def host_ms(self) -> float:
@@ -156,18 +160,18 @@ class Evidence:
     @property
     def cores(self) -> int | None:
         """CPUs that a process of the program may use, where the capture recorded it."""
-        return whole(_part(self.capture, "hardware").get("cpu_count")) or None
+        return whole(_mapping(self.capture, "hardware").get("cpu_count")) or None
 
     @property
     def allows_tf32(self) -> bool:
         """Whether the capture recorded that products and convolutions may both use TF32."""
-        flags = _part(self.capture, "flags")
+        flags = _mapping(self.capture, "flags")
         products = flags.get("matmul_precision") in ("high", "medium")
         return products and flags.get("cudnn_allow_tf32") is True
 
     def setting(self, name: str) -> object:
         """A setting of the program, where the capture recorded it; else None."""
-        return _part(self.workload or {}, "settings").get(name)
+        return _mapping(self.workload or {}, "settings").get(name)
 
     def worst(self, *classes: str) -> str:
         """The rank with the largest share, as a phrase; empty for a single rank."""
@@ -191,33 +195,10 @@ def whole(recorded: object) -> int | None:
     """A count that a capture recorded; None for what is none: any job may write into its trace."""
     if not isinstance(recorded, int) or isinstance(recorded, bool):
         return None
-    return recorded if 0 <= recorded <= LARGEST else None
+    return recorded if 0 <= recorded <= _EXACT else None
 
 
-def _part(recorded: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _mapping(recorded: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """A mapping within what a capture recorded; empty where there is none."""
-    part = recorded.get(name)
-    return part if isinstance(part, Mapping) else {}
-
-
-def lines(*candidates: str) -> list[str]:
-    """Evidence lines without the empty ones."""
-    return [line for line in candidates if line]
-
-
-def unanswered(
-    identity: str,
-    status: Literal["not-applicable", "inconclusive"],
-    title: str,
-    why: str,
-    advice: str = "",
-) -> Finding:
-    """A finding about what the run has nothing of, or what the trace cannot answer."""
-    return Finding(
-        id=identity,
-        status=status,
-        title=title,
-        saving_ms_per_step=None,
-        evidence=[why],
-        advice=advice,
-    )
+    found = recorded.get(name)
+    return found if isinstance(found, Mapping) else {}

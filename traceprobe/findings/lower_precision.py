@@ -4,79 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from traceprobe.findings.evidence import Evidence, unanswered
-from traceprobe.findings.tf32_off import REACHED
-from traceprobe.records.report import Finding
+from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
 from traceprobe.verdict.gpu_specs import Gpu
+from traceprobe.verdict.thresholds import FIXED
 
-ID = "lower-precision"
-RULE = (
-    "Duration of the matrix kernels (products, convolutions, attention) of forward and backward "
-    "pass by the precision that their names tell: without tensor cores, TF32, 16 bits or fewer. "
-    "The saving of those with more than 16 bits is by the ratios of the GPU's dense peaks to that "
-    "of bf16, or of fp16 where the GPU has no bf16, as in `tf32-off`; all other kernels are "
-    "halved, since their operands have half the size."
-)
-VERIFY = "`kernel_ns` moves from `matmul_fp32` and `matmul_tf32` to `matmul_half`."
-PRODUCTS = 3
-"""In TF32, of which fused attention in 32 bits makes each of its own."""
 ADVICE = {
-    "bf16": "Run forward and loss under `torch.autocast('cuda', dtype=torch.bfloat16)`; then "
+    "bf16": "Run forward pass and loss under `torch.autocast('cuda', dtype=torch.bfloat16)`; then "
     "compare the loss curves.",
-    "fp16": "Run forward and loss under `torch.autocast('cuda', dtype=torch.float16)` with a "
+    "fp16": "Run forward pass and loss under `torch.autocast('cuda', dtype=torch.float16)` with a "
     "`torch.amp.GradScaler` (this GPU has no fast bf16); then compare the loss curves.",
 }
 
 
-def check(evidence: Evidence) -> Finding:
+@rule(
+    "lower-precision",
+    title="Matrix math runs in higher precision than necessary",
+    definition="Duration of the matrix kernels (products, convolutions, attention) of forward and "
+    "backward pass by the precision that their names tell: without tensor cores, TF32, 16 bits or "
+    "fewer. The saving of those with more than 16 bits is by the ratios of the GPU's dense peaks "
+    "to that of bf16, or of fp16 where the GPU has no bf16, as in `tf32-off`; all other kernels "
+    "are halved, since their operands have half the size.",
+    verify="`kernel_ns` moves from `matmul_fp32` and `matmul_tf32` to `matmul_half`.",
+)
+def lower_precision(evidence: Evidence) -> Answer:
     """Matrices in fp32 or TF32 on a GPU that is faster in 16 bits."""
-    title = "Matrices are computed in more precision than need be"
     if not evidence.has_kernels:
-        return unanswered(ID, "not-applicable", title, "the run has no GPU kernels")
+        return not_applicable("the run has no GPU kernels")
     fp32, tf32 = evidence.kernel_ms("matmul_fp32"), evidence.kernel_ms("matmul_tf32")
     three, half = evidence.kernel_ms("matmul_3xtf32"), evidence.kernel_ms("matmul_half")
-    told = (
+    times = (
         f"{fp32:.2f} ms {evidence.per} in matrix kernels without tensor cores, {tf32 + three:.2f} "
         f"ms in TF32, {half + evidence.kernel_ms('matmul_unaligned'):.2f} ms in 16 bits or fewer "
         "or unaligned"
     )
     status = evidence.flag(fp32 + tf32 + three)
     if status == "pass":
-        return Finding(
-            id=ID, status=status, title=title, saving_ms_per_step=None, evidence=[told], advice=""
-        )
+        return Answer(status, [times])
     devices = evidence.devices()
     if devices is None:
-        return unanswered(
-            ID,
-            "inconclusive",
-            title,
-            f"{told}; what {evidence.device_name} can do is not known here",
+        return inconclusive(
+            f"{times}; what {evidence.device_name} can do is not known here",
             f"On an NVIDIA GPU of compute capability 8.0 or later, or an AMD Instinct MI200 or "
             f"later: {ADVICE['bf16']}",
         )
     target = _target(devices)
     if target is None:
-        return unanswered(
-            ID, "not-applicable", title, f"{devices[0].name} is not faster in 16 bits"
-        )
-    kept32 = REACHED * _kept(devices, "fp32", target)
+        return not_applicable(f"{devices[0].name} is not faster in 16 bits")
+    kept_fp32 = FIXED.fp32_reached * _kept(devices, "fp32", target)
     kept_tf32 = _kept(devices, "tf32", target)
-    # Operands of half the size: kernels that the memory limits take half the time at best.
     saving = (
-        fp32 * (1 - kept32)
+        fp32 * (1 - kept_fp32)
         + tf32 * (1 - kept_tf32)
-        + three * (1 - kept_tf32 / PRODUCTS)
-        + evidence.kernel_ms("softmax", "layout", "other", "fused") / 2
+        + three * (1 - kept_tf32 / FIXED.tf32_products)
+        + evidence.kernel_ms("softmax", "layout", "other", "fused") * (1 - FIXED.halved_operands)
     )
-    return Finding(
-        id=ID,
-        status=status,
-        title=title,
-        saving_ms_per_step=evidence.saving(saving),
-        evidence=[told],
-        advice=ADVICE[target],
-    )
+    return Answer(status, [times], evidence.saving(saving), ADVICE[target])
 
 
 def _target(devices: Sequence[Gpu]) -> str | None:

@@ -2,58 +2,54 @@
 
 from __future__ import annotations
 
-from traceprobe.findings.evidence import Evidence, lines, unanswered
+from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
 from traceprobe.formatting import percent, size
 from traceprobe.records.memory import PARTS, Memory, MemoryStep
-from traceprobe.records.report import Finding
+from traceprobe.verdict.thresholds import FIXED
 
-ID = "memory-peak"
-FULL = 0.90
-"""Share of the device from which one larger batch, or one longer sequence, may be too much."""
-RULE = (
-    "What the allocator reserved and what the process uses outside of it, over the memory of the "
-    "device, in the step whose memory was measured. No saving is computed: it is about what fits, "
-    "not about time."
+MOST_NAMED = 3
+"""Parts of the peak that the evidence names."""
+
+
+@rule(
+    "memory-peak",
+    title="Device memory is nearly full",
+    definition="What the allocator reserved and what the process uses outside of it, over the "
+    "memory of the device, in the step whose memory was measured. No saving is computed: it is "
+    "about what fits, not about time.",
+    verify="`torch.cuda.max_memory_reserved()` and `nvidia-smi` before and after.",
 )
-VERIFY = "`torch.cuda.max_memory_reserved()` and `nvidia-smi` before and after."
-BF16 = (8, 0)
-
-
-def check(evidence: Evidence) -> Finding:
+def memory_peak(evidence: Evidence) -> Answer:
     """How much of the device a step keeps, and what would lower its peak."""
-    title = "The memory of the device is nearly full"
     memory = evidence.memory
     if memory is None or memory.measured is None:
         reason = memory and memory.not_measured
-        why = reason or "the recording does not say what memory is for"
-        return unanswered(ID, "not-applicable", title, why)
+        return not_applicable(reason or "the recording does not say what memory is used for")
     step = memory.measured
     kept = step.reserved_bytes if memory.used_bytes is None else memory.used_bytes
     if not memory.device_bytes:
-        return unanswered(ID, "inconclusive", title, "the memory of the device is not known")
+        return inconclusive("the memory size of the device is not known")
     share = kept / memory.device_bytes
-    full = share >= FULL
-    return Finding(
-        id=ID,
-        status="warn" if full else "pass",
-        title=title,
-        saving_ms_per_step=None,
-        evidence=lines(
-            f"{size(kept)} of {size(memory.device_bytes)} are taken: {percent(share)}",
+    full = share >= FIXED.memory_full
+    return Answer(
+        "warn" if full else "pass",
+        [
+            f"{size(kept)} of {size(memory.device_bytes)} are in use: {percent(share)}",
             f"at the peak {_largest(step)}",
             ""
             if memory.used_bytes is not None
             else "the CUDA context is not counted: others use the device too",
-        ),
+        ],
         advice=_advice(memory, step, evidence) if full else "",
     )
 
 
 def _largest(step: MemoryStep) -> str:
-    parts = sorted(PARTS, key=lambda part: -getattr(step.parts, part))[:3]
-    told = [f"{part.replace('_', ' ')} {size(getattr(step.parts, part))}" for part in parts]
+    parts = sorted(PARTS, key=lambda part: -getattr(step.parts, part))[:MOST_NAMED]
+    amounts = [f"{part.replace('_', ' ')} {size(getattr(step.parts, part))}" for part in parts]
     at = f" in {step.peak_phase}" if step.peak_phase else ""
-    return f"{', '.join(told)}{at}"
+    return f"{', '.join(amounts)}{at}"
 
 
 def _advice(memory: Memory, step: MemoryStep, evidence: Evidence) -> str:
@@ -81,9 +77,9 @@ def _advice(memory: Memory, step: MemoryStep, evidence: Evidence) -> str:
 def _takes_bf16(evidence: Evidence) -> bool:
     """Whether every device is known to compute in bf16."""
     capabilities = [r.device.capability for r in evidence.ranks]
-    return all(
-        c is not None and tuple(int(n) for n in c.split(".")) >= BF16 for c in capabilities
-    ) and bool(capabilities)
+    return bool(capabilities) and all(
+        c is not None and int(c.partition(".")[0]) >= FIXED.bf16_capability for c in capabilities
+    )
 
 
 def _single(evidence: Evidence) -> bool:

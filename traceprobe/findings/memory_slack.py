@@ -2,52 +2,40 @@
 
 from __future__ import annotations
 
-from traceprobe.findings.evidence import Evidence, unanswered
+from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.formatting import percent, size
-from traceprobe.records.report import Finding
+from traceprobe.verdict.thresholds import FIXED
 
-ID = "memory-slack"
-SLACK = 0.20
-"""Share of what is reserved."""
-CROWDED = 0.50
-"""Share of the device that must be reserved for slack to matter."""
-RULE = (
-    "What the allocator reserved less what was in use at the peak of the measured step: cached "
-    "blocks and gaps between blocks. No saving is computed."
-)
-VERIFY = (
-    "`torch.cuda.max_memory_reserved()` less `torch.cuda.max_memory_allocated()` gets smaller; the "
-    "peak in use stays."
+ADVICE = (
+    "Start the program with `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, which lets "
+    "segments grow instead of leaving gaps; keep the shapes of batches the same from step to step."
 )
 
 
-def check(evidence: Evidence) -> Finding:
+@rule(
+    "memory-slack",
+    title="The allocator holds memory that is not in use",
+    definition="What the allocator reserved less what was in use at the peak of the measured step: "
+    "cached blocks and gaps between blocks. No saving is computed.",
+    verify="`torch.cuda.max_memory_reserved()` less `torch.cuda.max_memory_allocated()` gets "
+    "smaller; the peak in use stays.",
+)
+def memory_slack(evidence: Evidence) -> Answer:
     """Cached and fragmented memory beside the peak."""
-    title = "The allocator holds memory that is not in use"
     memory = evidence.memory
     if memory is None or memory.measured is None or not memory.device_bytes:
-        return unanswered(
-            ID, "not-applicable", title, "the recording does not say what the allocator holds"
-        )
+        return not_applicable("the recording does not say what the allocator holds")
     step = memory.measured
     share = step.slack / step.reserved_bytes if step.reserved_bytes else 0.0
     crowded = step.reserved_bytes / memory.device_bytes
-    warn = share >= SLACK and crowded >= CROWDED
-    return Finding(
-        id=ID,
-        status="warn" if warn else "pass",
-        title=title,
-        saving_ms_per_step=None,
-        evidence=[
+    warned = share >= FIXED.memory_slack and crowded >= FIXED.memory_crowded
+    return Answer(
+        "warn" if warned else "pass",
+        [
             f"{size(step.slack)} of {size(step.reserved_bytes)} reserved are not in use at the "
             f"peak: {percent(share)}",
             f"{percent(crowded)} of the device is reserved",
         ],
-        advice=(
-            "Start the program with `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, which lets "
-            "segments grow instead of leaving gaps; keep the shapes of batches the same from step "
-            "to step."
-            if warn
-            else ""
-        ),
+        advice=ADVICE if warned else "",
     )

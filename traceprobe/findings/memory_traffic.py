@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-from traceprobe.findings.evidence import Evidence, unanswered
-from traceprobe.records.report import Finding
+from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.rule import Answer, not_applicable, rule
 
-ID = "memory-traffic"
-RULE = (
-    "Time per step in copies inside the device, copies back to the host and memsets, while no "
-    "kernel runs. The saving is all of it."
+
+@rule(
+    "memory-traffic",
+    title="Copies and memsets on the GPU are not overlapped with kernels",
+    definition="Time per step in copies inside the device, copies back to the host and memsets, "
+    "while no kernel runs. The saving is all of it.",
+    verify="`partition_ns.memory` and `partition_ns.d2h` fall after the change, and the step gets "
+    "shorter by as much.",
 )
-VERIFY = (
-    "`partition_ns.memory` and `partition_ns.d2h` fall after the change, and the step gets "
-    "shorter by as much."
-)
-
-
-def check(evidence: Evidence) -> Finding:
+def memory_traffic(evidence: Evidence) -> Answer:
     """Device-to-device and device-to-host copies and memsets during which no kernel runs."""
-    title = "Copies and memsets inside the GPU"
     if not evidence.observed("memory", "d2h"):
-        return unanswered(ID, "not-applicable", title, "no such operations")
+        return not_applicable("no such operations")
     ms = evidence.exclusive_ms("memory", "d2h")
-    return Finding(
-        id=ID,
-        status=evidence.flag(ms),
-        title=title,
-        saving_ms_per_step=evidence.saving(ms),
-        evidence=[f"{ms:.2f} ms {evidence.per} ({evidence.share(ms):.1%}) while no kernel runs"],
-        advice=(
-            "Avoid needless `.contiguous()`, `.clone()` and `.cpu()`; "
-            "`zero_grad(set_to_none=True)`; "
-            "`gradient_as_bucket_view=True` for DDP."
-        ),
+    return Answer(
+        evidence.flag(ms),
+        [f"{evidence.amount(ms)} while no kernel runs"],
+        evidence.saving(ms),
+        "Avoid needless `.contiguous()`, `.clone()` and `.cpu()`; use "
+        "`zero_grad(set_to_none=True)`, and `gradient_as_bucket_view=True` for DDP.",
     )

@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-from traceprobe.findings.evidence import Evidence, unanswered
-from traceprobe.records.report import Finding
+from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.rule import Answer, not_applicable, rule
+from traceprobe.verdict.thresholds import FIXED
 
-ID = "phase-attribution"
-RULE = "Share of kernel time, communication left out, whose phase is known; the worst rank counts."
-VERIFY = (
-    "`traceprobe inspect` lists the ranges of the file. After annotating, `attributed_share` is "
-    "near 1."
+
+@rule(
+    "phase-attribution",
+    title="Kernels without a phase",
+    definition="Share of kernel time, communication left out, whose phase is known; the worst rank "
+    "counts.",
+    verify="`traceprobe inspect` lists the ranges of the file. After annotating, "
+    "`attributed_share` is near 1.",
 )
-ENOUGH = 0.98
-
-
-def check(evidence: Evidence) -> Finding:
+def phase_attribution(evidence: Evidence) -> Answer:
     """Share of kernel time whose phase is known."""
-    title = "Kernels without a phase"
-    known = [
-        r.summary.attributed_share for r in evidence.ranks if r.summary.attributed_share is not None
-    ]
-    if not known:
-        return unanswered(ID, "not-applicable", title, "no kernels")
-    share = min(known)
+    shares = [s for r in evidence.ranks if (s := r.summary.attributed_share) is not None]
+    if not shares:
+        return not_applicable("no kernels")
+    share = min(shares)
     linked = evidence.quality.gpu_ops_linked / max(evidence.quality.gpu_ops, 1)
-    return Finding(
-        id=ID,
-        status="pass" if share >= ENOUGH else "warn",
-        title=title,
-        saving_ms_per_step=None,
-        evidence=[
+    return Answer(
+        "pass" if share >= FIXED.attributed else "warn",
+        [
             f"{share:.1%} of kernel time is attributed to a phase",
             f"{linked:.1%} of the GPU ops have a launch row",
         ],
-        advice=(
-            "Annotate forward and optimizer (`record_function` or NVTX; the backward pass is found "
-            "without), or map your own names with `--phase forward=REGEX`."
-        ),
+        advice="Annotate forward pass and optimizer (`record_function` or NVTX; the backward pass "
+        "is found without), or map your own names with `--phase forward=REGEX`.",
     )

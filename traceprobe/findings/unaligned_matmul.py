@@ -2,53 +2,50 @@
 
 from __future__ import annotations
 
-from traceprobe.findings.evidence import Evidence, lines, unanswered, whole
-from traceprobe.records.report import Finding
+from traceprobe.findings.evidence import Evidence, whole
+from traceprobe.findings.rule import Answer, not_applicable, rule
+from traceprobe.verdict.thresholds import FIXED
 
-ID = "unaligned-matmul"
-RULE = (
-    "Duration of matrix kernels on tensor cores whose names say that they read one or two "
-    "elements at a time (`align1`, `align2`). The saving keeps an eighth of it: reading 16 "
-    "bytes at a time is at best eight times as fast."
+BYTES = {"bf16": 2, "fp16": 2, "tf32": 4}
+"""Of a number, by precision."""
+
+
+@rule(
+    "unaligned-matmul",
+    title="Matrix sizes are not aligned for tensor cores",
+    definition="Duration of matrix kernels on tensor cores whose names say that they read one or "
+    "two elements at a time (`align1`, `align2`). The saving keeps an eighth of it: reading 16 "
+    "bytes at a time is at best eight times as fast.",
+    verify="`kernel_ns.matmul_unaligned` is 0.",
 )
-VERIFY = "`kernel_ns.matmul_unaligned` is 0."
-MULTIPLES = {"bf16": 8, "fp16": 8, "tf32": 4}
-"""Numbers in 16 bytes, by precision."""
-KEPT = 1 / 8
-"""An aligned kernel reads 16 bytes at a time, one for the least alignment 2."""
-
-
-def check(evidence: Evidence) -> Finding:
+def unaligned_matmul(evidence: Evidence) -> Answer:
     """Time in tensor-core kernels whose names say that they read one or two elements at a time."""
-    title = "Matrix sizes are not aligned for tensor cores"
     if not evidence.has_kernels:
-        return unanswered(ID, "not-applicable", title, "the run has no GPU kernels")
+        return not_applicable("the run has no GPU kernels")
     ms = evidence.kernel_ms("matmul_unaligned")
     status = evidence.flag(ms)
-    return Finding(
-        id=ID,
-        status=status,
-        title=title,
-        saving_ms_per_step=evidence.saving(ms * (1 - KEPT)),
-        evidence=lines(
-            f"{ms:.2f} ms {evidence.per} ({evidence.share(ms):.1%}) in kernels for unaligned "
-            "operands (`align1`, `align2` in their names)",
+    return Answer(
+        status,
+        [
+            f"{evidence.amount(ms)} in kernels for unaligned operands (`align1`, `align2` in their "
+            "names)",
             _vocabulary(evidence) if status == "warn" else "",
-        ),
-        advice="Make the sizes of these matrices multiples of 16 bytes (8 numbers in bf16 or fp16, "
-        "4 in TF32, 16 in int8 or fp8), better of 128 bytes: pad the vocabulary (50257 to 50304), "
-        "or compile the model, which pads by itself.",
+        ],
+        evidence.saving(ms * (1 - FIXED.unaligned_kept)),
+        "Make the sizes of these matrices multiples of 16 bytes (8 numbers in bf16 or fp16, 4 in "
+        "TF32, 16 in int8 or fp8), or better 128 bytes: pad the vocabulary (50257 to 50304), or "
+        "compile the model, which pads by itself.",
     )
 
 
 def _vocabulary(evidence: Evidence) -> str:
     """Whether it is the vocabulary, where the capture knows its size and the precision."""
     size = whole((evidence.workload or {}).get("vocabulary"))
-    multiple = MULTIPLES.get(str(evidence.setting("precision")))
-    if size is None or multiple is None or size % multiple == 0:
+    each = BYTES.get(str(evidence.setting("precision")))
+    if size is None or each is None or size * each % FIXED.aligned_bytes == 0:
         return ""
-    best = multiple * 8
+    best = FIXED.best_aligned_bytes // each
     return (
-        f"the vocabulary of {size} is no multiple of {multiple}, that is of 16 bytes; "
-        f"{-(-size // best) * best} is one of 128 bytes"
+        f"the vocabulary of {size} is not a multiple of {FIXED.aligned_bytes // each}, that is of "
+        f"16 bytes; {-(-size // best) * best} is a multiple of 128 bytes"
     )

@@ -2,44 +2,36 @@
 
 from __future__ import annotations
 
-from traceprobe.findings.evidence import Evidence, unanswered
-from traceprobe.records.report import Finding
+from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
 
-ID = "unfused-kernels"
-RULE = (
-    "Duration of the kernels of forward and backward pass that are no matrix kernels and not "
-    "made by a compiler: element-wise, reductions, copies, changes of layout. The saving is all "
-    "of it."
+
+@rule(
+    "unfused-kernels",
+    title="Element-wise operations are not fused",
+    definition="Duration of the kernels of forward and backward pass that are no matrix kernels "
+    "and not made by a compiler: element-wise, reductions, copies, changes of layout. The saving "
+    "is all of it.",
+    verify="`kernel_ns.other` falls by more than `kernel_ns.fused` rises.",
 )
-VERIFY = "`kernel_ns.other` falls by more than `kernel_ns.fused` rises."
-
-
-def check(evidence: Evidence) -> Finding:
+def unfused_kernels(evidence: Evidence) -> Answer:
     """Element-wise kernels, reductions, copies and changes of layout, outside of the optimizer."""
-    title = "Element-wise operations run one by one"
     if not evidence.has_kernels:
-        return unanswered(ID, "not-applicable", title, "the run has no GPU kernels")
+        return not_applicable("the run has no GPU kernels")
     ms, fused = evidence.kernel_ms("other", "softmax", "layout"), evidence.kernel_ms("fused")
-    whole = evidence.kernel_ms("unknown")
-    if whole > ms:
-        return unanswered(
-            ID,
-            "inconclusive",
-            title,
-            "the trace shows CUDA graphs as wholes",
+    if evidence.kernel_ms("unknown") > ms:
+        return inconclusive(
+            "the trace shows CUDA graphs only as a whole",
             "Record graph nodes: `nsys profile --cuda-graph-trace=node`.",
         )
-    share = evidence.share(ms)
-    return Finding(
-        id=ID,
-        status="warn" if share >= evidence.limits.bound else "pass",
-        title=title,
-        saving_ms_per_step=evidence.saving(ms),
-        evidence=[
-            f"{ms:.2f} ms {evidence.per} ({share:.1%}) in element-wise kernels, reductions, copies "
-            f"and changes of layout, {fused:.2f} ms in kernels that a compiler fused"
+    return Answer(
+        "warn" if evidence.share(ms) >= evidence.thresholds.bound else "pass",
+        [
+            f"{evidence.amount(ms)} in element-wise kernels, reductions, copies and changes of "
+            f"layout, {fused:.2f} ms in kernels that a compiler fused"
         ],
-        advice="`torch.compile` fuses them; without it, use fused operations "
+        evidence.saving(ms),
+        "`torch.compile` fuses them; without it, use fused operations "
         "(`scaled_dot_product_attention`, fused losses and norms) and "
         "`memory_format=torch.channels_last` for convolutions.",
     )

@@ -2,51 +2,41 @@
 
 from __future__ import annotations
 
-from traceprobe.findings.evidence import Evidence, unanswered
-from traceprobe.records.report import Finding
+from collections import Counter
 
-ID = "unused-iterations"
-RULE = (
-    "Iterations left out of the summary, and why. The last one of every rank has no end and is "
-    "expected to be missing."
-)
-VERIFY = (
-    "`iterations[].skip_reason` names the reason of each. A new capture leaves out the last one "
-    "only."
+from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.rule import Answer, not_applicable, rule
+
+ADVICE = (
+    "Synchronise before the profiler stops, and let it warm up "
+    "(`schedule(wait=1, warmup=2, active=6)`)."
 )
 
 
-def check(evidence: Evidence) -> Finding:
+@rule(
+    "unused-iterations",
+    title="Iterations are left out",
+    definition="Iterations left out of the summary, and why. The last one of every rank has no end "
+    "and is expected to be missing.",
+    verify="`iterations[].skip_reason` names the reason of each. A new capture leaves out the last "
+    "one only.",
+)
+def unused_iterations(evidence: Evidence) -> Answer:
     """Iterations left out beyond the last one, which never has an end."""
-    title = "Iterations left out"
-    found = [i for rank in evidence.ranks for i in rank.iterations]
-    if not found:
-        return unanswered(
-            ID,
-            "not-applicable",
-            title,
+    iterations = [i for rank in evidence.ranks for i in rank.iterations]
+    if not iterations:
+        return not_applicable(
             "no step marker: the whole capture is one window",
             "Call `prof.step()` each iteration, or annotate steps and name them with `--step`.",
         )
-    skipped = [i for i in found if not i.used]
-    expected = len(evidence.ranks)
-    reasons: dict[str, int] = {}
-    for iteration in skipped:
-        reason = (iteration.skip_reason or "unknown").split(":")[0]
-        reasons[reason] = reasons.get(reason, 0) + 1
-    return Finding(
-        id=ID,
-        status="warn" if len(skipped) > expected else "pass",
-        title=title,
-        saving_ms_per_step=None,
-        evidence=[
-            f"{len(found) - len(skipped)} of {len(found)} iterations are used",
+    skipped = [i for i in iterations if not i.used]
+    reasons = Counter((i.skip_reason or "unknown").split(":")[0] for i in skipped)
+    warned = len(skipped) > len(evidence.ranks)
+    return Answer(
+        "warn" if warned else "pass",
+        [
+            f"{len(iterations) - len(skipped)} of {len(iterations)} iterations are used",
             *(f"{count} left out: {reason}" for reason, count in sorted(reasons.items())),
         ],
-        advice=(
-            "Synchronise before the profiler stops, and let it warm up "
-            "(`schedule(wait=1, warmup=2, active=6)`)."
-            if len(skipped) > expected
-            else ""
-        ),
+        advice=ADVICE if warned else "",
     )

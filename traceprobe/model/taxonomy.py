@@ -106,7 +106,7 @@ BUSY_LABELS = {
 }
 """The same classes where overlapped time counts too."""
 SHARE_LABELS = {
-    "io": "input/output",
+    "io": "I/O",
     "communication": "communication",
     "overhead": "overhead",
     "compute": "compute",

@@ -12,7 +12,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from traceprobe.errors import DamagedInput, InternalError, UsageError
-from traceprobe.findings import Evidence, run_all
+from traceprobe.findings import Evidence, find_all
 from traceprobe.findings.profiler_distortion import REMEASURE
 from traceprobe.model.events import Trace
 from traceprobe.model.sidecar import MOST_FLOPS, STEP_MS, Sidecar
@@ -116,7 +116,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         _capture(kept),
         held,
     )
-    findings = run_all(evidence)
+    findings = find_all(evidence)
     whole = records
     if together is not None and len(records) >= FEWEST:
         overview, records = survey(records, together.straggler_rank)

@@ -15,7 +15,7 @@ from traceprobe.model.taxonomy import SHARES
 from traceprobe.records.base import Saved
 from traceprobe.records.texts import PRIVATE, Facts, Sentence, Word
 
-OracleBound = Literal["io", "compute", "communication", "overhead", "mixed"]
+AblationBound = Literal["io", "compute", "communication", "overhead", "mixed"]
 VariantName = Literal[
     "io",
     "synthetic-host",
@@ -96,10 +96,10 @@ class Share(Bounds, frozen=True, kw_only=True):
     value: float
 
 
-class Oracle(msgspec.Struct, frozen=True, kw_only=True):
+class AblationVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds the loop, by ablation alone."""
 
-    bound: OracleBound
+    bound: AblationBound
     secondary: Word | None
     margin: float
     """Distance to the nearest threshold that would change the answer, as a share of the step."""
@@ -123,7 +123,7 @@ class Ablation(Saved, frozen=True, kw_only=True):
     gpu_busy_ms: float | None
     """Union of the kernels and copies of a synthetic step, collectives left out; slowest rank."""
     overlap: Overlap | None
-    oracle: Oracle
+    oracle: AblationVerdict
 
     def problems(self) -> Iterator[str]:
         """What it contradicts itself in."""

@@ -1,7 +1,7 @@
 """The result of the same workload on several devices: plain records that serialise to JSON.
 
 Rates and times are those of one device, per sample where all runs know how many their steps hold,
-else per step (`Fleet.per`).
+else per step (`GpuComparison.per`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Contender(msgspec.Struct, frozen=True, kw_only=True):
-    """A run of the fleet."""
+    """A run of the comparison."""
 
     run: RunSummary
     device: Sentence
@@ -123,7 +123,7 @@ class PeakFit(msgspec.Struct, frozen=True, kw_only=True):
     r2: float
 
 
-class Fleet(Record, frozen=True, kw_only=True):
+class GpuComparison(Record, frozen=True, kw_only=True):
     """A workload on several devices. See `docs/gpus.md` for the meaning of a field."""
 
     kind: Literal["gpus"] = "gpus"

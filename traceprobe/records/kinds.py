@@ -8,7 +8,7 @@ import msgspec
 
 from traceprobe.records.base import Record
 from traceprobe.records.comparison import Comparison
-from traceprobe.records.gpus import Fleet
+from traceprobe.records.gpus import GpuComparison
 from traceprobe.records.ladder import Ladder
 from traceprobe.records.peaks import MeasuredPeaks
 from traceprobe.records.roofline import RooflineRecord
@@ -17,7 +17,7 @@ from traceprobe.records.whatif import WhatIf
 
 KINDS: Mapping[str, type[Record]] = {
     "comparison": Comparison,
-    "gpus": Fleet,
+    "gpus": GpuComparison,
     "ladder": Ladder,
     "peaks": MeasuredPeaks,
     "roofline": RooflineRecord,

@@ -13,15 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from traceprobe.model.accounting import STRAGGLER
 from traceprobe.model.events import Int64s
 from traceprobe.timeline import skew
 from traceprobe.timeline.collective_matching import within_groups
 from traceprobe.timeline.intervals import Intervals, per_window, subtract, union
 from traceprobe.timeline.rank_collectives import EXPLAINS, RankCollectives
-
-MOSTLY = 2 / 3
-"""Part of the waiting for which a rank must have come last, to be the one that is waited for. Of
-two ranks that take turns, each is last for half of it."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ class CollectiveWaits:
         """The rank that came last for most of the waiting, if one did, and its largest cause."""
         slowest = int(np.argmax(self.late_ns))
         cause = self.causes_ns[slowest]
-        found = self.late_ns[slowest] >= MOSTLY * sum(self.late_ns)
+        found = self.late_ns[slowest] >= STRAGGLER * sum(self.late_ns)
         return slowest if found else None, max(cause, key=lambda name: cause[name])
 
     @property

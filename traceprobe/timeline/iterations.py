@@ -12,11 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from traceprobe.model.accounting import MIN_COVERAGE, WARM_UP
 from traceprobe.model.events import UNKNOWN, Bools, Call, Int64s, Kind
 from traceprobe.timeline.step_markers import StepMarker
 
-MIN_COVERAGE = 0.99
-_OUTLIER = 3.0
 _STARTS_WINDOW = (Kind.KERNEL, Kind.COMM, Kind.MEMSET)
 
 
@@ -112,7 +111,7 @@ def skip_reasons(
         first, rest = used[0], used[1:]
         length = dict(zip(windows.index.tolist(), np.diff(windows.edges).tolist(), strict=True))
         others = np.array([length[k] for k in rest])
-        if length[first] > max(_OUTLIER * float(np.median(others)), float(others.max())):
+        if length[first] > max(WARM_UP * float(np.median(others)), float(others.max())):
             reasons[first] = "warm-up: much longer than every other iteration"
         elif (
             len(set(collectives[rest].tolist())) == 1 and collectives[first] != collectives[rest[0]]

@@ -23,7 +23,7 @@ def judge(
     quality: Quality,
     profiled: frozenset[str],
     unprofiled_ns: float | None,
-    limits: Thresholds,
+    thresholds: Thresholds,
     data_wait_ns: float | None = None,
 ) -> Verdict:
     """The verdict of a run.
@@ -34,10 +34,10 @@ def judge(
         unprofiled_ns: step time without a profiler, if known.
         data_wait_ns: time in the loader's `next` per step without a profiler, if known.
     """
-    drained = drift.find(ranks, limits)
+    drained = drift.find_drift(ranks, thresholds)
     corrected = correct(ranks, run, unprofiled_ns, profiled, data_wait_ns, drained)
-    decision = decide(corrected, ranks, quality, limits)
-    terms = confidence.terms(decision, corrected, ranks, run, quality, profiled, limits)
+    decision = decide(corrected, ranks, quality, thresholds)
+    terms = confidence.terms(decision, corrected, ranks, run, quality, profiled, thresholds)
     return Verdict(
         bound=decision.bound,
         secondary=decision.secondary,
@@ -45,8 +45,8 @@ def judge(
         confidence=confidence.total(terms),
         confidence_terms=terms,
         shares=corrected.shares,
-        reasons=wording.reasons(decision, corrected, ranks, run, limits),
+        reasons=wording.reasons(decision, corrected, ranks, run, thresholds),
         missing=list(decision.missing),
-        thresholds=limits.as_dict(),
+        thresholds=thresholds.as_dict(),
         skew=UNSET if corrected.skew is None else round(corrected.skew, 6),
     )

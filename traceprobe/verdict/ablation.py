@@ -19,14 +19,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from traceprobe.records.ablation import Interval, Oracle, Overlap, Share, VariantName
+from traceprobe.records.ablation import AblationVerdict, Interval, Overlap, Share, VariantName
 from traceprobe.verdict.bounds import CANDIDATES, by_threshold
-from traceprobe.verdict.thresholds import Thresholds
+from traceprobe.verdict.thresholds import FIXED, Thresholds
 
 RESAMPLES = 2000
 SEED = 20
-LEAST_CONTRAST = 0.1
-DISTURBED = 0.95
 Floats = npt.NDArray[np.float64]
 Trials = Mapping[VariantName, Floats]
 """Step times of the trials of each variant, ms, all equally many and taken in turns."""
@@ -57,7 +55,7 @@ def overlap(trials: Trials) -> Overlap | None:
 def position(io: float, synthetic: float, full: float) -> Overlap:
     """Overlap of three throughputs in the same unit."""
     serial, parallel = 1 / (1 / io + 1 / synthetic), min(io, synthetic)
-    wide = parallel - serial > LEAST_CONTRAST * parallel
+    wide = parallel - serial > FIXED.overlap_contrast * parallel
     return Overlap(
         serial=_round(serial),
         full=_round(full),
@@ -66,7 +64,9 @@ def position(io: float, synthetic: float, full: float) -> Overlap:
     )
 
 
-def judge(trials: Trials, busy_ms: float | None, limits: Thresholds) -> Oracle:
+def judge_ablation(
+    trials: Trials, busy_ms: float | None, thresholds: Thresholds
+) -> AblationVerdict:
     """The bound of a loop by its ablation.
 
     Args:
@@ -86,14 +86,14 @@ def judge(trials: Trials, busy_ms: float | None, limits: Thresholds) -> Oracle:
         for name, value in shares.items()
     }
     values = {name: known[name].value if name in known else 0.0 for name in CANDIDATES}
-    decision = by_threshold(values, limits)
-    return Oracle(
+    decision = by_threshold(values, thresholds)
+    return AblationVerdict(
         bound=decision.bound if decision.bound != "inconclusive" else "compute",
         secondary=decision.secondary,
         margin=round(decision.margin, 6),
         shares={name: known.get(name) for name in (*CANDIDATES, "compute")},
         reasons=_reasons(trials, busy_ms),
-        thresholds=limits.as_dict(),
+        thresholds=thresholds.as_dict(),
     )
 
 
@@ -112,38 +112,42 @@ def _shares(step: Mapping[VariantName, Floats], busy: float | None) -> dict[str,
     synthetic = np.minimum(step[bare_variant(step)], full)
     bare = np.minimum(step.get("synthetic-no-comm", synthetic), synthetic)
     work = bare if busy is None else np.minimum(busy, bare)
-    found = {"io": (full - synthetic) / full, "compute": work / full}
+    shares = {"io": (full - synthetic) / full, "compute": work / full}
     if "synthetic-no-comm" in step:
-        found["communication"] = (synthetic - bare) / full
+        shares["communication"] = (synthetic - bare) / full
     if busy is not None:
-        found["overhead"] = (bare - work) / full
-    return found
+        shares["overhead"] = (bare - work) / full
+    return shares
 
 
 def _reasons(trials: Trials, busy_ms: float | None) -> list[str]:
     step = {name: float(np.median(t)) for name, t in trials.items()}
     bare = bare_variant(trials)
-    found = [
+    sentences = [
         f"{step['full']:.2f} ms a step with everything, {step[bare]:.2f} ms without loading"
         + (" and copying" if bare == "synthetic-device" else "")
     ]
-    if step["full"] < DISTURBED * step[bare]:
-        found.append("that training alone took longer can only be a disturbance: measure again")
+    if step["full"] < FIXED.disturbed * step[bare]:
+        sentences.append(
+            "training without loading took longer, which must be a disturbance: measure again"
+        )
     if "synthetic-host" in step and bare == "synthetic-device":
-        found.append(f"the copy to the device costs {step['synthetic-host'] - step[bare]:.2f} ms")
+        sentences.append(
+            f"the copy to the device costs {step['synthetic-host'] - step[bare]:.2f} ms"
+        )
     if "io" in step:
         slower = step["io"] > step[bare]
         needs = f"{step['io']:.2f}" if step["io"] >= 0.01 else "less than 0.01"
-        found.append(
+        sentences.append(
             f"the loader alone needs {needs} ms a step, "
             + ("more" if slower else "less")
             + " than training does"
         )
     if "synthetic-no-comm" in step:
-        found.append(f"{step['synthetic-no-comm']:.2f} ms without gradient synchronisation")
+        sentences.append(f"{step['synthetic-no-comm']:.2f} ms without gradient synchronisation")
     if busy_ms is not None:
-        found.append(f"the GPU is busy for {busy_ms:.2f} ms of a step")
-    return found
+        sentences.append(f"the GPU is busy for {busy_ms:.2f} ms of a step")
+    return sentences
 
 
 def _samples(count: int) -> npt.NDArray[np.int64]:

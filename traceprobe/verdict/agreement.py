@@ -11,7 +11,7 @@ from typing import Literal
 
 from traceprobe.formatting import NOT_OBSERVED, percent
 from traceprobe.model.taxonomy import BOUND_LABELS, SHARE_LABELS
-from traceprobe.records.ablation import Ablation, Oracle
+from traceprobe.records.ablation import Ablation, AblationVerdict
 from traceprobe.records.report import Verdict
 
 State = Literal["agree", "partly", "disagree", "unknown"]
@@ -27,16 +27,16 @@ class Agreement:
 
 def compare(verdict: Verdict, ablation: Ablation) -> Agreement:
     """Set the verdict of a trace against that of an ablation."""
-    oracle = ablation.oracle
-    by_trace, by_ablation = parts(verdict), parts(oracle)
-    ablated, traced = named(oracle), _inside(named(verdict))
+    measured = ablation.oracle
+    by_trace, by_ablation = parts(verdict), parts(measured)
+    ablated, traced = named(measured), _inside(named(verdict))
     if verdict.bound == "inconclusive":
         return Agreement("unknown", f"{ablated}; the trace gives no verdict")
     if by_trace == by_ablation:
         return Agreement("agree", f"{ablated}, as the trace says")
     if set(by_trace) & set(by_ablation):
         return Agreement("partly", f"{ablated}; the trace says {traced}")
-    blind = [name for name in by_trace if oracle.shares.get(name) is None]
+    blind = [name for name in by_trace if measured.shares.get(name) is None]
     if blind:
         cannot = " and ".join(SHARE_LABELS[name] for name in blind)
         return Agreement(
@@ -45,16 +45,16 @@ def compare(verdict: Verdict, ablation: Ablation) -> Agreement:
             f"deny: it has no share for {cannot}",
         )
     names = [name for name in SHARE_LABELS if name in {*by_trace, *by_ablation}]
-    measured = ", ".join(f"{SHARE_LABELS[n]} {_share(ablation, n)}" for n in names)
+    values = ", ".join(f"{SHARE_LABELS[n]} {_share(ablation, n)}" for n in names)
     seen = ", ".join(f"{SHARE_LABELS[n]} {percent(verdict.shares.get(n))}" for n in names)
     return Agreement(
         "disagree",
-        f"{ablated} ({measured}; {100 * oracle.margin:.1f} points from another answer); the trace "
+        f"{ablated} ({values}; {100 * measured.margin:.1f} points from another answer); the trace "
         f"says {traced} ({seen})",
     )
 
 
-def named(judged: Verdict | Oracle) -> str:
+def named(judged: Verdict | AblationVerdict) -> str:
     """The bound in words; of `mixed` also what is mixed."""
     word = BOUND_LABELS[judged.bound]
     if judged.bound != "mixed":
@@ -62,10 +62,10 @@ def named(judged: Verdict | Oracle) -> str:
     return f"{word}: {' and '.join(SHARE_LABELS[name] for name in parts(judged))}"
 
 
-def parts(judged: Verdict | Oracle) -> list[str]:
+def parts(judged: Verdict | AblationVerdict) -> list[str]:
     """What a verdict holds to be the bound, in fixed order: one share, or the two of `mixed`."""
-    found = (judged.secondary or "").split("+") if judged.bound == "mixed" else [judged.bound]
-    return [name for name in SHARE_LABELS if name in found]
+    names = (judged.secondary or "").split("+") if judged.bound == "mixed" else [judged.bound]
+    return [name for name in SHARE_LABELS if name in names]
 
 
 def _share(ablation: Ablation, name: str) -> str:

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from traceprobe.records.run import Algorithm
+from traceprobe.verdict.thresholds import FIXED
 
 Floats = npt.NDArray[np.float64]
 
@@ -29,8 +30,6 @@ PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
 """How often a ring passes the whole message on."""
 CHAINS = ("broadcast", "reduce")
 """Operations that send the whole message along all ranks once."""
-SPREAD = 4
-"""Largest over smallest message from which latency can be told from bandwidth."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +150,6 @@ def _tells_latency(messages: Sequence[Message]) -> bool:
     """Whether any number of ranks has messages of clearly different sizes."""
     for ranks in {m.ranks for m in messages}:
         sizes = [m.bytes for m in messages if m.ranks == ranks]
-        if max(sizes) >= SPREAD * min(sizes):
+        if max(sizes) >= FIXED.message_spread * min(sizes):
             return True
     return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from traceprobe.model.taxonomy import SHARE_LABELS
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Bound, Quality
 from traceprobe.verdict.correction import Corrected
@@ -22,25 +23,32 @@ class Decision:
     margin: float
     missing: tuple[str, ...] = ()
 
+    @property
+    def deciding(self) -> tuple[str, ...]:
+        """What decides: the bound, the two causes of `mixed`, nothing where it is inconclusive."""
+        if self.bound == "mixed":
+            return tuple((self.secondary or "").split("+"))
+        return () if self.bound == "inconclusive" else (self.bound,)
+
 
 def decide(
-    corrected: Corrected, ranks: Sequence[Rank], quality: Quality, limits: Thresholds
+    corrected: Corrected, ranks: Sequence[Rank], quality: Quality, thresholds: Thresholds
 ) -> Decision:
     """Judge the shares, or say what is missing to judge them."""
-    missing = _missing(corrected, ranks, quality, limits)
+    missing = _missing(corrected, ranks, quality, thresholds)
     if missing:
         return Decision("inconclusive", None, 0.0, tuple(missing))
     if all(rank.step_marker is None for rank in ranks):
-        return _whole_capture(corrected.shares, limits)
+        return _whole_capture(corrected.shares, thresholds)
     shares = {
         name: corrected.shares[name]
         for name in CANDIDATES
         if not (name == "overhead" and corrected.overhead_ruled_out)
     }
-    return by_threshold(shares, limits)
+    return by_threshold(shares, thresholds)
 
 
-def by_threshold(shares: dict[str, float], limits: Thresholds) -> Decision:
+def by_threshold(shares: dict[str, float], thresholds: Thresholds) -> Decision:
     """The largest share decides if it reaches the threshold; two of about the same size are mixed.
 
     Args:
@@ -50,15 +58,17 @@ def by_threshold(shares: dict[str, float], limits: Thresholds) -> Decision:
     first, second = ordered[0], ordered[1]
     lead = round(shares[first] - shares[second], 6)
     # Both conditions must change to make it mixed.
-    unmixed = max(limits.mixed - shares[second], lead - limits.mixed_margin)
-    if shares[second] >= limits.mixed and lead <= limits.mixed_margin:
-        margin = min(shares[second] - limits.mixed, limits.mixed_margin - lead)
+    unmixed = max(thresholds.mixed - shares[second], lead - thresholds.mixed_margin)
+    if shares[second] >= thresholds.mixed and lead <= thresholds.mixed_margin:
+        margin = min(shares[second] - thresholds.mixed, thresholds.mixed_margin - lead)
         return Decision("mixed", f"{first}+{second}", margin)
-    if shares[first] >= limits.bound:
-        margin = min(shares[first] - limits.bound, unmixed)
-        return Decision(_BOUND[first], second if shares[second] >= limits.notable else None, margin)
-    margin = min(limits.bound - shares[first], unmixed)
-    return Decision("compute", first if shares[first] >= limits.notable else None, margin)
+    if shares[first] >= thresholds.bound:
+        margin = min(shares[first] - thresholds.bound, unmixed)
+        return Decision(
+            _BOUND[first], second if shares[second] >= thresholds.notable else None, margin
+        )
+    margin = min(thresholds.bound - shares[first], unmixed)
+    return Decision("compute", first if shares[first] >= thresholds.notable else None, margin)
 
 
 _BOUND: dict[str, Bound] = {
@@ -69,46 +79,46 @@ _BOUND: dict[str, Bound] = {
 }
 
 
-def _whole_capture(shares: dict[str, float], limits: Thresholds) -> Decision:
+def _whole_capture(shares: dict[str, float], thresholds: Thresholds) -> Decision:
     """Without a step marker only a majority decides."""
     first = max(_BOUND, key=lambda name: shares[name])
-    if shares[first] >= limits.whole_capture:
-        return Decision(_BOUND[first], None, shares[first] - limits.whole_capture)
+    if shares[first] >= thresholds.whole_capture:
+        return Decision(_BOUND[first], None, shares[first] - thresholds.whole_capture)
     return Decision(
         "inconclusive",
         None,
         0.0,
         (
-            f"there is no step marker, and no cause fills {limits.whole_capture:.0%} of the "
-            "capture "
-            f"(the largest is {first} with {shares[first]:.0%}); call prof.step() each iteration, "
+            "there is no step marker, and no cause accounts for "
+            f"{thresholds.whole_capture:.0%} of the capture (the largest is "
+            f"{SHARE_LABELS[first]} with {shares[first]:.0%}); call prof.step() each iteration, "
             "annotate steps (`step 0`, `step 1`, …) or name them with --step",
         ),
     )
 
 
 def _missing(
-    corrected: Corrected, ranks: Sequence[Rank], quality: Quality, limits: Thresholds
+    corrected: Corrected, ranks: Sequence[Rank], quality: Quality, thresholds: Thresholds
 ) -> list[str]:
     missing = []
     marked = [rank for rank in ranks if rank.step_marker is not None]
     fewest = min((rank.summary.iterations_used for rank in marked), default=0)
-    if marked and fewest < limits.min_iterations:
+    if marked and fewest < thresholds.min_iterations:
         missing.append(
-            f"{fewest} usable iterations, {limits.min_iterations} are needed; profile at least "
-            f"{limits.min_iterations + 2} consecutive steps (`schedule(wait=1, warmup=2, "
+            f"{fewest} usable iterations, {thresholds.min_iterations} are needed; profile at least "
+            f"{thresholds.min_iterations + 2} consecutive steps (`schedule(wait=1, warmup=2, "
             "active=6)`)"
         )
-    if not marked and quality.gpu_ops < limits.min_gpu_ops:
+    if not marked and quality.gpu_ops < thresholds.min_gpu_ops:
         missing.append(
-            f"{quality.gpu_ops} GPU ops, at least {limits.min_gpu_ops} are needed; profile "
+            f"{quality.gpu_ops} GPU ops, at least {thresholds.min_gpu_ops} are needed; profile "
             "more work"
         )
     # Of a whole capture nothing is known of its borders: there low coverage costs confidence only.
     covered = min(
         (r.summary.coverage for r in marked if r.summary.coverage is not None), default=1.0
     )
-    if covered < limits.coverage:
+    if covered < thresholds.coverage:
         missing.append(
             f"only {covered:.0%} of the launches have a GPU row: the capture lost GPU work; "
             "synchronise before stopping the profiler, or capture fewer steps"
@@ -116,12 +126,12 @@ def _missing(
     window = sum(rank.summary.window_ns for rank in ranks)
     unexplained = sum(rank.summary.partition_ns["idle_unexplained"] or 0 for rank in ranks)
     idle, waiting = unexplained / (window or 1), corrected.unexplained_wait
-    if idle + waiting > limits.unexplained:
+    if idle + waiting > thresholds.unexplained:
         missing.append(
             f"{idle:.0%} of the time is idle that no host rows explain; record the "
             "CPU too (`ProfilerActivity.CPU`, `nsys profile --trace=cuda,nvtx`)"
             if idle >= waiting
-            else f"{waiting:.0%} of the time ranks wait for each other, and nothing that the late "
-            "ones have more of explains it; give the files of all ranks of the run"
+            else f"{waiting:.0%} of the time is ranks waiting for each other with no visible "
+            "cause; analyze the files of all ranks together"
         )
     return missing

@@ -6,18 +6,14 @@ distance, as a share of the step, to the nearest threshold that would change the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Quality, Term
 from traceprobe.records.run import Run
 from traceprobe.verdict.bounds import Decision
 from traceprobe.verdict.correction import HEAVY, Corrected
-from traceprobe.verdict.thresholds import Thresholds
-
-BASE = 0.5
-MARGIN = 0.45
-FULL_MARGIN = 0.15
+from traceprobe.verdict.thresholds import FIXED, Thresholds
 
 
 def terms(
@@ -27,138 +23,86 @@ def terms(
     run: Run | None,
     quality: Quality,
     profiled: frozenset[str],
-    limits: Thresholds,
+    thresholds: Thresholds,
 ) -> list[Term]:
     """The terms of the confidence, base first; empty for an inconclusive verdict."""
     if decision.bound == "inconclusive":
         return []
-    closeness = min(decision.margin / FULL_MARGIN, 1.0)
-    found = [
-        Term(name="base", value=BASE, why="a bound was found"),
-        Term(
-            name="margin",
-            value=round(MARGIN * closeness, 4),
-            why=f"{100 * decision.margin:.1f} points from the nearest threshold",
-        ),
+    closeness = min(decision.margin / FIXED.full_margin, 1.0)
+    why = f"{100 * decision.margin:.1f} points from the nearest threshold"
+    listed = [
+        _term("base", FIXED.confidence_base, "a bound was found"),
+        _term("margin", FIXED.confidence_margin * closeness, why),
         *_evidence(decision, ranks, run),
         *_capture(corrected, ranks),
     ]
     if distorted(decision, quality, profiled):
-        total = sum(term.value for term in found)
-        found.append(
-            Term(
-                name="observer-effect",
-                value=round(min(limits.low_confidence - total, 0.0), 4),
-                why="a heavy profiler inflates exactly this; the unprofiled step time is unknown",
-            )
-        )
-    return [term for term in found if term.value != 0 or term.name in ("base", "margin")]
+        above = sum(term.value for term in listed) - thresholds.low_confidence
+        why = "a heavy profiler inflates exactly this; the unprofiled step time is unknown"
+        listed.append(_term("observer-effect", min(-above, 0.0), why))
+    return [term for term in listed if term.value != 0 or term.name in ("base", "margin")]
 
 
-def total(found: Sequence[Term]) -> float:
+def total(terms: Sequence[Term]) -> float:
     """The confidence."""
-    return float(round(min(max(sum(term.value for term in found), 0.0), 1.0), 3))
+    return float(round(min(max(sum(term.value for term in terms), 0.0), 1.0), 3))
 
 
 def distorted(decision: Decision, quality: Quality, profiled: frozenset[str]) -> bool:
     """Whether overhead decides a heavily profiled trace, with nothing to correct it by."""
     return (
-        "overhead" in (decision.bound, *(decision.secondary or "").split("+"))
-        and decision.bound in ("overhead", "mixed")
+        "overhead" in decision.deciding
         and quality.observer_effect is None
         and bool(profiled & HEAVY)
     )
 
 
-def _evidence(decision: Decision, ranks: Sequence[Rank], run: Run | None) -> list[Term]:
+def _term(name: str, value: float, why: str) -> Term:
+    return Term(name=name, value=round(value, 4), why=why)
+
+
+def _evidence(decision: Decision, ranks: Sequence[Rank], run: Run | None) -> Iterator[Term]:
     window = sum(rank.summary.window_ns for rank in ranks) or 1
     waited = sum(rank.summary.partition_ns["idle_data_wait"] or 0 for rank in ranks)
     inferred = sum(rank.summary.host.data_wait_inferred_ns for rank in ranks)
-    terms = []
-    mixed = decision.bound == "mixed"
-    deciding = set((decision.secondary or "").split("+")) if mixed else {decision.bound}
-    if inferred and "io" in deciding:
-        terms.append(
-            Term(
-                name="inferred-data-wait",
-                value=-round(0.2 * inferred / waited, 4),
-                why="no range names the data wait; it is told by the step thread being between "
-                "steps",
-            )
+    if inferred and "io" in decision.deciding:
+        yield _term(
+            "inferred-data-wait",
+            -FIXED.penalty_inferred * inferred / waited,
+            "no range marks the data wait; it is inferred from the step thread being between steps",
         )
-    alone = run is None or run.transfer_ns is None
-    if alone and "communication" in deciding:
-        terms.append(
-            Term(
-                name="single-rank",
-                value=-0.2,
-                why="one rank cannot tell communication from waiting for peers",
-            )
+    if (run is None or run.transfer_ns is None) and "communication" in decision.deciding:
+        why = "one rank cannot tell communication from waiting for other ranks"
+        yield _term("single-rank", -FIXED.penalty_single_rank, why)
+    if decision.bound != "io":
+        unknown = sum(
+            (1 - rank.summary.attributed_share) * rank.summary.window_ns
+            for rank in ranks
+            if rank.summary.attributed_share is not None
         )
-    unknown = sum(
-        (1 - rank.summary.attributed_share) * rank.summary.window_ns
-        for rank in ranks
-        if rank.summary.attributed_share is not None
-    )
-    terms.append(
-        Term(
-            name="unattributed",
-            value=-round(min(unknown / window, 0.2), 4) if decision.bound != "io" else 0.0,
-            why="kernel time whose phase is unknown",
-        )
-    )
-    return terms
+        share = min(unknown / window, FIXED.penalty_unattributed)
+        yield _term("unattributed", -share, "kernel time whose phase is unknown")
 
 
-def _capture(corrected: Corrected, ranks: Sequence[Rank]) -> list[Term]:
-    terms = []
-    sure = min((r.step_marker.confidence if r.step_marker else 0.0) for r in ranks)
+def _capture(corrected: Corrected, ranks: Sequence[Rank]) -> Iterator[Term]:
     if all(rank.step_marker is None for rank in ranks):
-        terms.append(
-            Term(name="no-step-marker", value=-0.25, why="the whole capture counts as one window")
-        )
-        covered = min(
-            (r.summary.coverage for r in ranks if r.summary.coverage is not None), default=1.0
-        )
-        terms.append(
-            Term(
-                name="coverage",
-                value=-round(0.2 * (1 - covered), 4),
-                why="launches without a GPU row, perhaps beyond the end of the capture",
-            )
-        )
+        why = "the whole capture counts as one window"
+        yield _term("no-step-marker", -FIXED.penalty_no_marker, why)
+        shares = [r.summary.coverage for r in ranks if r.summary.coverage is not None]
+        why = "launches without a GPU row, perhaps beyond the end of the capture"
+        yield _term("coverage", -FIXED.penalty_coverage * (1 - min(shares, default=1.0)), why)
     else:
-        terms.append(
-            Term(
-                name="step-marker",
-                value=-round(0.3 * (0.95 - min(sure, 0.95)), 4),
-                why="how surely the marker delimits training steps",
-            )
-        )
+        sure = min((r.step_marker.confidence if r.step_marker else 0.0) for r in ranks)
+        doubt = max(FIXED.sure_marker - sure, 0.0)
+        why = "how certain it is that the marker delimits training steps"
+        yield _term("step-marker", -FIXED.penalty_marker * doubt, why)
         used = min(rank.summary.iterations_used for rank in ranks)
         if corrected.drift is not None:
             used = corrected.drift.after.iterations
-            terms.append(
-                Term(
-                    name="prefetch-drained",
-                    value=-0.1,
-                    why=f"only the {used} iterations after the loader's queue ran dry count",
-                )
-            )
-        terms.append(
-            Term(
-                name="few-iterations",
-                value=-0.05 if used < 8 else 0.0,
-                why=f"{used} iterations were used",
-            )
-        )
+            why = f"only the {used} iterations after the loader's queue ran dry count"
+            yield _term("prefetch-drained", -FIXED.penalty_drained, why)
+        if used < FIXED.few_iterations:
+            yield _term("few-iterations", -FIXED.penalty_few, f"{used} iterations were used")
     if corrected.split_unknown:
-        terms.append(
-            Term(
-                name="split-unknown",
-                value=-0.1,
-                why="one rank cannot split the unprofiled remainder into communication and "
-                "overhead",
-            )
-        )
-    return terms
+        why = "one rank cannot split the unprofiled remainder into communication and overhead"
+        yield _term("split-unknown", -FIXED.penalty_split, why)

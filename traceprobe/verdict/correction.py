@@ -14,6 +14,7 @@ from traceprobe.model.taxonomy import SHARE_CLASSES, SHARES
 from traceprobe.records.rank import Rank
 from traceprobe.records.run import Run
 from traceprobe.verdict.drift import Drift, iterations_after
+from traceprobe.verdict.thresholds import FIXED
 
 HEAVY = frozenset({"operators", "stacks", "memory"})
 """Marks of a profiler that slows the host enough to matter."""
@@ -115,9 +116,9 @@ def correct(
     steps = []
     if drift is not None:
         notes.append(
-            f"until iteration {drift.index} the loader's queue hid its pace: the step has "
-            f"{drift.before.step_ns / 1e6:.2f} ms before and {drift.after.step_ns / 1e6:.2f} ms "
-            "after; the shares are those of the iterations after"
+            f"prefetched batches hid the loader's speed before iteration {drift.index}: a step "
+            f"took {drift.before.step_ns / 1e6:.2f} ms until then and "
+            f"{drift.after.step_ns / 1e6:.2f} ms afterwards; the shares are those afterwards"
         )
     for rank in ranks:
         before = per_step(rank, drift)
@@ -127,29 +128,28 @@ def correct(
             split_unknown |= not matched and before.communication > 0 and after != before
             steps.append(before.total)
             unfit = after.total - unprofiled_ns
-            if unfit > 0.02 * unprofiled_ns:
+            if unfit > FIXED.misfit * unprofiled_ns:
                 distorted.append(
                     f"rank {rank.rank}: {unfit / 1e6:.2f} ms per step of GPU work, copies and data "
                     "wait do not fit into the unprofiled step"
                 )
-            if before.total - after.total > 0.005 * before.total:
+            if before.total - after.total > FIXED.taken_out * before.total:
                 distorted.append(
                     f"rank {rank.rank}: {(before.total - after.total) / 1e6:.2f} ms per step of "
-                    "host time and waiting exist only under the profiler and were taken out"
+                    "host time and waiting occur only under the profiler and were taken out"
                 )
         times.append(after)
     notes += distorted[:MAX_NOTES]
     if len(distorted) > MAX_NOTES:
-        notes.append(f"the same of other ranks: {len(distorted) - MAX_NOTES} more such notes")
+        notes.append(f"and {len(distorted) - MAX_NOTES} more such notes about other ranks")
     ruled_out = False
     # Ranks step together: that the mean of one is a little shorter says nothing.
     if unprofiled_ns is not None and steps and profiled & HEAVY:
         ruled_out = sum(steps) / len(steps) <= unprofiled_ns
     if ruled_out:
         notes.append(
-            "the profiled step is no longer than the unprofiled one although the profiler "
-            "slows the "
-            "host: the host does not limit this run"
+            "the profiled step is no longer than the unprofiled one, although the profiler slows "
+            "the host: the host does not limit this run"
         )
     shares, unexplained, skew = _shares(times, run)
     return Corrected(

@@ -12,11 +12,11 @@ Work = Mapping[str, Any]
 
 def work_of(workload: Mapping[str, object] | None) -> Work | None:
     """What the recording counted, if it has the form that it should have."""
-    found = (workload or {}).get("work")
-    if not isinstance(found, dict):
+    work = (workload or {}).get("work")
+    if not isinstance(work, dict):
         return None
     for name in PASSES:
-        phase = found.get(name)
+        phase = work.get(name)
         if not isinstance(phase, dict):
             return None
         tables = [phase.get("flops"), phase.get("model_flops")]
@@ -27,20 +27,20 @@ def work_of(workload: Mapping[str, object] | None) -> Work | None:
             amounts += table.values()
         if not all(isinstance(n, int) and n >= 0 for n in amounts):
             return None
-    return found
+    return work
 
 
 def total_of(workload: Mapping[str, object] | None) -> float | None:
     """Operations of the model in a step of all ranks; None where nobody counted them."""
-    found = (workload or {}).get("flops_per_step")
-    usable = isinstance(found, (int, float)) and not isinstance(found, bool) and found >= 0
-    return float(cast("float", found)) if usable else None
+    total = (workload or {}).get("flops_per_step")
+    usable = isinstance(total, (int, float)) and not isinstance(total, bool) and total >= 0
+    return float(cast("float", total)) if usable else None
 
 
 def ranks_of(workload: Mapping[str, object] | None) -> int:
     """Ranks that the recording says there were."""
-    found = (workload or {}).get("ranks")
-    return found if isinstance(found, int) and found > 0 else 1
+    ranks = (workload or {}).get("ranks")
+    return ranks if isinstance(ranks, int) and ranks > 0 else 1
 
 
 def of_model(work: Work | None, of_one: float | None, names: str | None) -> dict[str, float] | None:

@@ -13,18 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from traceprobe.records.rank import Iteration, Rank
-from traceprobe.verdict.thresholds import Thresholds
+from traceprobe.verdict.thresholds import FIXED, Thresholds
 
 Floats = npt.NDArray[np.float64]
-FEWEST = 3
-"""Iterations on both sides of a change; also rounds of a loader after it."""
-QUIET_BLOCKS = 2
-"""Distances between two long waits for which there must be none before the change. Full workers
-have two batches each, and wait a round for each other."""
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangePoint:
     """Where a series of iterations changes: parts [start, at) and [at, end).
 
     Args:
@@ -37,7 +32,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Part:
+class Side:
     """Means over some used iterations of one rank, ns."""
 
     iterations: int
@@ -62,14 +57,14 @@ class Drift:
     rank: int
     index: int
     label: str
-    before: Part
-    after: Part
+    before: Side
+    after: Side
 
 
-def find(ranks: Sequence[Rank], limits: Thresholds) -> Drift | None:
+def find_drift(ranks: Sequence[Rank], thresholds: Thresholds) -> Drift | None:
     """The largest rise among the ranks: one rank that waits makes all others wait."""
-    found = [drift for rank in ranks if (drift := _of_rank(rank, limits)) is not None]
-    return max(found, key=lambda d: d.after.data_wait_ns - d.before.data_wait_ns, default=None)
+    drifts = [drift for rank in ranks if (drift := _of_rank(rank, thresholds)) is not None]
+    return max(drifts, key=lambda d: d.after.data_wait_ns - d.before.data_wait_ns, default=None)
 
 
 def iterations_after(rank: Rank, drift: Drift) -> list[Iteration]:
@@ -80,7 +75,7 @@ def iterations_after(rank: Rank, drift: Drift) -> list[Iteration]:
     return [i for i in _used(rank) if i.index >= start]
 
 
-def change(data_wait: Floats, step: Floats, limits: Thresholds) -> Change | None:
+def change_point(data_wait: Floats, step: Floats, thresholds: Thresholds) -> ChangePoint | None:
     """The single change point of a run of iterations, if it is that of a queue that ran dry.
 
     That is the split with the least squares about the means of its two parts. The data wait must
@@ -92,23 +87,27 @@ def change(data_wait: Floats, step: Floats, limits: Thresholds) -> Change | None
     """
     # Waiting for the workers to start comes before any queue, and belongs to neither part.
     start = int(len(data_wait) > 1 and data_wait[0] > data_wait[1:].max())
-    if len(data_wait) - start < 2 * FEWEST:
+    if len(data_wait) - start < 2 * FIXED.drift_side:
         return None
     at = start + _split(data_wait[start:])
     quiet, waiting = data_wait[start:at], data_wait[at:]
     rise = waiting.mean() - quiet.mean()
-    notable = limits.notable * step[at:].mean()
+    notable = thresholds.notable * step[at:].mean()
     # The profiler's own start may lengthen a step of the first part; the median leaves it out.
     longer = step[at:].mean() - np.median(step[start:at])
-    if rise < notable or quiet.mean() > limits.drift_quiet * waiting.mean() or longer < rise / 2:
+    if (
+        rise < notable
+        or quiet.mean() > thresholds.drift_quiet * waiting.mean()
+        or longer < FIXED.drift_longer * rise
+    ):
         return None
     errors = _errors(quiet, waiting, notable)
-    return Change(start, at, errors) if errors >= limits.drift_errors else None
+    return ChangePoint(start, at, errors) if errors >= thresholds.drift_errors else None
 
 
 def _split(values: Floats) -> int:
     """Length of the first part of the best split with enough values on both sides."""
-    first = np.arange(FEWEST, len(values) - FEWEST + 1)
+    first = np.arange(FIXED.drift_side, len(values) - FIXED.drift_side + 1)
     second = len(values) - first
     total = np.cumsum(values)
     below = total[first - 1]
@@ -124,11 +123,11 @@ def _errors(quiet: Floats, waiting: Floats, long: float) -> float:
     between two long waits do, if there are enough of them.
     """
     at = np.flatnonzero(waiting >= long)
-    if len(at) < FEWEST:
+    if len(at) < FIXED.drift_side:
         return 0.0
     block = int(np.diff(at, prepend=-1).max())
     before, after = _blocks(quiet[::-1], block), _blocks(waiting, block)
-    if len(before) < QUIET_BLOCKS or len(after) < FEWEST:
+    if len(before) < FIXED.drift_blocks or len(after) < FIXED.drift_side:
         return 0.0
     n, m = len(before), len(after)
     scatter, other = ((part - part.mean()) ** 2 for part in (before, after))
@@ -147,18 +146,18 @@ def _blocks(values: Floats, length: int) -> Floats:
     return means
 
 
-def _of_rank(rank: Rank, limits: Thresholds) -> Drift | None:
+def _of_rank(rank: Rank, thresholds: Thresholds) -> Drift | None:
     used = _used(rank)
     wait = np.array([(i.partition_ns or {}).get("idle_data_wait") or 0 for i in used], np.float64)
     step = np.array([(i.end_ns or 0) - (i.start_ns or 0) for i in used], np.float64)
-    found = change(wait, step, limits)
-    if found is None:
+    split = change_point(wait, step, thresholds)
+    if split is None:
         return None
     parts = [
-        Part(len(wait[part]), float(step[part].mean()), float(wait[part].mean()))
-        for part in (slice(found.start, found.at), slice(found.at, None))
+        Side(len(wait[part]), float(step[part].mean()), float(wait[part].mean()))
+        for part in (slice(split.start, split.at), slice(split.at, None))
     ]
-    first = used[found.at]
+    first = used[split.at]
     return Drift(rank.rank, first.index, first.label, *parts)
 
 

@@ -16,18 +16,16 @@ from typing import Literal
 
 import msgspec
 
+from traceprobe.verdict.thresholds import FIXED
+
 PRECISIONS = ("fp64", "fp64_tensor", "fp32", "tf32", "fp16", "bf16", "fp8")
 AT_TENSOR_CLOCK = ("tf32", "fp16", "bf16", "fp8")
 """Those for which matrix units may have a clock of their own."""
-MEMORY_FITS = (0.93, 1.09)
-"""Reported memory over the printed one: GiB against GB, less what ECC and driver take."""
 UNNAMED = frozenset({"", "graphics device", "amd radeon graphics", "radeon graphics"})
 """Names that drivers give to devices that they do not know."""
 WARP_SIZES = {"nvidia": 32, "amd": 64}
 EIGHTHS = 8
 """Parts into which MIG divides memory and L2."""
-SLICE_MEMORY = 1.06
-"""Reported bytes of a whole GPU over its printed size, as in `MEMORY_FITS`, to count eighths by."""
 
 _MIG = re.compile(r"(?P<gpu>.+?) mig (?P<part>\d+c\.)?(?P<slice>\d+g\.\d+gb)(?:[+-][\w.+-]+)?")
 
@@ -109,7 +107,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Share:
     """A part of a board: multiprocessors, and the part of memory, L2 and bandwidth."""
 
     multiprocessors: int
@@ -124,7 +122,7 @@ def table() -> GpuTable:
     return msgspec.toml.decode(text, type=GpuTable)
 
 
-def find(
+def find_gpu(
     name: str | None,
     capability: str | None = None,
     multiprocessors: int | None = None,
@@ -147,16 +145,16 @@ def find(
     """
     bare = _bare(name)
     sliced = _MIG.fullmatch(bare)
-    told, matched = _by_name(sliced["gpu"] if sliced else bare)
+    board, matched = _by_name(sliced["gpu"] if sliced else bare)
     facts = (capability, multiprocessors, memory_bytes, warp_size)
-    if told is not None:
+    if board is not None:
         part = (
-            _slice(told, sliced["slice"], sliced["part"], multiprocessors, memory_bytes)
+            _slice(board, sliced["slice"], sliced["part"], multiprocessors, memory_bytes)
             if sliced
-            else _whole(told, multiprocessors, memory_bytes)
+            else _whole(board, multiprocessors, memory_bytes)
         )
-        fits = _fits(told, capability, warp_size)
-        return _gpu(told, part, matched) if part is not None and fits else None
+        fits = _fits(board, capability, warp_size)
+        return _gpu(board, part, matched) if part is not None and fits else None
     if bare not in UNNAMED or None in facts:
         return None
     fitting = [
@@ -205,22 +203,22 @@ def _fits(entry: Entry, capability: str | None, warp_size: int | None) -> bool:
     )
 
 
-def _whole(entry: Entry, multiprocessors: int | None, memory_bytes: int | None) -> _Part | None:
+def _whole(entry: Entry, multiprocessors: int | None, memory_bytes: int | None) -> _Share | None:
     """One device of a board, or the slice that its facts say it is; None where they contradict."""
-    die = _Part(entry.multiprocessors // entry.dies, 1 / entry.dies)
+    die = _Share(entry.multiprocessors // entry.dies, 1 / entry.dies)
     same = multiprocessors in (None, die.multiprocessors)
     if same and _memory_fits(entry.memory_gb, memory_bytes, entry.dies):
         return die
     if entry.mig and multiprocessors is not None and multiprocessors < entry.multiprocessors:
         eighths = _eighths(entry, memory_bytes)
         # Some profilers note the multiprocessors of the slice beside the memory of the GPU.
-        return _Part(multiprocessors, None if eighths == 1 else eighths)
+        return _Share(multiprocessors, None if eighths == 1 else eighths)
     return None
 
 
 def _slice(
     entry: Entry, name: str, part: str | None, multiprocessors: int | None, memory: int | None
-) -> _Part | None:
+) -> _Share | None:
     """A MIG slice. Of a compute instance in it (`1c.3g.20gb`) only the device knows the size."""
     count, eighths = entry.mig.get(name, (None, None))
     if multiprocessors is not None:
@@ -229,7 +227,7 @@ def _slice(
         count = None
     if count is None or count > entry.multiprocessors:
         return None
-    return _Part(
+    return _Share(
         count,
         _eighths(entry, memory) if eighths is None else eighths / EIGHTHS,
         (part or "") + name,
@@ -239,18 +237,18 @@ def _slice(
 def _memory_fits(sizes: Sequence[float], memory_bytes: int | None, dies: int) -> bool:
     if memory_bytes is None:
         return True
-    low, high = MEMORY_FITS
+    low, high = FIXED.gpu_memory_least, FIXED.gpu_memory_most
     return any(low <= memory_bytes * dies / (size * 1e9) <= high for size in sizes)
 
 
 def _eighths(entry: Entry, memory_bytes: int | None) -> float | None:
     if memory_bytes is None or len(entry.memory_gb) > 1:
         return None
-    count = round(EIGHTHS * memory_bytes / (entry.memory_gb[0] * SLICE_MEMORY * 1e9))
+    count = round(EIGHTHS * memory_bytes / (entry.memory_gb[0] * FIXED.gpu_slice_memory * 1e9))
     return count / EIGHTHS if 1 <= count <= EIGHTHS else None
 
 
-def _gpu(entry: Entry, part: _Part, matched: Match) -> Gpu:
+def _gpu(entry: Entry, part: _Share, matched: Match) -> Gpu:
     share = part.multiprocessors / entry.multiprocessors
     architecture = table().architectures[entry.architecture]
 

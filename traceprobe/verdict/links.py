@@ -9,10 +9,7 @@ import numpy as np
 from traceprobe.records.rank import Rank
 from traceprobe.records.run import Links
 from traceprobe.verdict.allreduce import Message, fit, is_known
-from traceprobe.verdict.gpu_specs import find
-
-LEAST = 2
-"""Ranks that a transfer needs."""
+from traceprobe.verdict.gpu_specs import find_gpu
 
 
 def links(ranks: Sequence[Rank], world_size: int) -> Links | None:
@@ -25,14 +22,14 @@ def links(ranks: Sequence[Rank], world_size: int) -> Links | None:
         None with fewer than two ranks, and where no such message has a known size.
     """
     messages = _messages(ranks, world_size)
-    found = fit(messages, "ring") if world_size >= LEAST else None
-    if found is None:
+    fitted = fit(messages, "ring") if world_size > 1 else None
+    if fitted is None:
         return None
     peak = _nvlink(ranks)
     return Links(
-        gbps=round(found.gbps, 3),
-        latency_us=round(found.latency_us, 3) if found.latency_known else None,
-        fit_error=round(found.error, 4),
+        gbps=round(fitted.gbps, 3),
+        latency_us=round(fitted.latency_us, 3) if fitted.latency_known else None,
+        fit_error=round(fitted.error, 4),
         messages=len(messages),
         nvlink_gbps=peak,
     )
@@ -40,15 +37,15 @@ def links(ranks: Sequence[Rank], world_size: int) -> Links | None:
 
 def _messages(ranks: Sequence[Rank], world_size: int) -> list[Message]:
     """One for each operation and size, mean over the ranks."""
-    found: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    groups: dict[tuple[str, int], list[tuple[float, float]]] = {}
     for rank in ranks:
         for group in rank.summary.collectives:
             whole = group.group_size in (None, world_size) and group.bytes
             if whole and is_known(group.operation) and group.matched and group.transfer_ns:
                 ms = group.transfer_ns / group.matched / 1e6
                 key = (group.operation, group.bytes or 0)
-                found.setdefault(key, []).append((ms, float(group.count)))
-    means = {key: np.mean(values, axis=0).tolist() for key, values in found.items()}
+                groups.setdefault(key, []).append((ms, float(group.count)))
+    means = {key: np.mean(values, axis=0).tolist() for key, values in groups.items()}
     return [
         Message(operation, size, world_size, ms, count, exposed=0.0)
         for (operation, size), (ms, count) in sorted(means.items())
@@ -57,6 +54,6 @@ def _messages(ranks: Sequence[Rank], world_size: int) -> list[Message]:
 
 def _nvlink(ranks: Sequence[Rank]) -> float | None:
     """One direction, GB/s; None where the devices differ, or are not known."""
-    found = [find(*facts) for facts in {rank.device.facts for rank in ranks}]
-    peaks = {None if gpu is None else gpu.nvlink_gbps for gpu in found}
+    gpus = [find_gpu(*facts) for facts in {rank.device.facts for rank in ranks}]
+    peaks = {None if gpu is None else gpu.nvlink_gbps for gpu in gpus}
     return peaks.pop() if len(peaks) == 1 else None

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from traceprobe.records.gpus import Ran
+from traceprobe.verdict.thresholds import FIXED
 
 MATRICES: Mapping[str, Ran] = {
     "matmul_fp32": "fp32",
@@ -15,8 +16,6 @@ MATRICES: Mapping[str, Ran] = {
     "matmul_unaligned": "half",
 }
 """Classes of kernels whose precision is known, near enough: unaligned ones are mostly 16 bits."""
-MOST = 0.5
-"""A precision that ran for more of the matrix kernels' time is that of the run."""
 
 
 def ran(kernel_ns: Iterable[Mapping[str, int] | None]) -> Ran | None:
@@ -30,7 +29,7 @@ def ran(kernel_ns: Iterable[Mapping[str, int] | None]) -> Ran | None:
         time.update(classes or {})
     matrices = sum(ns for name, ns in time.items() if name.startswith("matmul"))
     for precision in dict.fromkeys(MATRICES.values()):
-        mine = sum(time[name] for name, known in MATRICES.items() if known == precision)
-        if mine > MOST * matrices:
+        spent = sum(time[name] for name, known in MATRICES.items() if known == precision)
+        if spent > FIXED.run_precision * matrices:
             return precision
     return None

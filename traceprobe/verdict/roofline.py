@@ -38,9 +38,8 @@ from traceprobe.verdict.counted import (
     work_of,
 )
 from traceprobe.verdict.precision import ran
+from traceprobe.verdict.thresholds import FIXED
 
-EXPLAINED = 0.5
-"""Part of the kernels' time that math or traffic has to explain to be its limit."""
 _SAME = {"bf16": "half", "fp16": "half"}
 _BYTES = (
     "the traffic of a compiled model is not known: the compiler decides what stays in registers"
@@ -52,9 +51,9 @@ _HOW = (
 FILLED = ("multiprocessors_covered", "occupancy")
 """What a trace may say of how much of the GPU its kernels fill, as parts of 1."""
 _LIMIT_WORDS: Mapping[Limit, str] = {
-    "math": "it is math that bounds them",
-    "memory": "it is the traffic to memory that bounds them",
-    "neither": "they are slower than either: small, badly shaped or waiting kernels",
+    "math": "they are bound by math",
+    "memory": "they are bound by memory traffic",
+    "neither": "neither explains it, so they are small, badly shaped or waiting",
 }
 
 
@@ -84,9 +83,9 @@ def roofline(
     total = total_of(workload) if flops_per_step is None else flops_per_step
     if total is None and device.kind == "cpu":
         return None
-    gpu = gpus.find(*device.facts) if same and device.kind == "gpu" else None
+    gpu = gpus.find_gpu(*device.facts) if same and device.kind == "gpu" else None
     published = None if gpu is None else _published(gpu)
-    found = None if measured is None else _measured(measured)
+    own_peaks = None if measured is None else _measured(measured)
     effect = quality.observer_effect
     step = effect.unprofiled_step_ms if effect is not None else traced_step_ms
     times = _times(timed)
@@ -94,7 +93,7 @@ def roofline(
     of_one = None if total is None else total / max(ranks_of(workload), len(timed))
     names = ran(rank.summary.kernel_ns for rank in timed)
     model = of_model(work, of_one, names)
-    phases = _phases(work, times, published, found)
+    phases = _phases(work, times, published, own_peaks)
     math = _sum([phase.math_ms for phase in phases]) if work else None
     memory = _memory(phases) if work else None
     rest = None if math is None or memory is None else max(step - math - memory, 0.0)
@@ -105,7 +104,7 @@ def roofline(
         step_ms=round(step, 6),
         unprofiled=effect is not None,
         published=published,
-        measured=found,
+        measured=own_peaks,
         flops_per_step=of_one,
         achieved_tflops=None if of_one is None else _rounded(of_one / step / 1e9),
         mfu=mfu,
@@ -121,20 +120,20 @@ def roofline(
     )
 
 
-def with_limit(verdict: Verdict, found: Roofline | None) -> Verdict:
+def with_limit(verdict: Verdict, record: Roofline | None) -> Verdict:
     """A verdict of `compute` that says whether math or memory bounds the kernels, and why."""
-    if verdict.bound != "compute" or found is None:
+    if verdict.bound != "compute" or record is None:
         return verdict
-    if found.limit is None or found.math_ms is None:
+    if record.limit is None or record.math_ms is None:
         return verdict
-    math = f"math takes {100 * found.math_ms / found.kernel_ms:.0f} % of the kernels' time at peak"
+    math = f"math would take {100 * record.math_ms / record.kernel_ms:.0f} % of the kernels' time"
     memory = (
-        "how much traffic takes is not known"
-        if found.memory_ms is None
-        else f"traffic {100 * found.memory_ms / found.kernel_ms:.0f} %"
+        "memory traffic is not known"
+        if record.memory_ms is None
+        else f"memory traffic {100 * record.memory_ms / record.kernel_ms:.0f} %"
     )
-    reason = f"{math}, {memory}: {_LIMIT_WORDS[found.limit]}"
-    return replace(verdict, limit=found.limit, reasons=[*verdict.reasons, reason])
+    reason = f"at peak rates {math}, {memory}: {_LIMIT_WORDS[record.limit]}"
+    return replace(verdict, limit=record.limit, reasons=[*verdict.reasons, reason])
 
 
 def _published(gpu: gpus.Gpu) -> Peaks:
@@ -157,15 +156,15 @@ def _measured(peaks: MeasuredPeaks) -> Peaks:
 
 def _times(ranks: Sequence[Rank]) -> dict[str, float | None]:
     """Exclusive ms per step of phases and communication, the mean of the ranks that know them."""
-    found: dict[str, float | None] = {}
+    times: dict[str, float | None] = {}
     for name in (*COMPUTE_PHASES, "communication"):
         known = [
             ns / rank.summary.iterations_used / 1e6
             for rank in ranks
             if (ns := rank.summary.partition_ns.get(name)) is not None
         ]
-        found[name] = sum(known) / len(known) if known else None
-    return found
+        times[name] = sum(known) / len(known) if known else None
+    return times
 
 
 def _least_ms(
@@ -195,7 +194,7 @@ def _phases(
     work: Work | None,
     times: Mapping[str, float | None],
     published: Peaks | None,
-    found: Peaks | None,
+    measured: Peaks | None,
 ) -> list[PhaseWork]:
     if work is None:
         return []
@@ -206,7 +205,7 @@ def _phases(
         counted["graph"] = ({"flops": {}, "bytes": 0, "matrix_bytes": 0}, times["graph"])
         counted = _joined(counted, "graph", tuple(counted))
     phases = [
-        _phase(name, phase, ms, published, found, fused=bool(work.get("compiled")))
+        _phase(name, phase, ms, published, measured, fused=bool(work.get("compiled")))
         for name, (phase, ms) in counted.items()
         if phase["flops"] or phase["bytes"]
     ]
@@ -214,7 +213,9 @@ def _phases(
     moved = update.get("bytes") if isinstance(update, dict) else None
     if isinstance(moved, int):
         phase = {"flops": {}, "bytes": moved, "matrix_bytes": 0}
-        phases.append(_phase("optimizer", phase, times["optimizer"], published, found, fused=False))
+        phases.append(
+            _phase("optimizer", phase, times["optimizer"], published, measured, fused=False)
+        )
     return phases
 
 
@@ -282,8 +283,8 @@ def _limit(math: float | None, memory: float | None, kernels: float) -> Limit | 
     if math is None or not kernels:
         return None
     if memory is None:
-        return "math" if math >= EXPLAINED * kernels else None
-    if math + memory < EXPLAINED * kernels:
+        return "math" if math >= FIXED.explained * kernels else None
+    if math + memory < FIXED.explained * kernels:
         return "neither"
     return "math" if math >= memory else "memory"
 

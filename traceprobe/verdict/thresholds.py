@@ -1,33 +1,310 @@
-"""Every number that a verdict depends on. All are printed in the report."""
+"""Every number that a verdict or a finding depends on, with its source.
+
+A caller may change `Thresholds` (`Options.thresholds`), and a report prints them. Changing one of
+`FIXED` would change what a finding means. `traceprobe analyze --thresholds` prints both. A source
+that begins with "chosen" is a judgement, not a measurement.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
-STRAGGLING = 0.01
-"""Share of the step from which waiting for other ranks is worth a word, and a name."""
+from traceprobe.model.accounting import MIN_COVERAGE, STRAGGLER, WARM_UP
+
+STEP = "share of the step"
+POINTS = "confidence"
+XPROF = "xprof's input-pipeline analyser"
+SIMULATED = "simulated captures of 6 to 40 steps, docs/definitions.md#loader-queue"
+
+
+def _number(value: float, unit: str, meaning: str, source: str) -> Any:
+    return field(default=value, metadata={"unit": unit, "meaning": meaning, "source": source})
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Shares are fractions of the used windows.
+    """Numbers of the verdict that a caller may change; shares are fractions of the used windows."""
 
-    `bound` and `notable` follow xprof's input-pipeline analyser (20 % and 5 %).
-    """
-
-    bound: float = 0.20
-    notable: float = 0.05
-    mixed: float = 0.15
-    mixed_margin: float = 0.05
-    whole_capture: float = 0.50
-    unexplained: float = 0.30
-    coverage: float = 0.90
-    min_iterations: int = 3
-    min_gpu_ops: int = 100
-    low_confidence: float = 0.30
-    drift_quiet: float = 0.25
-    drift_errors: float = 4.0
+    bound: float = _number(0.20, STEP, "a cause is the bound", XPROF)
+    notable: float = _number(0.05, STEP, "a cause is worth a warning", XPROF)
+    mixed: float = _number(
+        0.15, STEP, "each of two causes is large enough to be mixed", "chosen: near `bound`"
+    )
+    mixed_margin: float = _number(
+        0.05, STEP, "two causes are about equal", "chosen: `notable`, as their difference"
+    )
+    whole_capture: float = _number(
+        0.50, "share of the capture", "the bound without step markers", "chosen: a majority"
+    )
+    unexplained: float = _number(
+        0.30, STEP, "unexplained time allows no verdict", "chosen: more than makes a bound"
+    )
+    coverage: float = _number(
+        0.90,
+        "share of launches",
+        "launches with a GPU row for a verdict",
+        "chosen: what is lost then can hide half of `bound`",
+    )
+    min_iterations: int = _number(
+        3, "iterations", "used iterations for a verdict", "chosen: the fewest that show an outlier"
+    )
+    min_gpu_ops: int = _number(
+        100, "GPU ops", "GPU ops for a verdict without step markers", "chosen: less than any step"
+    )
+    low_confidence: float = _number(
+        0.30, POINTS, "the most where the profiler may be the overhead", "chosen: well below a half"
+    )
+    drift_quiet: float = _number(
+        0.25, "ratio", "data wait before the loader's queue ran dry, over that after", SIMULATED
+    )
+    drift_errors: float = _number(
+        4.0, "standard errors", "rise of the data wait that is no chance", SIMULATED
+    )
 
     def as_dict(self) -> dict[str, float]:
         """Name to value, as in the report."""
         return {name: float(value) for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Numbers that no option changes, grouped by the part of the judgement that uses them."""
+
+    # Which iterations and ranks count. The accounting itself applies these.
+    iteration_coverage: float = _number(
+        MIN_COVERAGE,
+        "share of launches",
+        "launches with a GPU row for an iteration to be used",
+        "chosen: whole iterations of the public traces have all of them",
+    )
+    warm_up: float = _number(
+        WARM_UP,
+        "medians",
+        "a first iteration that lasts longer is warm-up",
+        "chosen: compiling and allocating take many times a step",
+    )
+    straggler: float = _number(
+        STRAGGLER,
+        "share of the waiting",
+        "a rank that came last for so much is the straggler",
+        "derived: of two ranks that take turns each has half",
+    )
+    straggling: float = _number(
+        0.01, STEP, "waiting for other ranks is worth a sentence", "HTA's straggler candidates"
+    )
+
+    # Confidence
+    confidence_base: float = _number(0.5, POINTS, "any bound", "chosen: as likely as not")
+    confidence_margin: float = _number(
+        0.45, POINTS, "a bound far from every threshold adds", "chosen: 0.95 at most, never certain"
+    )
+    full_margin: float = _number(
+        0.15, STEP, "far from every threshold", "chosen: three times `notable`"
+    )
+    penalty_inferred: float = _number(
+        0.2, POINTS, "all of the data wait is inferred", "chosen: takes a clear verdict below 0.8"
+    )
+    penalty_single_rank: float = _number(
+        0.2, POINTS, "communication judged from one rank", "chosen: as for an inferred data wait"
+    )
+    penalty_unattributed: float = _number(
+        0.2, POINTS, "kernels without a phase, at most", "chosen: as for an inferred data wait"
+    )
+    penalty_no_marker: float = _number(
+        0.25, POINTS, "no step marker", "chosen: more than any single doubt about the steps"
+    )
+    penalty_coverage: float = _number(
+        0.2,
+        POINTS,
+        "no launch has a GPU row, without step markers",
+        "chosen: as for an inferred data wait",
+    )
+    penalty_marker: float = _number(
+        0.3,
+        POINTS,
+        "a step marker that is surely wrong",
+        "chosen: the least sure kind of marker, 0.60, costs 0.1",
+    )
+    sure_marker: float = _number(
+        0.95, POINTS, "a marker that costs nothing", "that of numbered ranges, as ProfilerStep#"
+    )
+    penalty_drained: float = _number(
+        0.1,
+        POINTS,
+        "only the iterations after a drained queue count",
+        "chosen: half of an inferred data wait",
+    )
+    penalty_few: float = _number(0.05, POINTS, "few iterations", "chosen: a nudge")
+    few_iterations: int = _number(
+        8, "iterations", "fewer are few", "the default of `traceprobe profile --active`"
+    )
+    penalty_split: float = _number(
+        0.1, POINTS, "one rank split what the profiler left", "chosen: half of a single rank's"
+    )
+
+    # Correction for the profiler, and the sentences about it
+    misfit: float = _number(
+        0.02,
+        STEP,
+        "work that does not fit into the unprofiled step is reported",
+        "chosen: its noise",
+    )
+    taken_out: float = _number(
+        0.005,
+        STEP,
+        "time taken out as the profiler's is reported",
+        "chosen: two digits of a per cent",
+    )
+    distortion: float = _number(
+        1.1, "ratio", "a profiled step so much longer is distorted", "PyTorch's issues: 10 to 20 %"
+    )
+    flush_ms: float = _number(
+        0.005, "ms", "idle under the profiler's own rows is reported", "rounds to 0.01 ms"
+    )
+    reported_idle: float = _number(0.05, STEP, "idle time is reported", "`notable`")
+    reported_part: float = _number(
+        0.01, STEP, "a part of the idle time is reported", "chosen: less is rounding"
+    )
+    reported_cause: float = _number(
+        0.005, "share of the waiting", "a cause of waiting is reported", "rounds to 1 %"
+    )
+    mostly_inferred: float = _number(
+        0.5, "share of the data wait", "it lies between the steps", "a majority"
+    )
+
+    # Loader queue
+    drift_side: int = _number(
+        3, "iterations", "each side of a change; also rounds of the loader after it", SIMULATED
+    )
+    drift_blocks: int = _number(
+        2, "rounds", "rounds of the loader before a change", "two batches a worker, the default"
+    )
+    drift_longer: float = _number(
+        0.5, "share of the rise", "the step gets longer by so much of it", SIMULATED
+    )
+
+    # Roofline, hardware and links
+    explained: float = _number(
+        0.5, "share of kernel time", "math or memory explains the kernels", "a majority"
+    )
+    run_precision: float = _number(
+        0.5, "share of matrix time", "a precision is that of the run", "a majority"
+    )
+    message_spread: float = _number(
+        4,
+        "ratio",
+        "sizes of messages that tell latency from bandwidth",
+        "chosen: closer sizes cannot tell the two apart",
+    )
+    gpu_memory_least: float = _number(
+        0.93, "ratio", "reported over printed memory, at least", "less ECC and the driver's part"
+    )
+    gpu_memory_most: float = _number(
+        1.09, "ratio", "reported over printed memory, at most", "GiB against GB is 1.074"
+    )
+    gpu_slice_memory: float = _number(
+        1.06, "ratio", "reported over printed memory of the whole of a MIG slice", "as above"
+    )
+
+    # Ablation
+    overlap_contrast: float = _number(
+        0.1, "share of throughput", "serial and parallel are apart", "chosen: noise otherwise"
+    )
+    disturbed: float = _number(
+        0.95, "ratio", "full over synthetic step that is a disturbance", "chosen: `notable` faster"
+    )
+
+    # Findings
+    softmax_passes: float = _number(
+        6 / 5,
+        "ratio",
+        "passes over attention's scores by the products, over those by softmax",
+        "products: 1 write, 1 read; 1 write, 3 reads. Softmax: 2 and 3",
+    )
+    barely_overlapped: float = _number(
+        5.0, "%", "communication and computation take turns", "`notable`"
+    )
+    small_message: float = _number(
+        1e6, "bytes", "its start costs more than its bytes", "chosen: on most links"
+    )
+    count_rounding: float = _number(
+        1e-3, "messages per step", "counts of messages differ", "rounding of the means"
+    )
+    mostly_copied: float = _number(
+        0.5, "share", "copies are mostly pageable, or mostly hidden", "a majority"
+    )
+    pageable_bytes: int = _number(
+        1 << 20, "bytes per step", "pageable copies matter", "scalars are pageable everywhere"
+    )
+    tf32_products: int = _number(
+        3, "products", "in TF32 for one of fused attention in fp32", "3xTF32, CUTLASS"
+    )
+    halved_operands: float = _number(
+        0.5, "ratio", "time of other kernels in 16 bits", "their operands have half the size"
+    )
+    memory_full: float = _number(
+        0.90, "share of the device", "memory is nearly full", "PyTorch's TensorBoard plugin"
+    )
+    bf16_capability: int = _number(8, "compute capability", "GPUs with bf16", "NVIDIA: Ampere")
+    memory_slack: float = _number(
+        0.20, "share of what is reserved", "memory not in use matters", "chosen: `bound`"
+    )
+    memory_crowded: float = _number(
+        0.50, "share of the device", "reserved, for slack to matter", "chosen: else it is free"
+    )
+    optimizer_launches: int = _number(
+        20, "kernels per step", "many for an optimizer", "several times a fused one's of 100 M"
+    )
+    optimizer_worth: float = _number(
+        0.01, STEP, "a fused optimizer is worth it", "chosen: it takes one word"
+    )
+    fused_parameters: int = _number(
+        320 * 65536, "parameters", "of a launch of the fused Adam", "PyTorch's multi_tensor_apply"
+    )
+    fused_tensors: int = _number(
+        36, "tensors", "of a launch of the fused Adam", "PyTorch's multi_tensor_apply"
+    )
+    attributed: float = _number(
+        0.98,
+        "share of kernel time",
+        "enough has a phase",
+        "public traces with three ranges reach it",
+    )
+    short_kernel_us: float = _number(
+        10.0, "µs", "a kernel is short", "about what a launch costs the host; nsys-ai"
+    )
+    many_launches: float = _number(
+        500.0, "launches per step", "many", "chosen: 5 ms of the host at 10 µs each"
+    )
+    syncs: float = _number(
+        0.5, "calls per step", "blocking calls matter", "chosen: more than one in two steps"
+    )
+    fp32_reached: float = _number(
+        0.5,
+        "share of the peak",
+        "a matrix product in fp32 reaches",
+        "chosen: well below the 0.76 measured on an H200, docs/validation/hardware.md",
+    )
+    unaligned_kept: float = _number(
+        1 / 8, "ratio", "time of an aligned matrix kernel", "16 bytes are read at a time, not 2"
+    )
+    aligned_bytes: int = _number(
+        16, "bytes", "alignment that tensor cores need", "NVIDIA's guide to matrix multiplication"
+    )
+    best_aligned_bytes: int = _number(
+        128, "bytes", "alignment that is best", "NVIDIA's guide to matrix multiplication"
+    )
+
+
+FIXED = Constants()
+
+
+def table() -> Iterator[tuple[str, float, str, str, str]]:
+    """Name, value, unit, meaning and source of every number, the changeable ones first."""
+    for group in (Thresholds(), FIXED):
+        for each in fields(group):
+            texts = each.metadata
+            value = getattr(group, each.name)
+            yield each.name, value, texts["unit"], texts["meaning"], texts["source"]

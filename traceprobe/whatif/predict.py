@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import hypot, sqrt
-from statistics import stdev
+from statistics import fmean, stdev
 
 from msgspec import UnsetType
 
 from traceprobe.errors import ImpossibleChange
 from traceprobe.model.taxonomy import OFF_DEVICE
-from traceprobe.records.rank import Rank, mean_step_ms
+from traceprobe.records.rank import Iteration, Rank, mean_step_ms
 from traceprobe.records.report import Report
 from traceprobe.verdict.allreduce import Links
 from traceprobe.whatif import buckets
@@ -187,11 +187,28 @@ def _profiled_host(report: Report) -> float:
 
 
 def _noise_ms(report: Report, asked: Changes) -> float:
-    """Two standard errors of the mean traced step, ms, without what the changes take out of it."""
+    """Two standard errors of the mean traced step, ms, without what the changes take out of it.
+
+    In each step the rank with most time of its own sets the pace, as in the replay; with the work
+    shared out evenly it is the mean of the ranks. Only some ranks of many keep their iterations.
+    """
     out = [CLASSES[name] for name in (*asked.removed, *asked.speedup) if name in CLASSES]
-    steps = [
-        (i.end_ns - i.start_ns - sum(i.partition_ns[name] or 0 for name in out)) / 1e6
-        for i in report.ranks[0].iterations
-        if i.used and i.start_ns is not None and i.end_ns is not None and i.partition_ns
+    ranks = [
+        {i.index: ms for i in rank.iterations if (ms := _own_ms(i, out)) is not None}
+        for rank in report.ranks
+        if rank.iterations
     ]
+    common = set[int].intersection(*map(set, ranks)) if ranks else set[int]()
+    pace = fmean if "skew" in asked.removed else max
+    steps = [pace([rank[index] for rank in ranks]) for index in common]
     return 2 * stdev(steps) / sqrt(len(steps)) if len(steps) > 1 else 0.0
+
+
+def _own_ms(iteration: Iteration, out: Sequence[str]) -> float | None:
+    """A used iteration without waiting for other ranks and without some classes, ms."""
+    start, end, partition = iteration.start_ns, iteration.end_ns, iteration.partition_ns
+    if not iteration.used or start is None or end is None or partition is None:
+        return None
+    # Waiting for other ranks is a part of communication.
+    waited = 0 if "communication" in out else iteration.skew_exposed_ns or 0
+    return (end - start - waited - sum(partition[name] or 0 for name in out)) / 1e6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from traceprobe.formatting import NOT_OBSERVED, percent, shorten, significant
 from traceprobe.model.taxonomy import AGREEMENT_LABELS, SHARE_LABELS, SHARES
-from traceprobe.records.ablation import Ablation, Interval, Oracle, Share, Variant
+from traceprobe.records.ablation import Ablation, AblationVerdict, Interval, Share, Variant
 from traceprobe.records.report import Verdict
 from traceprobe.render.bars import segments, share_bar
 from traceprobe.render.document import Bars, Block, Code, Document, Section, Table, Text, Tone
@@ -86,7 +86,7 @@ def beside(verdict: Verdict, ablation: Ablation) -> Section:
     return Section("ablation", "Checked by ablation", blocks=blocks, help=help_text)
 
 
-def _bound_by(judged: Verdict | Oracle) -> str:
+def _bound_by(judged: Verdict | AblationVerdict) -> str:
     words = [SHARE_LABELS[part] for part in agreement.parts(judged)]
     return " and ".join(words) or "no verdict"
 
@@ -163,9 +163,9 @@ def overlap_sentence(ablation: Ablation) -> str | None:
 
 def title(ablation: Ablation) -> str:
     """The bound and the runner-up."""
-    oracle = ablation.oracle
-    second = SHARE_LABELS.get(oracle.secondary or "")
-    return f"{named(oracle)}, then {second}" if second else named(oracle)
+    judged = ablation.oracle
+    second = SHARE_LABELS.get(judged.secondary or "")
+    return f"{named(judged)}, then {second}" if second else named(judged)
 
 
 def absences(ablation: Ablation) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""A fleet told in sections."""
+"""GPUs beside each other, in sections."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from traceprobe.formatting import NOT_OBSERVED, number, percent, significant
-from traceprobe.records.gpus import PEAKS, Contender, Fleet, device_scale
+from traceprobe.records.gpus import PEAKS, Contender, GpuComparison, device_scale
 from traceprobe.render.charts import Line, curves
 from traceprobe.render.document import Chart, Document, Section, Table
 from traceprobe.render.pages.comparison import named_inputs, phase_bars, shares, table_of
@@ -21,41 +21,41 @@ PEAK_HEADS = {
 RAN_WORDS = {"fp32": "fp32", "tf32": "TF32", "half": "16-bit"}
 
 
-def document(fleet: Fleet) -> Document:
-    """The fleet for all outputs."""
-    first = fleet.contenders[0]
+def document(comparison: GpuComparison) -> Document:
+    """The comparison for all outputs."""
+    first = comparison.contenders[0]
     return Document(
-        kind=fleet.kind,
-        title=f"{len(fleet.contenders)} runs, fastest {first.run.label}",
-        headline=fleet.headline,
-        points=[fleet.explanation, *fleet.points],
-        cautions=[caution.message for caution in fleet.cautions],
-        sections=list(_sections(fleet)),
-        inputs=named_inputs([c.run for c in fleet.contenders]),
-        version=fleet.traceprobe_version,
-        json=fleet.to_json(),
+        kind=comparison.kind,
+        title=f"{len(comparison.contenders)} runs, fastest {first.run.label}",
+        headline=comparison.headline,
+        points=[comparison.explanation, *comparison.points],
+        cautions=[caution.message for caution in comparison.cautions],
+        sections=list(_sections(comparison)),
+        inputs=named_inputs([c.run for c in comparison.contenders]),
+        version=comparison.traceprobe_version,
+        json=comparison.to_json(),
     )
 
 
-def _sections(fleet: Fleet) -> Iterator[Section]:
-    contenders = fleet.contenders
+def _sections(comparison: GpuComparison) -> Iterator[Section]:
+    contenders = comparison.contenders
     runs = [replace(c.run, label=c.title) for c in contenders]
-    scales = [device_scale(run, fleet.per) for run in runs]
+    scales = [device_scale(run, comparison.per) for run in runs]
     yield Section(
         "ranking",
         "Throughput of one device",
-        blocks=[_ranking(fleet)],
+        blocks=[_ranking(comparison)],
         help="Runs of several devices count for one of them. Compute is the time in kernels, "
         "communication left out. Matrices ran in the precision that the names of most of their "
         "kernels tell.",
     )
     yield Section(
         "phases",
-        f"Where the time of a {fleet.per} goes",
-        blocks=[phase_bars(runs, scales, f"ms per {fleet.per}")],
+        f"Where the time of a {comparison.per} goes",
+        blocks=[phase_bars(runs, scales, f"ms per {comparison.per}")],
         help="Each bar is the time that one device takes for one "
-        f"{fleet.per}, as traced. Its pieces are exclusive: at each instant the GPU is in one of "
-        "them, so they add up to the step. Times that are taken on the host do not: a range "
+        f"{comparison.per}, as traced. Its pieces are exclusive: at each instant the GPU is in one "
+        "of them, so they add up to the step. Times that are taken on the host do not: a range "
         "contains all that runs inside it. An optimizer step that is given a closure contains "
         "forward and backward, and a range that ends with a synchronisation contains the wait for "
         "all work before it; add such times up, and the same milliseconds count twice.",
@@ -63,7 +63,7 @@ def _sections(fleet: Fleet) -> Iterator[Section]:
     yield Section(
         "peaks",
         "Speed against the peaks of the hardware",
-        blocks=list(_peaks(fleet)),
+        blocks=list(_peaks(comparison)),
         help="Peaks are dense, at boost clock, from the table of GPUs; a MIG slice or a die of a "
         "package has its part of them: of the multiprocessors for the rates, of the memory for "
         "the bandwidth. So a slice of a large GPU can be as fast as a smaller GPU as a whole. A "
@@ -78,13 +78,13 @@ def _sections(fleet: Fleet) -> Iterator[Section]:
         yield Section("sources", title, blocks=[sources], folded=True, brief=False)
 
 
-def _ranking(fleet: Fleet) -> Table:
-    rate = "samples/s" if fleet.per == "sample" else "steps/s"
-    priced = any(c.usd_per_million is not None for c in fleet.contenders)
-    counted = any(c.achieved_tflops is not None for c in fleet.contenders)
+def _ranking(comparison: GpuComparison) -> Table:
+    rate = "samples/s" if comparison.per == "sample" else "steps/s"
+    priced = any(c.usd_per_million is not None for c in comparison.contenders)
+    counted = any(c.achieved_tflops is not None for c in comparison.contenders)
     head = ["run", "device", rate, "of the fastest", "compute ms", "waits for data", "matrices in"]
     head += ["TFLOP/s", "of peak"] if counted else []
-    head += ["$ per hour", f"$ per million {fleet.per}s"] if priced else []
+    head += ["$ per hour", f"$ per million {comparison.per}s"] if priced else []
     rows = [
         [
             c.run.label,
@@ -97,7 +97,7 @@ def _ranking(fleet: Fleet) -> Table:
             *([number(c.achieved_tflops), percent(c.efficiency)] if counted else []),
             *([number(c.usd_per_hour), number(c.usd_per_million)] if priced else []),
         ]
-        for c in fleet.contenders
+        for c in comparison.contenders
     ]
     numeric = frozenset({2, 3, 4, 5, *range(7, len(head))})
     return Table("Runs by throughput of one device", head, rows, numeric, most=len(rows))
@@ -108,7 +108,7 @@ def _precision(contender: Contender) -> str:
     return ran if contender.precision is None else f"{ran} (asked: {contender.precision})"
 
 
-def _peaks(fleet: Fleet) -> Iterator[Table | Chart]:
+def _peaks(comparison: GpuComparison) -> Iterator[Table | Chart]:
     head = ("run", "SMs or CUs", "compute ms", "fp32", "TF32", "16-bit", "GB/s")
     rows = [
         [
@@ -117,11 +117,11 @@ def _peaks(fleet: Fleet) -> Iterator[Table | Chart]:
             number(c.compute_ms),
             *(number(c.peaks.get(name)) for name in PEAKS),
         ]
-        for c in fleet.contenders
+        for c in comparison.contenders
     ]
     caption = "Compute time beside dense peaks in TFLOP/s and memory bandwidth"
     yield Table(caption, head, rows, frozenset({2, 3, 4, 5, 6}), most=len(rows))
-    if fleet.fits:
+    if comparison.fits:
         yield Table(
             "How well each peak explains the compute times, best first",
             ("peak", "devices", "pairs in its order", "time × peak differs by", "slope", "r²"),
@@ -134,31 +134,31 @@ def _peaks(fleet: Fleet) -> Iterator[Table | Chart]:
                     f"{fit.slope:.2f}",
                     f"{fit.r2:.2f}",
                 ]
-                for fit in fleet.fits
+                for fit in comparison.fits
             ],
             frozenset({1, 2, 3, 4, 5}),
         )
-        yield _curves(fleet)
-    elif fleet.ratios:
+        yield _curves(comparison)
+    elif comparison.ratios:
         yield Table(
             "Least over most compute time: speed, and peaks that both devices have",
             ("", "ratio"),
             [
-                [PEAK_HEADS.get(name, "compute speed"), f"{significant(fleet.ratios[name])}×"]
+                [PEAK_HEADS.get(name, "compute speed"), f"{significant(comparison.ratios[name])}×"]
                 for name in ("compute", *PEAKS)
-                if name in fleet.ratios
+                if name in comparison.ratios
             ],
             frozenset({1}),
         )
 
 
-def _curves(fleet: Fleet) -> Chart | Table:
+def _curves(comparison: GpuComparison) -> Chart | Table:
     """Speed by peak, both relative to the slowest device."""
     lines, most = [], 1.0
-    for fit in fleet.fits:
+    for fit in comparison.fits:
         known = [
             (peak, 1 / c.compute_ms)
-            for c in fleet.contenders
+            for c in comparison.contenders
             if c.compute_ms and (peak := c.peaks.get(fit.peak)) is not None
         ]
         first = min(known, key=lambda point: point[1])

@@ -21,11 +21,11 @@ from tests.report_factory import (
     make_report,
 )
 from traceprobe.compare import peaks
-from traceprobe.compare.gpus import UnknownPrice, fleet
+from traceprobe.compare.gpus import UnknownPrice, compare_gpus
 from traceprobe.compare.run import Observed, observe
 from traceprobe.model.taxonomy import PARTITION
 from traceprobe.records import kinds
-from traceprobe.records.gpus import Fleet
+from traceprobe.records.gpus import GpuComparison
 from traceprobe.records.rank import DeviceInfo, Lane
 from traceprobe.records.report import ObserverEffect
 from traceprobe.render import document_of
@@ -69,7 +69,7 @@ def on(
 
 def by_peak(peak, names=FLEET, **more):
     """Runs whose compute time is inversely proportional to a peak."""
-    return [on(name, 5000 / gpus.find(name).peaks[peak], **more) for name in names]
+    return [on(name, 5000 / gpus.find_gpu(name).peaks[peak], **more) for name in names]
 
 
 def codes(found):
@@ -82,7 +82,7 @@ def labels(found):
 
 def test_the_fastest_per_device_and_sample_goes_first():
     """Eight GPUs do more in a second than one, each of them less; batches differ too."""
-    found = fleet(
+    found = compare_gpus(
         [
             on("NVIDIA A40", 100, label="one", samples=64),
             on("NVIDIA A40", 120, label="eight", samples=512, ranks=8),
@@ -96,11 +96,11 @@ def test_the_fastest_per_device_and_sample_goes_first():
         [150 / 128, 100 / 64, 120 / 64], rel=0.01
     )
     assert found.contenders[2].relative == pytest.approx(150 / 128 / (120 / 64), rel=0.01)
-    assert "count for one" in found.headline
+    assert "rates are per device" in found.headline
 
 
 def test_without_batches_everything_is_per_step_and_says_so():
-    found = fleet([on("NVIDIA A40", 100), on("NVIDIA L4", 50, samples=None)])
+    found = compare_gpus([on("NVIDIA A40", 100), on("NVIDIA L4", 50, samples=None)])
     assert found.per == "step"
     assert codes(found) == ["unknown-batches"]
     assert found.contenders[0].rate == pytest.approx(20, rel=0.01)
@@ -108,18 +108,18 @@ def test_without_batches_everything_is_per_step_and_says_so():
 
 
 def test_a_lead_within_the_noise_is_none():
-    close = fleet([on("NVIDIA A40", 100, spread=0.1), on("NVIDIA A10", 100.5, spread=0.1)])
-    clear = fleet([on("NVIDIA A40", 100), on("NVIDIA A10", 120)])
+    close = compare_gpus([on("NVIDIA A40", 100, spread=0.1), on("NVIDIA A10", 100.5, spread=0.1)])
+    clear = compare_gpus([on("NVIDIA A40", 100), on("NVIDIA A10", 120)])
     assert "equally fast" in close.headline
     assert clear.headline.startswith("NVIDIA A40 is fastest: 640 samples/s per device")
 
 
 def test_times_without_a_profiler_decide_where_they_are_known():
     """As traced the A40 is faster: its profiler costs less."""
-    found = fleet([timed(on("NVIDIA A40", 100), 90), timed(on("NVIDIA A10", 110), 70)])
+    found = compare_gpus([timed(on("NVIDIA A40", 100), 90), timed(on("NVIDIA A10", 110), 70)])
     assert found.headline.startswith("NVIDIA A10 is fastest: 914 samples/s per device")
     assert codes(found) == []
-    assert codes(fleet([timed(on("NVIDIA A40", 100), 90), on("NVIDIA A10", 1)])) == [
+    assert codes(compare_gpus([timed(on("NVIDIA A40", 100), 90), on("NVIDIA A10", 1)])) == [
         "different-bases"
     ]
 
@@ -137,7 +137,7 @@ def timed(run, ms):
 def test_the_peak_that_sets_the_time_explains_it(precision, peak):
     """T4 has no TF32, so its fp32 peak counts; of the others all have all."""
     names = FLEET if precision != "tf32" else FLEET[1:]
-    found = fleet(by_peak(precision, names, precision=precision))
+    found = compare_gpus(by_peak(precision, names, precision=precision))
     assert found.explained_by == peak
     assert found.fits[0].peak == peak
     assert found.fits[0].agreement == 1
@@ -148,8 +148,8 @@ def test_the_peak_that_sets_the_time_explains_it(precision, peak):
 
 def test_bandwidth_explains_what_it_limits():
     names = ("Tesla T4", "NVIDIA A40", "NVIDIA GeForce RTX 3090", "NVIDIA H200")
-    runs = [on(name, 1e4 / gpus.find(name).bandwidth_gbps) for name in names]
-    found = fleet(runs)
+    runs = [on(name, 1e4 / gpus.find_gpu(name).bandwidth_gbps) for name in names]
+    found = compare_gpus(runs)
     assert found.explained_by == "bandwidth"
     assert "memory bandwidth peak explains" in found.explanation
 
@@ -159,25 +159,25 @@ def test_a_gpu_without_tf32_is_as_fast_at_it_as_in_fp32():
     tf32, fp32 = {"matmul_tf32": 9}, {"matmul_fp32": 9}
     runs = by_peak("tf32", rest, kernels=tf32, precision="tf32")
     runs.append(on(v100, 5000 / 15.7, kernels=fp32, precision="tf32"))
-    found = fleet(runs)
+    found = compare_gpus(runs)
     assert found.explained_by == "tf32"
     assert "different-precisions" not in codes(found)
     assert any(text.endswith("it has no TF32") for text in found.points)
     runs.append(on("NVIDIA H200", 10, kernels={"matmul_half": 9}, precision="bf16"))
-    assert "different-precisions" in codes(fleet(runs))
+    assert "different-precisions" in codes(compare_gpus(runs))
 
 
 def test_peaks_that_cannot_be_told_apart_are_all_named():
     """A100 of 40 and 80 GB have one fp32 peak; all peaks of H200 are higher."""
     runs = by_peak("tf32", ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB", "NVIDIA H200"))
-    found = fleet(runs)
+    found = compare_gpus(runs)
     assert found.explained_by in {"tf32", "half"}
     assert "explains them as well" in found.explanation
 
 
 def test_an_order_against_all_peaks_is_explained_by_none():
     names = ("Tesla T4", "NVIDIA A10", "NVIDIA A40", "NVIDIA H200")
-    found = fleet([on(name, ms) for name, ms in zip(names, (1, 2, 3, 4), strict=True)])
+    found = compare_gpus([on(name, ms) for name, ms in zip(names, (1, 2, 3, 4), strict=True)])
     assert found.explained_by is None
     assert found.explanation.startswith("No peak explains")
     assert all(fit.agreement == -1 for fit in found.fits)
@@ -185,7 +185,7 @@ def test_an_order_against_all_peaks_is_explained_by_none():
 
 def test_different_precisions_are_not_explained_by_one_peak():
     runs = by_peak("fp32", FLEET[1:3], kernels={"matmul_fp32": 9})
-    found = fleet([*runs, on("NVIDIA H200", 1, kernels={"matmul_half": 9})])
+    found = compare_gpus([*runs, on("NVIDIA H200", 1, kernels={"matmul_half": 9})])
     assert found.fits
     assert found.explained_by is None
     assert "different-precisions" in codes(found)
@@ -196,14 +196,14 @@ def test_different_precisions_are_not_explained_by_one_peak():
     [(1, "One run", set()), (2, "cannot be decided", {"compute", *peaks.PEAKS})],
 )
 def test_fewer_than_three_devices_decide_nothing(count, words, ratios):
-    found = fleet(by_peak("fp32", FLEET[:count]))
+    found = compare_gpus(by_peak("fp32", FLEET[:count]))
     assert (found.fits, found.explained_by) == ([], None)
     assert words in found.explanation
     assert set(found.ratios) == ratios
 
 
 def test_ratios_are_of_the_fastest_over_the_slowest():
-    found = fleet([on("NVIDIA A40", 100), on("NVIDIA A100-SXM4-40GB", 50)])
+    found = compare_gpus([on("NVIDIA A40", 100), on("NVIDIA A100-SXM4-40GB", 50)])
     assert found.ratios == pytest.approx(
         {"compute": 2, "fp32": 0.521, "tf32": 2.086, "half": 2.084, "bandwidth": 2.234}, rel=0.01
     )
@@ -211,13 +211,13 @@ def test_ratios_are_of_the_fastest_over_the_slowest():
 
 def test_many_runs_of_one_device_are_one_device():
     runs = [on("NVIDIA A40", 100 + n, label=str(n)) for n in range(4)]
-    found = fleet(runs)
+    found = compare_gpus(runs)
     assert (found.fits, found.ratios) == ([], {})
     assert "here is 1" in found.explanation
 
 
 def test_a_device_that_is_not_in_the_table_is_ranked_without_peaks():
-    found = fleet([*by_peak("fp32"), on("NVIDIA H20", 1)])
+    found = compare_gpus([*by_peak("fp32"), on("NVIDIA H20", 1)])
     first = found.contenders[0]
     assert (first.device, first.hardware) == ("H20", None)
     assert codes(found) == ["unknown-device"]
@@ -228,7 +228,7 @@ def test_a_device_that_is_not_in_the_table_is_ranked_without_peaks():
 def test_a_device_without_a_name_is_known_by_its_facts():
     facts = {"multiprocessors": 304, "memory_bytes": 206_141_652_992, "warp_size": 64}
     device = DeviceInfo(index=0, name=None, kind="gpu", capability="9.4", **facts)
-    hardware = fleet([on(device, 10)]).contenders[0].hardware
+    hardware = compare_gpus([on(device, 10)]).contenders[0].hardware
     assert (hardware.name, hardware.matched) == ("MI300X", "fingerprint")
 
 
@@ -237,13 +237,13 @@ def test_a_run_on_several_kinds_of_devices_has_no_peaks():
     ranks = run.report.ranks
     other = replace(ranks[1], device=DeviceInfo(index=1, name="NVIDIA L4", kind="gpu"))
     run = Observed("both", replace(run.report, ranks=[ranks[0], other]), run.step_ms, run.classes)
-    found = fleet([run])
+    found = compare_gpus([run])
     assert found.contenders[0].hardware is None
     assert codes(found) == ["mixed-devices"]
 
 
 def test_a_slice_as_fast_as_a_smaller_gpu_is_explained_by_its_part():
-    found = fleet(
+    found = compare_gpus(
         [
             on("NVIDIA A40", 100),
             on("NVIDIA A100-SXM4-40GB MIG 3g.20gb", 105),
@@ -260,8 +260,10 @@ def test_a_slice_as_fast_as_a_smaller_gpu_is_explained_by_its_part():
 
 
 def test_no_word_of_a_slice_that_is_faster_or_of_its_own_gpu():
-    slow = fleet([on("NVIDIA A40", 100), on("NVIDIA A100-SXM4-40GB MIG 1g.5gb", 300)])
-    own = fleet([on("NVIDIA A100-SXM4-40GB", 100), on("NVIDIA A100-SXM4-40GB MIG 4g.20gb", 100)])
+    slow = compare_gpus([on("NVIDIA A40", 100), on("NVIDIA A100-SXM4-40GB MIG 1g.5gb", 300)])
+    own = compare_gpus(
+        [on("NVIDIA A100-SXM4-40GB", 100), on("NVIDIA A100-SXM4-40GB MIG 4g.20gb", 100)]
+    )
     assert not any("computes as fast" in text for found in (slow, own) for text in found.points)
 
 
@@ -284,12 +286,12 @@ def with_host_optimizer(run, ms, kernels):
     ("ms", "kernels", "told"), [(96, 5, 1), (11, 5, 1), (15, 8, 0), (6, 2, 0), (5, 5, 0)]
 )
 def test_an_optimizer_range_that_holds_other_phases_is_told(ms, kernels, told):
-    found = fleet([with_host_optimizer(on("NVIDIA A40", 100), ms, kernels)])
+    found = compare_gpus([with_host_optimizer(on("NVIDIA A40", 100), ms, kernels)])
     assert sum("closure" in text for text in found.points) == told
 
 
 def test_waiting_for_data_is_told_with_its_workers():
-    found = fleet(
+    found = compare_gpus(
         [
             on("NVIDIA A40", 95, wait=5, workers=16),
             on("NVIDIA H200", 40, wait=160, bound="io", workers=2),
@@ -308,12 +310,12 @@ def test_waiting_for_data_is_told_with_its_workers():
 
 
 def test_the_order_is_not_explained_twice_where_compute_time_has_the_same():
-    assert not any("compute time alone" in text for text in fleet(by_peak("fp32")).points)
+    assert not any("compute time alone" in text for text in compare_gpus(by_peak("fp32")).points)
 
 
 def test_a_precision_that_did_not_run_is_told():
     mixed = {"matmul_fp32": 6, "matmul_tf32": 3, "other": 90}
-    found = fleet([on("NVIDIA A40", 100, kernels=mixed, precision="tf32")])
+    found = compare_gpus([on("NVIDIA A40", 100, kernels=mixed, precision="tf32")])
     assert found.contenders[0].ran == "fp32"
     assert any("asked for tf32" in text and "without tensor cores" in text for text in found.points)
 
@@ -329,28 +331,31 @@ def test_a_precision_that_did_not_run_is_told():
     ],
 )
 def test_a_precision_that_ran_or_is_not_known_is_not(kernels, asked, ran):
-    found = fleet([on("NVIDIA A40", 100, kernels=kernels, precision=asked)])
+    found = compare_gpus([on("NVIDIA A40", 100, kernels=kernels, precision=asked)])
     assert (found.contenders[0].ran, found.points) == (ran, [])
 
 
 def test_fp32_beside_16_bits_is_another_precision_without_tf32_too():
     t4, a40 = {"matmul_fp32": 9}, {"matmul_half": 9}
-    found = fleet([on("Tesla T4", 100, kernels=t4), on("NVIDIA A40", 50, kernels=a40)])
+    found = compare_gpus([on("Tesla T4", 100, kernels=t4), on("NVIDIA A40", 50, kernels=a40)])
     assert codes(found) == ["different-precisions"]
 
 
 def test_other_settings_than_the_device_s_are_told():
     base = {"precision": "tf32", "compile": "off", "workers": 4}
-    found = fleet(
+    found = compare_gpus(
         [on("NVIDIA A40", 100, **base), on("NVIDIA L4", 200, **{**base, "compile": "default"})]
     )
     assert codes(found) == ["different-settings"]
     assert "compile" in found.cautions[0].message
-    assert fleet([on("NVIDIA A40", 1, **base), on("NVIDIA L4", 2, **base, seed=1)]).cautions == []
+    assert (
+        compare_gpus([on("NVIDIA A40", 1, **base), on("NVIDIA L4", 2, **base, seed=1)]).cautions
+        == []
+    )
 
 
 def test_costs_are_per_million_samples_of_one_device():
-    found = fleet(
+    found = compare_gpus(
         [on("NVIDIA A40", 100, label="a"), on("NVIDIA H200", 25, label="b", ranks=2, samples=128)],
         {"nvidia a40": 0.5, "b": 3.6},
     )
@@ -367,24 +372,26 @@ def test_a_label_goes_before_a_device_and_a_slice_has_its_own_price():
         on("NVIDIA H200", 26, label="reserved"),
         on("NVIDIA A100-SXM4-40GB MIG 3g.20gb", 99, label="part"),
     ]
-    found = fleet(runs, {"spot": 1.0, "H200": 3.0, "A100 SXM4 40GB MIG 3g.20gb": 0.4})
+    found = compare_gpus(runs, {"spot": 1.0, "H200": 3.0, "A100 SXM4 40GB MIG 3g.20gb": 0.4})
     assert [c.usd_per_hour for c in found.contenders] == [1.0, 3.0, 0.4]
 
 
 def test_a_price_for_nothing_is_refused():
     with pytest.raises(UnknownPrice, match=r"A30: no run and no device .* A40"):
-        fleet([on("NVIDIA A40", 100)], {"A30": 1.0})
+        compare_gpus([on("NVIDIA A40", 100)], {"A30": 1.0})
     with pytest.raises(UnknownPrice):  # what the whole GPU costs, its slice does not
-        fleet([on("NVIDIA A100-SXM4-40GB MIG 3g.20gb", 9, label="x")], {"A100 SXM4 40GB": 1.0})
+        compare_gpus(
+            [on("NVIDIA A100-SXM4-40GB MIG 3g.20gb", 9, label="x")], {"A100 SXM4 40GB": 1.0}
+        )
 
 
 def test_efficiency_needs_the_operations_of_the_model():
     kernels = {"matmul_tf32": 9}
     run = on("NVIDIA A100-SXM4-40GB", 100, kernels=kernels, precision="tf32", ranks=2)
-    assert fleet([run]).contenders[0].achieved_tflops is None
+    assert compare_gpus([run]).contenders[0].achieved_tflops is None
     workload = {**run.report.workload, "flops_per_step": 10.3e12}
     told = Observed("x", replace(run.report, workload=workload), run.step_ms, run.classes)
-    contender = fleet([told]).contenders[0]
+    contender = compare_gpus([told]).contenders[0]
     assert contender.achieved_tflops == pytest.approx(51.5, rel=0.01)
     assert contender.efficiency == pytest.approx(0.33, rel=0.01)
 
@@ -403,7 +410,7 @@ def test_devices_of_equal_peaks_are_in_no_order():
 
 def test_a_peak_that_is_the_same_on_all_devices_is_left_out():
     a100 = ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB", "NVIDIA A100 80GB PCIe")
-    found = fleet([on(name, 1e4 / gpus.find(name).bandwidth_gbps) for name in a100])
+    found = compare_gpus([on(name, 1e4 / gpus.find_gpu(name).bandwidth_gbps) for name in a100])
     assert [fit.peak for fit in found.fits] == ["bandwidth"]
 
 
@@ -424,7 +431,7 @@ def test_a_peak_that_fits_worse_does_not_explain_as_well():
 def test_a_peak_that_not_all_devices_have_explains_nothing():
     """All but the T4 follow their bf16 peak exactly; the T4 has none."""
     runs = by_peak("bf16", FLEET[1:], precision="bf16")
-    found = fleet([*runs, on("Tesla T4", 100, precision="bf16")])
+    found = compare_gpus([*runs, on("Tesla T4", 100, precision="bf16")])
     last = found.fits[-1]
     assert (last.peak, last.devices, last.spread) == ("half", 3, pytest.approx(1, abs=0.02))
     assert [fit.devices for fit in found.fits[:-1]] == [4, 4, 4]
@@ -432,14 +439,14 @@ def test_a_peak_that_not_all_devices_have_explains_nothing():
 
 
 def test_the_json_comes_back_as_it_went(tmp_path):
-    found = fleet(by_peak("fp32"), {"T4": 0.35})
+    found = compare_gpus(by_peak("fp32"), {"T4": 0.35})
     assert kinds.read(found.to_json()) == found
-    assert isinstance(kinds.read(found.to_json()), Fleet)
+    assert isinstance(kinds.read(found.to_json()), GpuComparison)
     assert json.loads(found.to_json())["kind"] == "gpus"
 
 
 def test_the_document_shows_every_run_and_adds_up():
-    found = fleet([*by_peak("fp32"), on("NVIDIA H20", 30, wait=10)], {"T4": 0.35})
+    found = compare_gpus([*by_peak("fp32"), on("NVIDIA H20", 30, wait=10)], {"T4": 0.35})
     told = document_of(found)
     assert [section.id for section in told.sections][:3] == ["ranking", "phases", "peaks"]
     ranking = told.sections[0].blocks[0]
@@ -463,7 +470,7 @@ def test_the_document_shows_every_run_and_adds_up():
 @pytest.mark.parametrize("output", ["to_html", "to_markdown"])
 def test_names_from_traces_stay_text(output):
     runs = [observe(make_hostile_report(), name) for name in HOSTILE[:3]]
-    text = getattr(fleet(runs), output)()
+    text = getattr(compare_gpus(runs), output)()
     assert "<img src=x" not in text.replace("&lt;", "")
     assert "\x1b" not in text
 
@@ -518,6 +525,6 @@ def test_a_price_given_twice_is_a_usage_error(cli, reports):
 
 
 def test_records_refuse_what_they_do_not_know():
-    text = fleet([on("NVIDIA A40", 100)]).to_json().replace('"sample"', '"hour"')
+    text = compare_gpus([on("NVIDIA A40", 100)]).to_json().replace('"sample"', '"hour"')
     with pytest.raises(msgspec.ValidationError):
         kinds.read(text)

@@ -1,7 +1,7 @@
-"""docs/seeds.md: published numbers that traceprobe set out to explain, beside what was measured.
+"""docs/published-results.md: published numbers, beside what was measured.
 
-    python benchmarks/seeds_page.py           # writes the page from docs/validation
-    python benchmarks/seeds_page.py REPORT    # also takes the phases of the tutorial's own profile
+    python benchmarks/published_page.py           # writes the page from docs/validation
+    python benchmarks/published_page.py REPORT    # with the phases of the tutorial's own profile
 
 It also makes the pages of the records there again, which must be done when a page changes.
 Published numbers are copied from their sources; ours are read from the files under
@@ -20,7 +20,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 FOLDER = ROOT / "docs" / "validation"
-PAGE = ROOT / "docs" / "seeds.md"
+PAGE = ROOT / "docs" / "published-results.md"
 PROFILE = FOLDER / "tutorial-profile.json"
 NONE = "–"
 
@@ -195,7 +195,7 @@ traceprobe began with four sources that each measured training runs by hand: the
 Learning at Scale" of SC22](https://github.com/NERSC/sc22-dl-tutorial), notes on choosing a GPU, on
 the memory of BERT and on optimising GPT-2. Here is what they published, row by row, beside what
 traceprobe measured. The hardware differs (A100s there, H200s here), so the shape is to be compared,
-not the values. Made by `benchmarks/seeds_page.py` from the files in
+not the values. Made by `benchmarks/published_page.py` from the files in
 [`validation/`](validation/README.md); `traceprobe render` makes pages of the ladders, curves and
 comparisons there, e.g. `traceprobe render docs/validation/ladders/gpt2.json -o gpt2.html`.
 

@@ -1,4 +1,4 @@
-"""docs/seeds.md and the page of the gate are what their scripts make of the recorded results."""
+"""The published results and the page of the gate are what their scripts make of records."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmarks import gate, seeds_page
+from benchmarks import gate, published_page
 from tests.conftest import ROOT
 from traceprobe.records import kinds
 
@@ -19,7 +19,7 @@ RECORDS = sorted(
 
 
 def test_the_page_of_published_numbers_is_up_to_date():
-    assert seeds_page.PAGE.read_text(encoding="utf-8") == seeds_page.page()
+    assert published_page.PAGE.read_text(encoding="utf-8") == published_page.page()
 
 
 def test_the_page_of_the_gate_is_up_to_date():
@@ -46,4 +46,4 @@ def test_pages_beside_a_record_are_made_of_it(path):
     ],
 )
 def test_numbers(value, text):
-    assert seeds_page.number(value) == text
+    assert published_page.number(value) == text

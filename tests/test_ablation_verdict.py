@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from traceprobe.verdict import ablation as oracle
+from traceprobe.verdict import ablation
 from traceprobe.verdict.thresholds import Thresholds
 
-LIMITS = Thresholds()
+THRESHOLDS = Thresholds()
 PUBLISHED = [
     ((84.468, 481.618, 83.212), 0.90),
     ((234.450, 415.428, 166.868), 0.20),
@@ -26,7 +26,7 @@ def trials(**step_ms):
 
 
 def judged(busy=None, **step_ms):
-    return oracle.judge(trials(**step_ms), busy, LIMITS)
+    return ablation.judge_ablation(trials(**step_ms), busy, THRESHOLDS)
 
 
 def values(found):
@@ -35,30 +35,30 @@ def values(found):
 
 @pytest.mark.parametrize(("rates", "expected"), PUBLISHED)
 def test_overlap_of_published_measurements(rates, expected):
-    assert oracle.position(*rates).position == pytest.approx(expected, abs=0.005)
+    assert ablation.position(*rates).position == pytest.approx(expected, abs=0.005)
 
 
 def test_overlap_by_hand():
-    found = oracle.position(io=100.0, synthetic=300.0, full=90.0)
+    found = ablation.position(io=100.0, synthetic=300.0, full=90.0)
     assert (found.serial, found.parallel, found.full) == (75.0, 100.0, 90.0)
     assert found.position == 0.6
-    assert oracle.position(100.0, 300.0, 75.0).position == 0.0
-    assert oracle.position(100.0, 300.0, 100.0).position == 1.0
-    assert oracle.position(100.0, 300.0, 70.0).position < 0
+    assert ablation.position(100.0, 300.0, 75.0).position == 0.0
+    assert ablation.position(100.0, 300.0, 100.0).position == 1.0
+    assert ablation.position(100.0, 300.0, 70.0).position < 0
 
 
 @pytest.mark.parametrize("rates", [(1e6, 100.0, 99.0), (100.0, 1e6, 99.0)])
 def test_overlap_cannot_show_where_one_part_takes_no_time(rates):
-    assert oracle.position(*rates).position is None
+    assert ablation.position(*rates).position is None
 
 
 def test_overlap_takes_the_copy_for_a_part_of_training():
-    found = oracle.overlap(trials(io=10, synthetic_host=5, synthetic_device=2, full=12))
+    found = ablation.overlap(trials(io=10, synthetic_host=5, synthetic_device=2, full=12))
     assert found.serial == pytest.approx(1000 / 15, abs=1e-5)
     assert found.parallel == 100.0
-    alone = oracle.overlap(trials(io=10, synthetic_device=2, full=12))
+    alone = ablation.overlap(trials(io=10, synthetic_device=2, full=12))
     assert alone.serial == pytest.approx(1000 / 12, abs=1e-5)
-    assert oracle.overlap(trials(synthetic_host=5, full=12)) is None
+    assert ablation.overlap(trials(synthetic_host=5, full=12)) is None
 
 
 def test_shares_by_hand():
@@ -108,13 +108,13 @@ def test_decisions(bound, secondary, busy, steps):
     found = judged(busy=busy, io=30, **{"full": 100, **steps})
     assert (found.bound, found.secondary) == (bound, secondary)
     assert found.margin >= 0
-    assert found.thresholds == LIMITS.as_dict()
+    assert found.thresholds == THRESHOLDS.as_dict()
 
 
 def test_thresholds_are_those_of_the_verdict_from_a_trace():
     steps = trials(io=30, synthetic_device=75, full=100)
-    assert oracle.judge(steps, 75.0, LIMITS).bound == "io"
-    assert oracle.judge(steps, 75.0, Thresholds(bound=0.26)).bound == "compute"
+    assert ablation.judge_ablation(steps, 75.0, THRESHOLDS).bound == "io"
+    assert ablation.judge_ablation(steps, 75.0, Thresholds(bound=0.26)).bound == "compute"
 
 
 def test_the_margin_is_the_distance_to_another_answer():
@@ -125,7 +125,7 @@ def test_the_margin_is_the_distance_to_another_answer():
 @pytest.mark.parametrize("spread", [0.01, 0.3])
 def test_an_interval_covers_the_median_and_lies_within_the_trials(spread):
     values = np.random.default_rng(3).lognormal(0, spread, 15)
-    found = oracle.interval(values)
+    found = ablation.interval(values)
     assert values.min() <= found.low <= found.median <= found.high <= values.max() + 1e-6
     assert found.p10 < found.median < found.p90
     assert found.median == pytest.approx(np.median(values), abs=1e-6)
@@ -133,13 +133,13 @@ def test_an_interval_covers_the_median_and_lies_within_the_trials(spread):
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say():
     draws = np.random.default_rng(4).normal(50.0, 5.0, (150, 15))
-    found = [oracle.interval(row) for row in draws]
+    found = [ablation.interval(row) for row in draws]
     covered = np.mean([i.low <= 50.0 <= i.high for i in found])
     assert 0.88 <= covered <= 1.0
 
 
 def test_equal_trials_give_an_interval_without_width():
-    found = oracle.interval(np.full(5, 7.0))
+    found = ablation.interval(np.full(5, 7.0))
     assert (found.low, found.median, found.high) == (7.0, 7.0, 7.0)
 
 
@@ -147,15 +147,17 @@ def test_the_same_trials_give_the_same_answer():
     noise = np.random.default_rng(5).normal(1, 0.05, (4, 7))
     names = ("io", "synthetic-host", "synthetic-device", "full")
     steps = {n: ms * row for n, ms, row in zip(names, (30, 70, 65, 100), noise, strict=True)}
-    assert oracle.judge(steps, 50.0, LIMITS) == oracle.judge(steps, 50.0, LIMITS)
-    share = oracle.judge(steps, 50.0, LIMITS).shares["io"]
+    assert ablation.judge_ablation(steps, 50.0, THRESHOLDS) == ablation.judge_ablation(
+        steps, 50.0, THRESHOLDS
+    )
+    share = ablation.judge_ablation(steps, 50.0, THRESHOLDS).shares["io"]
     assert share.low < share.value < share.high
 
 
 def test_what_disturbs_a_whole_round_does_not_widen_the_shares():
     rounds = np.array([1.0, 1.4, 0.8, 2.0, 1.1])
     steps = {"synthetic-device": 70.0 * rounds, "full": 100.0 * rounds}
-    found = oracle.judge(steps, None, LIMITS)
+    found = ablation.judge_ablation(steps, None, THRESHOLDS)
     assert found.shares["io"].low == found.shares["io"].high == pytest.approx(0.3)
 
 

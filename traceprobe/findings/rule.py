@@ -1,0 +1,81 @@
+"""What a finding comes from: a rule with an id, and the function that applies it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from traceprobe.findings.evidence import Evidence
+from traceprobe.records.report import Finding, Status
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a rule finds in a run.
+
+    Args:
+        evidence: sentences with the numbers behind the status; empty ones are left out.
+        saving_ms: upper bound of what a step gets shorter by, ms; see `Evidence.saving`.
+        advice: what to do about it; empty where there is nothing to do.
+    """
+
+    status: Status
+    evidence: Sequence[str]
+    saving_ms: float | None = None
+    advice: str = ""
+
+
+def not_applicable(why: str, advice: str = "") -> Answer:
+    """The answer where the run has nothing of the kind."""
+    return Answer("not-applicable", [why], advice=advice)
+
+
+def inconclusive(why: str, advice: str = "") -> Answer:
+    """The answer where the trace cannot tell; the advice says what to record."""
+    return Answer("inconclusive", [why], advice=advice)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A question about a run; `docs/findings.md` has the same texts.
+
+    Args:
+        definition: how status and saving are computed.
+        verify: how a user can check the finding.
+    """
+
+    id: str
+    title: str
+    definition: str
+    verify: str
+    answer: Callable[[Evidence], Answer]
+
+    def __call__(self, evidence: Evidence) -> Finding:
+        """The finding in a run."""
+        answer = self.answer(evidence)
+        return Finding(
+            id=self.id,
+            status=answer.status,
+            title=self.title,
+            saving_ms_per_step=answer.saving_ms,
+            evidence=[line for line in answer.evidence if line],
+            advice=answer.advice,
+            rule=self.definition,
+            verify=self.verify,
+        )
+
+
+RULES: dict[str, Rule] = {}
+"""Every rule by its id."""
+
+
+def rule(
+    id: str, *, title: str, definition: str, verify: str
+) -> Callable[[Callable[[Evidence], Answer]], Rule]:
+    """Register a function as the rule of that id."""
+
+    def register(answer: Callable[[Evidence], Answer]) -> Rule:
+        RULES[id] = Rule(id, title, definition, verify, answer)
+        return RULES[id]
+
+    return register

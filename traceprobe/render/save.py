@@ -1,0 +1,55 @@
+"""Results to files: rendered by suffix, written whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from traceprobe.system.atomic_write import write_beside
+
+
+class Result(Protocol):
+    """What can be saved: a report, or another record that people read."""
+
+    def to_html(self) -> str: ...
+    def to_json(self) -> str: ...
+    def to_markdown(self) -> str: ...
+
+
+RENDERERS: Mapping[str, Callable[[Result], str]] = {
+    ".html": lambda result: result.to_html(),
+    ".json": lambda result: result.to_json(),
+    ".md": lambda result: result.to_markdown(),
+}
+"""Suffix of a file to the text of a result."""
+
+
+def save(result: Result, paths: Iterable[Path], *, replace: bool) -> None:
+    """Write a result to files, each in the format of its suffix.
+
+    All are rendered before the first is written, so that a failure leaves no half of them.
+
+    Args:
+        replace: whether a file that is there by now is overwritten.
+
+    Raises:
+        UsageError: a file cannot be written.
+        KeyError: a suffix is none of `RENDERERS`.
+    """
+    texts = [(path, RENDERERS[path.suffix](result)) for path in paths]
+    for path, text in texts:
+        save_text(path, text, replace=replace)
+
+
+def save_text(path: Path, text: str, *, replace: bool) -> None:
+    """Write a file beside its place and rename it.
+
+    Args:
+        replace: whether a file that is there by now is overwritten.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    with write_beside(path, replace=replace) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
