@@ -157,16 +157,11 @@ def command(
     `traceprobe analyze run.sqlite -o - | jq .verdict`
     """
     from traceprobe.cli import outputs
-    from traceprobe.cli.inputs import ablation as read_ablation
-    from traceprobe.cli.inputs import (
-        check_inputs,
-        expand,
-        expand_anywhere,
-        measured_peaks,
-        readable,
-    )
+    from traceprobe.cli.inputs import check_inputs, expand, expand_anywhere, readable, saved
     from traceprobe.ingest.limits import parse_limits
     from traceprobe.options import Options
+    from traceprobe.records.ablation import Ablation
+    from traceprobe.records.peaks import MeasuredPeaks
 
     files = expand_anywhere(inputs, quiet=quiet) if dask else None
     paths = [Path(name) for name in files] if files else expand(inputs, quiet=quiet)
@@ -186,9 +181,9 @@ def command(
         rank=rank,
         unprofiled_step_ms=unprofiled_step_ms,
         limits=parse_limits(limit or []),
-        ablation=read_ablation(ablation) if ablation is not None else None,
+        ablation=saved(ablation, Ablation) if ablation is not None else None,
         flops_per_step=flops_per_step,
-        peaks=measured_peaks(peaks) if peaks is not None else None,
+        peaks=saved(peaks, MeasuredPeaks) if peaks is not None else None,
     )
     if open_report and not any(path.suffix == ".html" for path in targets):
         misused("--open needs an HTML output; add -o report.html")

@@ -60,15 +60,16 @@ def _read(path: Path) -> Report | Record:
     """A report, or a record of the kind that the file says."""
     import msgspec
 
-    from traceprobe.cli.inputs import report
+    from traceprobe.cli.inputs import saved
     from traceprobe.errors import DamagedRecord, OtherVersion, UsageError
     from traceprobe.records import kinds
+    from traceprobe.records.report import Report
     from traceprobe.system.reading import read_saved
 
     text = read_saved(path)
     try:
         if kinds.kind_of(text) is None:
-            return report(path)
+            return saved(path, Report)
         return kinds.read(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path.name}: is not a result of traceprobe ({error})") from error

@@ -107,9 +107,10 @@ def _of_run(
     """
     import msgspec
 
-    from traceprobe.cli.inputs import measured_peaks
+    from traceprobe.cli.inputs import saved
     from traceprobe.cli.runs import report_of
     from traceprobe.options import Options
+    from traceprobe.records.peaks import MeasuredPeaks
     from traceprobe.records.roofline import RooflineRecord
     from traceprobe.version import __version__
 
@@ -121,7 +122,7 @@ def _of_run(
     options = Options(
         step=step,
         flops_per_step=flops,
-        peaks=None if peaks is None else measured_peaks(peaks),
+        peaks=None if peaks is None else saved(peaks, MeasuredPeaks),
     )
     report = report_of(source, options)
     if isinstance(report.roofline, msgspec.UnsetType):

@@ -79,7 +79,7 @@ def compare(
         measures=measures,
         settings=_settings(base, new),
         kernels=kernel_changes(base.report, new.report, scale),
-        cautions=words.cautions(base, new, step, traced, per),
+        cautions=list(words.cautions(base, new, step, traced, per)),
         steps_ms=[[round(float(ms), 6) for ms in run.step_ms] for run in (base, new)],
         gate=gate,
     )

@@ -63,7 +63,7 @@ def compare_gpus(
         explained_by=explaining[0].peak if explaining else None,
         explanation=words.explanation(contenders, known, fitted, explaining),
         points=words.points(contenders, [runs[place] for place in order], per),
-        cautions=words.cautions(contenders, per),
+        cautions=list(words.cautions(contenders, per)),
     )
 
 

@@ -88,8 +88,10 @@ def scale(
         fits=list(_fits(sized, nodes)),
         held_out=held_out,
         predictions=predictions,
-        cautions=words.cautions(
-            list(by_size.values()), basis, amounts.even, nodes, max([*ahead, largest])
+        cautions=list(
+            words.cautions(
+                list(by_size.values()), basis, amounts.even, nodes, max([*ahead, largest])
+            )
         ),
     )
 
