@@ -22,7 +22,6 @@ def command(
             "-o",
             help="Where to write the ablation as JSON; - prints it. "
             "[default: traceprobe-NAME-bench.json]",
-            show_default=False,
         ),
     ] = None,
     trials: Annotated[int, typer.Option(min=1, max=1_000, help="Trials of each variant.")] = 5,

@@ -18,17 +18,11 @@ def command(
             metavar="[INPUT]...",
             help="Trace files, folders of them or quoted patterns: the ranks of one run. Without "
             "any, this machine is checked.",
-            show_default=False,
         ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Where to write the checks as JSON; - prints it.",
-            show_default=False,
-        ),
+        typer.Option("--output", "-o", help="Where to write the checks as JSON; - prints it."),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Overwrite an existing output.")

@@ -14,8 +14,7 @@ from traceprobe.cli.options import Limit
 
 def command(
     trace: Annotated[
-        Path,
-        typer.Argument(metavar="INPUT", help="A trace file.", exists=True, dir_okay=False),
+        Path, typer.Argument(metavar="INPUT", help="A trace file.", exists=True, dir_okay=False)
     ],
     anonymise: Annotated[
         bool,
@@ -25,12 +24,7 @@ def command(
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="File for the copy; gzipped if it ends in .gz.",
-            show_default=False,
-        ),
+        typer.Option("--output", "-o", help="File for the copy; gzipped if it ends in .gz."),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Overwrite an existing file.")

@@ -15,10 +15,7 @@ def command(
     context: typer.Context,
     workload: Workload = None,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="Where to write it as JSON; - prints it.", show_default=False
-        ),
+        Path | None, typer.Option("--output", "-o", help="Where to write it as JSON; - prints it.")
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Overwrite an existing output.")

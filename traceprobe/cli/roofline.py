@@ -31,13 +31,11 @@ def command(
         typer.Argument(
             metavar="[RUN]",
             help="A report.json, a trace, or a folder with the traces of the ranks.",
-            show_default=False,
         ),
     ] = None,
     output: Outputs = None,
     measure: Annotated[
-        bool,
-        typer.Option("--measure", help="Measure the peaks of this machine's device instead."),
+        bool, typer.Option("--measure", help="Measure the peaks of this machine's device instead.")
     ] = False,
     peaks: PeaksFile = None,
     flops_per_step: Flops = None,

@@ -44,8 +44,7 @@ def command(
         Scaled | None,
         typer.Option(
             help="Whether each rank kept its work (weak) or all ranks shared it (strong), where "
-            "the runs do not tell. [default: found]",
-            show_default=False,
+            "the runs do not tell. [default: found]"
         ),
     ] = None,
     to: Annotated[
@@ -55,7 +54,6 @@ def command(
             max=MOST_RANKS,
             metavar="N",
             help="World size to predict, repeatable. [default: 2, 4 and 8 times the largest]",
-            show_default=False,
         ),
     ] = None,
     gpus_per_node: Annotated[
@@ -65,7 +63,6 @@ def command(
             max=MOST_PROCESSES,
             help="GPUs of a machine; what needs several is predicted only where their connection "
             "is known.",
-            show_default=False,
         ),
     ] = None,
     inter_node_gbps: Annotated[
@@ -74,7 +71,6 @@ def command(
             metavar="GB/S",
             help="What a machine sends to others, GB/s (not Gbit/s) of all its network cards "
             "together.",
-            show_default=False,
         ),
     ] = None,
     step: Step = None,

@@ -12,16 +12,14 @@ from traceprobe.cli.console import note
 
 def command(
     trace: Annotated[
-        Path,
-        typer.Argument(metavar="INPUT", help="A trace file.", exists=True, dir_okay=False),
+        Path, typer.Argument(metavar="INPUT", help="A trace file.", exists=True, dir_okay=False)
     ],
     steps: Annotated[str, typer.Option(metavar="A:B", help="Iterations A to B-1, counted from 0.")],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="File to write; gzipped if it ends in .gz.")
     ],
     step: Annotated[
-        str | None,
-        typer.Option(help="Regular expression of the ranges that are steps.", show_default=False),
+        str | None, typer.Option(help="Regular expression of the ranges that are steps.")
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Overwrite an existing file.")
