@@ -155,15 +155,15 @@ def readable(paths: list[Path]) -> Iterator[list[Path]]:
 
     with tempfile.TemporaryDirectory(prefix="traceprobe-") as folder:
         yield [
-            _exported(path, Path(folder) / str(position) / f"{_short(path.stem)}.sqlite")
+            _exported(path, Path(folder) / str(position) / f"{short(path.stem)}.sqlite")
             if is_nsight_report(path) and installed_nsys()
             else path
             for position, path in enumerate(paths)
         ]
 
 
-def _short(stem: str) -> str:
-    """A name to which suffixes can be added: of the export, and those of SQLite's journals."""
+def short(stem: str) -> str:
+    """The beginning of a name, to which suffixes can be added, those of SQLite's journals too."""
     return os.fsdecode(os.fsencode(stem)[:_LONGEST_STEM])
 
 

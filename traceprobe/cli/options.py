@@ -13,6 +13,9 @@ MOST_STEPS = 1_000_000
 MOST_RANKS = 1 << 24
 """As in traces (`traceprobe.model.sidecar.MAX_RANKS`)."""
 
+TraceFile = Annotated[
+    Path, typer.Argument(metavar="INPUT", help="A trace file.", exists=True, dir_okay=False)
+]
 Workload = Annotated[
     str | None,
     typer.Option(
@@ -75,6 +78,9 @@ Flops = Annotated[
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite existing outputs.")]
+ForceOutput = Annotated[bool, typer.Option("--force", "-f", help="Overwrite an existing output.")]
+ForceFile = Annotated[bool, typer.Option("--force", "-f", help="Overwrite an existing file.")]
+Silent = Annotated[bool, typer.Option("--quiet", "-q", help="No messages.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary, no messages.")]
 Step = Annotated[
     str | None,

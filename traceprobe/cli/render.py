@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from traceprobe.cli.console import document_summary, note, summary
-from traceprobe.cli.options import Force, GithubSummary, Outputs, Redact
+from traceprobe.cli.options import Force, GithubSummary, Outputs, Redact, Silent
 
 if TYPE_CHECKING:
     from traceprobe.records.base import Record
@@ -29,7 +29,7 @@ def command(
     redact: Redact = False,
     github_summary: GithubSummary = False,
     force: Force = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No messages.")] = False,
+    quiet: Silent = False,
 ) -> None:
     """Render a saved result again: `traceprobe render report.json -o report.html`."""
     from traceprobe.cli import outputs

@@ -75,9 +75,13 @@ def explanation(
             f"({significant(last.per_second or 0)} {work}/s, {significant(last.step_ms or 0)} ms a "
             f"step); {tested}"
         )
-    missing = [p for p in predictions if p.reason is not None]
+    missing: dict[str, list[str]] = {}
+    for prediction in predictions:
+        if prediction.reason is not None:
+            missing.setdefault(prediction.reason, []).append(str(prediction.world_size))
     said += sorted(
-        {f"nothing is predicted for {_sizes(missing, r)} ranks: {r}" for r in _reasons(missing)}
+        f"nothing is predicted for {', '.join(sizes)} ranks: {reason}"
+        for reason, sizes in missing.items()
     )
     return said
 
@@ -100,14 +104,6 @@ def _lost(point: ScalingPoint) -> Iterator[str]:
         f"on {point.world_size} ranks a step takes {significant(point.loss_ms)} ms longer than "
         f"ideal{': ' if amounts else ', in many small parts'}{amounts}"
     )
-
-
-def _reasons(missing: Sequence[Prediction]) -> list[str]:
-    return sorted({p.reason for p in missing if p.reason is not None})
-
-
-def _sizes(missing: Sequence[Prediction], reason: str) -> str:
-    return ", ".join(str(p.world_size) for p in missing if p.reason == reason)
 
 
 def cautions(

@@ -134,7 +134,7 @@ def cautions(
             f"A step holds {samples[0]:g} samples in the base and {samples[1]:g} in the new run, "
             "so all times are per sample.",
         )
-    if None in samples and _differ(runs):
+    if None in samples and base.report.inputs != new.report.inputs:
         yield Message(
             "unknown-batches",
             "How many samples a step holds is not recorded; if that changed, times per step do "
@@ -159,10 +159,6 @@ def cautions(
                 f"traces by {plus_minus(traced.delta)} ms: the profiler distorts at least one of "
                 "them. The classes are as traced.",
             )
-
-
-def _differ(runs: tuple[Observed, Observed]) -> bool:
-    return runs[0].report.inputs != runs[1].report.inputs
 
 
 def bound_text(run: RunSummary) -> str:
@@ -215,5 +211,5 @@ def _telling(change: Change) -> bool:
 
 
 def _of_measure(change: Change) -> str:
-    unit = f" {change.unit}"
-    return f"{change.name}: {significant(change.base or 0)} → {significant(change.new or 0)}{unit}"
+    values = f"{significant(change.base or 0)} → {significant(change.new or 0)}"
+    return f"{change.name}: {values} {change.unit}"
