@@ -102,6 +102,6 @@ def test_everything_that_can_be_named_is_documented():
     for name in {*changes.REMOVABLE, *changes.SPEEDABLE} - set(COMPUTE_PHASES):
         assert f"`{name}`" in PAGE or f"--remove {name}" in PAGE, name
     source = (ROOT / "traceprobe" / "whatif" / "summary.py").read_text(encoding="utf-8")
-    codes = re.findall(r'_caution\(\s*"([a-z-]+)"', source)
+    codes = re.findall(r'Message\(\s*"([a-z-]+)"', source)
     assert len(codes) >= 5
     assert [code for code in codes if f"`{code}`" not in PAGE] == []

@@ -53,15 +53,11 @@ def command(
             "-o",
             help="Report to write, repeatable: .html, .json or .md; - prints JSON. "
             "[default: traceprobe-INPUT.html]",
-            show_default=False,
         ),
     ] = None,
     step: Annotated[
         str | None,
-        typer.Option(
-            help="Regular expression of the ranges that are steps. [default: found]",
-            show_default=False,
-        ),
+        typer.Option(help="Regular expression of the ranges that are steps. [default: found]"),
     ] = None,
     phase: Annotated[
         list[str] | None,
@@ -69,24 +65,19 @@ def command(
             metavar="NAME=REGEX",
             help="Ranges that mean a phase, repeatable: data, h2d, forward, backward, optimizer, "
             "communication.",
-            show_default=False,
         ),
     ] = None,
     steps: Annotated[
         str | None,
-        typer.Option(
-            metavar="A:B", help="Use only iterations A to B-1, counted from 0.", show_default=False
-        ),
+        typer.Option(metavar="A:B", help="Use only iterations A to B-1, counted from 0."),
     ] = None,
     rank: Annotated[
-        int | None,
-        typer.Option(min=0, max=MOST_RANKS, help="Use only this rank.", show_default=False),
+        int | None, typer.Option(min=0, max=MOST_RANKS, help="Use only this rank.")
     ] = None,
     unprofiled_step_ms: Annotated[
         float | None,
         typer.Option(
-            help="Step time without a profiler; takes the profiler's own cost out of the verdict.",
-            show_default=False,
+            help="Step time without a profiler; takes the profiler's own cost out of the verdict."
         ),
     ] = None,
     ablation: Annotated[
@@ -96,8 +87,6 @@ def command(
             help="What `traceprobe bench` measured of the same run, to check the verdict by.",
             exists=True,
             dir_okay=False,
-            readable=True,
-            show_default=False,
         ),
     ] = None,
     flops_per_step: Flops = None,
@@ -105,10 +94,7 @@ def command(
     jobs: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            max=MOST_PROCESSES,
-            help="Files to read at once. [default: one for each core]",
-            show_default=False,
+            min=1, max=MOST_PROCESSES, help="Files to read at once. [default: one for each core]"
         ),
     ] = None,
     dask: Annotated[
@@ -116,7 +102,6 @@ def command(
         typer.Option(
             metavar="ADDRESS",
             help="Let a Dask cluster read: tcp://HOST:PORT of its scheduler, or local:N.",
-            show_default=False,
         ),
     ] = None,
     cache: Annotated[
@@ -125,7 +110,6 @@ def command(
             metavar="DIR",
             help="Keep what was read in this folder, and do not read the same files again.",
             file_okay=False,
-            show_default=False,
         ),
     ] = None,
     limit: Limit = None,
@@ -137,8 +121,7 @@ def command(
     ] = False,
     quiet: Quiet = False,
     verbose: Annotated[
-        bool,
-        typer.Option("--verbose", "-v", help="Also say how the trace was read."),
+        bool, typer.Option("--verbose", "-v", help="Also say how the trace was read.")
     ] = False,
     thresholds: Annotated[
         bool,
@@ -157,16 +140,11 @@ def command(
     `traceprobe analyze run.sqlite -o - | jq .verdict`
     """
     from traceprobe.cli import outputs
-    from traceprobe.cli.inputs import ablation as read_ablation
-    from traceprobe.cli.inputs import (
-        check_inputs,
-        expand,
-        expand_anywhere,
-        measured_peaks,
-        readable,
-    )
+    from traceprobe.cli.inputs import check_inputs, expand, expand_anywhere, readable, saved
     from traceprobe.ingest.limits import parse_limits
     from traceprobe.options import Options
+    from traceprobe.records.ablation import Ablation
+    from traceprobe.records.peaks import MeasuredPeaks
 
     files = expand_anywhere(inputs, quiet=quiet) if dask else None
     paths = [Path(name) for name in files] if files else expand(inputs, quiet=quiet)
@@ -186,9 +164,9 @@ def command(
         rank=rank,
         unprofiled_step_ms=unprofiled_step_ms,
         limits=parse_limits(limit or []),
-        ablation=read_ablation(ablation) if ablation is not None else None,
+        ablation=saved(ablation, Ablation) if ablation is not None else None,
         flops_per_step=flops_per_step,
-        peaks=measured_peaks(peaks) if peaks is not None else None,
+        peaks=saved(peaks, MeasuredPeaks) if peaks is not None else None,
     )
     if open_report and not any(path.suffix == ".html" for path in targets):
         misused("--open needs an HTML output; add -o report.html")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from traceprobe.cli.console import document_summary, json_out, note, states, warn
-from traceprobe.cli.options import Quiet, Ranks, Warmup, Workload
+from traceprobe.cli.options import ForceOutput, Quiet, Ranks, Warmup, Workload
 
 
 def command(
@@ -22,15 +22,12 @@ def command(
             "-o",
             help="Where to write the ablation as JSON; - prints it. "
             "[default: traceprobe-NAME-bench.json]",
-            show_default=False,
         ),
     ] = None,
     trials: Annotated[int, typer.Option(min=1, max=1_000, help="Trials of each variant.")] = 5,
     seconds: Annotated[float, typer.Option(min=0.01, max=3_600, help="Length of a trial.")] = 1.0,
     warmup: Warmup = 5,
-    force: Annotated[
-        bool, typer.Option("--force", "-f", help="Overwrite an existing output.")
-    ] = False,
+    force: ForceOutput = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure what limits a training loop: without its loader, its copies, its communication.

@@ -27,7 +27,6 @@ def command(
         typer.Option(
             metavar="PERCENT",
             help="Fail (exit code 1) where a step of NEW is slower by more than this, e.g. 5%.",
-            show_default=False,
         ),
     ] = None,
     allow_inconclusive: Annotated[

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from traceprobe.cli.console import document_summary, json_out, note, progress
-from traceprobe.cli.options import Quiet
+from traceprobe.cli.options import ForceOutput, Quiet
 
 
 def command(
@@ -18,21 +18,13 @@ def command(
             metavar="[INPUT]...",
             help="Trace files, folders of them or quoted patterns: the ranks of one run. Without "
             "any, this machine is checked.",
-            show_default=False,
         ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Where to write the checks as JSON; - prints it.",
-            show_default=False,
-        ),
+        typer.Option("--output", "-o", help="Where to write the checks as JSON; - prints it."),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", "-f", help="Overwrite an existing output.")
-    ] = False,
+    force: ForceOutput = False,
     quiet: Quiet = False,
 ) -> None:
     """Check this machine, or what a trace holds, and say which number each trouble touches.

@@ -30,7 +30,6 @@ def command(
             metavar="NAME=USD",
             help="US dollars per hour of one device, by label of a run or name of a device; "
             "repeatable.",
-            show_default=False,
         ),
     ] = None,
     step: Step = None,

@@ -16,10 +16,7 @@ from traceprobe.ingest.trace_folder import natural_order
 from traceprobe.system.reading import read_saved
 
 if TYPE_CHECKING:
-    from traceprobe.records.ablation import Ablation
     from traceprobe.records.base import Saved
-    from traceprobe.records.peaks import MeasuredPeaks
-    from traceprobe.records.report import Report
 
 Result = TypeVar("Result", bound="Saved")
 
@@ -28,6 +25,12 @@ _LONGEST_STEM = 200
 """Bytes; a name may have 255."""
 MAX_NAMED = 8
 """Names in a message."""
+SAVED = {
+    "Ablation": ("an ablation as `traceprobe bench -o` writes it", "run traceprobe bench again"),
+    "MeasuredPeaks": ("what `traceprobe roofline --measure -o` writes", "measure again"),
+    "Report": ("a traceprobe report.json", "analyse the trace again"),
+}
+"""Class of a record to what its file is expected to be, and what to do where it is of no use."""
 
 
 def expand(arguments: Sequence[str], *, quiet: bool) -> list[Path]:
@@ -127,52 +130,15 @@ def companions(path: Path) -> list[Path]:
     return [*journals, *recorded]
 
 
-def ablation(path: Path) -> Ablation:
-    """What `traceprobe bench` wrote.
-
-    Raises:
-        UsageError: the file is something else, or of another major version.
-    """
-    from traceprobe.records.ablation import Ablation
-
-    what = "an ablation as `traceprobe bench -o` writes it"
-    return _saved(path, Ablation, what, "run traceprobe bench again")
-
-
-def report(path: Path) -> Report:
-    """What `traceprobe analyze -o report.json` wrote.
-
-    Raises:
-        UsageError: the file is something else, or of another major version.
-    """
-    from traceprobe.records.report import Report
-
-    return _saved(path, Report, "a traceprobe report.json", "analyse the trace again")
-
-
-def measured_peaks(path: Path) -> MeasuredPeaks:
-    """What `traceprobe roofline --measure` wrote.
-
-    Raises:
-        UsageError: the file is something else, or of another major version.
-    """
-    from traceprobe.records.peaks import MeasuredPeaks
-
-    what = "what `traceprobe roofline --measure -o` writes"
-    return _saved(path, MeasuredPeaks, what, "measure again")
-
-
-def _saved(path: Path, record: type[Result], what: str, remedy: str) -> Result:
-    """A saved result.
-
-    Args:
-        what: it is expected to be. remedy: where it cannot be used.
+def saved(path: Path, record: type[Result]) -> Result:
+    """A result of that class, one of `SAVED`.
 
     Raises:
         UsageError: it is something else, of another major version, or contradicts itself.
     """
     import msgspec
 
+    what, remedy = SAVED[record.__name__]
     try:
         return record.from_json(read_saved(path))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -189,15 +155,15 @@ def readable(paths: list[Path]) -> Iterator[list[Path]]:
 
     with tempfile.TemporaryDirectory(prefix="traceprobe-") as folder:
         yield [
-            _exported(path, Path(folder) / str(position) / f"{_short(path.stem)}.sqlite")
+            _exported(path, Path(folder) / str(position) / f"{short(path.stem)}.sqlite")
             if is_nsight_report(path) and installed_nsys()
             else path
             for position, path in enumerate(paths)
         ]
 
 
-def _short(stem: str) -> str:
-    """A name to which suffixes can be added: of the export, and those of SQLite's journals."""
+def short(stem: str) -> str:
+    """The beginning of a name, to which suffixes can be added, those of SQLite's journals too."""
     return os.fsdecode(os.fsencode(stem)[:_LONGEST_STEM])
 
 

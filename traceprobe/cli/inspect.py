@@ -9,14 +9,11 @@ from typing import Annotated
 import typer
 
 from traceprobe.cli.console import note, progress, text_out
-from traceprobe.cli.options import Limit
+from traceprobe.cli.options import ForceFile, Limit, TraceFile
 
 
 def command(
-    trace: Annotated[
-        Path,
-        typer.Argument(metavar="INPUT", help="A trace file.", exists=True, dir_okay=False),
-    ],
+    trace: TraceFile,
     anonymise: Annotated[
         bool,
         typer.Option(
@@ -25,16 +22,9 @@ def command(
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="File for the copy; gzipped if it ends in .gz.",
-            show_default=False,
-        ),
+        typer.Option("--output", "-o", help="File for the copy; gzipped if it ends in .gz."),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", "-f", help="Overwrite an existing file.")
-    ] = False,
+    force: ForceFile = False,
     limit: Limit = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="No progress bar, no messages.")

@@ -8,21 +8,16 @@ from typing import Annotated
 import typer
 
 from traceprobe.cli.console import document_summary, json_out, misused, note, states, warn
-from traceprobe.cli.options import Quiet, Workload
+from traceprobe.cli.options import ForceOutput, Quiet, Workload
 
 
 def command(
     context: typer.Context,
     workload: Workload = None,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="Where to write it as JSON; - prints it.", show_default=False
-        ),
+        Path | None, typer.Option("--output", "-o", help="Where to write it as JSON; - prints it.")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", "-f", help="Overwrite an existing output.")
-    ] = False,
+    force: ForceOutput = False,
     quiet: Quiet = False,
 ) -> None:
     """Predict the memory of a training step: two steps on tensors that have sizes but no data.

@@ -13,6 +13,9 @@ MOST_STEPS = 1_000_000
 MOST_RANKS = 1 << 24
 """As in traces (`traceprobe.model.sidecar.MAX_RANKS`)."""
 
+TraceFile = Annotated[
+    Path, typer.Argument(metavar="INPUT", help="A trace file.", exists=True, dir_okay=False)
+]
 Workload = Annotated[
     str | None,
     typer.Option(
@@ -20,14 +23,11 @@ Workload = Annotated[
         "-w",
         help="Built-in training workload: bert, gpt2, pointwise, resnet50, tiny-mlp, unet, "
         "wide-mlp. Its own settings follow as options.",
-        show_default=False,
     ),
 ]
 Ranks = Annotated[
     int | None,
-    typer.Option(
-        min=1, max=MOST_PROCESSES, help="Ranks to start on this machine.", show_default=False
-    ),
+    typer.Option(min=1, max=MOST_PROCESSES, help="Ranks to start on this machine."),
 ]
 Warmup = Annotated[
     int, typer.Option(min=1, max=MOST_STEPS, help="Steps before anything is measured.")
@@ -43,7 +43,6 @@ Limit = Annotated[
         metavar="NAME=NUMBER",
         help="Allow a file more than any run has, repeatable: unpacked (bytes), names, devices, "
         "streams, processes, threads, iterations.",
-        show_default=False,
     ),
 ]
 GithubSummary = Annotated[
@@ -57,7 +56,6 @@ Outputs = Annotated[
         "-o",
         help="Output to write, repeatable: .html, .json or .md; - prints JSON. [default: the "
         "terminal]",
-        show_default=False,
     ),
 ]
 PeaksFile = Annotated[
@@ -68,8 +66,6 @@ PeaksFile = Annotated[
         help="What `traceprobe roofline --measure` measured of the device, for the floors.",
         exists=True,
         dir_okay=False,
-        readable=True,
-        show_default=False,
     ),
 ]
 Flops = Annotated[
@@ -79,15 +75,16 @@ Flops = Annotated[
         metavar="N",
         help="Floating point operations of the model in a step of all ranks, where the recording "
         "does not say: 1.4e13.",
-        show_default=False,
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite existing outputs.")]
+ForceOutput = Annotated[bool, typer.Option("--force", "-f", help="Overwrite an existing output.")]
+ForceFile = Annotated[bool, typer.Option("--force", "-f", help="Overwrite an existing file.")]
+Silent = Annotated[bool, typer.Option("--quiet", "-q", help="No messages.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary, no messages.")]
 Step = Annotated[
     str | None,
     typer.Option(
         help="Regular expression of the ranges that are steps, in traces. [default: found]",
-        show_default=False,
     ),
 ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from traceprobe.cli.console import document_summary, json_out, note
-from traceprobe.cli.inputs import companions
+from traceprobe.cli.inputs import companions, short
 from traceprobe.errors import UsageError
 from traceprobe.render.save import RENDERERS, Result, save
 from traceprobe.system.atomic_write import append
@@ -17,16 +17,12 @@ if TYPE_CHECKING:
     from traceprobe.records.base import Record
 
 
-_LONGEST = 200
-"""Bytes of an input's name in that of an output; file systems take 255."""
-
-
 def default_output(first: Path) -> Path:
     """`traceprobe-<stem>.html` in the current folder, of a very long stem its beginning."""
     stem = first.name
     for suffix in (".gz", ".json", ".sqlite", ".pt.trace", ".db"):
         stem = stem.removesuffix(suffix)
-    return Path(f"traceprobe-{os.fsdecode(os.fsencode(stem)[:_LONGEST])}.html")
+    return Path(f"traceprobe-{short(stem)}.html")
 
 
 def check_outputs(

@@ -41,7 +41,6 @@ def command(
             "-w",
             help="Built-in training workload: bert, gpt2, pointwise, resnet50, tiny-mlp, unet, "
             "wide-mlp. Its own settings follow as options (--settings lists them).",
-            show_default=False,
         ),
     ] = None,
     backend: Annotated[
@@ -51,10 +50,7 @@ def command(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output",
-            "-o",
-            help="Folder for traces and report. [default: traceprobe-NAME]",
-            show_default=False,
+            "--output", "-o", help="Folder for traces and report. [default: traceprobe-NAME]"
         ),
     ] = None,
     warmup: Warmup = 5,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from traceprobe.cli.console import document_summary, note, summary
-from traceprobe.cli.options import Force, GithubSummary, Outputs, Redact
+from traceprobe.cli.options import Force, GithubSummary, Outputs, Redact, Silent
 
 if TYPE_CHECKING:
     from traceprobe.records.base import Record
@@ -29,7 +29,7 @@ def command(
     redact: Redact = False,
     github_summary: GithubSummary = False,
     force: Force = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No messages.")] = False,
+    quiet: Silent = False,
 ) -> None:
     """Render a saved result again: `traceprobe render report.json -o report.html`."""
     from traceprobe.cli import outputs
@@ -60,15 +60,16 @@ def _read(path: Path) -> Report | Record:
     """A report, or a record of the kind that the file says."""
     import msgspec
 
-    from traceprobe.cli.inputs import report
+    from traceprobe.cli.inputs import saved
     from traceprobe.errors import DamagedRecord, OtherVersion, UsageError
     from traceprobe.records import kinds
+    from traceprobe.records.report import Report
     from traceprobe.system.reading import read_saved
 
     text = read_saved(path)
     try:
         if kinds.kind_of(text) is None:
-            return report(path)
+            return saved(path, Report)
         return kinds.read(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path.name}: is not a result of traceprobe ({error})") from error

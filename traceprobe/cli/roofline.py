@@ -31,13 +31,11 @@ def command(
         typer.Argument(
             metavar="[RUN]",
             help="A report.json, a trace, or a folder with the traces of the ranks.",
-            show_default=False,
         ),
     ] = None,
     output: Outputs = None,
     measure: Annotated[
-        bool,
-        typer.Option("--measure", help="Measure the peaks of this machine's device instead."),
+        bool, typer.Option("--measure", help="Measure the peaks of this machine's device instead.")
     ] = False,
     peaks: PeaksFile = None,
     flops_per_step: Flops = None,
@@ -107,9 +105,10 @@ def _of_run(
     """
     import msgspec
 
-    from traceprobe.cli.inputs import measured_peaks
+    from traceprobe.cli.inputs import saved
     from traceprobe.cli.runs import report_of
     from traceprobe.options import Options
+    from traceprobe.records.peaks import MeasuredPeaks
     from traceprobe.records.roofline import RooflineRecord
     from traceprobe.version import __version__
 
@@ -121,7 +120,7 @@ def _of_run(
     options = Options(
         step=step,
         flops_per_step=flops,
-        peaks=None if peaks is None else measured_peaks(peaks),
+        peaks=None if peaks is None else saved(peaks, MeasuredPeaks),
     )
     report = report_of(source, options)
     if isinstance(report.roofline, msgspec.UnsetType):

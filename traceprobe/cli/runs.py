@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from traceprobe.cli.inputs import check_inputs, expand, readable, report
-from traceprobe.errors import UsageError
+from traceprobe.cli.inputs import check_inputs, expand, readable, saved
 
 if TYPE_CHECKING:
     from traceprobe.compare.run import Observed
@@ -94,9 +93,9 @@ def find(argument: str, *, quiet: bool) -> Source:
         UsageError: there is no such file.
     """
     label, path = _split(argument)
-    saved = _saved(Path(path))
-    if saved is not None:
-        return Source(label, path, saved)
+    report = _saved(Path(path))
+    if report is not None:
+        return Source(label, path, report)
     traces = expand([path], quiet=quiet)
     check_inputs(traces)
     return Source(label, path, None, traces)
@@ -112,7 +111,9 @@ def report_of(source: Source, options: Options) -> Report:
         UsageError: it is no report of this version.
     """
     if source.saved is not None:
-        return report(source.saved)
+        from traceprobe.records.report import Report
+
+        return saved(source.saved, Report)
     from traceprobe.pipeline.files import analyze_files
 
     with readable(list(source.traces)) as exported:
@@ -120,12 +121,9 @@ def report_of(source: Source, options: Options) -> Report:
 
 
 def _read(source: Source, options: Options) -> Observed:
-    from traceprobe.compare.run import NothingToCompare, observe
+    from traceprobe.compare.run import observe
 
-    try:
-        return observe(report_of(source, options), source.label or _named(source))
-    except NothingToCompare as error:
-        raise UsageError(str(error)) from error
+    return observe(report_of(source, options), source.label or _named(source))
 
 
 def _split(argument: str) -> tuple[str | None, str]:

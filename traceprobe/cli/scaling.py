@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from traceprobe.cli.console import misused
 from traceprobe.cli.options import (
     MOST_PROCESSES,
     MOST_RANKS,
@@ -43,8 +44,7 @@ def command(
         Scaled | None,
         typer.Option(
             help="Whether each rank kept its work (weak) or all ranks shared it (strong), where "
-            "the runs do not tell. [default: found]",
-            show_default=False,
+            "the runs do not tell. [default: found]"
         ),
     ] = None,
     to: Annotated[
@@ -54,7 +54,6 @@ def command(
             max=MOST_RANKS,
             metavar="N",
             help="World size to predict, repeatable. [default: 2, 4 and 8 times the largest]",
-            show_default=False,
         ),
     ] = None,
     gpus_per_node: Annotated[
@@ -64,7 +63,6 @@ def command(
             max=MOST_PROCESSES,
             help="GPUs of a machine; what needs several is predicted only where their connection "
             "is known.",
-            show_default=False,
         ),
     ] = None,
     inter_node_gbps: Annotated[
@@ -73,7 +71,6 @@ def command(
             metavar="GB/S",
             help="What a machine sends to others, GB/s (not Gbit/s) of all its network cards "
             "together.",
-            show_default=False,
         ),
     ] = None,
     step: Step = None,
@@ -89,19 +86,14 @@ def command(
     """
     from traceprobe.cli import outputs
     from traceprobe.cli.runs import read_all
-    from traceprobe.compare.run import NothingToCompare
     from traceprobe.compare.scaling import scale
-    from traceprobe.errors import UsageError
 
     nodes = _nodes(gpus_per_node, inter_node_gbps)
     targets = output or []
     observed = read_all(
         runs, targets, step, github_summary=github_summary, force=force, quiet=quiet
     )
-    try:
-        record = scale(observed, mode.value if mode is not None else None, to or [], nodes)
-    except NothingToCompare as error:
-        raise UsageError(str(error)) from error
+    record = scale(observed, mode.value if mode is not None else None, to or [], nodes)
     outputs.deliver(
         record, targets, force=force, redact=redact, github_summary=github_summary, quiet=quiet
     )
@@ -109,14 +101,11 @@ def command(
 
 def _nodes(gpus: int | None, gbps: float | None) -> Nodes:
     from traceprobe.compare.extrapolate import Nodes
-    from traceprobe.errors import UsageError
 
     if gbps is None:
         return Nodes(gpus)
     if not 1e-3 <= gbps <= 1e6:
-        raise UsageError(
-            f"--inter-node-gbps {gbps:g}: must be a number of GB/s from 0.001 to 1,000,000"
-        )
+        misused(f"--inter-node-gbps {gbps:g}: must be a number of GB/s from 0.001 to 1,000,000")
     if gpus is None:
-        raise UsageError("--inter-node-gbps needs --gpus-per-node, which says where a node ends")
+        misused("--inter-node-gbps needs --gpus-per-node, which says where a node ends")
     return Nodes(gpus, gbps)

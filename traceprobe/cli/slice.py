@@ -8,25 +8,20 @@ from typing import Annotated
 import typer
 
 from traceprobe.cli.console import note
+from traceprobe.cli.options import ForceFile, Silent, TraceFile
 
 
 def command(
-    trace: Annotated[
-        Path,
-        typer.Argument(metavar="INPUT", help="A trace file.", exists=True, dir_okay=False),
-    ],
+    trace: TraceFile,
     steps: Annotated[str, typer.Option(metavar="A:B", help="Iterations A to B-1, counted from 0.")],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="File to write; gzipped if it ends in .gz.")
     ],
     step: Annotated[
-        str | None,
-        typer.Option(help="Regular expression of the ranges that are steps.", show_default=False),
+        str | None, typer.Option(help="Regular expression of the ranges that are steps.")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", "-f", help="Overwrite an existing file.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No messages.")] = False,
+    force: ForceFile = False,
+    quiet: Silent = False,
 ) -> None:
     """Cut some steps out of a trace, without what is private, for a bug report or a sample.
 

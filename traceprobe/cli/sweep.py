@@ -28,8 +28,7 @@ def command(
         str,
         typer.Argument(
             help="File that ends in .toml, or a built-in ladder: gpt2, sc22, tiny. Settings of its "
-            "workload may follow; they hold in every rung.",
-            show_default=False,
+            "workload may follow; they hold in every rung."
         ),
     ],
     output: Annotated[
@@ -38,7 +37,6 @@ def command(
             "--output",
             "-o",
             help="Folder, with a folder in it for each rung. [default: traceprobe-NAME]",
-            show_default=False,
         ),
     ] = None,
     rungs: Annotated[
@@ -46,21 +44,14 @@ def command(
         typer.Option(
             metavar="A:B",
             help="Only rungs A to B-1, counted from 0, or those of these names: fp32,tf32.",
-            show_default=False,
         ),
     ] = None,
     nproc_per_node: Annotated[
         int | None,
-        typer.Option(
-            min=2,
-            max=MOST_PROCESSES,
-            help="Ranks of the rungs that have several.",
-            show_default=False,
-        ),
+        typer.Option(min=2, max=MOST_PROCESSES, help="Ranks of the rungs that have several."),
     ] = None,
     backend: Annotated[
-        Backend | None,
-        typer.Option(help="Profiler, instead of the ladder's.", show_default=False),
+        Backend | None, typer.Option(help="Profiler, instead of the ladder's.")
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Keep the rungs that have been measured.")

@@ -31,7 +31,6 @@ def command(
             metavar="PART",
             help="Part to leave out, repeatable: data-wait, host, sync, skew, communication, h2d, "
             "d2h or a phase.",
-            show_default=False,
         ),
     ] = None,
     overlap: Annotated[
@@ -39,7 +38,6 @@ def command(
         typer.Option(
             metavar="PART",
             help="Transfer to hide behind everything else, repeatable: communication, h2d or d2h.",
-            show_default=False,
         ),
     ] = None,
     speedup: Annotated[
@@ -48,19 +46,15 @@ def command(
             metavar="PART=FACTOR",
             help="Part that gets faster, repeatable: host, loader, compute, communication, h2d, "
             "d2h or a phase, e.g. backward=1.3.",
-            show_default=False,
         ),
     ] = None,
     bucket_mb: Annotated[
-        float | None,
-        typer.Option(metavar="MB", help="Size of DDP's buckets.", show_default=False),
+        float | None, typer.Option(metavar="MB", help="Size of DDP's buckets.")
     ] = None,
     accumulate: Annotated[
         int,
         typer.Option(
-            min=1,
-            max=MOST_BATCHES,
-            help="Batches that share one synchronisation and update.",
+            min=1, max=MOST_BATCHES, help="Batches that share one synchronisation and update."
         ),
     ] = 1,
     step: Step = None,

@@ -11,6 +11,7 @@ from traceprobe.compare.noise import Difference, Floats, difference, period, who
 from traceprobe.compare.run import UNITS, Observed, settings, summarize
 from traceprobe.model.taxonomy import PARTITION
 from traceprobe.records.comparison import Change, Comparison, Direction, Gate, Per, scale_of
+from traceprobe.version import __version__
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,8 +38,6 @@ def compare(
     Returns:
         A comparison in ms per step, or per sample where the steps differ in size.
     """
-    from traceprobe.version import __version__
-
     per = per or per_of(base, new)
     summaries = summarize(base), summarize(new)
     scale = scale_of(summaries[0], per), scale_of(summaries[1], per)
@@ -79,7 +78,7 @@ def compare(
         measures=measures,
         settings=_settings(base, new),
         kernels=kernel_changes(base.report, new.report, scale),
-        cautions=words.cautions(base, new, step, traced, per),
+        cautions=list(words.cautions(base, new, step, traced, per)),
         steps_ms=[[round(float(ms), 6) for ms in run.step_ms] for run in (base, new)],
         gate=gate,
     )

@@ -17,6 +17,7 @@ from traceprobe.records.comparison import Per, RunSummary
 from traceprobe.records.gpus import Contender, GpuComparison, Hardware, Ran, device_scale
 from traceprobe.verdict import gpu_specs as gpus
 from traceprobe.verdict.precision import ran
+from traceprobe.version import __version__
 
 
 class UnknownPrice(ValueError):
@@ -35,8 +36,6 @@ def compare_gpus(
     Raises:
         UnknownPrice: a name in `prices` is that of no run and no device.
     """
-    from traceprobe.version import __version__
-
     per: Per = "sample" if all(run.per_step("samples") for run in runs) else "step"
     hardware = [_hardware(run) for run in runs]
     hourly = _prices(runs, hardware, prices or {})
@@ -63,7 +62,7 @@ def compare_gpus(
         explained_by=explaining[0].peak if explaining else None,
         explanation=words.explanation(contenders, known, fitted, explaining),
         points=words.points(contenders, [runs[place] for place in order], per),
-        cautions=words.cautions(contenders, per),
+        cautions=list(words.cautions(contenders, per)),
     )
 
 

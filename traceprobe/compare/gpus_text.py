@@ -114,11 +114,6 @@ def points(contenders: Sequence[Contender], runs: Sequence[Observed], per: Per) 
     ]
 
 
-def cautions(contenders: Sequence[Contender], per: Per) -> list[Message]:
-    """What to know before believing the ranking, by stable codes."""
-    return [Message(code=code, message=text) for code, text in _cautions(contenders, per)]
-
-
 def of_one_precision(contenders: Sequence[Contender]) -> bool:
     """Whether the matrices of all runs were of one precision, as far as it is known.
 
@@ -267,54 +262,55 @@ def _host_optimizer_ms(run: Observed) -> float | None:
     return sum(times) / 1e6 if times else None
 
 
-def _cautions(contenders: Sequence[Contender], per: Per) -> Iterator[tuple[str, str]]:
+def cautions(contenders: Sequence[Contender], per: Per) -> Iterator[Message]:
+    """What to know before believing the ranking, by stable codes."""
     if per == "step":
-        yield (
+        yield Message(
             "unknown-batches",
             "How many samples a step holds is not recorded for all runs, so times and rates are "
             "per step: they compare only if all steps are of the same size.",
         )
     names = {c.run.settings["name"] for c in contenders if c.run.settings.get("name")}
     if len(names) > 1:
-        yield (
+        yield Message(
             "different-workloads",
             f"The runs are of different workloads: {', '.join(sorted(map(str, names)))}.",
         )
     differ = _settings(contenders)
     if differ:
-        yield (
+        yield Message(
             "different-settings",
             f"The runs differ in more than the device: {', '.join(differ)}.",
         )
     if not of_one_precision(contenders):
         precisions = ", ".join(f"{c.title} {RAN_WORDS[c.ran]}" for c in contenders if c.ran)
-        yield (
+        yield Message(
             "different-precisions",
             f"Matrix kernels ran in different precisions: {precisions}.",
         )
     for c in contenders:
         if len(c.run.devices) > 1:
-            yield (
+            yield Message(
                 "mixed-devices",
                 f"{c.run.label} ran on several kinds of devices ({c.device}): the slowest sets "
                 "their pace, and no peaks are given.",
             )
         elif c.hardware is None:
-            yield (
+            yield Message(
                 "unknown-device",
                 f"{c.run.label}: {c.device} is not in the table of GPUs, or what it says of itself "
                 "contradicts the table. It is ranked, but has no peaks.",
             )
     if len({c.run.basis for c in contenders}) > 1:
         traced = ", ".join(c.run.label for c in contenders if c.run.basis == "traced")
-        yield (
+        yield Message(
             "different-bases",
             f"Only some step times are without a profiler; those of {traced} come from the trace "
             "and may be longer.",
         )
     for c in contenders:
         if c.run.bound == "inconclusive":
-            yield "inconclusive-verdict", f"The verdict of {c.run.label} is inconclusive."
+            yield Message("inconclusive-verdict", f"The verdict of {c.run.label} is inconclusive.")
 
 
 def _settings(contenders: Sequence[Contender]) -> list[str]:

@@ -13,6 +13,7 @@ from traceprobe.records.comparison import Per
 from traceprobe.records.ladder import Ladder, Missing, Rung, Suggestion
 from traceprobe.records.report import Report
 from traceprobe.render.ranking import ATTENTION, ranked_findings
+from traceprobe.version import __version__
 
 MOST_SUGGESTIONS = 3
 
@@ -31,8 +32,6 @@ def ladder(
         missing: rungs that could not be measured.
         name: of the chain.
     """
-    from traceprobe.version import __version__
-
     per = _per(runs)
     rungs = [_first(runs[0], changes[0] if changes else "")]
     for place, (before, run) in enumerate(pairwise(runs), start=1):
@@ -82,9 +81,8 @@ def _rung(first: Observed, before: Observed, run: Observed, change: str, per: Pe
         total_speedup=round(rate(run) / rate(first), 4),
         step=comparison.step,
         classes=words.notable(comparison.classes),
-        explanation=comparison.explanation[
-            :-1
-        ],  # the last says what limits it: said of the last rung
+        # Its last line says what limits the run: that is said of the last rung.
+        explanation=comparison.explanation[:-1],
         cautions=comparison.cautions,
     )
 
@@ -95,14 +93,14 @@ def _headline(rungs: Sequence[Rung]) -> str:
     real = [r for r in rungs[1:] if r.speedup is not None and r.step is not None and r.step.real]
     ordered = sorted(real, key=lambda r: r.speedup or 0)
     if ordered and (ordered[-1].speedup or 0) > 1:
-        text += (
-            f"; the largest gain is {ordered[-1].change} ({significant(ordered[-1].speedup or 0)}×)"
-        )
+        text += f"; the largest gain is {_change(ordered[-1])}"
     if ordered and (ordered[0].speedup or 0) < 1:
-        text += (
-            f"; the largest loss is {ordered[0].change} ({significant(ordered[0].speedup or 0)}×)"
-        )
+        text += f"; the largest loss is {_change(ordered[0])}"
     return text
+
+
+def _change(rung: Rung) -> str:
+    return f"{rung.change} ({significant(rung.speedup or 0)}×)"
 
 
 def _limits(run: Observed) -> str:

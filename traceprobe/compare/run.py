@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from traceprobe.errors import UsageError
 from traceprobe.model.taxonomy import BUSY, PARTITION
 from traceprobe.records.comparison import Basis, RunSummary
 from traceprobe.records.rank import Iteration, Rank
@@ -21,7 +22,7 @@ LEAST_STEPS = 3
 """Steps below which there is no mean worth comparing, as for the verdict."""
 
 
-class NothingToCompare(ValueError):
+class NothingToCompare(UsageError):
     """A report without steps; the message says what to do."""
 
 

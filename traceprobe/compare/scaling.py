@@ -34,7 +34,9 @@ from traceprobe.records.scaling import (
     ScalingPoint,
     Synchronisation,
 )
+from traceprobe.verdict.ablation import bare_variant
 from traceprobe.verdict.allreduce import Message
+from traceprobe.version import __version__
 
 LEVEL = 0.95
 SHORTEST = 0.1
@@ -60,8 +62,6 @@ def scale(
         NothingToCompare: fewer than two world sizes, a size twice, different programs, or a mode
             that is unknown or contradicts the runs.
     """
-    from traceprobe.version import __version__
-
     nodes = nodes or Nodes()
     by_size = _by_size(runs)
     amounts = amounts_of(by_size, mode)
@@ -88,8 +88,10 @@ def scale(
         fits=list(_fits(sized, nodes)),
         held_out=held_out,
         predictions=predictions,
-        cautions=words.cautions(
-            list(by_size.values()), basis, amounts.even, nodes, max([*ahead, largest])
+        cautions=list(
+            words.cautions(
+                list(by_size.values()), basis, amounts.even, nodes, max([*ahead, largest])
+            )
         ),
     )
 
@@ -173,10 +175,9 @@ def _synchronisation(run: Observed, work: float) -> Iterator[Synchronisation]:
     if ablation is None:
         return
     times = {variant.name: variant.step_ms.median for variant in ablation.variants}
-    bare: VariantName = "synthetic-device" if "synthetic-device" in times else "synthetic-host"
     pairs: list[tuple[Loop, VariantName, VariantName]] = [
         ("full", "full", "full-no-comm"),
-        ("synthetic", bare, "synthetic-no-comm"),
+        ("synthetic", bare_variant(times), "synthetic-no-comm"),
     ]
     for loop, name, alone in pairs:
         if name not in times:

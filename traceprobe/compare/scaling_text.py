@@ -75,9 +75,13 @@ def explanation(
             f"({significant(last.per_second or 0)} {work}/s, {significant(last.step_ms or 0)} ms a "
             f"step); {tested}"
         )
-    missing = [p for p in predictions if p.reason is not None]
+    missing: dict[str, list[str]] = {}
+    for prediction in predictions:
+        if prediction.reason is not None:
+            missing.setdefault(prediction.reason, []).append(str(prediction.world_size))
     said += sorted(
-        {f"nothing is predicted for {_sizes(missing, r)} ranks: {r}" for r in _reasons(missing)}
+        f"nothing is predicted for {', '.join(sizes)} ranks: {reason}"
+        for reason, sizes in missing.items()
     )
     return said
 
@@ -102,95 +106,80 @@ def _lost(point: ScalingPoint) -> Iterator[str]:
     )
 
 
-def _reasons(missing: Sequence[Prediction]) -> list[str]:
-    return sorted({p.reason for p in missing if p.reason is not None})
-
-
-def _sizes(missing: Sequence[Prediction], reason: str) -> str:
-    return ", ".join(str(p.world_size) for p in missing if p.reason == reason)
-
-
 def cautions(
     runs: Sequence[Observed], basis: Basis, even: bool, nodes: Nodes, farthest: int
-) -> list[Message]:
+) -> Iterator[Message]:
     """What a reader should know before believing the numbers, by stable codes."""
-    return [
-        Message(code=code, message=text)
-        for code, text in _cautions(runs, basis, even, nodes, farthest)
-    ]
-
-
-def _cautions(
-    runs: Sequence[Observed], basis: Basis, even: bool, nodes: Nodes, farthest: int
-) -> Iterator[tuple[str, str]]:
     if runs[0].world_size > 1:
-        yield (
+        yield Message(
             "no-single-rank",
             f"The smallest run has {runs[0].world_size} ranks, so what these lose against one is "
             "no loss here.",
         )
     devices = sorted({", ".join(device_names(run.report.ranks)) for run in runs})
     if len(devices) > 1:
-        yield ("different-devices", f"The runs are from different devices: {'; '.join(devices)}.")
+        yield Message(
+            "different-devices", f"The runs are from different devices: {'; '.join(devices)}."
+        )
     different = _different(runs)
     if different:
-        yield (
+        yield Message(
             "different-settings",
             f"Other settings differ too: {', '.join(different)}; what they change counts as loss.",
         )
     if not even:
-        yield (
+        yield Message(
             "uneven-work",
             "The work is the same neither for each rank nor for all together. An ideal step grows "
             "with the work of a rank; that small batches use a GPU worse counts as loss.",
         )
     known = [run.unprofiled_step_ms is not None for run in runs]
     if basis == "traced" and any(known):
-        yield (
+        yield Message(
             "traced-steps",
             "Not all runs know their step without a profiler, so all steps are as traced, while "
             "some shares are corrected for the profiler.",
         )
     if basis == "traced" and len({i.format for run in runs for i in run.report.inputs}) > 1:
-        yield (
+        yield Message(
             "different-profilers",
             "The runs were recorded by different profilers, which slow the host differently, and "
             "their steps without a profiler are not all known.",
         )
     undivided = [run.label for run in runs if not is_divided(run)]
     if undivided:
-        yield (
+        yield Message(
             "undivided-communication",
             f"Communication of {', '.join(undivided)} is not told from waiting for ranks; give the "
             "traces of all ranks.",
         )
     merged = [run.label for run in runs if is_divided(run) and waiting(run) is None]
     if merged:
-        yield (
+        yield Message(
             "waiting-not-apart",
             f"The reports of {', '.join(merged)} do not say how much is waiting for ranks: it "
             "counts for what made them late. Make them again from the traces.",
         )
     doubtful = [run.label for run in runs if run.report.verdict.bound == "inconclusive"]
     if doubtful:
-        yield (
+        yield Message(
             "inconclusive-verdict",
             f"The verdict is inconclusive for {', '.join(doubtful)}, so their losses are too.",
         )
     damaged = [r.label for r in runs if r.report.quality.events_lost or r.report.quality.lost]
     if damaged:
-        yield (
+        yield Message(
             "damaged-input",
             f"Parts of the recordings of {', '.join(damaged)} are lost; see their reports.",
         )
     if nodes.gpus is None and farthest > runs[-1].world_size:
-        yield (
+        yield Message(
             "nodes-unknown",
             "What is predicted holds as long as all ranks are joined as those measured are; with "
             "--gpus-per-node it ends where a node does.",
         )
     elif nodes.several(farthest) and nodes.gbps is not None:
-        yield (
+        yield Message(
             "nodes-not-measured",
             "Between nodes the bandwidth is the one given, and the latency that inside a node.",
         )

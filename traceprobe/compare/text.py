@@ -104,20 +104,12 @@ def gate_text(step: Change, allowed: float) -> str:
 
 def cautions(
     base: Observed, new: Observed, step: Change, traced: Change, per: Per
-) -> list[Message]:
+) -> Iterator[Message]:
     """What a reader should know before believing the numbers, by stable codes."""
-    return [
-        Message(code=code, message=text) for code, text in _cautions(base, new, step, traced, per)
-    ]
-
-
-def _cautions(
-    base: Observed, new: Observed, step: Change, traced: Change, per: Per
-) -> Iterator[tuple[str, str]]:
     runs = (base, new)
     formats = [{i.format for i in run.report.inputs} for run in runs]
     if formats[0] != formats[1] and step is traced:
-        yield (
+        yield Message(
             "different-profilers",
             "The runs were recorded by different profilers, which slow the host differently, and "
             "their steps without a profiler are not known: trust the busy classes, not the idle "
@@ -125,50 +117,48 @@ def _cautions(
         )
     devices = [device_names(run.report.ranks) for run in runs]
     if devices[0] != devices[1]:
-        yield (
+        yield Message(
             "different-devices",
             f"The runs are from different devices: {', '.join(devices[0])} and "
             f"{', '.join(devices[1])}.",
         )
     if base.world_size != new.world_size:
-        yield (
+        yield Message(
             "different-world-sizes",
             f"The base ran on {base.world_size} ranks, the new run on {new.world_size}.",
         )
     samples = [run.per_step("samples") for run in runs]
     if per == "sample" and samples[0] != samples[1]:
-        yield (
+        yield Message(
             "per-sample",
             f"A step holds {samples[0]:g} samples in the base and {samples[1]:g} in the new run, "
             "so all times are per sample.",
         )
-    if None in samples and _differ(runs):
-        yield (
+    if None in samples and base.report.inputs != new.report.inputs:
+        yield Message(
             "unknown-batches",
             "How many samples a step holds is not recorded; if that changed, times per step do "
             "not compare.",
         )
     for word, run in zip(("base", "new run"), runs, strict=True):
         if run.report.verdict.bound == "inconclusive":
-            yield (
+            yield Message(
                 "inconclusive-verdict",
                 f"The verdict of the {word} is inconclusive.",
             )
         if run.report.quality.events_lost or run.report.quality.lost:
-            yield ("damaged-input", f"Parts of the {word}'s recording are lost; see its report.")
+            yield Message(
+                "damaged-input", f"Parts of the {word}'s recording are lost; see its report."
+            )
     if step is not traced and step.base and step.delta is not None and traced.delta is not None:
         noise = max((traced.high or 0) - (traced.low or 0), traced.floor or 0)
         if abs(step.delta - traced.delta) > max(DISAGREE * step.base, noise):
-            yield (
+            yield Message(
                 "profiler-distorts",
                 f"Without a profiler the step changed by {plus_minus(step.delta)} ms, in the "
                 f"traces by {plus_minus(traced.delta)} ms: the profiler distorts at least one of "
                 "them. The classes are as traced.",
             )
-
-
-def _differ(runs: tuple[Observed, Observed]) -> bool:
-    return runs[0].report.inputs != runs[1].report.inputs
 
 
 def bound_text(run: RunSummary) -> str:
@@ -221,5 +211,5 @@ def _telling(change: Change) -> bool:
 
 
 def _of_measure(change: Change) -> str:
-    unit = f" {change.unit}"
-    return f"{change.name}: {significant(change.base or 0)} → {significant(change.new or 0)}{unit}"
+    values = f"{significant(change.base or 0)} → {significant(change.new or 0)}"
+    return f"{change.name}: {values} {change.unit}"

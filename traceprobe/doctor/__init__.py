@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from traceprobe.doctor.check import run
 from traceprobe.records.diagnosis import Diagnosis, Outcome, Section
 from traceprobe.version import __version__
 
@@ -23,7 +22,7 @@ def examine_machine(facts: Facts) -> Diagnosis:
     """The checks of a machine."""
     from traceprobe.doctor.machine import CHECKS
 
-    return _diagnosis([Section(subject="environment", checks=run(CHECKS, facts))])
+    return _diagnosis([Section(subject="environment", checks=CHECKS.run(facts))])
 
 
 def examine(
@@ -55,7 +54,7 @@ def examine(
         profiled=frozenset().union(*(part.profiled for part in parts)),
         calibrated=any(part.sidecar is not None for part in parts),
     )
-    sections.append(Section(subject="run", checks=run(whole.CHECKS, whole_run)))
+    sections.append(Section(subject="run", checks=whole.CHECKS.run(whole_run)))
     return _diagnosis(sections)
 
 
@@ -69,7 +68,7 @@ def _input(path: Path, options: Options, progress: Progress) -> tuple[TracePart,
     trace = read_trace(path, progress)
     part = part_of(trace, options)
     evidence = Evidence(trace, part, read_audit(path))
-    return part, [*run(written.CHECKS, evidence), *run(recorded.CHECKS, evidence)]
+    return part, [*written.CHECKS.run(evidence), *recorded.CHECKS.run(evidence)]
 
 
 def _diagnosis(sections: list[Section]) -> Diagnosis:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -37,24 +37,23 @@ class Check(Generic[Subject]):
         return Outcome(id=self.id, status=status, found=found, meaning=self.meaning, fix=self.fix)
 
 
-Judge = Callable[[Subject], Judgement]
+class Checks(list[Check[Subject]]):
+    """The checks of a kind of subject, in the order in which they are listed."""
 
+    def add(
+        self, id: str, *, tests: str, meaning: str, fix: str
+    ) -> Callable[[Callable[[Subject], Judgement]], Callable[[Subject], Judgement]]:
+        """Register a function as the check of that id."""
 
-def check(
-    checks: list[Check[Subject]], id: str, *, tests: str, meaning: str, fix: str
-) -> Callable[[Judge[Subject]], Judge[Subject]]:
-    """Add a check by that function to a list."""
+        def register(judge: Callable[[Subject], Judgement]) -> Callable[[Subject], Judgement]:
+            self.append(Check(id, tests, meaning, fix, judge))
+            return judge
 
-    def added(judge: Judge[Subject]) -> Judge[Subject]:
-        checks.append(Check(id, tests, meaning, fix, judge))
-        return judge
+        return register
 
-    return added
-
-
-def run(checks: Sequence[Check[Subject]], subject: Subject) -> list[Outcome]:
-    """All outcomes, in the order of the checks."""
-    return [check(subject) for check in checks]
+    def run(self, subject: Subject) -> list[Outcome]:
+        """All outcomes for one subject."""
+        return [check(subject) for check in self]
 
 
 def absent(reason: str) -> Judgement:

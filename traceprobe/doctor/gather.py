@@ -29,6 +29,7 @@ _AROUND = (
     *("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"),
     *("NV_NSIGHT_INJECTION_PORT_BASE", "NV_COMPUTE_PROFILER_PERFWORKS_DIR"),
 )
+_DALI = ("nvidia-dali-cuda110", "nvidia-dali-cuda120", "nvidia-dali-cuda130")
 _MONITORS = ("nv-hostengine", "dcgm-exporter")
 _CAP_SYS_ADMIN = 21
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)\s*\(?([<>=!~][^;)]*)?")
@@ -53,7 +54,7 @@ def gather() -> Facts:
         paranoid=_integer(_read("/proc/sys/kernel/perf_event_paranoid")),
         around=tuple(name for name in _AROUND if os.environ.get(name)),
         monitors=tuple(name for name in _MONITORS if name[:15] in set(_commands())),
-        dali=next((v for v in map(_installed, _dali_packages()) if v is not None), None),
+        dali=next((v for v in map(_installed, _DALI) if v is not None), None),
         temporary_free=free,
         temporary_writable=writable,
         memory=memory,
@@ -123,10 +124,6 @@ def _required() -> dict[str, str]:
         return {}
     matches = (_REQUIREMENT.match(line) for line in lines if ";" not in line)
     return {m[1].lower(): (m[2] or "").replace(" ", "") for m in matches if m}
-
-
-def _dali_packages() -> list[str]:
-    return [f"nvidia-dali-cuda{major}" for major in ("110", "120", "130")]
 
 
 def _version(text: str) -> Version:

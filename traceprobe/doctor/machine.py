@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from traceprobe.doctor.check import Check, Judgement, absent, check
+from traceprobe.doctor.check import Checks, Judgement, absent
 from traceprobe.doctor.facts import Facts, Version
 from traceprobe.formatting import size
 
@@ -27,16 +27,14 @@ _TOLD = {"": "the import", "import": "CUDA", "cuda": "the profiler"}
 """What PyTorch was asked when it stopped answering, by the last stage that it answered."""
 
 
-CHECKS: list[Check[Facts]] = []
-"""In the order in which they are listed."""
+CHECKS = Checks[Facts]()
 
 
 def _numbers(version: str) -> Version:
     return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0])[:3])
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "python",
     tests="The Python that runs traceprobe. Fails below 3.10.",
     meaning="traceprobe is not tested with it, and parts of it do not load.",
@@ -59,8 +57,7 @@ def _satisfies(version: str, specifiers: str) -> bool:
     return all(holds[sign](_numbers(bound)) for sign, bound in _BOUND.findall(specifiers))
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "dependencies",
     tests="Each library that traceprobe needs, against the bounds of its package. Fails where "
     "one is missing or out of bounds.",
@@ -79,8 +76,7 @@ def _dependencies(facts: Facts) -> Judgement:
     return "ok", ", ".join(f"{name} {version}" for name, version in facts.packages.items())
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "torch",
     tests="Imports PyTorch in a process of its own, with two minutes of patience. Warns where "
     "it is not installed, fails where it breaks or hangs.",
@@ -111,8 +107,7 @@ def _silent(facts: Facts) -> Judgement | None:
     return None if facts.torch.state == "ok" else ("unknown", "PyTorch does not say")
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "cuda",
     tests="Whether PyTorch finds GPUs. Warns where there is nothing to find, where PyTorch is "
     "built for the CPU, and where CUDA_VISIBLE_DEVICES is empty; fails where a driver is "
@@ -139,8 +134,7 @@ def _cuda(facts: Facts) -> Judgement:
     return "fail", f"PyTorch for CUDA {torch.cuda} finds no GPU with driver {facts.driver}"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "kineto",
     tests="Whether torch.profiler has its tracer and, with a GPU, can record CUDA. Fails "
     "where not.",
@@ -159,8 +153,7 @@ def _kineto(facts: Facts) -> Judgement:
     return "ok", f"torch.profiler records {activities}"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "cupti",
     tests="Which libcupti PyTorch has loaded. Warns where LD_LIBRARY_PATH put another one "
     "before the one that came with PyTorch.",
@@ -181,8 +174,7 @@ def _cupti(facts: Facts) -> Judgement:
     )
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "nsys",
     tests="The version of Nsight Systems, also against the NVIDIA driver. Warns where it is "
     "missing or older than 2023.4, fails where it is older than the driver's CUDA.",
@@ -209,8 +201,7 @@ def _nsys(facts: Facts) -> Judgement:
     return "ok", f"nsys {facts.nsys}"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "counters",
     tests="Whether the NVIDIA driver keeps performance counters for administrators "
     "(RmProfilingAdminOnly) and this process has no such right. Warns then.",
@@ -232,8 +223,7 @@ def _counters(facts: Facts) -> Judgement:
     return "warn", "the driver keeps performance counters for administrators (ERR_NVGPUCTRPERM)"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "perf-events",
     tests="The kernel's perf_event_paranoid, where nsys is installed. Warns above 2.",
     meaning="nsys cannot sample the CPU. `traceprobe profile` does not ask it to, so no "
@@ -250,8 +240,7 @@ def _perf_events(facts: Facts) -> Judgement:
     return "warn", f"perf_event_paranoid is {facts.paranoid}, more than {LEAST_PARANOID}"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "subscriber",
     tests="Signs of another profiler: variables that nsys and other injected tools set around "
     "this process, which fails, and services that watch the GPUs, which warns.",
@@ -268,8 +257,7 @@ def _subscriber(facts: Facts) -> Judgement:
     return "ok", "no other profiler is seen"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "nccl",
     tests="The version of NCCL, where there are several GPUs. Warns where PyTorch has none.",
     meaning="Several ranks would communicate through the CPU (gloo), and the report would "
@@ -287,8 +275,7 @@ def _nccl(facts: Facts) -> Judgement:
     return "ok", f"NCCL {torch.nccl}"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "dali",
     tests="Whether NVIDIA DALI is installed. Never warns.",
     meaning="A loop that loads through DALI has no loader that torch.profiler sees: waiting "
@@ -302,8 +289,7 @@ def _dali(facts: Facts) -> Judgement:
     return "ok", f"DALI {facts.dali}; wrap its iterator, torch.profiler does not see it load"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "temporary-space",
     tests="The free space for temporary files. Warns below 2 GiB, fails below 256 MiB and "
     "where nothing can be written.",
@@ -322,8 +308,7 @@ def _temporary(facts: Facts) -> Judgement:
     return ("ok" if facts.temporary_free >= ENOUGH_TEMPORARY else "warn"), free
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "memory",
     tests="The memory that this process may use: the control group's limit, else the "
     "machine's. Warns below 2 GiB.",
@@ -338,8 +323,7 @@ def _memory(facts: Facts) -> Judgement:
     return ("ok" if enough else "warn"), f"{size(facts.memory)} of memory{limit}"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "cores",
     tests="The cores of this process against the time that its control group grants. Warns "
     "where more cores are there than time.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from traceprobe.doctor.check import Check, Judgement, absent, check
+from traceprobe.doctor.check import Checks, Judgement, absent
 from traceprobe.doctor.evidence import THRESHOLDS, Evidence
 from traceprobe.formatting import percent
 from traceprobe.timeline import phases
@@ -23,12 +23,10 @@ _PERHAPS = re.compile(r"Not all CUDA events", re.IGNORECASE)
 """Said of every capture that ends before the program does; it matters where work is gone."""
 
 
-CHECKS: list[Check[Evidence]] = []
-"""In the order in which they are listed."""
+CHECKS = Checks[Evidence]()
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "gpu-work",
     tests="Whether GPU work is in the file. Warns where the report would describe a CPU run.",
     meaning="Every share is that of the CPU threads. Nothing is said of a GPU.",
@@ -42,8 +40,7 @@ def _gpu_work(evidence: Evidence) -> Judgement:
     return "ok", f"{evidence.part.gpu_ops} GPU ops on {devices} device{'s' if devices > 1 else ''}"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "api-rows",
     tests="Whether the calls of the CUDA or HIP API are in the file. Fails where none is.",
     meaning="Idle time cannot be explained and phases cannot be determined: `idle_unexplained` and "
@@ -60,8 +57,7 @@ def _api_rows(evidence: Evidence) -> Judgement:
     return "ok", f"{count} calls of the GPU's API"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "launches-linked",
     tests="GPU ops of the iterations that count whose launch is in the file. Warns below "
     "99 %, fails below 90 %.",
@@ -83,8 +79,7 @@ def _linked(evidence: Evidence) -> Judgement:
     return ("fail" if share < FEW_LINKED else "warn"), text
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "coverage",
     tests="Launches of the iterations that count with a GPU row, and iterations before the "
     "last with less than 99 %. Warns of such iterations, fails where the launches that count "
@@ -118,8 +113,7 @@ def _cut(evidence: Evidence) -> int:
     )
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "records-dropped",
     tests="Kineto's own record counts, which some builds write: whether CUPTI stopped early. "
     "Fails then.",
@@ -137,8 +131,7 @@ def _dropped(evidence: Evidence) -> Judgement:
     return "ok", f"CUPTI did not stop early; {audit.out_of_range} records lay outside the window"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "nsys-diagnostics",
     tests="What Nsight Systems noted of the capture: an unknown driver, errors of CUPTI, "
     "dropped events; and that events may be missing, where iterations lack GPU rows. Warns.",
@@ -159,8 +152,7 @@ def _diagnostics(evidence: Evidence) -> Judgement:
     return "ok", f"{len(messages)} messages, none of lost GPU work" if messages else "no messages"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "excerpt",
     tests="Whether an Nsight export was limited in time. Warns.",
     meaning="Work at the borders has lost its launch, or its GPU row: iterations there are "
@@ -173,8 +165,7 @@ def _excerpt(evidence: Evidence) -> Judgement:
     return "ok", "not an excerpt of a longer export"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "graphs",
     tests="How CUDA graphs were captured. Warns of whole replays, fails where launches of "
     "graphs have no GPU row at all.",
@@ -193,8 +184,7 @@ def _graphs(evidence: Evidence) -> Judgement:
     return "ok", "the kernels of CUDA graphs are in the file"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "phases",
     tests="Kernel time with a known phase. Warns below 95 %.",
     meaning="Bounds hold, but `unattributed` has what belongs to forward, backward or "
@@ -212,8 +202,7 @@ def _phases(evidence: Evidence) -> Judgement:
     return ("ok" if lowest >= MOST_ATTRIBUTED else "warn"), text
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "data-ranges",
     tests="Whether ranges mark the loading of data. Warns where none does and the GPU waits "
     "for the host for 5 % of the time or more.",
@@ -239,8 +228,7 @@ def _data_ranges(evidence: Evidence) -> Judgement:
     return "warn", f"no range marks loading, and the GPU waits for the host {percent(share)}"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "collective-metadata",
     tests="PyTorch's notes of collectives (`record_param_comms`): name, type, both sizes and "
     "group size. Warns where one lacks any.",
@@ -256,8 +244,7 @@ def _collective_metadata(evidence: Evidence) -> Judgement:
     return "ok", f"{audit.collectives} notes of collectives are complete"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "collective-sizes",
     tests="Whether each collective that ran has a message size and a group. Warns where not.",
     meaning="Bytes per step and bandwidths are unknown. Times and shares hold.",
@@ -274,8 +261,7 @@ def _collective_sizes(evidence: Evidence) -> Judgement:
     return "warn", why.rstrip(".")
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "nccl-ranges",
     tests="NCCL's own NVTX ranges, in an Nsight export with collectives. Warns without.",
     meaning="The operation is known by the kernel's name only, and process groups cannot be "
@@ -293,8 +279,7 @@ def _nccl_ranges(evidence: Evidence) -> Judgement:
     return "ok", "NCCL's own NVTX ranges are in the file"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "rank-noted",
     tests="Whether each process of a distributed run says which rank it is. Warns where not.",
     meaning="Ranks are numbered by file name, else by position: a straggler may be given the "
@@ -313,8 +298,7 @@ def _rank_noted(evidence: Evidence) -> Judgement:
     return "ok", f"rank {', '.join(str(r) for r in sorted(evidence.part.rank_of.values()))}"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "profiler-options",
     tests="Whether call stacks or memory were recorded. Warns then.",
     meaning="Both slow the host: idle time and `overhead` are too high, by up to several times "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from traceprobe.doctor.check import Check, Judgement, absent, check
+from traceprobe.doctor.check import Checks, Judgement, absent
 from traceprobe.doctor.evidence import THRESHOLDS, Whole
 from traceprobe.formatting import percent
 from traceprobe.records.diagnosis import CheckStatus
@@ -15,12 +15,10 @@ SURE = 0.5
 """Confidence from which a verdict is believed."""
 
 
-CHECKS: list[Check[Whole]] = []
-"""In the order in which they are listed."""
+CHECKS = Checks[Whole]()
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "step-marker",
     tests="What tells the iterations apart. Fails where nothing does and there is no verdict, "
     "warns where there is one, and where steps are guessed by the loader's calls or by "
@@ -52,8 +50,7 @@ _KINDS = {
 }
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "iterations",
     tests="Iterations that can be used. Fails below 3, warns below 8.",
     meaning="Below 3 no verdict is given. With few iterations a single slow one, such as a "
@@ -73,8 +70,7 @@ def _iterations(whole: Whole) -> Judgement:
     return ("warn" if few else "ok"), text
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "calibration",
     tests="Whether the step time without a profiler is known. Warns where it is not, the "
     "profiler recorded operators, stacks or memory, and overhead has 5 % of the time or more.",
@@ -100,8 +96,7 @@ def _calibration(whole: Whole) -> Judgement:
     )
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "observer-effect",
     tests="The step under the profiler against the step without. Warns from 1.1 times on, "
     "where the verdict is corrected; fails where it is unknown and overhead decides.",
@@ -123,8 +118,7 @@ def _observer(whole: Whole) -> Judgement:
     return absent("nothing shows a profiler that slows the host")
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "ranks-complete",
     tests="Ranks that are given, of those that the files speak of. Warns where some are not.",
     meaning="Slow communication cannot be distinguished from waiting for a rank that is not there: "
@@ -140,8 +134,7 @@ def _ranks(whole: Whole) -> Judgement:
     return ("warn" if given < run.world_size else "ok"), text
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "collectives-matched",
     tests="Whether the collectives of several ranks match each other. Warns where not.",
     meaning="Waiting for other ranks counts as communication: `communication` is too high, "
@@ -158,8 +151,7 @@ def _matched(whole: Whole) -> Judgement:
     return "ok", f"{report.run.collectives_matched} collectives were matched between the ranks"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "verdict",
     tests="Whether a verdict is given. Fails where not, warns where its confidence is below 50 %.",
     meaning="The evidence does not carry an answer, or hardly; the checks above say why.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from traceprobe.doctor.check import Check, Judgement, absent, check
+from traceprobe.doctor.check import Checks, Judgement, absent
 from traceprobe.doctor.evidence import Evidence
 from traceprobe.formatting import duration, percent
 from traceprobe.ingest.audit_rows import SYNC_KINDS
@@ -37,12 +37,10 @@ COVERED_WARNINGS = {
 
 
 _NO_NUMBER = "No number of a report rests on it: traceprobe "
-CHECKS: list[Check[Evidence]] = []
-"""In the order in which they are listed."""
+CHECKS = Checks[Evidence]()
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "truncated",
     tests="Whether a Kineto trace, or its gzip stream, ends before its events do. Fails then.",
     meaning="The end of the capture is missing: fewer iterations, and those that were being "
@@ -55,8 +53,7 @@ def _truncated(evidence: Evidence) -> Judgement:
     return "ok", "the file is complete"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "damaged-events",
     tests="Events that could be read only after a repair, or not at all. Fails where more "
     "than 1 % are lost, warns of fewer and of repaired ones.",
@@ -75,8 +72,7 @@ def _damaged(evidence: Evidence) -> Judgement:
     return ("fail" if lost > MANY_LOST else "warn"), text
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "ranges-closed",
     tests="Ranges and host events without an end. Warns.",
     meaning="They are taken to run to the end of the capture: of a phase that never closed, "
@@ -89,8 +85,7 @@ def _ranges_closed(evidence: Evidence) -> Judgement:
     return "ok", "every range has an end"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "processes",
     tests="Whether GPU rows can be given to the process that launched them. Fails for a Kineto "
     "file merged from several processes, warns for an export without process ids.",
@@ -108,8 +103,7 @@ def _processes(evidence: Evidence) -> Judgement:
     return "ok", f"{count} process{'es' if count > 1 else ''}"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "impossible-durations",
     tests="GPU ops that outlast the start of the next op of their stream by more than 1 ms "
     "and 50 usual ops. Fails.",
@@ -144,8 +138,7 @@ def _runaways(evidence: Evidence) -> Judgement:
     )
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "kernel-causality",
     tests="GPU ops that start before the call that launched them, beyond the resolution of "
     "the file. Fails for 1 % of the launched ops or more, warns for fewer.",
@@ -169,8 +162,7 @@ def _causality(evidence: Evidence) -> Judgement:
     return ("fail" if len(early) >= MANY_EARLY * len(launched) else "warn"), text
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "clock",
     tests="The resolution and the span of the time stamps. Warns of a Kineto trace in whole "
     "microseconds, fails where more than a day lies between the first and the last op.",
@@ -200,8 +192,7 @@ def _of_kind(evidence: Evidence, *kinds: str) -> Bools:
     return np.asarray(chosen, dtype=np.bool_)
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "wait-record-noted",
     tests="Rows of waits for events (Kineto with `enable_cuda_sync_events`): each should name "
     "the event record that it waits for. Warns.",
@@ -220,8 +211,7 @@ def _wait_noted(evidence: Evidence) -> Judgement:
     return "ok", f"{count} waits say which event record they wait for"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "wait-record-past",
     tests="The event record that a wait names: it should be in the file, and earlier. Warns.",
     meaning=_NO_NUMBER + "takes waits from the API calls. A critical path drawn from these "
@@ -258,8 +248,7 @@ def _wait_past(evidence: Evidence) -> Judgement:
     return "ok", f"{count} waits are for events recorded before"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "stream-sync-overlap",
     tests="Rows of stream synchronisations: no kernel of that stream should run at their "
     "start. Warns.",
@@ -297,8 +286,7 @@ def _running(t0: Int64s, t1: Int64s, at: Int64s) -> int:
     return int(((last >= 0) & (ends[last] > at)).sum())
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "backward-sequence",
     tests="Nodes of the backward pass: one sequence number should belong to one operator. Warns.",
     meaning=_NO_NUMBER + "tells the backward pass by its threads. Arrows from forward to "
@@ -318,8 +306,7 @@ def _backward(evidence: Evidence) -> Judgement:
     return "ok", f"{len(names)} sequence numbers belong to one operator each"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "sync-type",
     tests="The `syncType` of Nsight's synchronisations against the call of each. Captures of "
     "2020 to 2023 write wrong ones, later ones a few. Warns.",
@@ -339,8 +326,7 @@ def _sync_type(evidence: Evidence) -> Judgement:
     return "ok", f"{audit.labelled} synchronisations have the syncType of their call"
 
 
-@check(
-    CHECKS,
+@CHECKS.add(
     "other-warnings",
     tests="Warnings of the reader that no other check is about. Warns.",
     meaning="The report has the words of each warning, and what it touches.",

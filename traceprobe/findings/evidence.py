@@ -177,14 +177,13 @@ class Evidence:
         """The rank with the largest share, as a phrase; empty for a single rank."""
         if len(self.ranks) < 2:
             return ""
-        worst = max(
-            self.ranks,
-            key=lambda r: (
-                sum(r.summary.partition_ns[c] or 0 for c in classes) / max(r.summary.window_ns, 1)
-            ),
-        )
-        ns = sum(worst.summary.partition_ns[c] or 0 for c in classes)
-        return f"largest on rank {worst.rank}: {ns / max(worst.summary.window_ns, 1):.1%}"
+
+        def share(rank: Rank) -> float:
+            ns = sum(rank.summary.partition_ns[c] or 0 for c in classes)
+            return ns / max(rank.summary.window_ns, 1)
+
+        worst = max(self.ranks, key=share)
+        return f"largest on rank {worst.rank}: {share(worst):.1%}"
 
     def _mean(self, ns: Sequence[float]) -> float:
         steps = [max(r.summary.iterations_used, 1) for r in self.ranks]

@@ -51,7 +51,7 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
             yield "its clock is no number"
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class Message(msgspec.Struct, frozen=True):
     """A warning or caution; `code` stays the same between versions."""
 
     code: Word

@@ -67,7 +67,7 @@ def _result(
         return result_of(settings, rung, "skipped", reason)
     try:
         run = _run(settings, rung, on_state, on_warning)
-    except (TraceprobeError, NothingToCompare, OSError) as error:
+    except (TraceprobeError, OSError) as error:
         on_warning(f"traceprobe: rung {rung.name} failed: {error}")
         return result_of(settings, rung, "failed", _kind(error))
     return result_of(settings, rung, "measured", run=run)

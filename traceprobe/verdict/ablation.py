@@ -13,7 +13,7 @@ thresholds are those of the verdict from a trace, so that the two can be compare
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -97,9 +97,9 @@ def judge_ablation(
     )
 
 
-def bare_variant(trials: Mapping[VariantName, Floats]) -> VariantName:
+def bare_variant(variants: Container[VariantName]) -> VariantName:
     """The variant without loading and copying that this program has."""
-    return "synthetic-device" if "synthetic-device" in trials else "synthetic-host"
+    return "synthetic-device" if "synthetic-device" in variants else "synthetic-host"
 
 
 def _shares(step: Mapping[VariantName, Floats], busy: float | None) -> dict[str, Floats]:

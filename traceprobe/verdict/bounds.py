@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from traceprobe.model.taxonomy import SHARE_LABELS
@@ -11,7 +11,7 @@ from traceprobe.records.report import Bound, Quality
 from traceprobe.verdict.correction import Corrected
 from traceprobe.verdict.thresholds import Thresholds
 
-CANDIDATES = ("io", "communication", "overhead")
+CANDIDATES: tuple[Bound, ...] = ("io", "communication", "overhead")
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def decide(
     return by_threshold(shares, thresholds)
 
 
-def by_threshold(shares: dict[str, float], thresholds: Thresholds) -> Decision:
+def by_threshold(shares: Mapping[Bound, float], thresholds: Thresholds) -> Decision:
     """The largest share decides if it reaches the threshold; two of about the same size are mixed.
 
     Args:
@@ -64,26 +64,17 @@ def by_threshold(shares: dict[str, float], thresholds: Thresholds) -> Decision:
         return Decision("mixed", f"{first}+{second}", margin)
     if shares[first] >= thresholds.bound:
         margin = min(shares[first] - thresholds.bound, unmixed)
-        return Decision(
-            _BOUND[first], second if shares[second] >= thresholds.notable else None, margin
-        )
+        return Decision(first, second if shares[second] >= thresholds.notable else None, margin)
     margin = min(thresholds.bound - shares[first], unmixed)
     return Decision("compute", first if shares[first] >= thresholds.notable else None, margin)
 
 
-_BOUND: dict[str, Bound] = {
-    "io": "io",
-    "communication": "communication",
-    "overhead": "overhead",
-    "compute": "compute",
-}
-
-
 def _whole_capture(shares: dict[str, float], thresholds: Thresholds) -> Decision:
     """Without a step marker only a majority decides."""
-    first = max(_BOUND, key=lambda name: shares[name])
+    answers: tuple[Bound, ...] = (*CANDIDATES, "compute")
+    first = max(answers, key=lambda name: shares[name])
     if shares[first] >= thresholds.whole_capture:
-        return Decision(_BOUND[first], None, shares[first] - thresholds.whole_capture)
+        return Decision(first, None, shares[first] - thresholds.whole_capture)
     return Decision(
         "inconclusive",
         None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from traceprobe.errors import ImpossibleChange
@@ -187,19 +187,16 @@ def check(schedule: RankSchedule, changes: Changes) -> None:
         ImpossibleChange: nothing of that kind was played.
     """
     kinds = {task.kind for task in schedule.tasks if task.duration}
-    has: Mapping[str, Callable[[], bool]] = {
-        "data-wait": lambda: (
-            schedule.period is not None or any(task.data_wait for task in schedule.tasks)
-        ),
-        "loader": lambda: (
-            schedule.period is not None or any(task.data_wait for task in schedule.tasks)
-        ),
-        "sync": lambda: any(task.awaits for task in schedule.tasks),
-        "skew": lambda: any(task.collective for task in schedule.tasks),
-        "host": lambda: True,
+    waits = schedule.period is not None or any(task.data_wait for task in schedule.tasks)
+    has = {
+        **{name: bool(kinds & set(members)) for name, members in GROUPS.items()},
+        "data-wait": waits,
+        "loader": waits,
+        "sync": any(task.awaits for task in schedule.tasks),
+        "skew": any(task.collective for task in schedule.tasks),
+        "host": True,
     }
     for name in [*changes.removed, *changes.overlapped, *changes.speedup]:
-        found = has[name]() if name in has else bool(kinds & set(GROUPS[name]))
-        if not found:
+        if not has[name]:
             known = ", ".join(sorted(kinds))
             raise ImpossibleChange(f"{name}: the run has none; it has {known}")

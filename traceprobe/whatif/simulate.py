@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from traceprobe.errors import ImpossibleChange
 from traceprobe.records.replay import COLUMNS, Replay
@@ -75,40 +76,18 @@ def schedule_of(replay: Replay) -> RankSchedule:
         raise ImpossibleChange(
             f"the replay in the report is damaged ({problem}); analyze the trace again"
         )
-    kinds = replay.kinds
     rows = zip(*(getattr(replay, name) for name in COLUMNS), strict=True)
-    tasks = [
-        Task(
-            iteration=iteration,
-            kind=kinds[kind],
-            stream=stream,
-            first_host=first_host,
-            host=host,
-            duration=duration,
-            lag=lag,
-            tail=tail,
-            data_wait=data_wait,
-            awaits=awaits,
-            needs=(needs,) if needs else (),
-            bytes=size,
-            collective=kinds[kind] == "communication",
-        )
-        for (
-            iteration,
-            kind,
-            stream,
-            first_host,
-            host,
-            duration,
-            lag,
-            tail,
-            data_wait,
-            awaits,
-            needs,
-            size,
-        ) in rows
-    ]
+    tasks = [_task(replay.kinds, row) for row in rows]
     return RankSchedule(tasks, replay.iterations, replay.latency_ns, None)
+
+
+def _task(kinds: Sequence[str], row: Sequence[int]) -> Task:
+    """A row of a replay, whose columns are in the order of the fields of a task."""
+    iteration, kind, *times, awaits, needs, size = row
+    distances = (needs,) if needs else ()
+    collective = kinds[kind] == "communication"
+    fields: list[Any] = [iteration, kinds[kind], *times, awaits, distances, size, collective]
+    return Task(*fields)
 
 
 def simulate(schedules: Sequence[RankSchedule], *, balanced: bool = False) -> float:

@@ -120,48 +120,40 @@ def _headline(
     )
 
 
-def _caution(code: str, message: str) -> Message:
-    return Message(code=code, message=message)
-
-
 def _cautions(run: Playable, told: Prediction, asked: Changes | None) -> Iterator[Message]:
     if run.late_loader:
-        yield _caution(
+        yield Message(
             "loader-speed",
             "The loader was late, so it is known how fast it is: at most one batch in "
             f"{significant(run.now)} ms, whatever the GPU does.",
         )
     else:
-        yield _caution(
+        yield Message(
             "loader-unknown",
             "The loader was never late, so it is not known how much faster it could be "
             "than the step is now.",
         )
     if run.report.quality.observer_effect is None:
-        yield _caution(
+        yield Message(
             "profiled-step",
             "The step without a profiler is not known: the prediction is of a profiled "
             "run, whose host is slower. Record with `traceprobe profile`, or give "
             "`--unprofiled-step-ms` to `traceprobe analyze`.",
         )
     if len(run.base.schedules) < run.ranks:
-        yield _caution(
+        yield Message(
             "one-rank",
             f"Only {len(run.base.schedules)} of {run.ranks} ranks are played: collectives keep the "
             "time that they waited for the others.",
         )
     if asked is not None and "communication" in asked.removed:
-        yield _caution(
+        yield Message(
             "kernels-beside",
             "Kernels that run beside collectives get faster without them, and DDP's copies "
             "of gradients into buckets go away. Neither is in the prediction.",
         )
-    if (
-        asked is not None
-        and asked.bucket_mb is not None
-        and len(told.sizes) > len(told.sizes_before)
-    ):
-        yield _caution(
+    if len(told.sizes) > len(told.sizes_before):
+        yield Message(
             "uncut-gradients",
             "Buckets are cut evenly here; a gradient larger than the limit cannot be cut.",
         )
