@@ -22,7 +22,8 @@ from traceprobe.cli.profile import _again, _kept
 from traceprobe.errors import UnsupportedInput, UsageError
 from traceprobe.ingest.detect_format import detect_format
 from traceprobe.pipeline.invariants import message
-from traceprobe.render import console as lines
+from traceprobe.render import terminal
+from traceprobe.render.document import Document
 from traceprobe.render.next_step import next_command, slice_command
 from traceprobe.system import shell
 
@@ -228,9 +229,9 @@ def test_a_width_beyond_reason_is_none(monkeypatch, columns):
     monkeypatch.setenv("LINES", columns)
     assert console.terminal_width() <= console.MAX_WIDTH
     assert console._messages().width <= console.MAX_WIDTH
-    printed = lines.console(console.terminal_width(), color=True)
-    printed.print("one line")
-    assert lines.collected(printed) == "one line\n"
+    document = Document(kind="ladder", title="", headline="one line", version="1", json="{}")
+    printed = terminal.render(document, console.terminal_width(), color=True)
+    assert printed == "\none line\n"
 
 
 def test_what_a_program_said_last_keeps_its_lines(monkeypatch, cli):
