@@ -70,23 +70,21 @@ def command(
     Examples: `traceprobe whatif report.json`, `traceprobe whatif report.json --remove data-wait
     --overlap communication --speedup backward=1.3`, `traceprobe whatif ranks/ --bucket-mb 100`
     """
-    from traceprobe.cli import outputs
+    from traceprobe.cli.outputs import Delivery
     from traceprobe.cli.runs import read_all
     from traceprobe.errors import ImpossibleChange, UsageError
     from traceprobe.whatif.summary import what_if
 
     asked = _changes(remove or [], overlap or [], speedup or [], bucket_mb, accumulate)
-    targets = output or []
-    (observed,) = read_all(
-        [run], targets, step, github_summary=github_summary, force=force, quiet=quiet
+    delivery = Delivery(
+        targets=output or [], redact=redact, github_summary=github_summary, force=force, quiet=quiet
     )
+    (observed,) = read_all([run], step, delivery)
     try:
         record = what_if(observed, asked)
     except ImpossibleChange as error:
         raise UsageError(f"{observed.label}: {error}") from error
-    outputs.deliver(
-        record, targets, force=force, redact=redact, github_summary=github_summary, quiet=quiet
-    )
+    delivery.deliver(record)
 
 
 def _changes(
