@@ -21,7 +21,7 @@ from traceprobe.anonymise.names import EXPRESSIONS
 from traceprobe.ingest.kineto.chunks import TOP_LEVEL
 from traceprobe.ingest.kineto.columns import CALLS, GPU, OPERATORS
 from traceprobe.slicing.kineto_fields import PUBLIC_ARGUMENTS
-from traceprobe.slicing.record import RECORDED
+from traceprobe.slicing.public_values import RECORDED
 from traceprobe.verdict.gpu_specs import table
 from traceprobe.vocabulary import words
 

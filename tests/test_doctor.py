@@ -18,7 +18,8 @@ from tests.test_privacy import CANARY, KINETO, NSIGHT, in_chrome_trace, in_expor
 from traceprobe.doctor import examine, examine_machine, gather, machine, recorded, whole, written
 from traceprobe.errors import EmptyTrace
 from traceprobe.records.diagnosis import Diagnosis
-from traceprobe.render.pages.diagnosis import render
+from traceprobe.render import terminal
+from traceprobe.render.pages.diagnosis import document
 
 CHECKS = (*machine.CHECKS, *written.CHECKS, *recorded.CHECKS, *whole.CHECKS)
 PAGE = (ROOT / "docs/doctor.md").read_text(encoding="utf-8")
@@ -50,13 +51,13 @@ def test_a_machine_without_trouble(cli, monkeypatch):
     done = cli("doctor").expect(0)
     assert "environment" in done.out
     assert "fail" not in done.out
-    assert "ok      torch: PyTorch 2.9.0+cu128 for CUDA 12.8" in done.out
+    assert "ok torch: PyTorch 2.9.0+cu128 for CUDA 12.8" in done.out
 
 
 def test_a_check_that_fails_is_exit_code_1(cli, monkeypatch):
     monkeypatch.setattr(gather, "gather", lambda: replace(GOOD, nsys="2024.6.2"))
     done = cli("doctor").expect(1)
-    assert done.out.index("fail    nsys") < done.out.index("ok      python")
+    assert done.out.index("fail nsys:") < done.out.index("ok python:")
     assert "means:" in done.out
     assert "fix:" in done.out
     assert cli("doctor", "-q").expect(1).out == ""
@@ -103,7 +104,7 @@ def test_an_input_that_cannot_be_read_is_exit_code_2(cli):
 @pytest.mark.parametrize("width", [40, 60, 100])
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_lines_fit(width, encoding):
-    text = render(examine_machine(BARE), width, color=False, encoding=encoding)
+    text = terminal.render(document(examine_machine(BARE)), width, color=False, encoding=encoding)
     assert max(map(len, text.splitlines())) <= width
     text.encode(encoding)
     assert "\x1b" not in text
@@ -171,6 +172,6 @@ def test_every_file_of_the_corpus_is_examined(corpus_row, corpus):
             examine(paths)
         return
     found = examine(paths)
-    text = render(found, 60, color=False)
+    text = terminal.render(document(found), 60, color=False)
     assert all(len(line) <= 60 for line in text.splitlines())
     assert not re.search(r"/(home|root|tmp|opt|usr|work|mnt)/", found.to_json())

@@ -15,7 +15,7 @@ from tests.builders.scenario import STREAM, Call, Message, Operator, Process, Ra
 from tests.conftest import ROOT
 from traceprobe.doctor import examine, recorded, whole, written
 from traceprobe.doctor.evidence import Evidence
-from traceprobe.ingest.audit import read_audit
+from traceprobe.ingest.read_trace import read_audit
 from traceprobe.options import Options
 from traceprobe.pipeline.trace_part import part_of
 

@@ -19,13 +19,12 @@ from tests.builders.scenario import Script
 from tests.growth import assert_linear
 from traceprobe.anonymise.names import EXPRESSIONS
 from traceprobe.errors import TraceprobeError
-from traceprobe.ingest import audit
 from traceprobe.ingest.kineto import audit as kineto_audit
 from traceprobe.ingest.kineto.chunks import BlockReader, EventSplitter
 from traceprobe.ingest.kineto.envelope import split_tail, top_level_properties
 from traceprobe.ingest.kineto.ranges import operator_sources
-from traceprobe.ingest.read_trace import read_trace
-from traceprobe.model.events import GPU_OPS, HOST_RANGES, Quality, Source, empty
+from traceprobe.ingest.read_trace import read_audit, read_trace
+from traceprobe.model.events import GPU_OPS, HOST_RANGES, Quality, Source
 from traceprobe.timeline import step_markers
 from traceprobe.timeline.name_patterns import NamePattern
 
@@ -183,7 +182,8 @@ def test_words_of_the_profiler_on_what_it_dropped(tmp_path):
     body["INFO"] = ["Out-of-range = 7 records. CUPTI stopped early? = 1"]
     path = tmp_path / "a.json"
     path.write_text(json.dumps(body))
-    assert (audit.read_audit(path).out_of_range, audit.read_audit(path).stopped_early) == (7, True)
+    audit = read_audit(path)
+    assert (audit.out_of_range, audit.stopped_early) == (7, True)
 
 
 def ranges_of(names):
@@ -199,7 +199,9 @@ def test_ranges_with_many_numbers_in_their_name():
 
     def prepare(size):
         rows = ranges_of(["x"] * size).with_columns(name=np.arange(size) % 2)
-        return lambda: step_markers.find_step_marker(rows, empty(GPU_OPS), names, None)
+        return lambda: step_markers.find_step_marker(
+            rows, pl.DataFrame(schema=GPU_OPS), names, None
+        )
 
     assert_linear(prepare, 20_000)
 

@@ -31,6 +31,10 @@ def columns(rows):
     return array(a for a, _ in rows), array(b for _, b in rows)
 
 
+def length(intervals):
+    return int((intervals.t1 - intervals.t0).sum())
+
+
 def covered(rows):
     """The instants of half-open ranges; a range that ends before it starts has none."""
     return {t for a, b in rows for t in range(a, b)}
@@ -97,17 +101,9 @@ def test_intersect_and_subtract_are_those_of_sets(a, b):
 @given(sets, sets)
 def test_measures_add_up(a, b):
     one, two = make(a), make(b)
-    assert iv.measure(one) == len(a)
-    assert iv.measure(iv.merge(one, two)) + iv.measure(iv.intersect(one, two)) == len(a) + len(b)
-    assert iv.measure(iv.subtract(one, two)) == len(a) - len(a & b)
-
-
-@quick
-@given(sets, instants)
-def test_contains_tells_each_instant(members, asked):
-    seen = iv.contains(make(members), array(asked))
-    assert seen.dtype == bool
-    assert seen.tolist() == [t in members for t in asked]
+    assert length(one) == len(a)
+    assert length(iv.merge(one, two)) + length(iv.intersect(one, two)) == len(a) + len(b)
+    assert length(iv.subtract(one, two)) == len(a) - len(a & b)
 
 
 @quick
@@ -176,4 +172,4 @@ def test_times_of_a_utc_clock_stay_exact():
     utc = 1_795_219_808_747_955_856
     a = iv.union(array([utc, utc + 3]), array([utc + 1, utc + 5]))
     assert iv.per_window(a, array([utc - 1, utc + 4, utc + 9])).tolist() == [2, 1]
-    assert iv.measure(iv.complement(a, utc, utc + 5)) == 2
+    assert length(iv.complement(a, utc, utc + 5)) == 2

@@ -16,7 +16,7 @@ from tests.test_supervisor import until
 from traceprobe.capture.environment import program_environment
 from traceprobe.capture.other_profilers import OWN_PROFILER, OtherProfilers
 from traceprobe.capture.recording_files import deliver_recording, recording_files
-from traceprobe.capture.recording_plan import VARIABLE, RecordingPlan
+from traceprobe.capture.recording_plan import RecordingPlan
 from traceprobe.errors import UsageError
 
 FAST = ("--warmup", "1", "--calibrate", "2", "--active", "3")
@@ -256,7 +256,7 @@ def with_own(pytorch, tmp_path_factory):
     plan = RecordingPlan(folder=str(folder), warmup=1, calibrate=2, active=3)
     done = subprocess.run(
         [sys.executable, "-c", TRAIN + FORKS, json.dumps(OWN)],
-        env=program_environment(VARIABLE, plan.save()),
+        env=program_environment(RecordingPlan.VARIABLE, plan.save()),
         capture_output=True,
         text=True,
     )

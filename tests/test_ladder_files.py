@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import astuple
 
 from settings import Machine, parse
 from tests.conftest import ROOT
@@ -77,7 +78,7 @@ def test_rungs_build_on_each_other_and_not_on_side_rungs(tmp_path):
         *({}, {}, {"OMP_NUM_THREADS": "1"}),
         *({"NCCL_P2P_DISABLE": "2"}, {"NCCL_P2P_DISABLE": "2"}),
     ]
-    assert (ladder.warmup, ladder.calibrate, ladder.active, ladder.backend) == (5, 20, 8, "torch")
+    assert astuple(ladder.profile) == (5, 20, 8, "torch")
 
 
 def test_the_ranks_of_rungs_that_have_several_can_be_chosen(tmp_path):

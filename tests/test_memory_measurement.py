@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -280,7 +281,7 @@ def test_a_recording_watches_its_last_warm_up_step_and_simulates_after_it(books,
 
         def phase(self, name):
             seen.append(name)
-            return memory_measurement._nothing()
+            return nullcontext()
 
         def end(self, batch):
             seen.append(("end", batch))
@@ -288,7 +289,7 @@ def test_a_recording_watches_its_last_warm_up_step_and_simulates_after_it(books,
         def simulated(self, batch):
             yield (
                 -batch,
-                lambda name: seen.append(("simulated", name)) or memory_measurement._nothing(),
+                lambda name: seen.append(("simulated", name)) or nullcontext(),
             )
 
     session._memory = Watch()

@@ -21,7 +21,7 @@ from tests.cli_runner import spawn
 from tests.conftest import ROOT
 from traceprobe.capture import launch
 from traceprobe.capture.environment import HOOK, program_environment
-from traceprobe.capture.recording_plan import VARIABLE, RecordingPlan
+from traceprobe.capture.recording_plan import RecordingPlan
 
 OLDEST = (3, 10)
 """Python that the torch of today still runs on."""
@@ -69,7 +69,7 @@ INSIDE = inside()
 
 def test_all_that_runs_inside_a_program_is_known():
     names = {name.rpartition(".")[2] for name in INSIDE}
-    assert {"step_recorder", "recording_session", "torch_backend", "nsys_backend"} <= names
+    assert {"step_recorder", "recording_session", "profiler_backend"} <= names
     assert {
         "ablation_session",
         "memory_prediction_session",
@@ -142,7 +142,10 @@ def version(request):
 
 def hooked(folder, **changes):
     """The environment of a program that a recording starts."""
-    return {**program_environment(VARIABLE, RecordingPlan(folder=str(folder)).save()), **changes}
+    return {
+        **program_environment(RecordingPlan.VARIABLE, RecordingPlan(folder=str(folder)).save()),
+        **changes,
+    }
 
 
 def test_it_is_imported_without_any_package_by_every_python(tmp_path, version):
@@ -183,12 +186,12 @@ def test_the_import_path_is_what_it_would_be_alone(tmp_path, version, monkeypatc
 
 def test_the_program_gets_one_folder_with_one_module(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/their/own")
-    given = program_environment(VARIABLE, tmp_path)
+    given = program_environment(RecordingPlan.VARIABLE, tmp_path)
     assert given["PYTHONPATH"].split(os.pathsep) == [str(HOOK), "/their/own"]
     assert [p.name for p in HOOK.iterdir() if p.name != "__pycache__"] == ["sitecustomize.py"]
-    assert program_environment(VARIABLE, tmp_path, {"PYTHONPATH": "/rung"})["PYTHONPATH"].endswith(
-        "/rung"
-    )
+    assert program_environment(RecordingPlan.VARIABLE, tmp_path, {"PYTHONPATH": "/rung"})[
+        "PYTHONPATH"
+    ].endswith("/rung")
 
 
 def test_a_sitecustomize_that_fails_is_the_program_s_own_matter(tmp_path):

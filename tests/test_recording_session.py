@@ -117,11 +117,11 @@ def test_an_empty_loader_ends_the_loop(recording):
 
 def test_a_plan_comes_back_as_it_was_handed_over(tmp_path, monkeypatch):
     plan = plans.RecordingPlan(folder=str(tmp_path), stacks=True, workload={"name": "unet"}, **PLAN)
-    monkeypatch.setenv(plans.VARIABLE, str(plan.save()))
-    assert plans.current_recording_plan() == plan
+    monkeypatch.setenv(plans.RecordingPlan.VARIABLE, str(plan.save()))
+    assert plans.RecordingPlan.current() == plan
     assert plan.steps == 9
 
 
 def test_without_the_variable_there_is_no_plan(monkeypatch):
-    monkeypatch.delenv(plans.VARIABLE, raising=False)
-    assert plans.current_recording_plan() is None
+    monkeypatch.delenv(plans.RecordingPlan.VARIABLE, raising=False)
+    assert plans.RecordingPlan.current() is None

@@ -16,9 +16,8 @@ from tests.builders.loop import Loop
 from tests.memory_records import make_record
 from traceprobe.anonymise.anonymise_trace import anonymise_trace
 from traceprobe.errors import UsageError
-from traceprobe.slicing.record import public_record
+from traceprobe.slicing.public_values import is_public_thread, public_record
 from traceprobe.slicing.slice_trace import slice_trace
-from traceprobe.slicing.thread_names import is_public_thread
 
 CANARY = "CNRY"
 DIAGNOSED = ((0, 2, "to be replaced"),)

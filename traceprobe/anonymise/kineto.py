@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,7 @@ import msgspec
 
 from traceprobe.anonymise.names import public_name
 from traceprobe.ingest.kineto.columns import LONGEST_US
-from traceprobe.ingest.untrusted_values import JSON_ERRORS
-from traceprobe.slicing.kineto_events import event_texts, read_metadata, write_trace
+from traceprobe.slicing.kineto_events import read_metadata, readable_events, write_trace
 from traceprobe.slicing.kineto_fields import METADATA_EVENTS, public_event, public_metadata
 from traceprobe.version import __version__
 
@@ -25,7 +23,7 @@ _DECODE = msgspec.json.Decoder(dict[str, Any]).decode
 
 def write_kineto_copy(source: Path, target: Path) -> None:
     """Write the copy, one event a line. Damaged events are left out."""
-    times = (_nanoseconds(event.get("ts")) for event in _events(source))
+    times = (_nanoseconds(event.get("ts")) for event, _ in readable_events(source, _DECODE))
     first = min((time for time in times if time), default=0)
     facts = read_metadata(source)
     metadata = {k: without_names(v) for k, v in public_metadata(facts).items()}
@@ -34,18 +32,10 @@ def write_kineto_copy(source: Path, target: Path) -> None:
     metadata["traceprobe_anonymised"] = __version__
     kept = (
         event
-        for event in _events(source)
+        for event, _ in readable_events(source, _DECODE)
         if event.get("ph") != "M" or event.get("name") in METADATA_EVENTS
     )
     write_trace(target, metadata, (_event(event, first) for event in kept))
-
-
-def _events(source: Path) -> Iterator[dict[str, Any]]:
-    for piece in event_texts(source):
-        try:
-            yield _DECODE(piece)
-        except JSON_ERRORS:
-            continue
 
 
 def _event(event: dict[str, Any], first: int) -> dict[str, Any]:

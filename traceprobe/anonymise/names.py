@@ -39,33 +39,17 @@ _SALTS = 3
 def _expressions(value: Any) -> Iterator[re.Pattern[str]]:
     if isinstance(value, re.Pattern):
         yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _expressions(item)
-    elif isinstance(value, tuple):
-        for item in value:
+    elif isinstance(value, (dict, tuple)):
+        for item in value.values() if isinstance(value, dict) else value:
             yield from _expressions(item)
 
 
-_PHASES = {name: re.compile(text, re.IGNORECASE) for name, text in phases.RANGE_NAMES.items()}
-EXPRESSIONS: tuple[re.Pattern[str], ...] = tuple(
-    {
-        expression: None
-        for module in (
-            *(
-                event_kinds,
-                collective_metadata,
-                kineto_other,
-                kineto_ranges,
-                nsight_nccl,
-                nsight_ranges,
-            ),
-            *(kernel_classes, step_markers, phases),
-        )
-        for value in (*vars(module).values(), _PHASES)
-        for expression in _expressions(value)
-    }
+_ASKED = (
+    *map(vars, (event_kinds, collective_metadata, kineto_other, kineto_ranges, nsight_nccl)),
+    *map(vars, (nsight_ranges, kernel_classes, step_markers, phases)),
+    {name: re.compile(text, re.IGNORECASE) for name, text in phases.RANGE_NAMES.items()},
 )
+EXPRESSIONS = tuple(dict.fromkeys(found for names in _ASKED for found in _expressions(names)))
 """Whatever the analysis asks of a name."""
 _PARTS = ("pageable", "memcpy", "memset", "nccl")
 """What it looks for without an expression."""

@@ -3,48 +3,32 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from traceprobe.capture.environment import read_request, write_request
+from traceprobe.capture.environment import Plan
 from traceprobe.capture.progress import current_rank, write_result
-
-VARIABLE = "TRACEPROBE_TRIALS"
-"""Environment variable with the path of the plan."""
 
 
 @dataclass(frozen=True)
-class AblationPlan:
+class AblationPlan(Plan):
     """Trials of an ablation; every variant has as many, and they take turns.
 
     Args:
-        folder: where each rank leaves its results and progress.
-        warmup: steps before anything is measured (compilation, caches, allocator).
         count: trials of each variant.
         seconds: how long a trial should take; decides the number of its steps.
-        workload: name and settings, copied into the results.
     """
 
-    folder: str
-    warmup: int = 5
+    VARIABLE: ClassVar[str] = "TRACEPROBE_TRIALS"
+
     count: int = 5
     seconds: float = 1.0
-    workload: dict[str, Any] = field(default_factory=dict)
-
-    def save(self) -> Path:
-        """Path for the environment variable, after the plan is written into its folder."""
-        return write_request(self, "trials.json")
 
 
 def short_ablation(warmup: int, workload: dict[str, Any]) -> AblationPlan:
     """Few and short trials, for an ablation on the way to a recording."""
-    return AblationPlan("", warmup=warmup, count=3, seconds=0.7, workload=workload)
-
-
-def current_ablation_plan() -> AblationPlan | None:
-    """The ablation plan that this process was started with, or None."""
-    return read_request(VARIABLE, AblationPlan)
+    return AblationPlan(warmup=warmup, workload=workload, count=3, seconds=0.7)
 
 
 @dataclass(frozen=True)

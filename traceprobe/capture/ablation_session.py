@@ -15,6 +15,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ class AblationSession:
 
     def __init__(self, plan: AblationPlan) -> None:
         self._plan = plan
+        self._report = partial(report_state, plan.folder)
         self._described: dict[str, object] = {}
         self._seconds: dict[str, list[float]] = {}
         self._steps: dict[str, int] = {}
@@ -97,22 +99,20 @@ class AblationSession:
         self._models = _data_parallel()
         on_device = _moved(batch, _device(self._models))
         found = [_Variant("io", trains=False), _Variant("full")]
-        alone = on_device
         if on_device is batch:
             self._absent["synthetic-host"] = "the loader's batches are on the device already"
-            found.append(_Variant("synthetic-device", batch))
-        elif on_device is None:
-            self._absent["synthetic-device"] = (
-                "there is no GPU"
-                if not _has_gpu()
-                else "the batch holds nothing that could be copied to the device beforehand"
-            )
-            found.append(_Variant("synthetic-host", batch))
-            alone = batch
         else:
             found.append(_Variant("synthetic-host", batch))
+        if on_device is None:
+            self._absent["synthetic-device"] = (
+                "the batch holds nothing that could be copied to the device beforehand"
+                if _has_gpu()
+                else "there is no GPU"
+            )
+        else:
             found.append(_Variant("synthetic-device", on_device))
         if self._models:
+            alone = found[-1].batch
             found.append(_Variant("full-no-comm", synchronizes=False))
             found.append(_Variant("synthetic-no-comm", alone, synchronizes=False))
         else:
@@ -199,9 +199,6 @@ class AblationSession:
         )
         results.save(Path(self._plan.folder))
         self._report(DONE)
-
-    def _report(self, state: str) -> None:
-        report_state(self._plan.folder, state)
 
 
 @contextmanager

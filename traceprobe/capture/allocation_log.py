@@ -6,7 +6,7 @@ measured (blocks of the allocator), so that the two can be compared part by part
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
@@ -106,6 +106,11 @@ class AllocationLog:
         if block is not None and not block.part:
             block.part = part
 
+    def set_parts(self, keys: Iterable[Hashable], part: str) -> None:
+        """The same of several blocks."""
+        for key in keys:
+            self.set_part(key, part)
+
     def start_step(self) -> None:
         """Forget the events so far; what lives is there from before."""
         for block in self._in_use.values():
@@ -142,9 +147,9 @@ def summarize_allocations(log: AllocationLog) -> dict[str, Any]:
     Returns:
         peak_bytes, peak_phase and peak_operator (None where unknown); parts: bytes at that moment
         by part, which add up to the peak; most: the largest that each part gets; phases: the
-        largest total within each; timeline: at most `MOMENTS` moments, each the largest total of
-        a stretch of the step, with `position` (events, or the log's times) and the bytes of
-        each part.
+        largest total within each; timeline: at most `TIMELINE_POINTS` moments, each the
+        largest total of a stretch of the step, with `position` (events, or the log's times) and the
+        bytes of each part.
     """
     changes = {part: [0] * (log.events + 1) for part in PARTS}
     for block in log.blocks:

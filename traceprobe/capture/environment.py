@@ -12,25 +12,57 @@ import os
 import stat
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 HOOK = Path(__file__).with_name("hook")
 _LARGEST_REQUEST = 1 << 20
 """Bytes of a file that says what to do; ours have some hundred."""
 
 
-class _Request(Protocol):
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    def __init__(self, folder: str) -> None: ...
-
-    @property
-    def folder(self) -> str: ...
+AnyPlan = TypeVar("AnyPlan", bound="Plan")
 
 
-Request = TypeVar("Request", bound=_Request)
+@dataclass(frozen=True)
+class Plan:
+    """What the ranks of a program are to measure.
+
+    Args:
+        folder: where each rank leaves its results and its progress.
+        warmup: steps before anything is measured (compilation, caches, allocator).
+        workload: name and settings, copied into the results.
+    """
+
+    VARIABLE: ClassVar[str]
+    """Environment variable with the path of the plan."""
+
+    folder: str = ""
+    warmup: int = 5
+    workload: dict[str, Any] = field(default_factory=dict)
+
+    def save(self) -> Path:
+        """Path for the environment variable, after the plan is written into its folder."""
+        path = Path(self.folder) / "plan.json"
+        path.write_text(json.dumps(asdict(self), sort_keys=True))
+        return path
+
+    @classmethod
+    def current(cls: type[AnyPlan]) -> AnyPlan | None:
+        """The plan that this process was started with; None without one that still holds."""
+        path = os.environ.get(cls.VARIABLE)
+        if not path:
+            return None
+        try:
+            plan, default = cls(**json.loads(_content(path))), cls()
+            for each in fields(cls):
+                wanted, value = type(getattr(default, each.name)), getattr(plan, each.name)
+                if not isinstance(value, (int, float) if wanted is float else wanted):
+                    raise ValueError(each.name)
+        except (OSError, ValueError, TypeError, RecursionError):
+            _warn_of_stale(cls.VARIABLE)
+            return None
+        return plan if request_folder(cls.VARIABLE, plan.folder) else None
 
 
 def program_environment(
@@ -53,31 +85,6 @@ def program_environment(
         variable: str(path),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(HOOK), variables.get("PYTHONPATH")])),
     }
-
-
-def write_request(request: _Request, name: str) -> Path:
-    """Path for the variable, after a request is written into its folder under a name."""
-    path = Path(request.folder) / name
-    path.write_text(json.dumps(asdict(request), sort_keys=True))
-    return path
-
-
-def read_request(variable: str, kind: type[Request]) -> Request | None:
-    """The request in the file that a variable names; None without one that still holds."""
-    path = os.environ.get(variable)
-    if not path:
-        return None
-    try:
-        request = kind(**json.loads(_content(path)))
-        default = kind(folder="")
-        for field in fields(request):
-            wanted, value = type(getattr(default, field.name)), getattr(request, field.name)
-            if not isinstance(value, (int, float) if wanted is float else wanted):
-                raise ValueError(field.name)
-    except (OSError, ValueError, TypeError, RecursionError):
-        _warn_of_stale(variable)
-        return None
-    return request if request_folder(variable, request.folder) else None
 
 
 def request_folder(variable: str, name: str) -> str | None:

@@ -43,12 +43,13 @@ def work(
         counted, `work_missing` says why and nothing else is there.
     """
     try:
-        phases = _count(_unwrapped(model), loss, batch, micro_batches)
+        layers = list(_layers(model))
+        phases = _count(layers[-1], loss, batch, micro_batches)
     except Exception as error:  # whatever a user's model may raise: a recording must not end by it
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         return {"work_missing": reason[:_MAX_REASON]}
     total = sum(sum(phase["model_flops"].values()) for phase in phases.values())
-    counted: dict[str, Any] = {**phases, "compiled": _is_compiled(model)}
+    counted: dict[str, Any] = {**phases, "compiled": any(map(_is_compiled, layers))}
     if optimizer is not None:
         counted["optimizer"] = {"bytes": optimizer_bytes(optimizer)}
     return {"flops_per_step": total * world_size(), "work": counted}
@@ -142,25 +143,19 @@ def _without_graph(model: Any) -> Iterator[None]:
             model.forward = captured
 
 
-def _unwrapped(model: Any) -> Any:
-    while (inner := _wrapped(model)) is not None:
-        model = inner
-    return model
-
-
-def _wrapped(model: Any) -> Any:
-    """What torch.compile or DistributedDataParallel wrap; None where neither did."""
+def _layers(model: Any) -> Iterator[Any]:
+    """A model and, one inside the other, what torch.compile or DistributedDataParallel wrap."""
     import torch
 
-    if "_orig_mod" in model._modules:
-        return model._modules["_orig_mod"]
-    in_ddp = isinstance(model, torch.nn.parallel.DistributedDataParallel)
-    return model.module if in_ddp else None
+    while True:
+        yield model
+        if "_orig_mod" in model._modules:
+            model = model._modules["_orig_mod"]
+        elif isinstance(model, torch.nn.parallel.DistributedDataParallel):
+            model = model.module
+        else:
+            return
 
 
-def _is_compiled(model: Any) -> bool:
-    while model is not None:
-        if "_orig_mod" in model._modules or model._compiled_call_impl is not None:
-            return True
-        model = _wrapped(model)
-    return False
+def _is_compiled(layer: Any) -> bool:
+    return "_orig_mod" in layer._modules or layer._compiled_call_impl is not None

@@ -30,6 +30,7 @@ from traceprobe.system.reading import read_saved
 Value = bool | int | float | str
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=60)]
 _Steps = Annotated[int, msgspec.Meta(ge=1, le=MOST_STEPS)]
+_CHANGEABLE = ("settings", "ranks", "environment")
 _Ranks = Annotated[int, msgspec.Meta(ge=1, le=MOST_RANKS)]
 
 
@@ -64,20 +65,18 @@ class Ladder:
 
     Args:
         note: what the ladder is and where it comes from.
-        warmup, calibrate, active: steps, as of a `Plan`.
     """
 
     name: str
     note: str
     workload: str
-    warmup: int
-    calibrate: int
-    active: int
-    backend: Literal["torch", "nsys"]
+    profile: LadderProfile
     rungs: tuple[Rung, ...]
 
 
-class _Profile(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class LadderProfile(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """Steps and backend of each recording, as of a `RecordingPlan`."""
+
     warmup: _Steps = 5
     calibrate: _Steps = 20
     active: Annotated[int, msgspec.Meta(ge=3, le=MOST_ACTIVE)] = 8
@@ -100,7 +99,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     rungs: Annotated[list[_Rung], msgspec.Meta(min_length=1, max_length=MOST_RUNGS)]
     note: str = ""
     shared: list[str] = []
-    profile: _Profile = msgspec.field(default_factory=_Profile)
+    profile: LadderProfile = LadderProfile()
     settings: dict[_Name, Any] = {}
 
 
@@ -164,21 +163,11 @@ def _ladder(file: _File, ranks: int | None) -> Ladder:
         if entry.name in {rung.name for rung in rungs}:
             raise InvalidLadder(f"{_of(entry)}: name: there is another of that name")
         rung = _next(before, entry, ranks)
-        if rungs and _same(before, rung):
+        if rungs and all(getattr(rung, name) == getattr(before, name) for name in _CHANGEABLE):
             raise InvalidLadder(f"{_of(entry)}: changes nothing")
         rungs.append(_divided(rung, file.shared))
         before = before if rung.side else rung
-    profile = file.profile
-    return Ladder(
-        name=file.name,
-        note=file.note,
-        workload=file.workload,
-        warmup=profile.warmup,
-        calibrate=profile.calibrate,
-        active=profile.active,
-        backend=profile.backend,
-        rungs=tuple(rungs),
-    )
+    return Ladder(file.name, file.note, file.workload, file.profile, tuple(rungs))
 
 
 def _next(before: Rung, entry: _Rung, ranks: int | None) -> Rung:
@@ -202,14 +191,6 @@ def _next(before: Rung, entry: _Rung, ranks: int | None) -> Rung:
         environment={**before.environment, **entry.environment},
         side=entry.side,
         base=before.name,
-    )
-
-
-def _same(one: Rung, other: Rung) -> bool:
-    return (one.settings, one.ranks, one.environment) == (
-        other.settings,
-        other.ranks,
-        other.environment,
     )
 
 

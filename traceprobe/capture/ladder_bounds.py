@@ -62,7 +62,7 @@ def check_text(text: bytes) -> None:
     """Refuse a file that would take long to parse.
 
     Raises:
-        Nonsense: it is too long, or a line of it is.
+        InvalidLadder: it is too long, or a line of it is.
     """
     if len(text) > LARGEST_FILE:
         raise InvalidLadder(f"has more than {LARGEST_FILE >> 10} KiB, which no ladder needs")
@@ -75,7 +75,7 @@ def check_settings(where: str, values: Mapping[str, Any]) -> None:
     """Refuse settings that cannot be words of a command line, or name a folder of this machine.
 
     Raises:
-        Nonsense: one is such a setting.
+        InvalidLadder: one is such a setting.
     """
     for name, value in values.items():
         if name == _FOLDER:
@@ -102,7 +102,7 @@ def check_environment(where: str, variables: Mapping[str, str]) -> None:
     """Refuse variables that are no settings of performance.
 
     Raises:
-        Nonsense: one is on no list, or has a value that could be a path.
+        InvalidLadder: one is on no list, or has a value that could be a path.
     """
     for name, value in variables.items():
         if name not in VARIABLES:

@@ -7,8 +7,9 @@ here becomes a reason in the recording and never ends the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from traceprobe.capture.allocation_log import AllocationLog, summarize_allocations
@@ -52,7 +53,7 @@ class MemoryMeasurement:
 
     def phase(self, name: str) -> Any:
         """A context manager around a phase of the step that is measured."""
-        return _nothing() if self._step is None else self._step.phase(name)
+        return nullcontext() if self._step is None else self._step.phase(name)
 
     def end(self, batch: Any) -> None:
         """The step has ended; `batch` is what it was given."""
@@ -103,7 +104,7 @@ class _Step:
         from torch.utils._pytree import tree_leaves
 
         self._model = model
-        self._marks: list[tuple[int, str, Any]] = []
+        self._marks: deque[tuple[int, Callable[[AllocationLog], None]]] = deque()
         torch.cuda.synchronize()
         known: dict[int, str] = {}
         state = tree_leaves(list(optimizer.state.values()))
@@ -126,16 +127,18 @@ class _Step:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Note where a phase begins and ends, and which gradients there are after it."""
-        self._mark("enter", name)
+        self._mark(lambda log: log.enter_phase(name))
         try:
             yield
         finally:
             if name == "backward":
-                self._mark("gradients", _places(p.grad for p in self._model.parameters()))
-            self._mark("leave", name)
+                gradients = _places(p.grad for p in self._model.parameters())
+                self._mark(lambda log: log.set_parts(gradients, "gradients"))
+            self._mark(AllocationLog.leave_phase)
 
-    def _mark(self, kind: str, what: Any) -> None:
-        self._marks.append((_events() - self._first, kind, what))
+    def _mark(self, tell: Callable[[AllocationLog], None]) -> None:
+        """Note what the log is to be told after the events so far."""
+        self._marks.append((_events() - self._first, tell))
 
     def account(self, batch: Any) -> dict[str, Any]:
         """The parts of the step, and the allocator's own peak beside them."""
@@ -151,12 +154,10 @@ class _Step:
         for address, nbytes, part in self._before:
             part_of_block = "input" if part == "held" and address in inputs else part
             log.add_existing(address, nbytes, part_of_block)
-        marks = iter([*self._marks, (len(events) + 1, "", None)])
-        place, kind, what = next(marks)
+        marks = self._marks.copy()
         for number, event in enumerate(events):
-            while place <= number:
-                _apply(log, kind, what)
-                place, kind, what = next(marks)
+            while marks and marks[0][0] <= number:
+                marks.popleft()[1](log)
             before = log.events
             if event["action"] == "alloc":
                 log.allocate(event["addr"], event["size"])
@@ -164,24 +165,13 @@ class _Step:
                 log.free(event["addr"])
             if log.events > before:
                 log.times.append(event.get("time_us", 0) - events[0].get("time_us", 0))
-        while kind:
-            _apply(log, kind, what)
-            _, kind, what = next(marks)
+        for _, tell in marks:
+            tell(log)
         return {
             **summarize_allocations(log),
             "allocated_bytes": peak,
             "reserved_bytes": torch.cuda.memory_reserved(),
         }
-
-
-def _apply(log: AllocationLog, kind: str, what: Any) -> None:
-    if kind == "enter":
-        log.enter_phase(what)
-    elif kind == "leave":
-        log.leave_phase()
-    else:
-        for address in what:
-            log.set_part(address, "gradients")
 
 
 def _events() -> int:
@@ -265,8 +255,3 @@ def why_not_simulated(model: torch.nn.Module) -> str | None:
 
 def _trouble(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:TROUBLE]
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield

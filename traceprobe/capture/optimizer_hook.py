@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from traceprobe.capture.ablation_plan import current_ablation_plan
+from traceprobe.capture.ablation_plan import AblationPlan
 from traceprobe.capture.memory_prediction_session import (
     NO_MODEL,
     current_memory_prediction,
 )
 from traceprobe.capture.other_profilers import other_profilers
-from traceprobe.capture.recording_plan import RecordingPlan, current_recording_plan
+from traceprobe.capture.recording_plan import RecordingPlan
 from traceprobe.capture.recording_session import RecordingSession
 
 NO_RECORDER = (
@@ -36,8 +36,8 @@ def install_optimizer_hook(module: Any) -> None:
     if not hasattr(module, "register_optimizer_step_post_hook"):
         return
     other_profilers.watch()
-    plan = current_recording_plan()
-    if current_ablation_plan() is not None:
+    plan = RecordingPlan.current()
+    if AblationPlan.current() is not None:
         module.register_optimizer_step_post_hook(lambda *_: _refuse(NO_RECORDER))
     elif current_memory_prediction() is not None:
         module.register_optimizer_step_post_hook(lambda *_: _refuse(NO_MODEL))

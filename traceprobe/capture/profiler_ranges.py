@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from types import TracebackType
 from typing import Any
 
 _UNDER_NSYS = "NSYS_PROFILING_SESSION_ID"
@@ -40,14 +39,9 @@ class ProfilerRange:
         if self._function is not None:
             self._function.__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._function is not None:
-            self._function.__exit__(kind, error, trace)
+            self._function.__exit__(*error)
         if self._nvtx is not None:
             self._nvtx.range_pop()
 

@@ -6,14 +6,12 @@ The processes of the program write, the process that started them reads.
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import NoReturn
 
 DONE = "done"
 """The last state of a rank: all its files are there."""
 _PROGRESS, _REFUSED = ".progress", ".refused"
-_PROGRESS_FILE = re.compile(rf"rank(\d+){re.escape(_PROGRESS)}")
 
 
 def current_rank() -> int:
@@ -49,10 +47,8 @@ def all_ranks_done(folder: Path, processes: int | None) -> bool:
     Args:
         processes: number of ranks, where that is known.
     """
-    names = (_PROGRESS_FILE.fullmatch(path.name) for path in folder.iterdir())
-    ranks = [int(name[1]) for name in names if name]
-    done = all(reported_states(folder, rank)[-1:] == [DONE] for rank in ranks)
-    return len(ranks) >= (processes or 1) and done
+    last_states = [path.read_text().splitlines()[-1:] for path in folder.glob(f"rank*{_PROGRESS}")]
+    return len(last_states) >= (processes or 1) and all(last == [DONE] for last in last_states)
 
 
 def refuse(folder: str, reason: str) -> NoReturn:

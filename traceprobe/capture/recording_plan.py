@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
-from traceprobe.capture.environment import read_request, write_request
+from traceprobe.capture.environment import Plan
 
-VARIABLE = "TRACEPROBE_PLAN"
-"""Environment variable with the path of the plan."""
 METADATA_KEY = "traceprobe"
 """Top-level key of a Kineto trace, and table of an Nsight export, that holds the sidecar."""
 
 
 @dataclass(frozen=True)
-class RecordingPlan:
+class RecordingPlan(Plan):
     """Steps of a recording, in order: warm-up, calibration, settling, active.
 
     Args:
-        folder: where each rank leaves its trace, sidecar and progress.
-        warmup: steps before anything is measured (compilation, caches, allocator).
         calibrate: steps timed without a profiler, synchronised only at both ends.
         settle: steps under the profiler that are thrown away.
         active: steps that are kept; one more is recorded, because the last has no end.
         shapes, stacks, memory: what torch.profiler records besides; each slows the host.
         simulate: whether the loop may be given tensors without data, to predict its memory.
-        workload: name and settings, copied into the trace.
     """
 
-    folder: str
+    VARIABLE: ClassVar[str] = "TRACEPROBE_PLAN"
+
     backend: Literal["torch", "nsys"] = "torch"
-    warmup: int = 5
     calibrate: int = 20
     settle: int = 2
     active: int = 8
@@ -39,7 +33,6 @@ class RecordingPlan:
     stacks: bool = False
     memory: bool = False
     simulate: bool = False
-    workload: dict[str, Any] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:
@@ -54,15 +47,6 @@ class RecordingPlan:
         begins with full ones sees a faster loader than the run has.
         """
         return max(self.warmup - 2, 0), self.warmup + self.calibrate
-
-    def save(self) -> Path:
-        """Path for the environment variable, after the plan is written into its folder."""
-        return write_request(self, "plan.json")
-
-
-def current_recording_plan() -> RecordingPlan | None:
-    """The plan that this process was started with, or None."""
-    return read_request(VARIABLE, RecordingPlan)
 
 
 def trace_name(rank: int) -> str:

@@ -10,13 +10,15 @@ import atexit
 import json
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from traceprobe.capture.hardware import collect_environment
 from traceprobe.capture.memory_measurement import MemoryMeasurement
 from traceprobe.capture.other_profilers import other_profilers
+from traceprobe.capture.profiler_backend import Backend, profiler_backend
 from traceprobe.capture.progress import DONE, current_rank, report_state, write_result
 from traceprobe.capture.recording_plan import RecordingPlan, sidecar_name
 
@@ -24,29 +26,14 @@ if TYPE_CHECKING:
     import torch
 
 
-class Backend(Protocol):
-    """A backend inside the profiled process."""
-
-    def start(self) -> None:
-        """Begin; called before the first settling step."""
-
-    def step(self) -> None:
-        """A step has ended and another begins."""
-
-    def stop(self, metadata: dict[str, Any]) -> None:
-        """End after the last step and leave the trace behind."""
-
-    def abandon(self) -> None:
-        """End without a trace."""
-
-
 class RecordingSession:
     """Steps through a plan. `before_step` says whether the loop goes on."""
 
     def __init__(self, plan: RecordingPlan, profiler: Backend | None = None) -> None:
         self.plan = plan
+        self._report = partial(report_state, plan.folder)
         self.rank = current_rank()
-        self._profiler = profiler or _backend(plan, self.rank)
+        self._profiler = profiler or profiler_backend(plan, self.rank)
         other_profilers.watch()
         self._waits: list[int] = []
         self._marks: list[int] = []
@@ -118,10 +105,11 @@ class RecordingSession:
 
     def _calibrate(self) -> None:
         marks, count = self._marks, self.plan.calibrate
-        elapsed = marks[-1] - marks[0]
+        elapsed, waited = marks[-1] - marks[0], self._waits
         self._calibration = {
             "unprofiled_step_ms": round(elapsed / count / 1e6, 6),
-            "unprofiled_data_wait_ms": self._mean_wait(count),
+            # None where nobody measures the waiting in the loader.
+            "unprofiled_data_wait_ms": round(sum(waited) / count / 1e6, 6) if waited else None,
             "calibration_steps": count,
             # By the host's clock, which runs ahead of the device: only their sum is exact.
             "calibration_step_ms": [round((b - a) / 1e6, 3) for a, b in pairwise(marks)],
@@ -136,10 +124,6 @@ class RecordingSession:
             for unit in ("samples", "tokens")
             if isinstance(count := self._described.get(f"{unit}_per_step"), (int, float))
         }
-
-    def _mean_wait(self, count: int) -> float | None:
-        """Waiting in the loader, ms per step; None where nobody measures it."""
-        return round(sum(self._waits) / count / 1e6, 6) if self._waits else None
 
     def _finish(self) -> None:
         self._report("writing the trace")
@@ -162,19 +146,6 @@ class RecordingSession:
     def _abandon(self) -> None:
         with other_profilers.ours():
             self._profiler.abandon()
-
-    def _report(self, state: str) -> None:
-        report_state(self.plan.folder, state)
-
-
-def _backend(plan: RecordingPlan, number: int) -> Backend:
-    if plan.backend == "nsys":
-        from traceprobe.capture.nsys_backend import NsysBackend
-
-        return NsysBackend()
-    from traceprobe.capture.torch_backend import TorchBackend
-
-    return TorchBackend(plan, number)
 
 
 def _synchronize(*, reset_memory: bool = False) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from traceprobe.capture.ablation_plan import VARIABLE, AblationPlan, RankTrials, trial_results
+from traceprobe.capture.ablation_plan import AblationPlan, RankTrials, trial_results
 from traceprobe.capture.environment import program_environment
 from traceprobe.capture.launch import rank_command, run_program
 from traceprobe.capture.program import workspace
@@ -14,23 +14,10 @@ from traceprobe.capture.progress import all_ranks_done
 from traceprobe.errors import UsageError
 
 
-@dataclass(frozen=True)
-class AblationRequest:
-    """What to ablate.
-
-    Args:
-        program: command line; with `processes` a Python script and its arguments.
-        plan: number and length of the trials; its folder is filled in here.
-        processes: ranks to start on this machine; None runs the program as it is.
-    """
-
-    program: list[str]
-    plan: AblationPlan
-    processes: int | None = None
-
-
 def run_ablation(
-    request: AblationRequest,
+    program: list[str],
+    plan: AblationPlan,
+    processes: int | None,
     folder: Path,
     on_state: Callable[[str], None],
     on_note: Callable[[str], None],
@@ -38,6 +25,9 @@ def run_ablation(
     """What each rank measured, by rank, after the program has run through its trials.
 
     Args:
+        program: command line; with `processes` a Python script and its arguments.
+        plan: number and length of the trials; its folder is filled in here.
+        processes: ranks to start on this machine; None runs the program as it is.
         folder: where temporary files may be.
         on_state: called with what the program is doing.
         on_note: called with how a program failed whose trials were complete before; they are kept.
@@ -47,11 +37,11 @@ def run_ablation(
         RecordingFailed: the program failed.
     """
     with workspace(folder) as work:
-        plan = replace(request.plan, folder=str(work))
-        command = rank_command(request.program, request.processes, work)
-        environment = program_environment(VARIABLE, plan.save())
+        plan = replace(plan, folder=str(work))
+        command = rank_command(program, processes, work)
+        environment = program_environment(plan.VARIABLE, plan.save())
         end = run_program(command, environment, work, on_state, on_note)
-        if not all_ranks_done(work, request.processes):
+        if not all_ranks_done(work, processes):
             end.expect_success()
         trials = trial_results(work)
     if not trials:

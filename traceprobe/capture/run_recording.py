@@ -12,7 +12,7 @@ from traceprobe.capture.launch import rank_command, run_program
 from traceprobe.capture.program import python_interpreter, sigint_ignored, workspace
 from traceprobe.capture.progress import all_ranks_done
 from traceprobe.capture.recording_files import NSYS_STEM, deliver_recording, recorded_ranks
-from traceprobe.capture.recording_plan import VARIABLE, RecordingPlan, trace_name
+from traceprobe.capture.recording_plan import RecordingPlan, trace_name
 from traceprobe.errors import UsageError
 from traceprobe.system import shell
 
@@ -78,7 +78,7 @@ def run_recording(
         command = rank_command(request.program, request.processes, work)
         if tool is not None:
             command = nsys_tool.nsys_command(tool, work / NSYS_STEM, command)
-        environment = program_environment(VARIABLE, plan.save(), request.environment)
+        environment = program_environment(plan.VARIABLE, plan.save(), request.environment)
         try:
             end = run_program(command, environment, work, on_state, on_note)
         except (KeyboardInterrupt, SystemExit):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from traceprobe.capture.ablation_plan import current_ablation_plan
+from traceprobe.capture.ablation_plan import AblationPlan
 from traceprobe.capture.ablation_session import AblationSession
 from traceprobe.capture.batch_source import BatchSource, NoBatchesError
 from traceprobe.capture.memory_prediction_session import (
@@ -16,7 +16,7 @@ from traceprobe.capture.memory_prediction_session import (
 )
 from traceprobe.capture.optimizer_hook import adopt_recorder
 from traceprobe.capture.profiler_ranges import ProfilerRanges
-from traceprobe.capture.recording_plan import current_recording_plan
+from traceprobe.capture.recording_plan import RecordingPlan
 from traceprobe.capture.recording_session import RecordingSession
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ Batch = TypeVar("Batch")
 def recorder() -> Recorder:
     """The recorder of this process; it records if `traceprobe profile` started the process."""
     adopt_recorder()
-    ablation, recording = current_ablation_plan(), current_recording_plan()
+    ablation, recording = AblationPlan.current(), RecordingPlan.current()
     prediction = current_memory_prediction()
     if prediction is not None:
         return Recorder(prediction)

@@ -12,7 +12,7 @@ import os
 import re
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
@@ -181,7 +181,7 @@ class StepSimulation:
                 group.update(_implementation(group))
             undo.callback(setattr, self._optimizer, "state", self._optimizer.state)
             self._optimizer.state = defaultdict(dict, {})
-            undo.enter_context(_after(self._optimizer, self._own_state))
+            undo.callback(self._optimizer.register_step_post_hook(self._own_state).remove)
             yield
 
     def _fake(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -198,7 +198,7 @@ class StepSimulation:
         if parameter.grad is not None:
             self._follow.set_part(parameter.grad, "gradients")
 
-    def _own_state(self) -> None:
+    def _own_state(self, *_: Any) -> None:
         for tensor in tree_leaves(list(self._optimizer.state.values())):
             if isinstance(tensor, torch.Tensor):
                 self._follow.set_part(tensor, "optimizer_state")
@@ -226,13 +226,3 @@ def _implementation(group: dict[str, Any]) -> dict[str, Any]:
     """The default of parameters on a GPU, which an optimizer does not choose for fake tensors."""
     unset = "foreach" in group and group["foreach"] is None and not group.get("fused")
     return {"foreach": True} if unset and not group.get("differentiable") else {}
-
-
-@contextmanager
-def _after(optimizer: torch.optim.Optimizer, call: Callable[[], None]) -> Iterator[None]:
-    """Call something after every step of an optimizer."""
-    handle = optimizer.register_step_post_hook(lambda *_: call())
-    try:
-        yield
-    finally:
-        handle.remove()

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from traceprobe.capture.program import sigint_ignored
@@ -78,12 +77,7 @@ class SupervisedProcess:
             raise
         return self._process
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with sigint_ignored(), self._socket:
             self._end()
         for name in self._answer.get("left", []):

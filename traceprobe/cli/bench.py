@@ -37,7 +37,7 @@ def command(
     """
     from traceprobe.capture.ablation_plan import AblationPlan
     from traceprobe.capture.ablation_record import summarize_ablation
-    from traceprobe.capture.run_ablation import AblationRequest, run_ablation
+    from traceprobe.capture.run_ablation import run_ablation
     from traceprobe.cli import outputs
     from traceprobe.cli.program import chosen, named
     from traceprobe.render.pages.ablation import document
@@ -48,7 +48,6 @@ def command(
     if str(target) != "-":
         outputs.check_file(target, named(program), force=force)
     plan = AblationPlan(
-        folder="",
         warmup=warmup,
         count=trials,
         seconds=seconds,
@@ -57,7 +56,7 @@ def command(
     folder = target.parent if str(target) != "-" else Path()
     with states(quiet=quiet) as state:
         ablation = summarize_ablation(
-            run_ablation(AblationRequest(program, plan, nproc_per_node), folder, state, warn)
+            run_ablation(program, plan, nproc_per_node, folder, state, warn)
         )
     if str(target) == "-":
         json_out(ablation.to_json())

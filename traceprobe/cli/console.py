@@ -14,8 +14,8 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress, ProgressColumn
 
-    from traceprobe.records.diagnosis import Diagnosis
     from traceprobe.records.report import Report
     from traceprobe.render.document import Document
 
@@ -131,22 +131,10 @@ def document_summary(document: Document) -> None:
     """A document on standard output, as wide, colourful and encoded as that takes it."""
     from traceprobe.render.terminal import render
 
-    _show(lambda *look: render(document, *look))
-
-
-def diagnosis_summary(diagnosis: Diagnosis) -> None:
-    """The same for the checks of `traceprobe doctor`."""
-    from traceprobe.render.pages.diagnosis import render
-
-    _show(lambda *look: render(diagnosis, *look))
-
-
-def _show(render: Callable[[int, bool, str], str]) -> None:
-    """What is rendered for a width, with colour or without, in an encoding."""
     if sys.stdout is None:  # a service without a terminal, which wants its files
         return
     encoding = sys.stdout.encoding or "utf-8"
-    text_out(render(terminal_width(), use_color(), encoding), encoding)
+    text_out(render(document, terminal_width(), use_color(), encoding), encoding)
 
 
 @contextmanager
@@ -161,17 +149,11 @@ def progress(
     if quiet or not _on_terminal():
         yield lambda _: lambda done, total: None
         return
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+    from rich.progress import DownloadColumn
 
     from traceprobe.formatting import shorten
 
-    with Progress(
-        TextColumn("reading {task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        console=_messages(),
-        transient=True,
-    ) as bar:
+    with _bars("reading {task.description}", DownloadColumn()) as bar:
         tasks = [
             bar.add_task(shorten(path.name, MAX_NAME), total=None, start=False) for path in paths
         ]
@@ -193,15 +175,9 @@ def counting(files: int, *, quiet: bool) -> Iterator[Callable[[int, float], None
     if quiet or not _on_terminal():
         yield lambda position, fraction: None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import MofNCompleteColumn
 
-    with Progress(
-        TextColumn("reading ranks", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        console=_messages(),
-        transient=True,
-    ) as bar:
+    with _bars("reading ranks", MofNCompleteColumn()) as bar:
         task = bar.add_task("", total=files)
         read: dict[int, float] = {}
 
@@ -225,6 +201,14 @@ def states(*, quiet: bool) -> Iterator[Callable[[str], None]]:
     console = _messages()
     with console.status(Text("starting")) as status:
         yield lambda text: status.update(Text(shorten(text, console.width)))
+
+
+def _bars(text: str, count: ProgressColumn) -> Progress:
+    """Bars that go away once all is read."""
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (TextColumn(text, markup=False), BarColumn(), count)
+    return Progress(*columns, console=_messages(), transient=True)
 
 
 def _messages() -> Console:

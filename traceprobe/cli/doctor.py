@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from traceprobe.cli.console import diagnosis_summary, json_out, note, progress
+from traceprobe.cli.console import document_summary, json_out, note, progress
 from traceprobe.cli.options import ForceOutput, Quiet
 
 
@@ -35,6 +35,7 @@ def command(
     from traceprobe.cli import outputs
     from traceprobe.cli.inputs import check_inputs, expand, readable
     from traceprobe.doctor import examine, examine_machine
+    from traceprobe.render.pages.diagnosis import document
     from traceprobe.render.save import save_text
 
     paths = expand(inputs, quiet=quiet) if inputs else []
@@ -54,7 +55,7 @@ def command(
     elif output is not None:
         save_text(output, diagnosis.to_json(), replace=force)
     if not quiet and str(output) != "-":
-        diagnosis_summary(diagnosis)
+        document_summary(document(diagnosis))
     if output is not None and str(output) != "-":
         note(f"wrote {output}", quiet=quiet)
     if diagnosis.failed:

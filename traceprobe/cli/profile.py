@@ -173,10 +173,9 @@ def _list_settings(program: list[str]) -> None:
 def _ablate(request: RecordingRequest, folder: Path, state: Callable[[str], None]) -> Ablation:
     from traceprobe.capture.ablation_plan import short_ablation
     from traceprobe.capture.ablation_record import summarize_ablation
-    from traceprobe.capture.run_ablation import AblationRequest, run_ablation
+    from traceprobe.capture.run_ablation import run_ablation
 
-    plan = request.plan
-    wanted = AblationRequest(
-        request.program, short_ablation(plan.warmup, plan.workload), request.processes
+    plan = short_ablation(request.plan.warmup, request.plan.workload)
+    return summarize_ablation(
+        run_ablation(request.program, plan, request.processes, folder, state, warn)
     )
-    return summarize_ablation(run_ablation(wanted, folder, state, warn))

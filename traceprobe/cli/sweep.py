@@ -76,7 +76,7 @@ def command(
     chosen = _chosen(plan.rungs, rungs)
     folder = output or Path(f"traceprobe-{plan.name}")
     prepare(folder, force=force or resume)
-    profiler = backend.value if backend else plan.backend
+    profiler = backend.value if backend else plan.profile.backend
     settings = SweepSettings(plan, profiler, context.args, folder, replace=force or resume)
     earlier = earlier_results(settings) if resume else {}
     note(plan.note, quiet=quiet or not plan.note)

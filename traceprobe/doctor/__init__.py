@@ -62,8 +62,7 @@ def _input(path: Path, options: Options, progress: Progress) -> tuple[TracePart,
     """One input, of which only the part stays in memory."""
     from traceprobe.doctor import recorded, written
     from traceprobe.doctor.evidence import Evidence
-    from traceprobe.ingest.audit import read_audit
-    from traceprobe.ingest.read_trace import read_trace
+    from traceprobe.ingest.read_trace import read_audit, read_trace
     from traceprobe.pipeline.trace_part import part_of
 
     trace = read_trace(path, progress)

@@ -1,26 +1,17 @@
 """Rows that no number of a report rests on, but that show whether a file was written right.
 
 The event model leaves them out, so they cost nothing where nobody asks. Times are int64 ns on the
-clock of the `Trace` that `load` gives for the same file.
+clock of the `Trace` that `read_trace` gives for the same file.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from traceprobe.ingest.joins import Table
+from traceprobe.ingest.joins import Table, empty_table
 
 SYNC_KINDS = ("Stream Sync", "Event Sync", "Stream Wait Event", "Context Sync")
-"""What the column `kind` of `Audit.syncs` holds indices into."""
-MESSAGE_FIELDS = ("Collective name", "dtype", "In msg nelems", "Out msg nelems", "Group size")
-"""What PyTorch notes of a collective, all or nothing."""
-
-
-def empty_table(*columns: str) -> Table:
-    """A table without rows."""
-    return {column: np.empty(0, dtype=np.int64) for column in columns}
+"""What the column `kind` of `AuditRows.syncs` holds indices into."""
 
 
 @dataclass(frozen=True)

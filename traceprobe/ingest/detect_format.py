@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -19,10 +19,11 @@ HEAD = 64 * 1024
 
 @dataclass(frozen=True)
 class DetectedFormat:
-    """`format` and whether the file is gzip-compressed."""
+    """`format`, whether the file is gzip-compressed, and its first bytes behind that."""
 
     format: Literal["kineto", "nsys"]
     gzipped: bool
+    head: bytes = field(repr=False)
 
 
 def detect_format(path: Path) -> DetectedFormat:
@@ -43,18 +44,18 @@ def detect_format(path: Path) -> DetectedFormat:
         raise UnsupportedInput(str(error)) from error
     gzipped = head.startswith(GZIP_MAGIC)
     if gzipped:
-        head = gunzip_head(path)
+        head = _gunzip_head(path)
     if not head.strip():
         raise DamagedInput(f"{path.name}: the file is empty; capture or copy it again")
     if head.startswith(SQLITE_MAGIC):
-        return DetectedFormat("nsys", gzipped)
+        return DetectedFormat("nsys", gzipped, head)
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     if text[:1] in (b"{", b"["):
-        return DetectedFormat("kineto", gzipped)
+        return DetectedFormat("kineto", gzipped, head)
     raise UnsupportedInput(f"{path.name}: {_diagnose(head, path)}")
 
 
-def gunzip_head(path: Path) -> bytes:
+def _gunzip_head(path: Path) -> bytes:
     """The first bytes behind gzip, as far as they decode.
 
     Raises:

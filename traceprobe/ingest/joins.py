@@ -16,20 +16,31 @@ _TIMES = ("t0", "t1", "start", "end")
 
 
 def narrow_table(table: Table) -> Table:
-    """The same numbers in the narrowest integers that hold them.
+    """The columns in the narrowest integers that hold them.
 
     Times keep their width, since numbers are added to them. Most other columns of a chunk are one
     number throughout or small ones: a big trace is held in a third of the memory.
     """
-    return {c: v if c in _TIMES else _narrow(v) for c, v in table.items()}
+    return {c: v if c in _TIMES else narrow(v) for c, v in table.items()}
 
 
-def _narrow(column: Ints) -> Ints:
+def narrow(column: Ints) -> Ints:
+    """The same numbers in the narrowest integers that hold them."""
     low, high = (int(column.min()), int(column.max())) if len(column) else (0, 0)
     for width in _WIDTHS:
         if np.iinfo(width).min <= low and high <= np.iinfo(width).max:
             return column.astype(width)
     return column
+
+
+def empty_table(*columns: str) -> Table:
+    """A table without rows."""
+    return {column: np.empty(0, dtype=np.int64) for column in columns}
+
+
+def keep_rows(table: Table, keep: Bools) -> Table:
+    """The chosen rows of a table; the table itself, and no copy, where those are all."""
+    return table if keep.all() else {column: values[keep] for column, values in table.items()}
 
 
 def concatenate_tables(parts: Sequence[Table]) -> Table:
@@ -42,7 +53,7 @@ def per_name(ids: Ints, names: Sequence[str], value: Callable[[str], Any]) -> In
     distinct = np.unique(ids)
     values = np.zeros(len(names), dtype=np.int64)
     values[distinct] = [int(value(names[i])) for i in distinct]
-    return _narrow(values)[ids]
+    return narrow(values)[ids]
 
 
 def find_rows(wanted: Ints, keys: Ints, order: Int64s) -> Int64s:

@@ -98,11 +98,9 @@ class UnpackedBudget:
 
     def __init__(self, path: Path, limits: Limits, folder: Path | None = None) -> None:
         self._name, self._bytes, self._packed = path.name, 0, stored_bytes(path)
-        self._allowed = limits.unpacked
-        if self._allowed is None:
-            self._allowed = max(LEAST_UNPACKED, MOST_RATIO * self._packed)
+        default = max(LEAST_UNPACKED, MOST_RATIO * self._packed)
+        self._allowed = default if limits.unpacked is None else limits.unpacked
         self._room = None if folder is None else shutil.disk_usage(folder).free - _DISK_KEPT
-        self._folder = folder
 
     def add(self, size: int) -> None:
         """Count some bytes before they are kept.
@@ -111,7 +109,6 @@ class UnpackedBudget:
             DamagedInput: that is more than the limit, or than the disk has room for.
         """
         self._bytes += size
-        assert self._allowed is not None
         if self._bytes > self._allowed:
             raise DamagedInput(
                 f"{self._name}: {self._packed:,} bytes unpack to more than {self._allowed:,}, "

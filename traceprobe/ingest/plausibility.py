@@ -55,9 +55,7 @@ def drop_overruns(gpu: dict[str, Any], quality: Quality) -> dict[str, Any]:
         "kernels run on long after the next one of their stream began, "
         f"{taken:.1f} ms together: their ends are wrong, and no number includes them.",
     )
-    keep = np.ones(len(kernel), dtype=bool)
-    keep[rows] = False
-    return {column: values[keep] for column, values in gpu.items()}
+    return {column: np.delete(values, rows) for column, values in gpu.items()}
 
 
 def _overruns(kernels: dict[str, Ints], limit: float) -> Bools:

@@ -1,5 +1,7 @@
 """One trace file as a `Trace`: its format is told by its content, its bytes become columns.
 
+The rows that show whether it was written right, see `audit_rows`, are read only on demand.
+
 Nothing is dropped silently here: what is repaired, lost or cannot be linked is counted in
 `Trace.quality`.
 """
@@ -10,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from traceprobe.errors import DamagedInput
+from traceprobe.ingest.audit_rows import AuditRows
 from traceprobe.ingest.detect_format import detect_format
 from traceprobe.ingest.limits import DEFAULT_LIMITS, Limits, check_trace_size
 from traceprobe.model.events import Trace
@@ -46,6 +49,17 @@ def read_trace(
         )
     check_trace_size(trace, limits)
     return trace
+
+
+def read_audit(path: str | Path) -> AuditRows:
+    """The audit rows of one file. Errors are those of `read_trace`."""
+    file = Path(path)
+    detected = detect_format(file)
+    if detected.format == "nsys":
+        from traceprobe.ingest.nsight.audit import read_nsight_audit as read
+    else:
+        from traceprobe.ingest.kineto.audit import read_kineto_audit as read
+    return read(file, detected)
 
 
 def _state(file: Path) -> tuple[int, int, int, int]:

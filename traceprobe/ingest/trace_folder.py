@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from traceprobe.errors import DamagedInput, UnsupportedInput
-from traceprobe.ingest.detect_format import HEAD, DetectedFormat, detect_format, gunzip_head
+from traceprobe.ingest.detect_format import detect_format
 
 _MARKS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"ph"')
 """What the first part of a Chrome trace has and other JSON has not."""
@@ -36,16 +36,8 @@ def natural_order(path: Path) -> list[tuple[int, str]]:
 def _is_trace(path: Path) -> bool:
     try:
         detected = detect_format(path)
-        return detected.format == "nsys" or any(mark in _head(path, detected) for mark in _MARKS)
+        return detected.format == "nsys" or any(mark in detected.head for mark in _MARKS)
     except (UnsupportedInput, DamagedInput):
         return False
     except OSError:
         return True
-
-
-def _head(path: Path, detected: DetectedFormat) -> bytes:
-    """The first text of a JSON file, as far as it can be read."""
-    if detected.gzipped:
-        return gunzip_head(path)
-    with path.open("rb") as file:
-        return file.read(HEAD)

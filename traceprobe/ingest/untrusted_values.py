@@ -18,7 +18,8 @@ _LONGEST_NUMBER = 40
 """Characters of a number: to make one of many digits takes long, and none of ours has more."""
 _INT64 = 1 << 63
 _DIGIT = re.compile(r"[0-9]")
-_HALF = re.compile("[\ud800-\udfff]")
+HALF = re.compile("[\ud800-\udfff]")
+"""Half of a character, which no encoding writes."""
 MOST_BYTES = 1 << 44
 """No copy and no message has 16 TiB."""
 FARTHEST_NS = 3_600_000_000_000_000_000
@@ -27,7 +28,6 @@ LONGEST_NS = 1_000_000_000_000_000_000
 """No event takes 30 years; with it, a time and a base still add up to an int64."""
 _LARGEST = 1 << 50
 """No device has a petabyte, or as many of anything else."""
-_DIGITS = range(100)
 _VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6}){0,3}(-[0-9]{1,15}(v[0-9])?)?")
 
 
@@ -42,14 +42,13 @@ def rank_number(value: object) -> int | None:
 
 def device_amount(value: object) -> int | None:
     """How much a device says it has of something; None for anything that none can have."""
-    usable = isinstance(value, int) and not isinstance(value, bool) and 0 < value < _LARGEST
-    return value if usable and isinstance(value, int) else None
+    return value if type(value) is int and 0 < value < _LARGEST else None
 
 
 def compute_capability(major: object, minor: object) -> str | None:
     """A compute capability, e.g. "9.0"; None where it is none."""
-    whole = all(isinstance(v, int) and not isinstance(v, bool) for v in (major, minor))
-    return f"{major}.{minor}" if whole and major in _DIGITS and minor in _DIGITS else None
+    known = all(type(number) is int and number in range(100) for number in (major, minor))
+    return f"{major}.{minor}" if known else None
 
 
 def bounded_text(value: object, longest: int = LONGEST_TEXT) -> str:
@@ -59,7 +58,7 @@ def bounded_text(value: object, longest: int = LONGEST_TEXT) -> str:
         written = value[:longest] if isinstance(value, str) else str(value)[:longest]
     except (ValueError, RecursionError):  # a number of too many digits, lists in lists in lists
         return ""
-    return _HALF.sub("\ufffd", written)
+    return HALF.sub("\ufffd", written)
 
 
 def integer(value: Any) -> int:

@@ -240,8 +240,3 @@ def rows_of(rows: pl.DataFrame, column: str, value: int) -> pl.DataFrame:
         low, high = (np.searchsorted(values, value, side) for side in ("left", "right"))
         return rows[int(low) : int(high)]
     return rows.filter(pl.col(column) == value)
-
-
-def empty(schema: Mapping[str, Any]) -> pl.DataFrame:
-    """A frame of `schema` without rows."""
-    return pl.DataFrame(schema=dict(schema))

@@ -34,7 +34,7 @@ def survey(ranks: Sequence[Rank], straggler: int | None) -> tuple[Overview, list
         ranks: at least one.
         straggler: rank that the others wait for, if there is one.
     """
-    step = np.array([r.summary.window_ns / max(r.summary.iterations_used, 1) for r in ranks])
+    step = np.array([r.summary.window_ns / r.summary.steps for r in ranks])
     own = step - np.array([_waited(r) for r in ranks])
     share = np.array([[r.summary.share[name] for name in taxonomy.SHARES] for r in ranks])
     groups = similar(step, share)
@@ -94,7 +94,7 @@ def _waited(rank: Rank) -> float:
     """Exposed waiting for other ranks, ns per step; 0 where it is not known."""
     communication = rank.summary.communication
     waited = 0 if communication is None else communication.skew_exposed_ns or 0
-    return waited / max(rank.summary.iterations_used, 1)
+    return waited / rank.summary.steps
 
 
 def _median(values: Floats, members: Int64s) -> int:

@@ -8,28 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from traceprobe.model.events import UNKNOWN, Device, Int64s, Trace
 from traceprobe.pipeline import communication
-from traceprobe.pipeline.build_replay import build_replay
 from traceprobe.pipeline.rank_summary import MAX_COLLECTIVES, rank_summary, shorten
-from traceprobe.records.rank import (
-    DeviceInfo,
-    DeviceKind,
-    Gap,
-    Iteration,
-    Lane,
-    Rank,
-    StepMarker,
-    Timeline,
-)
-from traceprobe.records.summary import (
-    Nanoseconds,
-)
-from traceprobe.timeline import collectives, partition
+from traceprobe.records.rank import DeviceInfo, Gap, Iteration, Lane, Rank, StepMarker, Timeline
+from traceprobe.records.replay import COLUMNS, Replay
+from traceprobe.records.summary import Nanoseconds
+from traceprobe.timeline import collectives, partition, replay
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.timeline_view import longest_window, representative_window, timeline_view
 
@@ -67,15 +57,7 @@ def rank_record(
     return Rank(
         rank=UNKNOWN,
         pid=account.process.pid,
-        device=DeviceInfo(
-            index=device.index,
-            name=device.name,
-            kind=_device_kind(device),
-            capability=device.capability,
-            multiprocessors=device.multiprocessors,
-            memory_bytes=device.memory_bytes,
-            warp_size=device.warp_size,
-        ),
+        device=msgspec.convert(device, DeviceInfo, from_attributes=True),
         step_marker=None
         if marker is None
         else StepMarker(
@@ -92,7 +74,7 @@ def rank_record(
         if longest is None or longest == typical
         else _timeline(account, trace.names, zero, longest),
         input=UNKNOWN,
-        replay=UNSET if device.kind == "cpu" else build_replay(account),
+        replay=UNSET if device.kind == "cpu" else _replay(account),
     )
 
 
@@ -128,10 +110,6 @@ def completed_rank(
             for i in iterations
         ]
     return replace(record, rank=rank, input=source, iterations=iterations, summary=summary)
-
-
-def _device_kind(device: Device) -> DeviceKind:
-    return "cpu" if device.kind == "cpu" else "gpu"
 
 
 def _iterations(account: DeviceTimeline, zero: int) -> list[Iteration]:
@@ -208,4 +186,18 @@ def _timeline(account: DeviceTimeline, names: Sequence[str], zero: int, window: 
             )
             for lane in picture.lanes
         ],
+    )
+
+
+def _replay(account: DeviceTimeline) -> Replay | UnsetType:
+    """The last used iterations of a device; UNSET where there are too few, or no launches."""
+    schedule = replay.schedule(account)
+    if schedule is None:
+        return UNSET
+    columns = {name: schedule.columns[name].to_list() for name in COLUMNS}
+    return Replay(
+        iterations=columns["iteration"][-1] + 1,
+        latency_ns=schedule.latency_ns,
+        kinds=list(replay.KINDS),
+        **columns,
     )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from traceprobe.records.rank import (
-    Rank,
-)
+from traceprobe.records.rank import Rank
 from traceprobe.records.run import Run
 from traceprobe.timeline.collective_waits import CollectiveWaits
 from traceprobe.verdict.thresholds import FIXED
@@ -33,7 +31,7 @@ def run_record(
     slowest, cause = matched.mostly_last
     if slowest is not None:
         summary = ranks[slowest].summary
-        if skew <= FIXED.straggling * summary.window_ns / max(summary.iterations_used, 1):
+        if skew <= FIXED.straggling * summary.window_ns / summary.steps:
             slowest = None
     return Run(
         world_size=size,

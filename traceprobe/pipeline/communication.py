@@ -4,25 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from traceprobe.model.events import Operation
 from traceprobe.records import summary
 from traceprobe.records.summary import Operation as OperationName
 from traceprobe.timeline.collectives import CollectiveGroup, bus_factor
 
-_WORDS: dict[Operation, OperationName] = {
-    Operation.OTHER: "other",
-    Operation.ALL_REDUCE: "all_reduce",
-    Operation.ALL_GATHER: "all_gather",
-    Operation.REDUCE_SCATTER: "reduce_scatter",
-    Operation.BROADCAST: "broadcast",
-    Operation.REDUCE: "reduce",
-    Operation.ALL_TO_ALL: "all_to_all",
-    Operation.GATHER: "gather",
-    Operation.SCATTER: "scatter",
-    Operation.SEND_RECV: "send_recv",
-    Operation.BARRIER: "barrier",
-    Operation.COPY: "copy",
-}
 _NO_SIZE = {
     "nsys": "Nsight Systems writes the bytes of NCCL's messages only into exports made with `nsys "
     "export --include-blobs=true`; a trace of `torch.profiler` has them.",
@@ -49,7 +37,7 @@ def collective_record(group: CollectiveGroup, steps: int) -> summary.CollectiveG
     exact = shortest if group.complete else None
     least = shortest if shortest is not None else group.rate(group.duration_ns, group.count)
     return summary.CollectiveGroup(
-        operation=_WORDS[group.operation],
+        operation=msgspec.convert(group.operation.name.lower(), OperationName),
         bytes=group.bytes,
         group_size=group.group_size,
         count=group.count,

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -139,9 +138,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
     return verify(report, whole)
 
 
-def _records(
-    parts: Sequence[TracePart],
-) -> tuple[list[Rank], CollectiveWaits | None]:
+def _records(parts: Sequence[TracePart]) -> tuple[list[Rank], CollectiveWaits | None]:
     """The devices of all inputs, closed, and what their collectives say together."""
     devices = [(source, found) for source, part in enumerate(parts) for found in part.devices]
     footprints = [found.footprint for _, found in devices]
@@ -289,49 +286,30 @@ def _with_warnings(
     ablation: Ablation | None,
 ) -> Quality:
     """Add what only the verdict shows to matter."""
-    added = []
+    warnings = {}
     if any(term.name == "observer-effect" for term in verdict.confidence_terms):
         marks = ", ".join(sorted(profiled & HEAVY))
-        added.append(
-            Message(
-                code="observer-effect",
-                message=(
-                    f"Overhead decides this verdict, and the trace records {marks}: a profiler "
-                    "that does "
-                    f"so slows the host, often more than the run itself does. {REMEASURE}"
-                ),
-            )
+        warnings["observer-effect"] = (
+            f"Overhead decides this verdict, and the trace records {marks}: a profiler that does "
+            f"so slows the host, often more than the run itself does. {REMEASURE}"
         )
     if quality.events_lost:
-        added.append(
-            Message(
-                code="events-lost",
-                message=f"{quality.events_lost} damaged events could not be read and are missing.",
-            )
+        warnings["events-lost"] = (
+            f"{quality.events_lost} damaged events could not be read and are missing."
         )
-    if not isinstance(quality.lost, msgspec.UnsetType):
+    if quality.lost is not UNSET:
         named = "; ".join(entry.reason for entry in quality.lost[:MAX_NAMED])
         more = len(quality.lost) - MAX_NAMED
-        added.append(
-            Message(
-                code="rank-lost",
-                message=(
-                    f"{len(quality.lost)} inputs could not be read and are missing from every "
-                    f"number: {named}{f'; and {more} more' if more > 0 else ''}"
-                ),
-            )
+        warnings["rank-lost"] = (
+            f"{len(quality.lost)} inputs could not be read and are missing from every number: "
+            f"{named}{f'; and {more} more' if more > 0 else ''}"
         )
     if ablation is not None:
         compared = agreement.compare(verdict, ablation)
         if compared.state == "disagree":
-            added.append(
-                Message(
-                    code="ablation-disagrees",
-                    message=f"By ablation, which needs no profiler: {compared.words}.",
-                )
+            warnings["ablation-disagrees"] = (
+                f"By ablation, which needs no profiler: {compared.words}."
             )
-    merged = sorted([*quality.warnings, *added], key=lambda m: m.code)
-    return Quality(
-        **{f: getattr(quality, f) for f in quality.__struct_fields__ if f != "warnings"},
-        warnings=merged,
-    )
+    added = [Message(code=code, message=text) for code, text in warnings.items()]
+    merged = sorted([*quality.warnings, *added], key=lambda warning: warning.code)
+    return replace(quality, warnings=merged)

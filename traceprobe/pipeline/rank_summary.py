@@ -87,13 +87,9 @@ def shares(parts: Nanoseconds, window: int) -> dict[str, float]:
 
 def _step_times(length: Int64s) -> StepTimes:
     ms = length / 1e6
-    p10, p50, p90 = np.percentile(ms, [10, 50, 90])
-    return StepTimes(
-        mean=round(float(ms.mean()), 6),
-        p10=round(float(p10), 6),
-        p50=round(float(p50), 6),
-        p90=round(float(p90), 6),
-    )
+    times = [ms.mean(), *np.percentile(ms, [10, 50, 90])]
+    mean, p10, p50, p90 = (round(float(time), 6) for time in times)
+    return StepTimes(mean=mean, p10=p10, p50=p50, p90=p90)
 
 
 def _inside(account: DeviceTimeline, chosen: Int64s) -> pl.DataFrame:
@@ -107,10 +103,8 @@ def _inside(account: DeviceTimeline, chosen: Int64s) -> pl.DataFrame:
 
 def _attributed(ops: pl.DataFrame) -> float | None:
     length = pl.col("t1") - pl.col("t0")
-    is_kernel, known = (
-        pl.col("kind") == int(Kind.KERNEL),
-        pl.col("phase") != int(Phase.UNATTRIBUTED),
-    )
+    is_kernel = pl.col("kind") == int(Kind.KERNEL)
+    known = pl.col("phase") != int(Phase.UNATTRIBUTED)
     sums = ops.select(
         total=length.filter(is_kernel).sum(), known=length.filter(is_kernel & known).sum()
     )

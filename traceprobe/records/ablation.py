@@ -35,19 +35,24 @@ INCLUDES: dict[VariantName, str] = {
 }
 
 
-class Interval(msgspec.Struct, frozen=True, kw_only=True):
-    """A median over trials, its bootstrap interval, and the spread of the trials."""
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """A bootstrap interval."""
 
-    median: float
     low: float
     high: float
-    p10: float
-    p90: float
 
     @property
     def ordered(self) -> bool:
-        """Whether its bounds are in order."""
+        """Whether they are in order."""
         return self.low <= self.high
+
+
+class Interval(Bounds, frozen=True, kw_only=True):
+    """A median over trials, its bootstrap interval, and the spread of the trials."""
+
+    median: float
+    p10: float
+    p90: float
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,17 +90,10 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
     """None where the two bounds are less than 10 % apart: overlap could not show."""
 
 
-class Share(msgspec.Struct, frozen=True, kw_only=True):
+class Share(Bounds, frozen=True, kw_only=True):
     """A part of the step that goes away with what causes it, and its interval."""
 
     value: float
-    low: float
-    high: float
-
-    @property
-    def ordered(self) -> bool:
-        """Whether its bounds are in order."""
-        return self.low <= self.high
 
 
 class AblationVerdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -166,6 +166,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     collectives_left_out: int = 0
     """Groups of collectives beyond those listed."""
 
+    @property
+    def steps(self) -> int:
+        """What turns totals into values per step; 1 where the whole capture is one window."""
+        return max(self.iterations_used, 1)
+
     def problems(self) -> Iterator[str]:
         """What it contradicts itself in."""
         window = self.window_ns

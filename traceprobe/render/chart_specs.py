@@ -20,6 +20,9 @@ from traceprobe.render.colours import SHARE_COLOURS
 from traceprobe.render.resources import templates_dir
 
 NAME = "charts.json"
+MARK: dict[str, Any] = {"color": "currentColor", "strokeDash": [4, 3]}
+"""A line across a chart, dashed."""
+TEXTS: dict[str, Any] = {"labelColor": "currentColor", "titleColor": "currentColor"}
 Chart = alt.Chart | alt.LayerChart | alt.FacetChart
 
 
@@ -29,7 +32,7 @@ def iterations() -> Chart:
         "iteration:N",
         title="iteration",
         scale=alt.Scale(domain=[], paddingInner=0.15),
-        axis=alt.Axis(labelAngle=0, labelOverlap="greedy", labelSeparation=6),
+        axis=_across(labelSeparation=6),
     )
     stack = (
         alt.Chart(alt.NamedData(name="segments"))
@@ -38,79 +41,56 @@ def iterations() -> Chart:
             x=x,
             y=alt.Y("ms:Q", title="ms", stack="zero"),
             color=alt.Color("class:N", scale=alt.Scale(domain=[], range=[]), legend=None),
-            order=alt.Order("order:Q"),
+            order="order:Q",
             opacity=alt.Opacity("opacity:Q", scale=None, legend=None),
-            tooltip=[
-                alt.Tooltip(field)
-                for field in ("iteration:N", "class:N", "time:N", "share:N", "status:N")
-            ],
+            tooltip=["iteration:N", "class:N", "time:N", "share:N", "status:N"],
         )
     )
     crosses = (
         alt.Chart(alt.NamedData(name="skipped"))
         .mark_text(text="✕", baseline="bottom", dy=-3, color="currentColor", fontWeight="bold")
-        .encode(
-            x=x,
-            y=alt.Y("ms:Q"),
-            tooltip=[alt.Tooltip(field) for field in ("iteration:N", "status:N")],
-        )
+        .encode(x=x, y="ms:Q", tooltip=["iteration:N", "status:N"])
     )
     return alt.layer(stack, crosses).properties(height=260)
 
 
 def ranks() -> Chart:
     """A heat map: ranks across, exclusive classes down, ms per step."""
-    chart: alt.Chart = (
-        alt.Chart(alt.NamedData(name="cells"))
-        .mark_rect()
-        .encode(
-            x=alt.X(
-                "rank:N",
-                title="rank",
-                sort=[],
-                axis=alt.Axis(labelAngle=0, labelOverlap="greedy"),
-            ),
-            y=alt.Y("class:N", title=None, sort=[], axis=alt.Axis(labelLimit=150)),
-            color=alt.Color(
-                "share:Q",
-                scale=alt.Scale(scheme="blues", domain=[0, 1]),
-                legend=alt.Legend(
-                    title="of the step",
-                    format=".0%",
-                    labelColor="currentColor",
-                    titleColor="currentColor",
-                ),
-            ),
-            tooltip=[alt.Tooltip(field) for field in ("rank:N", "class:N", "time:N", "part:N")],
-        )
-        .properties(height=0)
+    return _heat_map(
+        x=alt.X("rank:N", title="rank", sort=[], axis=_across()),
+        y=alt.Y("class:N", title=None, sort=[], axis=alt.Axis(labelLimit=150)),
+        color=alt.Color(
+            "share:Q",
+            scale=alt.Scale(scheme="blues", domain=[0, 1]),
+            legend=alt.Legend(title="of the step", format=".0%", **TEXTS),
+        ),
+        tooltip=["rank:N", "class:N", "time:N", "part:N"],
     )
-    return chart
 
 
 def rank_steps() -> Chart:
     """A heat map: steps across, ranks down, ms of each step."""
-    chart: alt.Chart = (
-        alt.Chart(alt.NamedData(name="cells"))
-        .mark_rect()
-        .encode(
-            x=alt.X(
-                "step:N",
-                title="step",
-                sort=[],
-                axis=alt.Axis(labelAngle=0, labelOverlap="greedy", labelLimit=90),
-            ),
-            y=alt.Y("rank:N", title="rank", sort=[], axis=alt.Axis(labelOverlap="greedy")),
-            color=alt.Color(
-                "ms:Q",
-                scale=alt.Scale(scheme="blues", zero=False),
-                legend=alt.Legend(title="ms", labelColor="currentColor", titleColor="currentColor"),
-            ),
-            tooltip=[alt.Tooltip(field) for field in ("rank:N", "step:N", "time:N")],
-        )
-        .properties(height=0)
+    return _heat_map(
+        x=alt.X("step:N", title="step", sort=[], axis=_across(labelLimit=90)),
+        y=alt.Y("rank:N", title="rank", sort=[], axis=alt.Axis(labelOverlap="greedy")),
+        color=alt.Color(
+            "ms:Q",
+            scale=alt.Scale(scheme="blues", zero=False),
+            legend=alt.Legend(title="ms", **TEXTS),
+        ),
+        tooltip=["rank:N", "step:N", "time:N"],
     )
-    return chart
+
+
+def _heat_map(**channels: Any) -> alt.Chart:
+    """One rectangle a cell; the page sets the height, by the rows."""
+    chart: alt.Chart = alt.Chart(alt.NamedData(name="cells")).mark_rect().encode(**channels)
+    return chart.properties(height=0)
+
+
+def _across(**more: Any) -> alt.Axis:
+    """The horizontal axis of bars or cells: names that fit, upright."""
+    return alt.Axis(labelAngle=0, labelOverlap="greedy", **more)
 
 
 def steps() -> Chart:
@@ -128,11 +108,11 @@ def steps() -> Chart:
             ),
             x2="to:Q",
             y=alt.Y("steps:Q", title="steps", axis=alt.Axis(values=[], format="d")),
-            tooltip=[alt.Tooltip("range:N"), alt.Tooltip("steps:Q")],
+            tooltip=["range:N", "steps:Q"],
         )
     )
     marks = alt.Chart(alt.NamedData(name="marks"))
-    lines = marks.mark_rule(color="currentColor", strokeDash=[4, 3]).encode(x="ms:Q")
+    lines = marks.mark_rule(**MARK).encode(x="ms:Q")
     words = marks.mark_text(align="left", dx=4, dy=4, baseline="top", color="currentColor").encode(
         x="ms:Q", y=alt.value(0), text="what:N"
     )
@@ -145,7 +125,7 @@ def curves(scale: alt.Scale) -> Chart:
         x=alt.X("x:Q", title="", scale=scale, axis=alt.Axis(format=",~r", labelOverlap="greedy")),
         y=alt.Y("y:Q", title="", scale=scale, axis=alt.Axis(format=",~r")),
         color=alt.Color("line:N", scale=alt.Scale(domain=[], range=[]), legend=None),
-        tooltip=[alt.Tooltip("name:N"), alt.Tooltip("x:Q"), alt.Tooltip("y:Q")],
+        tooltip=["name:N", "x:Q", "y:Q"],
     )
     lines = named.mark_line(strokeWidth=2).encode(
         strokeDash=alt.StrokeDash(
@@ -170,14 +150,10 @@ def memory() -> Chart:
             x=x,
             y=alt.Y("GiB:Q", title="GiB", stack="zero"),
             color=alt.Color("part:N", scale=alt.Scale(domain=[], range=[]), legend=None),
-            order=alt.Order("order:Q"),
+            order="order:Q",
         )
     )
-    peak = (
-        alt.Chart(alt.NamedData(name="peak"))
-        .mark_rule(color="currentColor", strokeDash=[4, 3])
-        .encode(x=x)
-    )
+    peak = alt.Chart(alt.NamedData(name="peak")).mark_rule(**MARK).encode(x=x)
     phases = (
         alt.Chart(alt.NamedData(name="phases"))
         .mark_text(baseline="bottom", dy=-4, color="currentColor", clip=False)
@@ -190,12 +166,11 @@ def specification(chart: Chart) -> dict[str, Any]:
     """The finished specification; the page's script sets the width."""
     faint = {"gridColor": "currentColor", "gridOpacity": 0.15}
     lines = {"domainColor": "currentColor", "tickColor": "currentColor"}
-    texts = {"labelColor": "currentColor", "titleColor": "currentColor"}
     spec: dict[str, Any] = (
         chart.properties(width=640, autosize=alt.AutoSizeParams(type="fit-x", contains="padding"))
         .configure(background="transparent", font="system-ui, sans-serif")
         .configure_view(stroke=None)
-        .configure_axis(**faint, **lines, **texts, labelFontSize=12, titleFontSize=12)
+        .configure_axis(**faint, **lines, **TEXTS, labelFontSize=12, titleFontSize=12)
         .to_dict()
     )
     return spec

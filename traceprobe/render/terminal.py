@@ -6,9 +6,10 @@ Works without colour, down to 40 columns and in encodings that know ASCII only.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from io import StringIO
 
 from rich.cells import cell_len
+from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text as Line
 
@@ -17,7 +18,6 @@ from traceprobe.model.taxonomy import STATUS_LABELS
 from traceprobe.records.report import Finding
 from traceprobe.render.bars import cells, glyphs, legend, stacked
 from traceprobe.render.colours import STATUS_SHAPES
-from traceprobe.render.console import collected, console
 from traceprobe.render.document import (
     Bars,
     Block,
@@ -33,9 +33,7 @@ from traceprobe.render.document import (
 )
 from traceprobe.render.ranking import ATTENTION, ranked_findings
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
+MIN_WIDTH = 20
 MAX_POINTS = 8
 MAX_TEXTS = 3
 """Sentences of a section."""
@@ -59,7 +57,7 @@ _STATUS_STYLES = {"fail": "red", "warn": "yellow"}
 
 def render(document: Document, width: int, color: bool, encoding: str = "utf-8") -> str:
     """The summary in lines of at most `width` columns, all of it encodable in `encoding`."""
-    out = _Out(console(width, color=color), encoding)
+    out = _Out(_console(width, color=color), encoding)
     title = ", ".join(text for text in (document.title, document.secondary) if text)
     style = f"bold {_STYLES.get(document.tone, '')}".strip()
     out.say((shorten(title, MAX_TITLE), style), (document.aside, ""))
@@ -70,7 +68,7 @@ def render(document: Document, width: int, color: bool, encoding: str = "utf-8")
             out.say()
             for block in paragraph:
                 _block(out, block)
-        return collected(out.console)
+        return _collected(out.console)
     for point in _most(document.points, MAX_POINTS):
         out.say((f"- {shorten(point, MAX_PROSE)}", ""))
     for caution in document.cautions:
@@ -78,7 +76,30 @@ def render(document: Document, width: int, color: bool, encoding: str = "utf-8")
     for section in document.sections:
         if section.brief:
             _section(out, section)
-    return collected(out.console)
+    return _collected(out.console)
+
+
+def _console(width: int, *, color: bool) -> Console:
+    """A console that keeps what is printed; `_collected` gives it back."""
+    return Console(
+        file=StringIO(),
+        width=max(width, MIN_WIDTH),
+        force_terminal=color,
+        color_system="standard" if color else None,
+        no_color=not color,
+        legacy_windows=False,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        _environ={},  # the width is known, and COLUMNS and LINES may be beyond reason
+    )
+
+
+def _collected(printed: Console) -> str:
+    """Everything that was printed, without spaces at the ends of lines."""
+    out = printed.file
+    assert isinstance(out, StringIO)
+    return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
 
 
 class _Out:

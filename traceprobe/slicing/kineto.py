@@ -5,7 +5,6 @@ Every event is written anew from what is on the list.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ import polars as pl
 
 from traceprobe.ingest.kineto.columns import GPU, base_ns, floats, nanoseconds
 from traceprobe.model.events import UNKNOWN
-from traceprobe.slicing.kineto_events import event_texts, read_metadata, write_trace
+from traceprobe.slicing.kineto_events import read_metadata, readable_events, write_trace
 from traceprobe.slicing.kineto_fields import METADATA_EVENTS, public_event, public_metadata
 
 if TYPE_CHECKING:
@@ -48,10 +47,14 @@ def write_kineto_slice(source: Path, target: Path, plan: SlicePlan) -> None:
     linked = set(launched["correlation"].to_list()) - {UNKNOWN}
     known = set(calls["correlation"].to_list()) - {UNKNOWN}
     chosen = _Chooser(window, base, linked, known)
-    arrows = {(row.cat, str(row.id)) for row, _ in _events(source) if row.ph == "s" and chosen(row)}
+    arrows = {
+        (row.cat, str(row.id))
+        for row, _ in readable_events(source, _DECODE)
+        if row.ph == "s" and chosen(row)
+    }
     kept = (
         text
-        for row, text in _events(source)
+        for row, text in readable_events(source, _DECODE)
         if ((row.cat, str(row.id)) in arrows if row.ph in _FLOW else chosen(row))
     )
     metadata = {
@@ -91,11 +94,3 @@ def _public(text: bytes) -> dict[str, Any] | None:
         return public_event(msgspec.json.decode(text.decode("utf-8", "replace")))
     except (msgspec.MsgspecError, RecursionError):
         return None
-
-
-def _events(source: Path) -> Iterator[tuple[_Row, bytes]]:
-    for piece in event_texts(source):
-        try:
-            yield _DECODE(piece), piece
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            continue

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from traceprobe.ingest.detect_format import detect_format
 from traceprobe.ingest.kineto.chunks import BOUNDARY, BlockReader, EventSplitter
-from traceprobe.ingest.untrusted_values import json_object
+from traceprobe.ingest.untrusted_values import JSON_ERRORS, json_object
+
+Event = TypeVar("Event")
 
 
-def event_texts(source: Path) -> Iterator[bytes]:
-    """The JSON text of each event of a trace, damaged ones too."""
+def readable_events(
+    source: Path, decode: Callable[[bytes], Event]
+) -> Iterator[tuple[Event, bytes]]:
+    """Each event of a trace, decoded and as its JSON text; damaged ones are left out."""
+    for text in _event_texts(source):
+        try:
+            event = decode(text)
+        except JSON_ERRORS:
+            continue
+        yield event, text
+
+
+def _event_texts(source: Path) -> Iterator[bytes]:
     reader = BlockReader(source, detect_format(source).gzipped, lambda done, total: None)
     for chunk in EventSplitter().chunks(reader.blocks()):
         start = 0

@@ -11,8 +11,7 @@ from typing import Any
 
 from traceprobe.ingest.kineto.columns import CALLS, GPU, OPERATORS, OVERHEAD, RANGES, STACKS
 from traceprobe.ingest.untrusted_values import tool_version
-from traceprobe.slicing.record import public_record
-from traceprobe.slicing.thread_names import is_public_thread
+from traceprobe.slicing.public_values import is_public_thread, public_record
 from traceprobe.vocabulary import digest, told
 
 EVENT_FIELDS = ("ph", "cat", "name", "ts", "dur", "pid", "tid", "id", "bp", "s")
@@ -53,14 +52,13 @@ _CODES = frozenset(
         *("X", "B", "E", "i", "I", "M", "s", "t", "f", "b", "e", "n", "C", "ac2g", "fwdbwd"),
         *("async_cpu_to_gpu", "async_gpu", "cuda_sync", "cuda_event", "HtoD", "DtoH", "DtoD"),
         *("PtoP", "HtoH", "_allgather_base", "_reduce_scatter_base", "all_to_allv", "allreduce"),
+        *("allreduce_coalesced", "allgather", "allgather_coalesced", "reduce_scatter"),
         *(
-            "allreduce_coalesced",
-            "allgather",
-            "allgather_coalesced",
-            "reduce_scatter",
             "all_to_all",
+            "reduce_scatter_tensor_coalesced",
+            "allgather_into_tensor_coalesced",
+            "broadcast",
         ),
-        *("reduce_scatter_tensor_coalesced", "allgather_into_tensor_coalesced", "broadcast"),
         *("reduce", "gather", "scatter", "send", "recv", "barrier", "wait", "init", "triton"),
     }
 )

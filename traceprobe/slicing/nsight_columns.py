@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from traceprobe.slicing.record import public_record
-from traceprobe.slicing.thread_names import is_public_thread
+from traceprobe.slicing.public_values import is_public_thread, public_record
 from traceprobe.vocabulary import quoted, told
 
 Value = str | bool | None
@@ -100,11 +99,6 @@ _CLEAR = {
 """Columns whose texts are passed on if all their words are known."""
 _THREAD_NAME = 39
 """Type of an NVTX event that names a thread."""
-
-
-def public_columns_of(table: str) -> frozenset[str]:
-    """Columns of a table that are passed on; none of a table that is not."""
-    return COLUMNS.get(table, frozenset())
 
 
 def public_text(table: str, column: str, present: list[str]) -> str | None:

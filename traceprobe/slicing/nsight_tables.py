@@ -11,8 +11,14 @@ from types import MappingProxyType
 from traceprobe.ingest.detect_format import detect_format
 from traceprobe.ingest.nsight.open_export import unpacked_export
 from traceprobe.ingest.nsight.tables import encoding
-from traceprobe.slicing.nsight_columns import FUNCTIONS, STRINGS, Value, public_rows, public_text
-from traceprobe.slicing.nsight_columns import public_columns_of as allowed
+from traceprobe.slicing.nsight_columns import (
+    COLUMNS,
+    FUNCTIONS,
+    STRINGS,
+    Value,
+    public_rows,
+    public_text,
+)
 
 
 @contextmanager
@@ -56,10 +62,11 @@ def public_columns(db: sqlite3.Connection) -> dict[str, list[str]]:
     """Tables of the source that are passed on, and of each the columns that are."""
     tables = db.execute("SELECT name FROM source.sqlite_master WHERE type = 'table'").fetchall()
     columns = {}
-    for table in [name for (name,) in tables if isinstance(name, str) and allowed(name)]:
-        present = [row[1] for row in db.execute(f'PRAGMA source.table_info("{table}")')]
-        if kept := [column for column in present if column in allowed(table)]:
-            columns[table] = kept
+    for (table,) in tables:
+        if table in COLUMNS:
+            present = [row[1] for row in db.execute(f'PRAGMA source.table_info("{table}")')]
+            if kept := [column for column in present if column in COLUMNS[table]]:
+                columns[table] = kept
     return columns
 
 
@@ -100,20 +107,13 @@ def copy_strings(
         for column in present
         if column in STRINGS
     )
-    if not used or not _has_strings(db):
+    has_strings = "SELECT 1 FROM source.sqlite_master WHERE type = 'table' AND name = 'StringIds'"
+    if not used or db.execute(has_strings).fetchone() is None:
         return
     db.execute("CREATE TABLE main.StringIds (id INTEGER PRIMARY KEY, value TEXT)")
     db.execute(
         f"INSERT OR IGNORE INTO main.StringIds SELECT id, {value} FROM source.StringIds "
         f"WHERE id IN ({used})"
-    )
-
-
-def _has_strings(db: sqlite3.Connection) -> bool:
-    return bool(
-        db.execute(
-            "SELECT 1 FROM source.sqlite_master WHERE type = 'table' AND name = 'StringIds'"
-        ).fetchone()
     )
 
 

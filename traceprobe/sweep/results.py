@@ -35,9 +35,9 @@ def sweep_of(settings: SweepSettings, results: Mapping[str, RungResult]) -> Swee
         ladder=ladder.name,
         workload=ladder.workload,
         backend=settings.backend,
-        warmup=ladder.warmup,
-        calibrate=ladder.calibrate,
-        active=ladder.active,
+        warmup=ladder.profile.warmup,
+        calibrate=ladder.profile.calibrate,
+        active=ladder.profile.active,
         rungs=[results[rung.name] for rung in ladder.rungs if rung.name in results],
     )
 

@@ -43,9 +43,9 @@ class SweepSettings:
         plan = RecordingPlan(
             folder="",
             backend="nsys" if self.backend == "nsys" else "torch",
-            warmup=ladder.warmup,
-            calibrate=ladder.calibrate,
-            active=ladder.active,
+            warmup=ladder.profile.warmup,
+            calibrate=ladder.profile.calibrate,
+            active=ladder.profile.active,
             workload={"name": ladder.workload},
         )
         ranks = rung.ranks if rung.ranks > 1 else None

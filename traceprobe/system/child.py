@@ -64,7 +64,7 @@ class Child:
     """One process.
 
     Raises:
-        Ended: it cannot be started.
+        ChildEnded: it cannot be started.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Child:
         """Let it call a function with the arguments and, last, one that tells the done fraction.
 
         Raises:
-            Ended: it is gone.
+            ChildEnded: it is gone.
         """
         try:
             self._jobs.send((function, arguments))
@@ -98,7 +98,7 @@ class Child:
         """The next thing that it says.
 
         Raises:
-            Ended: it is gone.
+            ChildEnded: it is gone.
         """
         try:
             message: Ready | Progress | Done | Failed = self._answers.recv()

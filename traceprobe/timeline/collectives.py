@@ -1,9 +1,7 @@
 """The collectives of a rank by operation and size, and what of each is transfer.
 
-A collective is the same on two ranks if it is the n-th that its process group launched in the same
-iteration. Its transfer time is its shortest duration among the ranks, what a rank spends in it
-beyond that is waiting. Groups launch in an order of their own on each rank, so the order counts
-within a group wherever a run has several.
+Which of them are the same on other ranks is told by `collective_matching`. The transfer time of a
+collective is its shortest duration among the ranks; what a rank spends in it beyond is waiting.
 """
 
 from __future__ import annotations
@@ -80,7 +78,7 @@ def collective_groups(timeline: DeviceTimeline) -> list[CollectiveGroup]:
 
     Counts and durations are of the collectives launched in the used iterations, of all without
     such; busy times are those of the windows of the summary, as in the partition. What takes other
-    ranks to know is left open: `completed` adds it.
+    ranks to know is left open: `with_matches` adds it.
     """
     used = timeline.index[timeline.used].tolist()
     low, high = int(timeline.edges[0]), int(timeline.edges[-1])

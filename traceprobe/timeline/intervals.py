@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from traceprobe.model.events import Bools, Int64s
+from traceprobe.model.events import Int64s
 
 
 class Intervals(NamedTuple):
@@ -76,21 +76,6 @@ def subtract(a: Intervals, b: Intervals) -> Intervals:
     if not len(a.t0):
         return EMPTY
     return intersect(a, complement(b, int(a.t0[0]), int(a.t1[-1])))
-
-
-def contains(a: Intervals, instants: Int64s) -> Bools:
-    """Whether each instant lies in the set."""
-    at = np.searchsorted(a.t0, instants, "right") - 1
-    return (
-        (at >= 0) & (a.t1[np.maximum(at, 0)] > instants)
-        if len(a.t0)
-        else np.zeros(len(instants), bool)
-    )
-
-
-def measure(a: Intervals) -> int:
-    """Total length in ns."""
-    return int((a.t1 - a.t0).sum())
 
 
 def measure_until(a: Intervals, instants: Int64s) -> Int64s:

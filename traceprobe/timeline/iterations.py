@@ -38,6 +38,12 @@ def iteration_of_launches(starts: Int64s, launch_t0: Int64s, launched: Bools) ->
     return np.where(launched, k, UNKNOWN).astype(np.int64)
 
 
+def count_per_iteration(starts: Int64s, times: pl.Series) -> Int64s:
+    """How many of these host times lie in each iteration; what precedes the first is left out."""
+    k = np.searchsorted(starts, times.to_numpy(), "right") - 1
+    return np.bincount(k[k >= 0], minlength=len(starts))
+
+
 def gpu_windows(iteration: Int64s, kind: Int64s, t0: Int64s, t1: Int64s, count: int) -> GpuWindows:
     """Windows from the ops of one device.
 
@@ -78,11 +84,8 @@ def launch_coverage(calls: pl.DataFrame, starts: Int64s) -> tuple[Int64s, Int64s
     """
     asks = pl.col("call").is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH), int(Call.COPY)])
     work = calls.filter(asks | pl.col("recorded"))
-    k = np.searchsorted(starts, work["t0"].to_numpy(), "right") - 1
-    inside = k >= 0
-    recorded = work["recorded"].to_numpy() & inside
-    size = len(starts)
-    return np.bincount(k[inside], minlength=size), np.bincount(k[recorded], minlength=size)
+    recorded = work.filter(pl.col("recorded"))
+    return count_per_iteration(starts, work["t0"]), count_per_iteration(starts, recorded["t0"])
 
 
 def skip_reasons(

@@ -45,7 +45,7 @@ def process_timeline(
 
     Args:
         step: the user's step pattern, or None to look for a marker.
-        names: the phase name table (`phases.compile_names`).
+        names: the phase name table (`phases.compile_phase_names`).
 
     Raises:
         UsageError: the step pattern is invalid or matches too little.
@@ -65,7 +65,6 @@ def process_timeline(
     threads = set(ops["thread"].unique().to_list()) - {UNKNOWN}
     asked, recorded = iterations.launch_coverage(calls, starts)
     kernels = calls.filter(pl.col("call").is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH)]))
-    at = np.searchsorted(starts, kernels["t0"].to_numpy(), "right") - 1
     return ProcessTimeline(
         pid=pid,
         ops=ops.with_columns(iteration=iteration, phase=phase),
@@ -77,7 +76,7 @@ def process_timeline(
         loaders=loaders,
         asked=asked,
         recorded=recorded,
-        launches=np.bincount(at[at >= 0], minlength=len(starts)),
+        launches=iterations.count_per_iteration(starts, kernels["t0"]),
     )
 
 

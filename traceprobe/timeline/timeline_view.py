@@ -8,18 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind
+from traceprobe.model.events import UNKNOWN, Bools, Int64s
 from traceprobe.model.taxonomy import COMPUTE_PHASES
 from traceprobe.timeline.device_timeline import DeviceTimeline
+from traceprobe.timeline.partition import TRANSFER_KINDS
+from traceprobe.timeline.rank_collectives import summary_windows
 
 PIXELS = 1200
-_KIND_LABEL = {
-    Kind.COMM: "communication",
-    Kind.H2D: "h2d",
-    Kind.D2H: "d2h",
-    Kind.D2D: "memory",
-    Kind.MEMSET: "memory",
-}
+_KIND_LABEL = {int(kind): name for name, kinds in TRANSFER_KINDS.items() for kind in kinds}
 
 
 @dataclass(frozen=True)
@@ -52,7 +48,7 @@ def representative_window(timeline: DeviceTimeline) -> int:
     """
     parts = np.stack(list(timeline.exclusive.values())).astype(np.float64)
     length = np.maximum(parts.sum(axis=0), 1.0)
-    candidates = np.flatnonzero(timeline.used) if timeline.used.any() else np.arange(len(length))
+    candidates = summary_windows(timeline)
     whole = parts[:, candidates].sum(axis=1) / length[candidates].sum()
     distance = np.abs(parts[:, candidates] / length[candidates] - whole[:, None]).sum(axis=0)
     return int(candidates[np.argmin(distance)])
@@ -105,7 +101,7 @@ def _stream_lane(
     t0 = np.maximum(ops["t0"].to_numpy(), low)
     t1 = np.minimum(ops["t1"].to_numpy(), high)
     label = [
-        _KIND_LABEL.get(Kind(k), COMPUTE_PHASES[p])
+        _KIND_LABEL.get(k, COMPUTE_PHASES[p])
         for k, p in zip(ops["kind"].to_list(), ops["phase"].to_list(), strict=True)
     ]
     codes = np.unique(label, return_inverse=True)[1]

@@ -1,4 +1,4 @@
-"""The rows of `Audit` from a Kineto trace: a second pass over the events, with other fields."""
+"""The rows of `AuditRows` from a Kineto trace: a second pass over the events, with other fields."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import field
 
-from traceprobe.ingest.audit_rows import MESSAGE_FIELDS, SYNC_KINDS, AuditRows, empty_table
+from traceprobe.ingest.audit_rows import SYNC_KINDS, AuditRows
 from traceprobe.ingest.detect_format import DetectedFormat
-from traceprobe.ingest.joins import Table, concatenate_tables
+from traceprobe.ingest.joins import Table, concatenate_tables, empty_table
 from traceprobe.ingest.kineto.chunks import BlockReader, EventSplitter
 from traceprobe.ingest.kineto.columns import base_ns, floats, integers, nanoseconds, times_or_zero
 from traceprobe.ingest.kineto.envelope import top_level_properties
@@ -29,31 +30,18 @@ _LONGEST_MESSAGE = 1_000
 _COUNTS = re.compile(r"Out-of-range = (\d{1,18})\b.*CUPTI stopped early\? = (\d)")
 
 
-class _Args(
-    msgspec.Struct,
-    gc=False,
-    rename={
-        "kind": "cuda_sync_kind",
-        "record": "wait_on_cuda_event_record_corr_id",
-        "sequence": "Sequence number",
-        "thread": "Fwd thread id",
-        "collective": MESSAGE_FIELDS[0],
-        "elements_in": MESSAGE_FIELDS[2],
-        "elements_out": MESSAGE_FIELDS[3],
-        "group_size": MESSAGE_FIELDS[4],
-    },
-):
-    kind: Any = None
-    record: Number = UNKNOWN
+class _Args(msgspec.Struct, gc=False):
+    kind: Any = field(default=None, name="cuda_sync_kind")
+    record: Number = field(default=UNKNOWN, name="wait_on_cuda_event_record_corr_id")
     device: Number = UNKNOWN
     stream: Number = UNKNOWN
-    sequence: Number = UNKNOWN
-    thread: Number = UNKNOWN
-    collective: Any = None
+    sequence: Number = field(default=UNKNOWN, name="Sequence number")
+    thread: Number = field(default=UNKNOWN, name="Fwd thread id")
+    collective: Any = field(default=None, name="Collective name")
     dtype: Any = None
-    elements_in: Any = None
-    elements_out: Any = None
-    group_size: Any = None
+    elements_in: Any = field(default=None, name="In msg nelems")
+    elements_out: Any = field(default=None, name="Out msg nelems")
+    group_size: Any = field(default=None, name="Group size")
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -64,35 +52,31 @@ class _Event(msgspec.Struct, gc=False):
 
 
 _TS, _ARGS = attrgetter("ts"), attrgetter("args")
-_FIELDS = {name: attrgetter(name) for name in ("device", "stream", "record", "sequence", "thread")}
+_OF_SYNC, _OF_NODE = ("device", "stream", "record"), ("thread", "sequence")
 
 
 def read_kineto_audit(path: Path, detected: DetectedFormat) -> AuditRows:
-    """The rows of one trace; events that cannot be read are counted by `load`, not here."""
+    """The rows of one trace; events that cannot be read are counted by `read_kineto`, not here."""
     reader, split = BlockReader(path, detected.gzipped, lambda done, total: None), EventSplitter()
-    syncs: list[Table] = []
-    backward: list[Table] = []
+    syncs = [empty_table("t0", "kind", *_OF_SYNC)]
+    backward = [empty_table("name", *_OF_NODE)]
     names: dict[str, int] = {}
     collectives = incomplete = 0
     with garbage_collection_paused():
         for events in decode_events(split.chunks(reader.blocks()), _Event, Quality()):
             rows = [e for e in events if e.args is not None and e.ph == "X"]
             waits = [e for e in rows if e.args is not None and e.args.kind in SYNC_KINDS]
-            if waits:
-                syncs.append(_syncs(waits))
+            syncs.append(_syncs(waits))
             nodes = [e for e in rows if isinstance(e.name, str) and _NODE in e.name]
-            if nodes:
-                backward.append(_nodes(nodes, names))
+            backward.append(_nodes(nodes, names))
             noted = [e.args for e in rows if e.name == _NOTED and e.args is not None]
             collectives += len(noted)
             incomplete += sum(not _complete(args) for args in noted)
     metadata = top_level_properties(split.head, split.tail, Quality())
-    table = concatenate_tables(syncs) if syncs else empty_table("t0", "kind", *tuple(_FIELDS)[:3])
+    table = concatenate_tables(syncs)
     return AuditRows(
         syncs={**table, "t0": table["t0"] + base_ns(metadata)},
-        backward=concatenate_tables(backward)
-        if backward
-        else empty_table("name", "thread", "sequence"),
+        backward=concatenate_tables(backward),
         names=tuple(names),
         collectives=collectives,
         incomplete=incomplete,
@@ -105,7 +89,7 @@ def _syncs(events: Sequence[_Event]) -> Table:
     return {
         "t0": nanoseconds(times_or_zero(floats(events, _TS))),
         "kind": np.array([SYNC_KINDS.index(a.kind) for a in args], dtype=np.int64),
-        **{name: integers(args, _FIELDS[name]) for name in ("device", "stream", "record")},
+        **{name: integers(args, attrgetter(name)) for name in _OF_SYNC},
     }
 
 
@@ -114,11 +98,12 @@ def _nodes(events: Sequence[_Event], names: dict[str, int]) -> Table:
     texts = [bounded_text(event.name, NAME_LENGTH).partition(_NODE)[2] for event in events]
     return {
         "name": np.array([names.setdefault(t, len(names)) for t in texts], dtype=np.int64),
-        **{name: integers(args, _FIELDS[name]) for name in ("thread", "sequence")},
+        **{name: integers(args, attrgetter(name)) for name in _OF_NODE},
     }
 
 
 def _complete(args: _Args) -> bool:
+    """Whether all is there that PyTorch notes of a collective, which is all or nothing."""
     noted = (args.collective, args.dtype, args.elements_in, args.elements_out, args.group_size)
     return None not in noted
 

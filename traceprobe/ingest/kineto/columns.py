@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from traceprobe.ingest.collective_metadata import collective_operation, group_id, message_bytes
-from traceprobe.ingest.joins import Table, concatenate_tables, narrow_table
+from traceprobe.ingest.joins import Table, concatenate_tables, keep_rows, narrow_table
 from traceprobe.ingest.kineto.event import Args, Event, Number
 from traceprobe.ingest.kineto.occupancy import Occupancy
 from traceprobe.ingest.untrusted_values import (
@@ -114,10 +114,8 @@ class EventColumns:
         if events:
             table = columns(events)
             keep = table["t0"] != _MISSING
-            self.lost += int(len(keep) - np.count_nonzero(keep))
-            if not keep.all():
-                table = {c: v[keep] for c, v in table.items()}
-            self.parts.setdefault(group, []).append(narrow_table(table))
+            self.lost += int(np.count_nonzero(~keep))
+            self.parts.setdefault(group, []).append(narrow_table(keep_rows(table, keep)))
 
     def _times(self, events: list[Event]) -> Table:
         ts, dur = floats(events, _TS), floats(events, _DUR)
@@ -255,9 +253,8 @@ def collect_tables(
         if group in tables:
             table = tables[group]
             keep = (table["t1"] >= table["t0"]) & (table["t0"] != 0)
-            quality.events_lost += int(len(keep) - np.count_nonzero(keep))
-            if not keep.all():
-                tables[group] = {c: v[keep] for c, v in table.items()}
+            quality.events_lost += int(np.count_nonzero(~keep))
+            tables[group] = keep_rows(table, keep)
     end = max(
         (int(t["t1"].max()) for t in tables.values() if "t1" in t and len(t["t1"])), default=0
     )
@@ -313,11 +310,8 @@ def _messages(events: list[Event], args: list[Args]) -> Table:
         return table
     for row in [i for i, noted in enumerate(map(_COLLECTIVE, args)) if noted]:
         noted = args[row]
-        collective, name = (
-            bounded_text(noted.collective, NAME_LENGTH),
-            bounded_text(events[row].name, NAME_LENGTH),
-        )
-        kind = collective_operation(collective) or collective_operation(name)
+        said, name = (bounded_text(t, NAME_LENGTH) for t in (noted.collective, events[row].name))
+        kind = collective_operation(said) or collective_operation(name)
         sent, received = integer(noted.elements_in), integer(noted.elements_out)
         table["bytes"][row] = message_bytes(kind, sent, received, noted.dtype)
         table["operation"][row] = int(kind)

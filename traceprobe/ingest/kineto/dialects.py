@@ -10,7 +10,14 @@ import numpy as np
 
 from traceprobe.ingest.collective_metadata import collective_operations
 from traceprobe.ingest.event_kinds import copy_kind, kernel_kind
-from traceprobe.ingest.joins import Table, find_rows, per_name, take_rows, union_of_rows
+from traceprobe.ingest.joins import (
+    Table,
+    find_rows,
+    keep_rows,
+    per_name,
+    take_rows,
+    union_of_rows,
+)
 from traceprobe.model.events import UNKNOWN, Ints, Kind, Role
 
 LOADING = re.compile(r"^enumerate\(Data")
@@ -28,7 +35,6 @@ def legacy_ops(tables: Mapping[str, Table], names: list[str]) -> dict[str, Any]:
         origin = find_rows(take_rows(finish["id"], arrow), start["id"], np.arange(len(start["id"])))
         for column, source in (("launch_t0", "t0"), ("thread", "thread")):
             site[column] = take_rows(start[source], origin)
-    unknown = np.full(count, UNKNOWN, dtype=np.int64)
     copies = per_name(gpu["name"], names, copy_kind)
     kernels = per_name(gpu["name"], names, kernel_kind)
     lower = per_name(
@@ -37,6 +43,7 @@ def legacy_ops(tables: Mapping[str, Table], names: list[str]) -> dict[str, Any]:
     host = tables.get("operators")
     kind = np.select([lower == 1, lower == 2], [copies, int(Kind.MEMSET)], default=kernels)
     return {
+        **_unknown_ops(count),
         **{c: gpu[c] for c in ("name", "t0", "t1")},
         **site,
         "launch_t1": site["launch_t0"],
@@ -44,13 +51,7 @@ def legacy_ops(tables: Mapping[str, Table], names: list[str]) -> dict[str, Any]:
         "device": gpu["thread"],
         "stream": np.zeros(count, dtype=np.int64),
         "kind": kind,
-        "bytes": unknown,
         "operation": collective_operations(kind, gpu["name"], names),
-        "group": unknown,
-        "group_size": unknown,
-        "correlation": unknown,
-        "pageable": np.zeros(count, dtype=bool),
-        "graph": np.zeros(count, dtype=bool),
         "linked": site["launch_t0"] != UNKNOWN,
         "role": np.full(count, Role.UNKNOWN, dtype=np.int64),
     }
@@ -72,7 +73,7 @@ def cpu_work(
         starts, ends = union_of_rows(ranges, loading & (ranges["thread"] == thread))
         at = np.searchsorted(starts, operators["t0"], "right") - 1
         inside |= (operators["thread"] == thread) & (at >= 0) & (ends[at] > operators["t0"])
-    ops = {c: v[~inside] for c, v in operators.items()}
+    ops = keep_rows(operators, ~inside)
     order = np.lexsort((-ops["t1"], ops["t0"], ops["thread"]))
     ops = {c: v[order] for c, v in ops.items()}
     keep = np.ones(len(order), dtype=bool)
@@ -80,7 +81,7 @@ def cpu_work(
         rows = np.flatnonzero(ops["thread"] == thread)
         end = np.maximum.accumulate(ops["t1"][rows])
         keep[rows[1:]] = ops["t0"][rows][1:] >= end[:-1]
-    ops = {c: v[keep] for c, v in ops.items()}
+    ops = keep_rows(ops, keep)
     # Gloo's collectives are annotations on threads of its own.
     wire = per_name(ranges["name"], names, lambda n: bool(COLLECTIVE.search(n))).astype(bool)
     columns = ("pid", "name", "t0", "t1", "thread")
@@ -88,21 +89,24 @@ def cpu_work(
     count = len(ops["t0"])
     collective = per_name(ops["name"], names, lambda n: bool(COLLECTIVE.search(n))).astype(bool)
     kind = np.where(collective, int(Kind.COMM), int(Kind.KERNEL))
-    unknown = np.full(count, UNKNOWN, dtype=np.int64)
     return {
+        **_unknown_ops(count),
         **{c: ops[c] for c in columns},
         "device": np.zeros(count, dtype=np.int64),
         "stream": ops["thread"],
         "kind": kind,
-        "bytes": unknown,
-        "correlation": unknown,
         "operation": collective_operations(kind, ops["name"], names),
-        "group": unknown,
-        "group_size": unknown,
-        "pageable": np.zeros(count, dtype=bool),
-        "graph": np.zeros(count, dtype=bool),
         "linked": np.ones(count, dtype=bool),
         "launch_t0": ops["t0"],
         "launch_t1": ops["t0"],
         "role": role(ops["thread"], ops["t0"]),
+    }
+
+
+def _unknown_ops(count: int) -> dict[str, Any]:
+    """Columns of `GPU_OPS` that such traces say nothing of."""
+    unknown, no = np.full(count, UNKNOWN, dtype=np.int64), np.zeros(count, dtype=bool)
+    return {
+        **dict.fromkeys(("bytes", "correlation", "group", "group_size"), unknown),
+        **dict.fromkeys(("pageable", "graph"), no),
     }

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from traceprobe.ingest.kineto.duplicate_keys import has_duplicate_key
-from traceprobe.ingest.untrusted_values import JSON_ERRORS, bounded_int
+from traceprobe.ingest.untrusted_values import HALF, JSON_ERRORS, bounded_int
 from traceprobe.model.events import Quality
 
 _TAIL = 1 << 20
@@ -29,7 +29,6 @@ LONGEST_PROPERTY = 1 << 20
 _ARRAY_END = re.compile(rb"(?<=\})\s*(?:,\s*)?\](?=\s*(?:,\s*\"|\}|\Z))")
 _COMMA = re.compile(rb"\s*,")
 _NO_EVENTS = re.compile(rb"\s*\]")
-_HALF = re.compile("[\ud800-\udfff]")
 _LENIENT = json.JSONDecoder(strict=False, parse_int=bounded_int)
 _BROKEN_AT = re.compile(r"\(byte (\d+)\)")
 # Keys of a PyTorch trace beside `traceEvents`; none of them is a key of an event's arguments.
@@ -171,7 +170,7 @@ def _decoded(text: bytes) -> Any:
         pass
     try:
         value = _LENIENT.decode(text.decode("utf-8", "replace"))
-        readable = _HALF.sub("\ufffd", json.dumps(value, ensure_ascii=False))
+        readable = HALF.sub("\ufffd", json.dumps(value, ensure_ascii=False))
         return _LENIENT.decode(readable)
     except (ValueError, RecursionError):
         return None

@@ -6,37 +6,14 @@ from math import nan
 from typing import Any
 
 import msgspec
+from msgspec import field
 
 from traceprobe.model.events import UNKNOWN
 
 Number = int | float | str | None
 
 
-class Args(
-    msgspec.Struct,
-    gc=False,
-    rename={
-        "external_id": "External id",
-        "external_id_lower": "external id",
-        "sequence": "Sequence number",
-        "forward_thread": "Fwd thread id",
-        "copy_kind": "copy kind",
-        "source_kind": "src kind",
-        "target_kind": "dst kind",
-        "graph": "graph id",
-        "graph_node": "graph node id",
-        "in_device": "inDevice",
-        "collective": "Collective name",
-        "elements_in": "In msg nelems",
-        "elements_out": "Out msg nelems",
-        "group_size": "Group size",
-        "group": "Process Group Name",
-        "members": "Process Group Ranks",
-        "rank": "Rank",
-        "blocks": "blocks per SM",
-        "occupancy": "est. achieved occupancy %",
-    },
-):
+class Args(msgspec.Struct, gc=False):
     """Numbers may be strings (ROCm writes `"bytes": "616"`), so every one is a `Number`.
 
     A missing one is UNKNOWN already here: columns of integers need no second look. What describes
@@ -44,30 +21,30 @@ class Args(
     """
 
     correlation: Number = UNKNOWN
-    external_id: Number = UNKNOWN
-    external_id_lower: Number = UNKNOWN
+    external_id: Number = field(default=UNKNOWN, name="External id")
+    external_id_lower: Number = field(default=UNKNOWN, name="external id")
     stream: Number = UNKNOWN
     device: Number = UNKNOWN
-    in_device: Number = UNKNOWN
+    in_device: Number = field(default=UNKNOWN, name="inDevice")
     bytes: Number = UNKNOWN
-    sequence: Number = UNKNOWN
-    forward_thread: Number = UNKNOWN
-    copy_kind: Number = None
-    source_kind: Number = None
-    target_kind: Number = None
-    graph: Number = UNKNOWN
-    graph_node: Number = UNKNOWN
+    sequence: Number = field(default=UNKNOWN, name="Sequence number")
+    forward_thread: Number = field(default=UNKNOWN, name="Fwd thread id")
+    copy_kind: Number = field(default=None, name="copy kind")
+    source_kind: Number = field(default=None, name="src kind")
+    target_kind: Number = field(default=None, name="dst kind")
+    graph: Number = field(default=UNKNOWN, name="graph id")
+    graph_node: Number = field(default=UNKNOWN, name="graph node id")
     name: Number = None
-    collective: Any = None
-    elements_in: Any = UNKNOWN
-    elements_out: Any = UNKNOWN
+    collective: Any = field(default=None, name="Collective name")
+    elements_in: Any = field(default=UNKNOWN, name="In msg nelems")
+    elements_out: Any = field(default=UNKNOWN, name="Out msg nelems")
     dtype: Any = None
-    group_size: Any = UNKNOWN
-    group: Any = None
-    members: Any = None
-    rank: Any = None
-    blocks: Number = nan
-    occupancy: Number = nan
+    group_size: Any = field(default=UNKNOWN, name="Group size")
+    group: Any = field(default=None, name="Process Group Name")
+    members: Any = field(default=None, name="Process Group Ranks")
+    rank: Any = field(default=None, name="Rank")
+    blocks: Number = field(default=nan, name="blocks per SM")
+    occupancy: Number = field(default=nan, name="est. achieved occupancy %")
 
 
 class Event(msgspec.Struct, gc=False):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 from traceprobe.ingest.joins import Table
+from traceprobe.ingest.kineto.columns import MEMORY, OPERATORS, STACKS
 from traceprobe.ingest.profiler_messages import quote_messages
 from traceprobe.ingest.sidecar import checked
 from traceprobe.ingest.untrusted_values import (
@@ -60,9 +61,9 @@ def gpu_device(metadata: Mapping[str, Any], pid: int, index: int) -> Device:
 def profiled(metadata: Mapping[str, Any], categories: set[str]) -> frozenset[str]:
     """Which of the things that slow the host the profiler recorded."""
     marks = {
-        "operators": categories & {"cpu_op", "Operator"},
-        "stacks": categories & {"python_function", "Python"} or metadata.get("with_stack"),
-        "memory": categories & {"cpu_instant_event"} or metadata.get("profile_memory"),
+        "operators": categories.intersection(OPERATORS),
+        "stacks": categories.intersection(STACKS) or metadata.get("with_stack"),
+        "memory": categories.intersection(MEMORY) or metadata.get("profile_memory"),
         "shapes": metadata.get("record_shapes"),
     }
     return frozenset(mark for mark, present in marks.items() if present)

@@ -7,7 +7,7 @@ outermost operators of each thread are the device's work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,15 @@ import numpy as np
 from traceprobe.errors import EmptyTrace
 from traceprobe.ingest.collective_metadata import collective_operations
 from traceprobe.ingest.event_kinds import api_name, call_kind, copy_kind, is_blocking, kernel_kind
-from traceprobe.ingest.joins import Table, find_rows, per_name, take_rows, union_of_rows
-from traceprobe.ingest.kineto.columns import WORK
+from traceprobe.ingest.joins import (
+    Table,
+    empty_table,
+    find_rows,
+    per_name,
+    take_rows,
+    union_of_rows,
+)
+from traceprobe.ingest.kineto.columns import WORK, EventColumns
 from traceprobe.ingest.kineto.dialects import cpu_work, legacy_ops
 from traceprobe.ingest.kineto.facts import (
     gpu_device,
@@ -27,6 +34,7 @@ from traceprobe.ingest.kineto.facts import (
 )
 from traceprobe.ingest.kineto.ranges import host_ranges, operator_sources
 from traceprobe.ingest.plausibility import drop_overruns, plausible_sizes, warn_of_impossible_times
+from traceprobe.ingest.untrusted_values import NAME_LENGTH, bounded_text
 from traceprobe.model.events import (
     GPU_OPS,
     HOST_CALLS,
@@ -47,19 +55,20 @@ from traceprobe.model.events import (
 
 def build_trace(
     tables: dict[str, Table],
-    names: list[str],
+    columns: EventColumns,
     metadata: Mapping[str, Any],
     origin: Origin,
     quality: Quality,
-    thread_names: Mapping[tuple[int, int], str],
-    categories: set[str],
-    noted_ranks: Mapping[int, Set[int]],
 ) -> Trace:
-    """The trace of some columns; empties `tables`, so that nothing is in memory twice for long.
+    """The trace of some tables; empties them, so that nothing is in memory twice for long.
+
+    Args:
+        columns: what the tables were collected from, with their names, threads and ranks.
 
     Raises:
         EmptyTrace: no GPU work, and no operators under a step or phase annotation either.
     """
+    names = [bounded_text(name, NAME_LENGTH) for name in columns.names]
     operators = tables.get("operators")
     pids = _host_pids(tables)
     if len(pids) > 1:
@@ -68,8 +77,10 @@ def build_trace(
             f"The file holds {len(pids)} host processes; their GPU rows cannot be told apart.",
         )
     role = _roles(operators)
-    host_calls = _host_calls(tables.get("calls"), names, role)
-    annotation = None if operators is None else operator_sources(operators, names, categories)
+    host_calls = _host_calls(tables.get("calls") or empty_table(*HOST_CALLS), names, role)
+    annotation = (
+        None if operators is None else operator_sources(operators, names, columns.categories)
+    )
     ranges = host_ranges(tables, names, annotation)
     kind = "gpu"
     if "gpu" in tables:
@@ -112,10 +123,10 @@ def build_trace(
             for p, d in devices
         ),
         quality=quality,
-        rank_of=rank_of_pid(metadata, pids, noted_ranks),
-        thread_names=thread_names,
-        profiled=profiled(metadata, categories),
-        metadata=trace_metadata(metadata, quality),
+        rank_of=rank_of_pid(metadata, pids, columns.ranks),
+        thread_names=columns.thread_names,
+        profiled=profiled(metadata, columns.categories),
+        metadata={**trace_metadata(metadata, quality), **columns.occupancy.facts()},
     )
 
 
@@ -153,14 +164,8 @@ def _host_pids(tables: Mapping[str, Table]) -> list[int]:
 
 
 def _host_calls(
-    calls: Table | None, names: list[str], role: Callable[[Ints, Ints], Ints]
+    calls: Table, names: list[str], role: Callable[[Ints, Ints], Ints]
 ) -> dict[str, Any]:
-    if calls is None:
-        return {
-            **{c: np.empty(0, dtype=np.int64) for c in (*HOST_CALLS, "role")},
-            "blocking": np.empty(0, dtype=bool),
-            "recorded": np.empty(0, dtype=bool),
-        }
     return {
         **calls,
         "call": per_name(calls["name"], names, lambda name: call_kind(api_name(name))),
@@ -195,7 +200,9 @@ def _gpu_ops(
         found = (op != UNKNOWN) & (take_rows(operators["t0"], op) <= gpu["t0"])
         for column, source in (("launch_t0", "t0"), ("launch_t1", "t0"), ("thread", "thread")):
             site[column] = np.where(found, take_rows(operators[source], op), site[column])
-        site["role"] = np.where(found, _role_of(operators, op), site["role"])
+        backward = take_rows(operators["forward_thread"], op) > 0
+        role = np.where(backward, int(Role.BACKWARD), int(Role.UNKNOWN))
+        site["role"] = np.where(found, role, site["role"])
     kind = _kinds(gpu, names)
     by_name = collective_operations(kind, gpu["name"], names)
     same = ("device", "stream", "name", "t0", "t1", "bytes", "correlation", "group", "group_size")
@@ -239,11 +246,6 @@ def _launching_calls(gpu: Table, calls: Mapping[str, Any], order: Int64s) -> Int
         better = (call != UNKNOWN) & (place[number][device] < best)
         found[better], best[better] = call[better], place[number][device][better]
     return found
-
-
-def _role_of(operators: Table, op: Ints) -> Ints:
-    backward = take_rows(operators["forward_thread"], op) > 0
-    return np.where(backward, int(Role.BACKWARD), int(Role.UNKNOWN))
 
 
 def _kinds(gpu: Table, names: list[str]) -> Ints:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +26,7 @@ from traceprobe.ingest.kineto.event import Event
 from traceprobe.ingest.kineto.link import build_trace
 from traceprobe.ingest.kineto.repair import salvage
 from traceprobe.ingest.limits import Limits
-from traceprobe.ingest.untrusted_values import JSON_ERRORS, NAME_LENGTH, bounded_text, tool_version
+from traceprobe.ingest.untrusted_values import JSON_ERRORS, tool_version
 from traceprobe.model.events import Origin, Quality, Trace
 
 Row = TypeVar("Row")
@@ -89,17 +88,7 @@ def read_kineto(
         for column, limit in _CHECKED.items():
             if column in table:
                 limits.check(limit, pl.Series(table[column]).n_unique(), path.name)
-    trace = build_trace(
-        tables,
-        [bounded_text(name, NAME_LENGTH) for name in columns.names],
-        metadata,
-        origin,
-        quality,
-        columns.thread_names,
-        columns.categories,
-        columns.ranks,
-    )
-    return replace(trace, metadata={**trace.metadata, **columns.occupancy.facts()})
+    return build_trace(tables, columns, metadata, origin, quality)
 
 
 def _counted(split: EventSplitter, blocks: Iterator[bytes], quality: Quality) -> Iterator[bytes]:

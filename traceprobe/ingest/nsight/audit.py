@@ -1,4 +1,4 @@
-"""The rows of `Audit` from an Nsight Systems export."""
+"""The rows of `AuditRows` from an Nsight Systems export."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from traceprobe.ingest.audit_rows import AuditRows, empty_table
+from traceprobe.ingest.audit_rows import AuditRows
 from traceprobe.ingest.detect_format import DetectedFormat
 from traceprobe.ingest.event_kinds import api_name
-from traceprobe.ingest.joins import Table, find_rows, take_rows
+from traceprobe.ingest.joins import Table, empty_table, find_rows, take_rows
 from traceprobe.ingest.limits import DEFAULT_LIMITS
-from traceprobe.ingest.nsight.ids import process_key
+from traceprobe.ingest.nsight.facts import diagnostics
+from traceprobe.ingest.nsight.ids import per_text, process_key
 from traceprobe.ingest.nsight.open_export import open_export
 from traceprobe.ingest.nsight.tables import MISSING, RUNTIME, Database
 from traceprobe.model.events import UNKNOWN, Quality
@@ -38,11 +39,7 @@ def read_nsight_audit(path: Path, detected: DetectedFormat) -> AuditRows:
         return AuditRows(
             backward=nodes,
             names=names,
-            diagnostics=tuple(
-                (severity, str(text))
-                for severity, text in db.rows("DIAGNOSTIC_EVENT", ("severity", "text"))
-                if isinstance(severity, int) and severity >= 2
-            ),
+            diagnostics=diagnostics(db),
             mislabelled=mislabelled,
             labelled=labelled,
         )
@@ -56,8 +53,7 @@ def _sync_types(db: Database) -> tuple[int, int]:
     calls = db.integers(RUNTIME, asked)
     if rows is None or calls is None:
         return 0, 0
-    distinct, inverse = np.unique(calls["nameId"], return_inverse=True)
-    right = np.array([_type(api_name(db.strings.get(int(i), ""))) for i in distinct])[inverse]
+    (right,) = per_text(db, calls["nameId"], lambda text: _type(api_name(text)))
     keys = process_key(calls["globalTid"]) * _SAME_PROCESS + calls["correlationId"]
     sought = process_key(rows["globalPid"]) * _SAME_PROCESS + rows["correlationId"]
     meant = take_rows(right, find_rows(sought, keys, np.flatnonzero(right != UNKNOWN)))

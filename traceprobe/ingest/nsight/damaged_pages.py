@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
@@ -46,42 +47,27 @@ def copy_readable_rows(
     if numbered:
         missing = _Copy(source, target, table, columns, spend).run()
     else:
-        missing = _copy_until_damage(source, target, table, columns, spend)
+        rows = _Rows(source, f"SELECT {', '.join(columns)} FROM {table}", spend)
+        target.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})", rows)
+        missing = int(rows.damaged)
     target.commit()
     return target, missing
 
 
-def _copy_until_damage(
-    source: sqlite3.Connection,
-    target: sqlite3.Connection,
-    table: str,
-    columns: Sequence[str],
-    spend: Spend,
-) -> int:
-    marks = ", ".join("?" for _ in columns)
-    rows = _Rows(source, f"SELECT {', '.join(columns)} FROM {table}", spend)
-    target.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
-    return int(rows.damaged)
-
-
+@dataclass
 class _Rows:
     """Rows of a query up to the first that cannot be read; `damaged` says that there was one."""
 
-    def __init__(
-        self,
-        source: sqlite3.Connection,
-        query: str,
-        spend: Spend,
-        parameters: tuple[int, ...] = (),
-    ) -> None:
-        self._source, self._query, self._parameters = source, query, parameters
-        self._spend = spend
-        self.damaged = False
+    source: sqlite3.Connection
+    query: str
+    spend: Spend
+    parameters: tuple[int, ...] = ()
+    damaged: bool = False
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         try:
-            for row in self._source.execute(self._query, self._parameters):
-                self._spend(row)
+            for row in self.source.execute(self.query, self.parameters):
+                self.spend(row)
                 yield row
         except DAMAGE as error:
             if interrupted(error):
@@ -102,7 +88,7 @@ class _Copy:
     ) -> None:
         self._spend = spend
         self._source, self._target, self._table, self._columns = source, target, table, columns
-        names, marks = ", ".join(columns), ", ".join("?" for _ in columns)
+        names, marks = ", ".join(columns), ", ".join("?" * len(columns))
         self._select = f"SELECT rowid, {names} FROM {table} WHERE rowid > ? ORDER BY rowid"
         self._insert = f"INSERT OR REPLACE INTO {table} (rowid, {names}) VALUES (?, {marks})"
         self._last = -1 << 62

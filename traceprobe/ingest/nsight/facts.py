@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 _RANK_KEYS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _WORLD_KEYS = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
-
-
 _OF_GPU = ("name", "computeMajor", "computeMinor", "smCount", "totalMemory", "threadsPerWarp")
 
 
@@ -83,8 +81,7 @@ def rank_of_pid(db: Database, ops: pl.DataFrame) -> dict[int, int]:
     pids = ops["pid"].unique().sort().to_list()
     if mpi or len(pids) != 1:
         return {p: r for p, r in mpi.items() if p in pids}
-    environment = _environment(db)
-    rank = _first_number(environment, _RANK_KEYS)
+    rank = _number_in_environment(db, _RANK_KEYS)
     return {} if rank is None else {pids[0]: rank}
 
 
@@ -98,37 +95,26 @@ def _shared(db: Database, ops: Mapping[str, Any]) -> list[int]:
     return sorted(gpu for gpu, count in users.items() if count > 1)
 
 
-def _first_number(environment: dict[str, str], keys: Iterable[str]) -> int | None:
-    found = (rank_number(environment.get(key)) for key in keys)
-    return next((number for number in found if number is not None), None)
-
-
-def _environment(db: Database) -> dict[str, str]:
-    """The few environment variables that are read; the rest of the environment is private."""
-    allowed = {*_RANK_KEYS, *_WORLD_KEYS}
-    found: dict[str, str] = {}
+def _number_in_environment(db: Database, keys: Sequence[str]) -> int | None:
+    """The first of these environment variables that is a number; all others are private."""
+    found: dict[str, int | None] = {}
     for name, value in db.rows("META_DATA_CAPTURE", ("name", "value")):
-        if "ENVIRONMENT_VARIABLE" in str(name):
-            key, _, text = str(value).partition("=")
-            if key in allowed:
-                found[key] = text
-    return found
-
-
-def _or_last(rank: int | None) -> int:
-    return MAX_RANKS if rank is None else rank
+        key, _, text = str(value).partition("=")
+        if "ENVIRONMENT_VARIABLE" in str(name) and key in keys:
+            found[key] = rank_number(text)
+    return next((found[key] for key in keys if found.get(key) is not None), None)
 
 
 def trace_metadata(db: Database, quality: Quality) -> dict[str, Any]:
     """`Trace.metadata` of the export."""
-    environment = _environment(db)
-    world = _first_number(environment, _WORLD_KEYS)
+    world = _number_in_environment(db, _WORLD_KEYS)
     found: dict[str, Any] = {} if world is None else {"world_size": world}
     sidecars = db.rows("traceprobe", ("rank", "json"))
     if sidecars:
         # The first rank speaks for the run: its ranks step together.
-        first = min(sidecars, key=lambda row: _or_last(rank_number(row[0])))
-        recorded = checked(json_object(str(first[1]).encode()), quality)
+        numbered = [(rank_number(rank), text) for rank, text in sidecars]
+        _, first = min(numbered, key=lambda row: MAX_RANKS if row[0] is None else row[0])
+        recorded = checked(json_object(str(first).encode()), quality)
         if recorded is not None:
             found["traceprobe"] = recorded
             ranks = rank_number(recorded.get("workload", {}).get("ranks"))
@@ -180,13 +166,18 @@ def warn_of_gaps(
         )
 
 
-def why_empty(db: Database) -> str:
-    """The reason from the file's own diagnostics, else what is missing."""
-    texts = [
-        str(text)
+def diagnostics(db: Database) -> tuple[tuple[int, str], ...]:
+    """(severity, text) of what Nsight Systems complained of: 2 warnings, 3 errors."""
+    return tuple(
+        (severity, str(text))
         for severity, text in db.rows("DIAGNOSTIC_EVENT", ("severity", "text"))
         if isinstance(severity, int) and severity >= 2
-    ]
+    )
+
+
+def why_empty(db: Database) -> str:
+    """The reason from the file's own diagnostics, else what is missing."""
+    texts = [text for _, text in diagnostics(db)]
     telling = [t for t in texts if re.search(r"CUDA|CUPTI|driver", t)] or texts
     if telling:
         return f"no GPU work in the export. Nsight Systems said: {quote_messages(telling)}"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from traceprobe.ingest.joins import narrow
 from traceprobe.ingest.nsight.tables import Database
 from traceprobe.ingest.untrusted_values import NAME_LENGTH
 from traceprobe.model.events import UNKNOWN, Int64s, Ints
@@ -37,13 +38,17 @@ class NameTable:
         return self.index.setdefault(name[:NAME_LENGTH], len(self.index))
 
 
-def names_and_values(
-    db: Database, names: NameTable, ids: Ints, value: Callable[[str], int]
-) -> tuple[Ints, Ints]:
-    """String ids to (name number, value of the name), computed once per distinct id."""
+def per_id(ids: Ints, *values: Callable[[int], int]) -> list[Ints]:
+    """Columns of values by id or code; each function is called once for each distinct one."""
     distinct, inverse = np.unique(ids, return_inverse=True)
-    texts = [db.strings.get(int(i), "unknown") for i in distinct]
-    return (
-        np.array([names(t) for t in texts], dtype=np.int32)[inverse],
-        np.array([int(value(t)) for t in texts], dtype=np.int8)[inverse],
-    )
+    columns = (np.array([int(v(i)) for i in distinct.tolist()], dtype=np.int64) for v in values)
+    return [narrow(column)[inverse] for column in columns]
+
+
+def per_text(db: Database, ids: Ints, *values: Callable[[str], int]) -> list[Ints]:
+    """Columns of values by the strings that ids stand for."""
+
+    def of_text(value: Callable[[str], int]) -> Callable[[int], int]:
+        return lambda i: value(db.strings.get(i, "unknown"))
+
+    return per_id(ids, *map(of_text, values))

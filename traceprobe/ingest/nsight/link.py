@@ -12,18 +12,18 @@ import numpy as np
 
 from traceprobe.errors import EmptyTrace
 from traceprobe.ingest.event_kinds import api_name, call_kind, copy_kind, is_blocking, kernel_kind
-from traceprobe.ingest.joins import Table, concatenate_tables, find_rows, take_rows
+from traceprobe.ingest.joins import Table, concatenate_tables, find_rows, keep_rows, take_rows
 from traceprobe.ingest.nsight import facts as facts
 from traceprobe.ingest.nsight import nccl as nsight_nccl
 from traceprobe.ingest.nsight import ranges as nsight_ranges
-from traceprobe.ingest.nsight.ids import NameTable, names_and_values, process_key, tid
+from traceprobe.ingest.nsight.ids import NameTable, per_id, per_text, process_key, tid
 from traceprobe.ingest.nsight.tables import (
     GRAPH,
     KERNEL,
     MEMCPY,
     MEMSET,
-    MISSING,
     RUNTIME,
+    TIMES,
     Database,
 )
 from traceprobe.ingest.plausibility import drop_overruns, plausible_sizes, warn_of_impossible_times
@@ -94,45 +94,34 @@ def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
 
 
 def _gpu_ops(db: Database, names: NameTable, quality: Quality) -> list[dict[str, Any]]:
-    common = {
-        "start": MISSING,
-        "end": MISSING,
-        "deviceId": 0,
-        "streamId": 0,
-        "correlationId": UNKNOWN,
-        "globalPid": UNKNOWN,
-    }
+    common = {**TIMES, "deviceId": 0, "streamId": 0, "correlationId": UNKNOWN, "globalPid": UNKNOWN}
     parts = []
-    if kernels := db.integers(
-        KERNEL, {**common, "demangledName": UNKNOWN, "shortName": UNKNOWN, "graphNodeId": 0}
-    ):
-        text = np.where(
-            kernels["demangledName"] == UNKNOWN, kernels["shortName"], kernels["demangledName"]
-        )
-        name, kind = names_and_values(db, names, text, kernel_kind)
+    named = {"demangledName": UNKNOWN, "shortName": UNKNOWN, "graphNodeId": 0}
+    if kernels := db.integers(KERNEL, common | named):
+        text, short = kernels["demangledName"], kernels["shortName"]
+        text = np.where(text == UNKNOWN, short, text)
+        name, kind = per_text(db, text, names, kernel_kind)
         parts.append(_op(kernels, name, kind, graph=kernels["graphNodeId"] > 0))
-    if copies := db.integers(
-        MEMCPY, {**common, "bytes": UNKNOWN, "copyKind": 0, "srcKind": 2, "dstKind": 2}
-    ):
+    copied = {"bytes": UNKNOWN, "copyKind": 0, "srcKind": 2, "dstKind": 2}
+    if copies := db.integers(MEMCPY, common | copied):
         labels = _COPY_LABELS | db.labels("ENUM_CUDA_MEMCPY_OPER")
         memory = _MEMORY_LABELS | db.labels("ENUM_CUDA_MEM_KIND")
-        codes, inverse = np.unique(copies["copyKind"], return_inverse=True)
-        name = np.array([names(f"Memcpy {labels.get(int(c), 'Unknown')}") for c in codes])[inverse]
-        kind = np.array([copy_kind(labels.get(int(c), "")) for c in codes], dtype=np.int64)[inverse]
+        name, kind = per_id(
+            copies["copyKind"],
+            lambda code: names(f"Memcpy {labels.get(code, 'Unknown')}"),
+            lambda code: copy_kind(labels.get(code, "")),
+        )
         paged = [code for code, label in memory.items() if label == "Pageable"]
         pageable = np.isin(copies["srcKind"], paged) | np.isin(copies["dstKind"], paged)
         pageable &= (kind == Kind.H2D) | (kind == Kind.D2H)
         parts.append(_op(copies, name, kind, pageable=pageable))
-    if sets := db.integers(MEMSET, {**common, "bytes": UNKNOWN}):
+    if sets := db.integers(MEMSET, common | {"bytes": UNKNOWN}):
         count = len(sets["start"])
         parts.append(_op(sets, np.full(count, names("Memset")), np.full(count, Kind.MEMSET)))
-    if graphs := db.integers(GRAPH, {**common, "graphId": UNKNOWN}):
-        ids, inverse = np.unique(graphs["graphId"], return_inverse=True)
-        name = np.array([names(f"CUDA graph {i}") for i in ids])[inverse]
-        count = len(name)
-        parts.append(
-            _op(graphs, name, np.full(count, Kind.KERNEL), graph=np.ones(count, dtype=bool))
-        )
+    if graphs := db.integers(GRAPH, common | {"graphId": UNKNOWN}):
+        (name,) = per_id(graphs["graphId"], lambda number: names(f"CUDA graph {number}"))
+        whole = np.ones(len(name), dtype=bool)
+        parts.append(_op(graphs, name, np.full(len(name), Kind.KERNEL), graph=whole))
         quality.warn(
             "graph-level-capture",
             "CUDA graphs were traced as whole replays: the GPU counts as busy inside them, their "
@@ -144,9 +133,8 @@ def _gpu_ops(db: Database, names: NameTable, quality: Quality) -> list[dict[str,
 def _complete(part: dict[str, Any], quality: Quality) -> dict[str, Any]:
     """Drop, and count, rows that end before they start: replays and kernels never finished."""
     keep = part["t1"] >= part["t0"]
-    lost = int(len(keep) - np.count_nonzero(keep))
-    quality.events_lost += lost
-    return part if not lost else {c: v[keep] for c, v in part.items()}
+    quality.events_lost += int(np.count_nonzero(~keep))
+    return keep_rows(part, keep)
 
 
 def _op(
@@ -170,24 +158,23 @@ def _op(
 
 
 def _host_calls(db: Database, names: NameTable) -> dict[str, Any]:
-    wanted = {
-        "start": MISSING,
-        "end": MISSING,
-        "globalTid": UNKNOWN,
-        "correlationId": UNKNOWN,
-        "nameId": UNKNOWN,
-    }
+    wanted = TIMES | dict.fromkeys(("globalTid", "correlationId", "nameId"), UNKNOWN)
     rows = db.integers(RUNTIME, wanted) or {c: np.empty(0, dtype=np.int64) for c in wanted}
-    distinct, inverse = np.unique(rows["nameId"], return_inverse=True)
-    texts = [api_name(db.strings.get(int(i), "unknown")) for i in distinct]
+    name, call, blocking = per_text(
+        db,
+        rows["nameId"],
+        lambda text: names(api_name(text)),
+        lambda text: call_kind(api_name(text)),
+        lambda text: is_blocking(api_name(text)),
+    )
     return {
         "pid": process_key(rows["globalTid"]),
         "thread": tid(rows["globalTid"]),
         "t0": rows["start"],
         "t1": np.maximum(rows["end"], rows["start"]),
-        "name": np.array([names(t) for t in texts], dtype=np.int32)[inverse],
-        "call": np.array([call_kind(t) for t in texts], dtype=np.int8)[inverse],
-        "blocking": np.array([is_blocking(t) for t in texts], dtype=bool)[inverse],
+        "name": name,
+        "call": call,
+        "blocking": blocking.astype(bool),
         "correlation": rows["correlationId"],
     }
 

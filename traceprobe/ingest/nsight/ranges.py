@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from traceprobe.ingest.event_kinds import is_profiler
-from traceprobe.ingest.joins import Table, concatenate_tables
-from traceprobe.ingest.nsight.ids import NameTable, names_and_values, process_key, tid
-from traceprobe.ingest.nsight.tables import MISSING, Database
+from traceprobe.ingest.joins import Table, concatenate_tables, keep_rows
+from traceprobe.ingest.nsight.ids import NameTable, per_text, process_key, tid
+from traceprobe.ingest.nsight.tables import MISSING, TIMES, Database
 from traceprobe.ingest.untrusted_values import FARTHEST_NS
 from traceprobe.model.events import HOST_RANGES, UNKNOWN, Bools, Quality, Source
 
@@ -33,20 +33,17 @@ def host_ranges(db: Database, names: NameTable, last: int, quality: Quality) -> 
     """
     parts = [_nvtx(db, table, names, last, quality) for table in ("NVTX_EVENTS", "NVTXT_EVENTS")]
     for table in ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD"):
-        wanted = {"start": MISSING, "end": MISSING, "globalTid": UNKNOWN, "nameId": UNKNOWN}
-        if rows := db.integers(table, wanted):
-            name, own = names_and_values(db, names, rows["nameId"], is_profiler)
-            keep = own == 1
-            parts.append(
-                {
-                    "pid": process_key(rows["globalTid"])[keep],
-                    "thread": tid(rows["globalTid"])[keep],
-                    "t0": rows["start"][keep],
-                    "t1": rows["end"][keep],
-                    "name": name[keep],
-                    "source": np.full(int(keep.sum()), Source.PROFILER),
-                }
-            )
+        if rows := db.integers(table, {**TIMES, "globalTid": UNKNOWN, "nameId": UNKNOWN}):
+            name, own = per_text(db, rows["nameId"], names, is_profiler)
+            columns = {
+                "pid": process_key(rows["globalTid"]),
+                "thread": tid(rows["globalTid"]),
+                "t0": rows["start"],
+                "t1": rows["end"],
+                "name": name,
+                "source": np.full(len(own), Source.PROFILER),
+            }
+            parts.append(keep_rows(columns, own == 1))
     return concatenate_tables([part for part in parts if len(part["t0"])] or parts[:1])
 
 

@@ -83,4 +83,4 @@ def _producer(db: Database) -> str:
         parts.append(f"captured by {capture[1]}")
     if exporter:
         parts.append(f"exported by {exporter}")
-    return ", ".join([" ".join(parts[:1]), *parts[1:]])
+    return ", ".join(parts)

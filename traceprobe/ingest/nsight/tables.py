@@ -13,13 +13,15 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from traceprobe.ingest.joins import Table, concatenate_tables, narrow_table
+from traceprobe.ingest.joins import Table, concatenate_tables, keep_rows, narrow_table
 from traceprobe.ingest.nsight.damaged_pages import DAMAGE, copy_readable_rows, interrupted
 from traceprobe.ingest.untrusted_values import FARTHEST_NS, NAME_LENGTH, bounded_text
 from traceprobe.model.events import Bools, Ints
 
 MISSING = int(np.iinfo(np.int64).min)
 """A time that is not there; unlike UNKNOWN no clock ever shows it."""
+TIMES = {"start": MISSING, "end": MISSING}
+"""Of rows that count only with both."""
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
 KERNEL, MEMCPY, MEMSET, RUNTIME, GRAPH = (
     _PREFIX + table for table in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME", "GRAPH_TRACE")
@@ -44,23 +46,13 @@ _NUMBERS = (b", seq = ", b", op_id = ", b", sizes = [")
 """What autograd's NVTX says after the name of an operator; it makes each such text unique."""
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 Result = TypeVar("Result")
-
-
 Choose = Callable[[Table, list[str]], Bools]
 NUMBERING = "traceprobe_number"
 """An SQL function that gives each distinct text a number."""
 
 
-def _all(page: Table) -> Table:
-    return page
-
-
 def _is_time(column: Ints) -> Bools:
     return np.asarray((column >= -FARTHEST_NS) & (column <= FARTHEST_NS), dtype=np.bool_)
-
-
-def _every(page: Table, texts: list[str]) -> Bools:
-    return np.ones(len(page["text"]), dtype=bool)
 
 
 class TooMuchText(Exception):
@@ -133,21 +125,21 @@ class Database:
         Returns:
             None where the table does not exist or is empty.
         """
-        return self._integers(table, wanted, condition, {}, _all)
+        return self._integers(table, wanted, condition, {}, lambda page: page)
 
     def named(
         self,
         table: str,
         wanted: Mapping[str, int],
         condition: str,
-        choose: Choose = _every,
+        choose: Choose | None = None,
         *,
         whole: bool = False,
     ) -> tuple[Table | None, list[str]]:
         """The same of NVTX rows, with a column `text`: the number of each row's text.
 
         Args:
-            choose: which rows of a page to keep, by its columns and the texts so far.
+            choose: which rows of a page to keep, by its columns and the texts so far; else all.
             whole: leave operators their sequence number, id and sizes, which make each text unique.
 
         Returns:
@@ -165,8 +157,7 @@ class Database:
                 texts.append(registered if own is None else own.decode("utf-8", "replace"))
             missing = {c: d for c, d in wanted.items() if c not in page}
             page |= {c: np.full(len(page["text"]), d, np.int64) for c, d in missing.items()}
-            keep = choose(page, texts)
-            return page if keep.all() else {c: v[keep] for c, v in page.items()}
+            return page if choose is None else keep_rows(page, choose(page, texts))
 
         def number(text: bytes | None, i: Any) -> int:
             if text is not None:
@@ -214,8 +205,8 @@ class Database:
         found = rows | {c: np.full(length, d, dtype=np.int64) for c, d in missing.items()}
         needed = [column for column, default in wanted.items() if default == MISSING]
         keep = np.all([_is_time(found[column]) for column in needed], axis=0)
-        self.lost += int(len(keep) - np.count_nonzero(keep))
-        return found if keep.all() else {column: v[keep] for column, v in found.items()}
+        self.lost += int(np.count_nonzero(~keep))
+        return keep_rows(found, keep)
 
     def _rows(
         self,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from traceprobe.formatting import NOT_OBSERVED, number, percent, plus_minus, significant
 from traceprobe.model.taxonomy import (
     BOUND_LABELS,
@@ -16,15 +18,7 @@ from traceprobe.model.taxonomy import (
 from traceprobe.records.comparison import Change, Comparison, RunSummary, scale_of
 from traceprobe.render.charts import Line, curves
 from traceprobe.render.colours import CLASS_COLOURS
-from traceprobe.render.document import (
-    Bar,
-    Bars,
-    Document,
-    Piece,
-    Section,
-    Table,
-    Tone,
-)
+from traceprobe.render.document import Bar, Bars, Document, Piece, Section, Table, Tone
 
 DIRECTION_TONES: dict[str, Tone] = {
     "slower": "bad",
@@ -199,13 +193,9 @@ def _by_size(found: Sequence[Change], c: Comparison) -> list[Change]:
     there = [change for change in found if change.base or change.new]
     there.sort(key=lambda change: -abs(change.delta or 0))
     rows = [c.traced_step, *there]
-    return rows if c.step == c.traced_step else [_named(c.step, "step without profiler"), *rows]
-
-
-def _named(change: Change, name: str) -> Change:
-    from msgspec.structs import replace
-
-    return replace(change, name=name)
+    if c.step == c.traced_step:
+        return rows
+    return [replace(c.step, name="step without profiler"), *rows]
 
 
 def _telling(measures: Sequence[Change]) -> list[Change]:

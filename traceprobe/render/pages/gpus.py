@@ -72,15 +72,10 @@ def _sections(comparison: GpuComparison) -> Iterator[Section]:
     )
     yield Section("shares", "What holds the runs back", blocks=[shares(runs)])
     yield Section("runs", "The runs", blocks=[table_of(runs)], folded=True)
-    known = [c for c in contenders if c.hardware is not None]
-    if known:
-        yield Section(
-            "sources",
-            "Where the peaks are from",
-            blocks=[_sources(known)],
-            folded=True,
-            brief=False,
-        )
+    sources = _sources(contenders)
+    if sources.rows:
+        title = "Where the peaks are from"
+        yield Section("sources", title, blocks=[sources], folded=True, brief=False)
 
 
 def _ranking(comparison: GpuComparison) -> Table:
@@ -182,11 +177,10 @@ def _curves(comparison: GpuComparison) -> Chart | Table:
 
 
 def _sources(contenders: Sequence[Contender]) -> Table:
-    rows = []
-    for c in contenders:
-        assert c.hardware is not None
-        row = [c.device, c.hardware.name, c.hardware.matched, c.hardware.source]
-        if row not in rows:
-            rows.append(row)
+    rows = dict.fromkeys(
+        (c.device, c.hardware.name, c.hardware.matched, c.hardware.source)
+        for c in contenders
+        if c.hardware is not None
+    )
     head = ("device", "in the table", "recognised by", "source")
-    return Table("Sources of the peaks", head, rows)
+    return Table("Sources of the peaks", head, [*rows])

@@ -10,22 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from traceprobe.formatting import (
-    NOT_OBSERVED,
-    duration,
-    ms,
-    percent,
-    ranges,
-    shorten,
-    significant,
-)
+from traceprobe.formatting import NOT_OBSERVED, duration, ms, percent, ranges, shorten, significant
 from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION, SHARE_LABELS, SHARES
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Report
 from traceprobe.records.run import Overview, StepMatrix
 from traceprobe.render.charts import specification
 from traceprobe.render.document import Chart, Table
-from traceprobe.render.pages.report_tables import steps_divisor
 
 Item = TypeVar("Item")
 
@@ -63,7 +54,7 @@ def rank_columns(ranks: Sequence[Rank]) -> list[RankColumn]:
     return [
         RankColumn(
             label=_label([rank.rank for rank in group]),
-            step_ns=sum(r.summary.window_ns / steps_divisor(r) for r in group) / len(group),
+            step_ns=sum(r.summary.window_ns / r.summary.steps for r in group) / len(group),
             partition_ns={key: _mean(group, key) for key in PARTITION},
         )
         for group in _neighbours(sorted(ranks, key=lambda rank: rank.rank), MAX_COLUMNS)
@@ -87,7 +78,7 @@ def _mean(ranks: Sequence[Rank], key: str) -> float | None:
 
 
 def _per_step(rank: Rank, key: str) -> float:
-    return (rank.summary.partition_ns[key] or 0) / steps_divisor(rank)
+    return (rank.summary.partition_ns[key] or 0) / rank.summary.steps
 
 
 def ranks_chart(report: Report) -> Chart | None:
@@ -158,7 +149,7 @@ def groups_table(report: Report, overview: Overview) -> Table:
                 str(len(group.members)),
                 ranges(group.members),
                 str(rank.rank),
-                ms(rank.summary.window_ns / steps_divisor(rank)),
+                ms(rank.summary.window_ns / rank.summary.steps),
                 *(percent(rank.summary.share.get(key)) for key in SHARES),
             ]
         )

@@ -16,7 +16,7 @@ from traceprobe.render.document import Bars, Block, Code, Findings, Text
 from traceprobe.render.next_step import next_command
 from traceprobe.render.pages import ablation as ablation_page
 from traceprobe.render.pages import memory, roofline
-from traceprobe.render.pages.report_tables import collectives_lines, steps_divisor
+from traceprobe.render.pages.report_tables import collectives_lines
 from traceprobe.verdict import agreement
 
 MAX_EVIDENCE = 3
@@ -180,7 +180,7 @@ def _ranks(report: Report) -> Iterator[Block]:
 
 def _largest(rank: Rank) -> list[Segment]:
     """The classes of a rank, largest first; the notes have the time per step."""
-    bar = partition_bar("", rank.summary.partition_ns, steps_divisor(rank))
+    bar = partition_bar("", rank.summary.partition_ns, rank.summary.steps)
     return sorted(segments(bar), key=lambda segment: -segment.value)
 
 

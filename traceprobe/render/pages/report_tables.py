@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -21,9 +21,9 @@ from traceprobe.model.taxonomy import BUSY, BUSY_LABELS, CLASS_LABELS, SHARE_LAB
 from traceprobe.records.rank import Gap, Rank
 from traceprobe.records.report import Input, Report
 from traceprobe.records.run import Run
-from traceprobe.records.summary import Communication, HostToDevice
 from traceprobe.render.document import Table
 
+_TENSOR_CORES = {True: "yes", False: "no", None: NOT_OBSERVED}
 MAX_GAPS = 15
 MAX_KERNELS = 8
 """Kernels of one phase."""
@@ -36,15 +36,10 @@ MAX_NEIGHBOUR = 64
 """Characters of a name in a table; the embedded data has more of it."""
 
 
-def steps_divisor(rank: Rank) -> int:
-    """What turns a rank's totals into values per step; 1 when the whole capture is one window."""
-    return max(1, rank.summary.iterations_used)
-
-
 def window(rank: Rank) -> str:
     """The time that a rank's 100 % stand for."""
     unit = "per step" if rank.summary.iterations_used else "in the whole capture"
-    return f"{duration(rank.summary.window_ns / steps_divisor(rank))} {unit}"
+    return f"{duration(rank.summary.window_ns / rank.summary.steps)} {unit}"
 
 
 def metrics_tables(ranks: Sequence[Rank]) -> list[Table]:
@@ -53,9 +48,15 @@ def metrics_tables(ranks: Sequence[Rank]) -> list[Table]:
     A metric that no rank could observe is left out, and so is a kind of work that no rank did.
     """
     busy = {key for rank in ranks for key, value in rank.summary.busy_ns.items() if value}
+    every = [_metrics(rank, busy) for rank in ranks]
     tables: list[Table] = []
-    for caption, metrics in _metrics(busy).items():
-        cells = {label: [value(rank) for rank in ranks] for label, value in metrics}
+    for caption in every[0] if every else ():
+        # A rank without communication or copies has no such numbers; one with them has all labels.
+        labels = max((metrics[caption] for metrics in every), key=len)
+        cells = {
+            label: [metrics[caption].get(label, NOT_OBSERVED) for metrics in every]
+            for label in labels
+        }
         seen = {label: row for label, row in cells.items() if set(row) != {NOT_OBSERVED}}
         if seen:
             tables.append(_by_rank(caption, seen, [f"rank {rank.rank}" for rank in ranks]))
@@ -72,86 +73,63 @@ def _by_rank(caption: str, metrics: dict[str, list[str]], ranks: list[str]) -> T
     return Table(caption, ["", *metrics], rows, frozenset(range(1, len(metrics) + 1)))
 
 
-_TENSOR_CORES = {True: "yes", False: "no", None: NOT_OBSERVED}
+def _metrics(rank: Rank, busy: set[str]) -> dict[str, dict[str, str]]:
+    """The numbers of a rank by subject and label; busy times of the kinds of work in `busy`."""
+    summary, host, step = rank.summary, rank.summary.host, rank.summary.step_ms
 
-Metric = tuple[str, Callable[[Rank], str]]
+    def per_step(total_ns: int | None) -> str:
+        return ms(None if total_ns is None else total_ns / summary.steps)
 
-
-def _metrics(busy: set[str]) -> dict[str, list[Metric]]:
+    communication, copies = {}, {}
+    if summary.communication is not None:
+        communication = {
+            "exposed (ms)": per_step(summary.communication.exposed_ns),
+            "of that, waiting for other ranks (ms)": per_step(
+                summary.communication.skew_exposed_ns
+            ),
+            "hidden by kernels": percent(summary.communication.overlap_pct / 100),
+        }
+    if summary.h2d is not None:
+        copies = {
+            "exposed (ms)": per_step(summary.h2d.exposed_ns),
+            "hidden by kernels": percent(summary.h2d.overlap_pct / 100),
+            "copied": size(summary.h2d.bytes // summary.steps),
+            "from pageable memory": size(summary.h2d.pageable_bytes // summary.steps),
+            "rate (GB/s)": number(summary.h2d.gbps),
+        }
     return {
-        "Steps": [
-            ("device", lambda r: shorten(r.device.name or r.device.kind, 60)),
-            ("iterations used", lambda r: f"{r.summary.iterations_used} of {r.iteration_count}"),
-            ("launches with a GPU row", lambda r: percent(r.summary.coverage)),
-            ("mean (ms)", _step("mean")),
-            ("p10 (ms)", _step("p10")),
-            ("median (ms)", _step("p50")),
-            ("p90 (ms)", _step("p90")),
-        ],
-        "Shares as captured": [(SHARE_LABELS[key], _share(key)) for key in SHARES],
-        "Busy time, overlap included": [
-            *((f"{BUSY_LABELS[key]} (ms)", _busy(key)) for key in BUSY if key in busy),
-            ("kernel time with a known phase", lambda r: percent(r.summary.attributed_share)),
-        ],
-        "Communication": [
-            ("exposed (ms)", _communication(lambda c, r: _per_step(c.exposed_ns, r))),
-            (
-                "of that, waiting for other ranks (ms)",
-                _communication(lambda c, r: _per_step(c.skew_exposed_ns, r)),
-            ),
-            ("hidden by kernels", _communication(lambda c, _: percent(c.overlap_pct / 100))),
-            ("collectives", lambda r: number(r.summary.collectives_per_step)),
-        ],
-        "Host to device": [
-            ("exposed (ms)", _h2d(lambda h, r: _per_step(h.exposed_ns, r))),
-            ("hidden by kernels", _h2d(lambda h, _: percent(h.overlap_pct / 100))),
-            ("copied", _h2d(lambda h, r: size(h.bytes // steps_divisor(r)))),
-            ("from pageable memory", _h2d(lambda h, r: size(h.pageable_bytes // steps_divisor(r)))),
-            ("rate (GB/s)", _h2d(lambda h, _: number(h.gbps))),
-        ],
-        "Host": [
-            ("launches", lambda r: number(r.summary.host.launches_per_step)),
-            ("kernels", lambda r: number(r.summary.host.kernels_per_step)),
-            ("mean kernel (µs)", lambda r: number(r.summary.host.mean_kernel_us)),
-            (
-                "launch to start, median (µs)",
-                lambda r: number(r.summary.host.launch_to_start_us_p50),
-            ),
-            ("synchronisations", lambda r: number(r.summary.host.syncs_per_step)),
-            (
-                "idle after a synchronisation (ms)",
-                lambda r: _per_step(r.summary.host.idle_after_sync_ns, r),
-            ),
-            (
-                "data wait inferred (ms)",
-                lambda r: _per_step(r.summary.host.data_wait_inferred_ns, r),
-            ),
-        ],
+        "Steps": {
+            "device": shorten(rank.device.name or rank.device.kind, 60),
+            "iterations used": f"{summary.iterations_used} of {rank.iteration_count}",
+            "launches with a GPU row": percent(summary.coverage),
+            "mean (ms)": number(step.mean if step else None),
+            "p10 (ms)": number(step.p10 if step else None),
+            "median (ms)": number(step.p50 if step else None),
+            "p90 (ms)": number(step.p90 if step else None),
+        },
+        "Shares as captured": {
+            SHARE_LABELS[key]: percent(summary.share.get(key)) for key in SHARES
+        },
+        "Busy time, overlap included": {
+            **{
+                f"{BUSY_LABELS[key]} (ms)": per_step(summary.busy_ns.get(key))
+                for key in BUSY
+                if key in busy
+            },
+            "kernel time with a known phase": percent(summary.attributed_share),
+        },
+        "Communication": {**communication, "collectives": number(summary.collectives_per_step)},
+        "Host to device": copies,
+        "Host": {
+            "launches": number(host.launches_per_step),
+            "kernels": number(host.kernels_per_step),
+            "mean kernel (µs)": number(host.mean_kernel_us),
+            "launch to start, median (µs)": number(host.launch_to_start_us_p50),
+            "synchronisations": number(host.syncs_per_step),
+            "idle after a synchronisation (ms)": per_step(host.idle_after_sync_ns),
+            "data wait inferred (ms)": per_step(host.data_wait_inferred_ns),
+        },
     }
-
-
-def _per_step(total_ns: int | None, rank: Rank) -> str:
-    return NOT_OBSERVED if total_ns is None else ms(total_ns / steps_divisor(rank))
-
-
-def _step(field: str) -> Callable[[Rank], str]:
-    return lambda r: number(getattr(r.summary.step_ms, field, None))
-
-
-def _share(key: str) -> Callable[[Rank], str]:
-    return lambda r: percent(r.summary.share.get(key))
-
-
-def _busy(key: str) -> Callable[[Rank], str]:
-    return lambda r: _per_step(r.summary.busy_ns.get(key), r)
-
-
-def _communication(text: Callable[[Communication, Rank], str]) -> Callable[[Rank], str]:
-    return lambda r: text(c, r) if (c := r.summary.communication) else NOT_OBSERVED
-
-
-def _h2d(text: Callable[[HostToDevice, Rank], str]) -> Callable[[Rank], str]:
-    return lambda r: text(h, r) if (h := r.summary.h2d) else NOT_OBSERVED
 
 
 def gaps_table(report: Report) -> Table:
@@ -201,7 +179,7 @@ def _kernel(name: str, limit: int) -> str:
 
 def kernels_table(rank: Rank) -> Table:
     """The kernels of one rank that took the most time, by phase; overlap is included."""
-    divisor = steps_divisor(rank)
+    divisor = rank.summary.steps
     kernels = rank.summary.top_kernels
     time_of: dict[str, int] = {}
     for kernel in kernels:
@@ -228,7 +206,7 @@ def kernels_table(rank: Rank) -> Table:
 
 def collectives_table(rank: Rank) -> Table:
     """The communication of one rank by operation and message size; times per step."""
-    divisor = steps_divisor(rank)
+    divisor = rank.summary.steps
     groups = rank.summary.collectives
     rows = [
         [
@@ -262,7 +240,7 @@ def collectives_lines(report: Report) -> list[str]:
     if not report.ranks or report.verdict.shares.get("communication", 0.0) < notable:
         return []
     rank = next((r for r in report.ranks if r.summary.collectives), report.ranks[0])
-    divisor = steps_divisor(rank)
+    divisor = rank.summary.steps
     unit = "a step" if rank.summary.iterations_used else "in the capture"
     lines = []
     for group in rank.summary.collectives[:MAX_COLLECTIVES]:

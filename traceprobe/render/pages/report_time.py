@@ -14,12 +14,7 @@ from traceprobe.render.bars import partition_bar
 from traceprobe.render.colours import CLASS_COLOURS, SHARE_COLOURS
 from traceprobe.render.document import Bar, Bars, Block, Facts, Piece, Section, Text
 from traceprobe.render.pages.report_ranks import groups_table, overview_of
-from traceprobe.render.pages.report_tables import (
-    links_line,
-    metrics_tables,
-    steps_divisor,
-    window,
-)
+from traceprobe.render.pages.report_tables import links_line, metrics_tables, window
 
 MAX_BESIDE = 4
 """Ranks up to which the tables of their numbers are narrow."""
@@ -54,7 +49,7 @@ def _partitions(report: Report, listed: Sequence[Rank]) -> Iterator[Block]:
         partition_bar(
             f"Rank {rank.rank}",
             rank.summary.partition_ns,
-            steps_divisor(rank),
+            rank.summary.steps,
             window(rank),
         )
         for rank in listed
@@ -114,7 +109,7 @@ def overlaps(ranks: Sequence[Rank]) -> list[Bars]:
         for rank in ranks:
             pieces = _parts(rank, kind)
             if pieces:
-                total = sum(piece.value for piece in pieces) / steps_divisor(rank)
+                total = sum(piece.value for piece in pieces) / rank.summary.steps
                 unit = "per step" if rank.summary.iterations_used else "in the capture"
                 bars.append(Bar(f"Rank {rank.rank}", pieces, f"{duration(total)} {unit}"))
         if bars:

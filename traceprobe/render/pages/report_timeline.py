@@ -32,12 +32,10 @@ class LaneSegment:
 
 @dataclass(frozen=True)
 class TimelinePicture:
-    """What is drawn; `joined` counts operations that share a rectangle with a longer neighbour."""
+    """What is drawn: names of the lanes, and the rectangles in them."""
 
     lanes: list[str]
     segments: list[LaneSegment]
-    duration_ns: int
-    joined: int
 
 
 def timelines(rank: Rank, index: int) -> list[Timeline]:
@@ -72,8 +70,7 @@ def timeline_picture(timeline: Recorded, gaps: list[Gap]) -> TimelinePicture:
     if idle := _idle_lane(timeline, gaps):
         names.append(IDLE_LANE)
         lanes.append(idle)
-    segments = [segment for lane in lanes for segment in lane]
-    return TimelinePicture(names, segments, timeline.duration_ns, timeline.merged)
+    return TimelinePicture(names, [segment for lane in lanes for segment in lane])
 
 
 def _distinct(names: list[str]) -> list[str]:
@@ -134,6 +131,6 @@ def timeline_summary(timeline: Recorded, picture: TimelinePicture) -> str:
         f"{what}, {duration(timeline.duration_ns)} from {timeline.start_ns / 1e6:,.3f} ms after"
         f" time zero: {len(picture.segments)} segments in {len(picture.lanes)} lanes."
     )
-    if picture.joined:
-        sentence += f" {picture.joined} shorter operations are drawn together with a neighbour."
+    if timeline.merged:
+        sentence += f" {timeline.merged} shorter operations are drawn together with a neighbour."
     return sentence

@@ -9,16 +9,7 @@ from traceprobe.model.taxonomy import BUSY_LABELS
 from traceprobe.records.roofline import Limit, Peaks, Roofline, RooflineRecord
 from traceprobe.render.charts import Line, curves
 from traceprobe.render.colours import OTHER_COLOUR, SHARE_COLOURS
-from traceprobe.render.document import (
-    Bar,
-    Bars,
-    Chart,
-    Document,
-    Piece,
-    Section,
-    Table,
-    Tone,
-)
+from traceprobe.render.document import Bar, Bars, Chart, Document, Piece, Section, Table, Tone
 
 LIMIT_WORDS: dict[Limit, str] = {
     "math": "math-bound kernels",

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 
 from traceprobe.formatting import NOT_OBSERVED, number, percent, plus_minus, significant
 from traceprobe.model.taxonomy import LOSS_LABELS, LOSSES
 from traceprobe.records.scaling import Fit, Prediction, Scaling, ScalingPoint
 from traceprobe.render.charts import Line, curves
 from traceprobe.render.colours import LOSS_COLOURS
-from traceprobe.render.document import (
-    Bar,
-    Bars,
-    Chart,
-    Document,
-    Piece,
-    Section,
-    Table,
-    Tone,
-)
+from traceprobe.render.document import Bar, Bars, Chart, Document, Piece, Section, Table, Tone
 from traceprobe.render.pages.comparison import named_inputs, phase_bars, shares, table_of
 
 GOOD = 0.9
 """Efficiency from which a curve is good."""
 BAD = 0.7
 """Efficiency below which it is bad."""
-Points = Sequence[tuple[float, float]]
+Value = Callable[[ScalingPoint | Prediction], float | None]
 
 LOOPS = {"full": "whole loop", "synthetic": "on one batch"}
 
@@ -107,8 +99,9 @@ def _sections(s: Scaling) -> Iterator[Section]:
 
 
 def _rates(s: Scaling) -> Chart | Table:
+    per_second = attrgetter("per_second")
     lines = [
-        Line("measured", [(float(p.world_size), p.per_second) for p in s.points]),
+        Line("measured", _points(s.points, per_second)),
         Line("ideal", [(float(n), rate) for n, rate in _ideal(s)], dashed=True),
     ]
     for loop, word in LOOPS.items():
@@ -121,11 +114,7 @@ def _rates(s: Scaling) -> Chart | Table:
         if len(bare) > 1:
             lines.append(Line(f"without synchronisation, {word}", bare))
             break  # the other is nearly the same line
-    lines += _modelled(
-        [(float(p.world_size), p.per_second) for p in s.points],
-        [(float(p.world_size), p.per_second) for p in _held_out(s) if p.per_second is not None],
-        [(float(p.world_size), p.per_second) for p in _ahead(s) if p.per_second is not None],
-    )
+    lines += _modelled(s, per_second)
     caption = f"{s.work.capitalize()} per second"
     return curves("chart-rates", caption, "ranks", f"{s.work}/s", lines, log=True)
 
@@ -140,25 +129,29 @@ def _ideal(s: Scaling) -> list[tuple[int, float]]:
 
 
 def _efficiency(s: Scaling) -> Chart | Table:
-    measured = [(float(p.world_size), 100 * p.efficiency) for p in s.points]
+    def percentage(p: ScalingPoint | Prediction) -> float | None:
+        return 100 * p.efficiency if p.efficiency else None
+
     lines = [
-        Line("measured", measured),
+        Line("measured", _points(s.points, percentage)),
         Line("ideal", [(float(n), 100.0) for n, _ in _ideal(s)], dashed=True),
     ]
-    lines += _modelled(
-        measured,
-        [(float(p.world_size), 100 * p.efficiency) for p in _held_out(s) if p.efficiency],
-        [(float(p.world_size), 100 * p.efficiency) for p in _ahead(s) if p.efficiency],
-    )
+    lines += _modelled(s, percentage)
     return curves("chart-efficiency", "Efficiency", "ranks", "%", lines)
 
 
-def _modelled(measured: Points, held_out: Points, ahead: Points) -> list[Line]:
+def _points(found: Sequence[ScalingPoint | Prediction], value: Value) -> list[tuple[float, float]]:
+    """World sizes and their values, where these are known."""
+    return [(float(p.world_size), y) for p in found if (y := value(p)) is not None]
+
+
+def _modelled(s: Scaling, value: Value) -> list[Line]:
     """The model where it can be tested, from the smallest run on, and beyond the largest."""
+    measured = _points(s.points, value)
     lines = []
-    if held_out:
+    if held_out := _points(_held_out(s), value):
         lines.append(Line("predicted from smaller runs", [measured[0], *held_out], dashed=True))
-    if ahead:
+    if ahead := _points(_ahead(s), value):
         lines.append(Line("model", [measured[-1], *ahead], dashed=True))
     return lines
 

@@ -1,7 +1,8 @@
-"""What the capture of traceprobe itself leaves in a trace, without what others may have added."""
+"""Values that both formats hold and that are passed on: what the capture left, names of threads."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -12,10 +13,19 @@ from traceprobe.vocabulary import facts, quoted
 
 RECORDED = {*Sidecar.__struct_fields__, "schedule", "world_size", "rank"}
 """Fields that are kept, also those that older recordings had."""
+_PUBLIC_THREAD = re.compile(
+    r"(?:thread \d{1,10} \(?)?"
+    r"(?:python[23]?(?:\.\d{1,2})?|pt_(?:autograd|data_worker|data_pin|main_thread|pin_memory"
+    r"|nccl_(?:watchdg|heartbt)|thread)(?:_\d{1,6})?|cuda[-\w]{0,4}EvtHandlr|CUPTI worker thread"
+    r"|MainThread|Thread-\d{1,6})\)? ?"
+    r"|stream \d{1,10} ?"
+)
+"""Names that PyTorch, CUDA and Python themselves give; any other is the program's, and may be
+anybody's."""
 
 
 def public_record(record: Any) -> dict[str, Any]:
-    """The known facts of a record, in known words; nothing of what is no record."""
+    """The known facts that the capture of traceprobe recorded; nothing of what is no record."""
     if not isinstance(record, dict):
         return {}
     kept = facts({k: v for k, v in record.items() if k in RECORDED and k != "memory"})
@@ -30,3 +40,8 @@ def _public_memory(memory: Memory) -> dict[str, Any]:
         if told[reason] is not None:
             told[reason] = quoted(told[reason])
     return told
+
+
+def is_public_thread(name: str) -> bool:
+    """Whether a thread's name is one of those."""
+    return _PUBLIC_THREAD.fullmatch(name) is not None

@@ -1,16 +1,37 @@
-"""Recording with torch.profiler: one gzipped Kineto trace per rank."""
+"""The profilers that a recording uses, inside the profiled process."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from traceprobe.capture.recording_plan import METADATA_KEY, RecordingPlan, trace_name
 
 
+class Backend(Protocol):
+    """What a session tells its profiler."""
+
+    def start(self) -> None:
+        """Begin; called before the first settling step."""
+
+    def step(self) -> None:
+        """A step has ended and another begins."""
+
+    def stop(self, metadata: dict[str, Any]) -> None:
+        """End after the last step and leave the trace behind."""
+
+    def abandon(self) -> None:
+        """End without a trace."""
+
+
+def profiler_backend(plan: RecordingPlan, rank: int) -> Backend:
+    """The profiler that a plan names."""
+    return NsysBackend() if plan.backend == "nsys" else TorchBackend(plan, rank)
+
+
 class TorchBackend:
-    """Runs torch.profiler over the settling and active steps."""
+    """torch.profiler over the settling and active steps: a gzipped Kineto trace per rank."""
 
     def __init__(self, plan: RecordingPlan, number: int) -> None:
         self._plan = plan
@@ -51,3 +72,26 @@ class TorchBackend:
         temporary = self._target.with_name("." + self._target.name)
         self._profile.export_chrome_trace(str(temporary))
         temporary.replace(self._target)
+
+
+class NsysBackend:
+    """The capture range of Nsight Systems: cudaProfilerStart and Stop around the active steps."""
+
+    def start(self) -> None:
+        """Open the capture range that nsys waits for."""
+        import torch
+
+        torch.cuda.profiler.start()
+
+    def step(self) -> None:
+        """Nothing: the step ranges mark the steps."""
+
+    def abandon(self) -> None:
+        """Close the capture range."""
+        self.stop({})
+
+    def stop(self, metadata: dict[str, Any]) -> None:
+        """Close the capture range; the sidecar goes into the export later."""
+        import torch
+
+        torch.cuda.profiler.stop()
