@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from traceprobe.cli.console import misused
 from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Redact, Step
 
 MOST_BATCHES = 256
@@ -91,18 +92,9 @@ def _changes(
     remove: list[str], overlap: list[str], speedup: list[str], mb: float | None, accumulate: int
 ) -> Changes | None:
     """The changes that were asked for; None without any."""
-    from traceprobe.cli.console import misused
     from traceprobe.whatif import scenario as changes
 
-    factors = {}
-    for text in speedup:
-        name, _, number = text.partition("=")
-        factors[name] = _factor(number)
-        if factors[name] is None:
-            misused(
-                f"--speedup {text[:60]}: write PART=FACTOR with a number from 0.001 to 1,000,000, "
-                "e.g. backward=1.3"
-            )
+    factors = dict(map(_factor, speedup))
     for option, given, known in (
         ("--remove", remove, changes.REMOVABLE),
         ("--overlap", overlap, changes.OVERLAPPABLE),
@@ -118,15 +110,22 @@ def _changes(
     return changes.Changes(
         removed=frozenset(remove),
         overlapped=frozenset(overlap),
-        speedup={name: factor for name, factor in factors.items() if factor is not None},
+        speedup=factors,
         bucket_mb=mb,
         accumulate=accumulate,
     )
 
 
-def _factor(text: str) -> float | None:
+def _factor(text: str) -> tuple[str, float]:
+    """`PART=FACTOR` as name and number."""
+    name, _, number = text.partition("=")
     try:
-        value = float(text)
+        factor = float(number)
     except ValueError:
-        return None
-    return value if 1e-3 <= value <= 1e6 else None
+        factor = 0.0
+    if not 1e-3 <= factor <= 1e6:
+        misused(
+            f"--speedup {text[:60]}: write PART=FACTOR with a number from 0.001 to 1,000,000, "
+            "e.g. backward=1.3"
+        )
+    return name, factor
