@@ -188,9 +188,7 @@ class Delivery:
 
 def size(path: Path) -> str:
     """`1.3 MB`, for messages."""
-    length = float(path.stat().st_size)
-    for unit in ("B", "kB", "MB"):
-        if length < 1000 or unit == "MB":
-            return f"{length:.0f} {unit}" if unit == "B" else f"{length:.1f} {unit}"
-        length /= 1000
-    raise AssertionError
+    length = path.stat().st_size
+    if length < 1000:
+        return f"{length} B"
+    return f"{length / 1e3:.1f} kB" if length < 1e6 else f"{length / 1e6:.1f} MB"
