@@ -46,21 +46,19 @@ def command(
     Examples: `traceprobe compare before.json.gz after.json.gz`, `traceprobe compare
     baseline/report.json new/ --gate 5%`, `traceprobe compare a.sqlite b.sqlite -o compare.html`
     """
-    from traceprobe.cli import outputs
+    from traceprobe.cli.outputs import Delivery
     from traceprobe.cli.runs import read_all
     from traceprobe.compare.compare import compare
 
     allowed = percentage(gate) if gate is not None else None
     if allow_inconclusive and allowed is None:
         misused("--allow-inconclusive needs a --gate")
-    targets = output or []
-    before, after = read_all(
-        [base, new], targets, step, github_summary=github_summary, force=force, quiet=quiet
+    delivery = Delivery(
+        targets=output or [], redact=redact, github_summary=github_summary, force=force, quiet=quiet
     )
+    before, after = read_all([base, new], step, delivery)
     comparison = compare(before, after, allowed)
-    outputs.deliver(
-        comparison, targets, force=force, redact=redact, github_summary=github_summary, quiet=quiet
-    )
+    delivery.deliver(comparison)
     decided = comparison.gate
     if decided is None or decided.decision == "pass":
         return

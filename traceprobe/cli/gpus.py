@@ -43,22 +43,19 @@ def command(
     Examples: `traceprobe gpus a40=a40/ a100=a100/ h200=h200/ -o gpus.html`, `traceprobe gpus
     t4.json.gz l4.json.gz --price T4=0.35 --price L4=0.71`
     """
-    from traceprobe.cli import outputs
+    from traceprobe.cli.outputs import Delivery
     from traceprobe.cli.runs import read_all
     from traceprobe.compare.gpus import UnknownPrice, compare_gpus
 
     prices = parse(price or [])
-    targets = output or []
+    delivery = Delivery(
+        targets=output or [], redact=redact, github_summary=github_summary, force=force, quiet=quiet
+    )
     try:
-        comparison = compare_gpus(
-            read_all(runs, targets, step, github_summary=github_summary, force=force, quiet=quiet),
-            prices,
-        )
+        comparison = compare_gpus(read_all(runs, step, delivery), prices)
     except UnknownPrice as error:
         misused(f"--price {error}")
-    outputs.deliver(
-        comparison, targets, force=force, redact=redact, github_summary=github_summary, quiet=quiet
-    )
+    delivery.deliver(comparison)
 
 
 def parse(prices: Sequence[str]) -> dict[str, float]:

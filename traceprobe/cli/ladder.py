@@ -31,15 +31,15 @@ def command(
     Examples: `traceprobe ladder fp32/ tf32/ bf16/ -o ladder.html`, `traceprobe ladder
     start=a.json.gz compiled=b.json.gz`
     """
-    from traceprobe.cli import outputs
+    from traceprobe.cli.outputs import Delivery
     from traceprobe.cli.runs import read_all
     from traceprobe.compare.ladder import ladder
 
-    targets = output or []
+    delivery = Delivery(
+        targets=output or [], redact=redact, github_summary=github_summary, force=force, quiet=quiet
+    )
     record = ladder(
-        read_all(runs, targets, step, github_summary=github_summary, force=force, quiet=quiet),
+        read_all(runs, step, delivery),
         name=name,
     )
-    outputs.deliver(
-        record, targets, force=force, redact=redact, github_summary=github_summary, quiet=quiet
-    )
+    delivery.deliver(record)

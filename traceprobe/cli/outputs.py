@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -145,43 +146,49 @@ def append_summary(result: Result) -> None:
     append(job_summary(), result.to_markdown())
 
 
-def deliver(
-    record: Record,
-    targets: Sequence[Path],
-    *,
-    force: bool,
-    redact: bool = False,
-    github_summary: bool = False,
-    quiet: bool = False,
-) -> None:
-    """Write a record everywhere, and tell it on the terminal unless that gets its JSON.
+@dataclass(frozen=True, kw_only=True)
+class Delivery:
+    """Where the record of a command goes, by the options that those which compare runs have.
 
     Args:
+        targets: files, and "-" for JSON on standard output.
         redact: leave out the names that traces recorded.
-
-    Raises:
-        UsageError: a file cannot be written.
     """
-    if redact:
-        from traceprobe.anonymise.redact import redact as redacted
 
-        record = redacted(record)
-    written = write(record, targets, force=force)
-    if github_summary:
-        append_summary(record)
-    if not quiet and Path("-") not in targets:
-        from traceprobe.render import document_of
+    targets: Sequence[Path]
+    redact: bool
+    github_summary: bool
+    force: bool
+    quiet: bool
 
-        document_summary(document_of(record))
-    for path in written:
-        note(f"wrote {path} ({size(path)})", quiet=quiet)
+    def check(self, inputs: Iterable[Path]) -> None:
+        """See `check_outputs`."""
+        check_outputs(self.targets, inputs, force=self.force, github_summary=self.github_summary)
+
+    def deliver(self, record: Record) -> None:
+        """Write a record everywhere, and show it on the terminal unless that gets its JSON.
+
+        Raises:
+            UsageError: a file cannot be written.
+        """
+        if self.redact:
+            from traceprobe.anonymise.redact import redact
+
+            record = redact(record)
+        written = write(record, self.targets, force=self.force)
+        if self.github_summary:
+            append_summary(record)
+        if not self.quiet and Path("-") not in self.targets:
+            from traceprobe.render import document_of
+
+            document_summary(document_of(record))
+        for path in written:
+            note(f"wrote {path} ({size(path)})", quiet=self.quiet)
 
 
 def size(path: Path) -> str:
     """`1.3 MB`, for messages."""
-    length = float(path.stat().st_size)
-    for unit in ("B", "kB", "MB"):
-        if length < 1000 or unit == "MB":
-            return f"{length:.0f} {unit}" if unit == "B" else f"{length:.1f} {unit}"
-        length /= 1000
-    raise AssertionError
+    length = path.stat().st_size
+    if length < 1000:
+        return f"{length} B"
+    return f"{length / 1e3:.1f} kB" if length < 1e6 else f"{length / 1e6:.1f} MB"

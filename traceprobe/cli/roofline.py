@@ -50,24 +50,24 @@ def command(
     Examples: `traceprobe roofline traceprobe-gpt2/`, `traceprobe roofline --measure -o peaks.json`,
     `traceprobe roofline trace.json.gz --peaks peaks.json --flops-per-step 1.4e13`
     """
-    from traceprobe.cli import outputs
+    from traceprobe.cli.outputs import Delivery
     from traceprobe.cli.runs import find
 
     if measure == (run is not None):
         misused("name a run, or use --measure, not both" if run else "name a run, or use --measure")
-    targets = output or []
+    delivery = Delivery(
+        targets=output or [], redact=redact, github_summary=github_summary, force=force, quiet=quiet
+    )
     source = find(run, quiet=quiet) if run is not None else None
     read = [*(source.files if source else ()), *([peaks] if peaks else ())]
-    outputs.check_outputs(targets, read, force=force, github_summary=github_summary)
+    delivery.check(read)
     if source is None:
         if peaks is not None or flops_per_step is not None or step is not None:
             misused("--measure does not go with --peaks, --flops-per-step or --step")
         record: MeasuredPeaks | RooflineRecord = _measure(quiet=quiet)
     else:
         record = _of_run(source, peaks, flops_per_step, step)
-    outputs.deliver(
-        record, targets, force=force, redact=redact, github_summary=github_summary, quiet=quiet
-    )
+    delivery.deliver(record)
 
 
 def _measure(*, quiet: bool) -> MeasuredPeaks:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from traceprobe.cli.inputs import check_inputs, expand, readable, saved
 
 if TYPE_CHECKING:
+    from traceprobe.cli.outputs import Delivery
     from traceprobe.compare.run import Observed
     from traceprobe.options import Options
     from traceprobe.records.report import Report
@@ -45,32 +46,22 @@ class Source:
         return [self.saved] if self.saved is not None else list(self.traces)
 
 
-def read_all(
-    arguments: Sequence[str],
-    targets: Sequence[Path] = (),
-    step: str | None = None,
-    *,
-    github_summary: bool = False,
-    force: bool = False,
-    quiet: bool = False,
-) -> list[Observed]:
+def read_all(arguments: Sequence[str], step: str | None, delivery: Delivery) -> list[Observed]:
     """Several runs, told apart by their labels; equal ones get a number.
 
     What is to be written of them is checked before any is analysed.
 
     Args:
         arguments: as those of `find`.
-        targets: outputs. step: pattern of the ranges that are steps, in traces.
+        step: pattern of the ranges that are steps, in traces.
 
     Raises:
         UsageError: as `find`; an output could not be written; a run has too few steps to compare.
     """
-    from traceprobe.cli import outputs
     from traceprobe.options import Options
 
-    sources = [find(argument, quiet=quiet) for argument in arguments]
-    files = [file for source in sources for file in source.files]
-    outputs.check_outputs(targets, files, force=force, github_summary=github_summary)
+    sources = [find(argument, quiet=delivery.quiet) for argument in arguments]
+    delivery.check(file for source in sources for file in source.files)
     options = Options(step=step)
     runs = [_read(source, options) for source in sources]
     labels = [run.label for run in runs]

@@ -84,19 +84,17 @@ def command(
     Examples: `traceprobe scaling one/ two/ four/ -o scaling.html`, `traceprobe scaling 1.json.gz
     "ranks2/*.json.gz" --to 16 --gpus-per-node 8 --inter-node-gbps 50`
     """
-    from traceprobe.cli import outputs
+    from traceprobe.cli.outputs import Delivery
     from traceprobe.cli.runs import read_all
     from traceprobe.compare.scaling import scale
 
     nodes = _nodes(gpus_per_node, inter_node_gbps)
-    targets = output or []
-    observed = read_all(
-        runs, targets, step, github_summary=github_summary, force=force, quiet=quiet
+    delivery = Delivery(
+        targets=output or [], redact=redact, github_summary=github_summary, force=force, quiet=quiet
     )
+    observed = read_all(runs, step, delivery)
     record = scale(observed, mode.value if mode is not None else None, to or [], nodes)
-    outputs.deliver(
-        record, targets, force=force, redact=redact, github_summary=github_summary, quiet=quiet
-    )
+    delivery.deliver(record)
 
 
 def _nodes(gpus: int | None, gbps: float | None) -> Nodes:

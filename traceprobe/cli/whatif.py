@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from traceprobe.cli.console import misused
 from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Redact, Step
 
 MOST_BATCHES = 256
@@ -70,41 +71,30 @@ def command(
     Examples: `traceprobe whatif report.json`, `traceprobe whatif report.json --remove data-wait
     --overlap communication --speedup backward=1.3`, `traceprobe whatif ranks/ --bucket-mb 100`
     """
-    from traceprobe.cli import outputs
+    from traceprobe.cli.outputs import Delivery
     from traceprobe.cli.runs import read_all
     from traceprobe.errors import ImpossibleChange, UsageError
     from traceprobe.whatif.summary import what_if
 
     asked = _changes(remove or [], overlap or [], speedup or [], bucket_mb, accumulate)
-    targets = output or []
-    (observed,) = read_all(
-        [run], targets, step, github_summary=github_summary, force=force, quiet=quiet
+    delivery = Delivery(
+        targets=output or [], redact=redact, github_summary=github_summary, force=force, quiet=quiet
     )
+    (observed,) = read_all([run], step, delivery)
     try:
         record = what_if(observed, asked)
     except ImpossibleChange as error:
         raise UsageError(f"{observed.label}: {error}") from error
-    outputs.deliver(
-        record, targets, force=force, redact=redact, github_summary=github_summary, quiet=quiet
-    )
+    delivery.deliver(record)
 
 
 def _changes(
     remove: list[str], overlap: list[str], speedup: list[str], mb: float | None, accumulate: int
 ) -> Changes | None:
     """The changes that were asked for; None without any."""
-    from traceprobe.cli.console import misused
     from traceprobe.whatif import scenario as changes
 
-    factors = {}
-    for text in speedup:
-        name, _, number = text.partition("=")
-        factors[name] = _factor(number)
-        if factors[name] is None:
-            misused(
-                f"--speedup {text[:60]}: write PART=FACTOR with a number from 0.001 to 1,000,000, "
-                "e.g. backward=1.3"
-            )
+    factors = dict(map(_factor, speedup))
     for option, given, known in (
         ("--remove", remove, changes.REMOVABLE),
         ("--overlap", overlap, changes.OVERLAPPABLE),
@@ -120,15 +110,22 @@ def _changes(
     return changes.Changes(
         removed=frozenset(remove),
         overlapped=frozenset(overlap),
-        speedup={name: factor for name, factor in factors.items() if factor is not None},
+        speedup=factors,
         bucket_mb=mb,
         accumulate=accumulate,
     )
 
 
-def _factor(text: str) -> float | None:
+def _factor(text: str) -> tuple[str, float]:
+    """`PART=FACTOR` as name and number."""
+    name, _, number = text.partition("=")
     try:
-        value = float(text)
+        factor = float(number)
     except ValueError:
-        return None
-    return value if 1e-3 <= value <= 1e6 else None
+        factor = 0.0
+    if not 1e-3 <= factor <= 1e6:
+        misused(
+            f"--speedup {text[:60]}: write PART=FACTOR with a number from 0.001 to 1,000,000, "
+            "e.g. backward=1.3"
+        )
+    return name, factor

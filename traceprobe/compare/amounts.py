@@ -64,26 +64,24 @@ def amounts_of(runs: Mapping[int, Observed], asked: Mode | None) -> Amounts:
 
 def _told(unit: Work, known: Mapping[int, float], asked: Mode | None) -> Amounts:
     each = [amount / n for n, amount in known.items()]
-    found: Mode | None = None
-    why = ""
+    amounts = ", ".join(f"{amount:g} on {n}" for n, amount in known.items())
+    mode: Mode
     if _same(each):
-        found, why = "weak", f"each rank has {each[0]:g} {unit} in a step"
+        mode, why = "weak", f"each rank has {each[0]:g} {unit} in a step"
     elif _same(list(known.values())):
         whole = next(iter(known.values()))
-        found, why = "strong", f"all ranks together have {whole:g} {unit} in a step"
-    if found is not None and asked not in (None, found):
-        raise NothingToCompare(f"--mode {asked}: in all runs {why}, which is {found} scaling")
-    amounts = ", ".join(f"{amount:g} on {n}" for n, amount in known.items())
-    if found is None and asked is None:
+        mode, why = "strong", f"all ranks together have {whole:g} {unit} in a step"
+    elif asked is not None:
+        return Amounts(unit, known, asked, f"--mode {asked}; {unit} of a step: {amounts}", False)
+    else:
         raise NothingToCompare(
             f"neither weak nor strong scaling: {unit} of a step are {amounts} ranks, the same "
             "neither for each rank nor for all together; say with --mode weak or --mode strong "
             "what to look ahead with"
         )
-    if found is None and asked is not None:
-        return Amounts(unit, known, asked, f"--mode {asked}; {unit} of a step: {amounts}", False)
-    assert found is not None
-    return Amounts(unit, known, found, why, True)
+    if asked not in (None, mode):
+        raise NothingToCompare(f"--mode {asked}: in all runs {why}, which is {mode} scaling")
+    return Amounts(unit, known, mode, why, True)
 
 
 def _same(values: Sequence[float]) -> bool:

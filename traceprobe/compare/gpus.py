@@ -172,8 +172,7 @@ def _names(run: Observed, hardware: Hardware | None) -> set[str]:
     """What a run or its device may be called."""
     names = [run.label, *(r.device.name or "" for r in run.report.ranks)]
     if hardware is not None:
-        names += [hardware.name] if hardware.slice is None else []
-        names += [f"{hardware.name} MIG {hardware.slice}"] if hardware.slice else []
+        names.append(f"{hardware.name} MIG {hardware.slice}" if hardware.slice else hardware.name)
     return {_plain(name) for name in names if name}
 
 

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from traceprobe.compare.noise import Floats
 from traceprobe.errors import UsageError
 from traceprobe.model.taxonomy import BUSY, PARTITION
 from traceprobe.records.comparison import Basis, RunSummary
 from traceprobe.records.rank import Iteration, Rank
 from traceprobe.records.report import Report
-
-Floats = npt.NDArray[np.float64]
 
 LEAST_STEPS = 3
 """Steps below which there is no mean worth comparing, as for the verdict."""

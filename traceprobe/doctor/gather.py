@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from importlib import metadata
@@ -16,7 +16,7 @@ from typing import Any
 
 from traceprobe.capture.nsys_tool import installed_nsys
 from traceprobe.capture.supervised import SupervisorLost, capture_output
-from traceprobe.doctor.facts import Facts, Torch, Version
+from traceprobe.doctor.facts import Facts, Torch
 from traceprobe.pipeline.parallel import cores
 from traceprobe.system import isolated
 
@@ -41,7 +41,7 @@ def gather() -> Facts:
     memory, limited = _memory()
     writable, free = _temporary()
     return Facts(
-        python=_version(platform.python_version()),
+        python=sys.version_info[:3],
         packages={name: _installed(name) for name in PACKAGES},
         required=_required(),
         torch=probe(),
@@ -124,10 +124,6 @@ def _required() -> dict[str, str]:
         return {}
     matches = (_REQUIREMENT.match(line) for line in lines if ";" not in line)
     return {m[1].lower(): (m[2] or "").replace(" ", "") for m in matches if m}
-
-
-def _version(text: str) -> Version:
-    return tuple(int(number) for number in re.findall(r"\d+", text)[:3])
 
 
 def _nsys() -> tuple[str | None, str]:

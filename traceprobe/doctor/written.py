@@ -229,17 +229,12 @@ def _wait_past(evidence: Evidence) -> Judgement:
     calls = evidence.trace.host_calls
     records = [i for i in calls["name"].unique().to_list() if "EventRecord" in names[i]]
     made = (
-        calls.filter(pl.col("name").is_in(records))
-        .group_by("correlation")
-        .agg(pl.col("t0").min())
-        .sort("correlation")
+        calls.filter(pl.col("name").is_in(records)).group_by("correlation").agg(first=pl.min("t0"))
     )
-    keys, times = made["correlation"].to_numpy(), made["t0"].to_numpy()
-    sought, at = syncs["record"][waits], syncs["t0"][waits]
-    row = np.minimum(np.searchsorted(keys, sought), max(len(keys) - 1, 0))
-    known = keys[row] == sought if len(keys) else np.zeros(count, dtype=bool)
-    future = int((known & (times[row] > at)).sum()) if len(keys) else 0
-    missing = count - int(known.sum())
+    waited = {"at": syncs["t0"][waits], "correlation": syncs["record"][waits]}
+    found = pl.DataFrame(waited).join(made, on="correlation", how="left")
+    future = int((found["first"] > found["at"]).sum())
+    missing = found["first"].null_count()
     if future or missing:
         return "warn", (
             f"of {count} waits {future} are for an event recorded later, {missing} for one that "

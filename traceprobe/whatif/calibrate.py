@@ -58,25 +58,27 @@ def calibrate(
     # Only where a faster host makes a shorter step is the largest factor that of the host.
     known = low < step_ns <= high and simulate(with_host(0.9 * most)) < (1 - AGREES) * step_ns
     host = most if known else min(most, profiled_host)
-    chosen = with_host(host)
-    if known:
-        return Calibrated(chosen, step_ns / simulate(chosen), host, 1.0, known, simulate(schedules))
-    return _with_collectives(chosen, step_ns, host, simulate(schedules))
+    chosen, collectives = with_host(host), 1.0
+    if not known:
+        chosen, collectives = _with_collectives(chosen, step_ns)
+    factor = step_ns / simulate(chosen)
+    return Calibrated(chosen, factor, host, collectives, known, simulate(schedules))
 
 
 def _with_collectives(
-    schedules: Sequence[RankSchedule], step_ns: float, host: float, played_ns: float
-) -> Calibrated:
+    schedules: list[RankSchedule], step_ns: float
+) -> tuple[list[RankSchedule], float]:
+    """The schedules with collectives scaled, where that makes them take `step_ns`, and by what."""
+
     def slowed(factor: float) -> list[RankSchedule]:
         return [replace(p, tasks=scaled(p.tasks, ("communication",), factor)) for p in schedules]
 
     now = simulate(schedules)
     low, high = simulate(slowed(0.0)), simulate(slowed(MOST_COLLECTIVES))
     if abs(now / step_ns - 1) <= AGREES or not low < step_ns < high:
-        return Calibrated(schedules, step_ns / now, host, 1.0, False, played_ns)
+        return schedules, 1.0
     factor = _solve(lambda f: simulate(slowed(f)), step_ns, MOST_COLLECTIVES)
-    chosen = slowed(factor)
-    return Calibrated(chosen, step_ns / simulate(chosen), host, factor, False, played_ns)
+    return slowed(factor), factor
 
 
 def _solve(step: Callable[[float], float], target: float, most: float) -> float:
