@@ -130,10 +130,12 @@ MODELS = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_full_model_has_the_parameters_and_the_flop_of_its_paper(name):
+    from torch.utils.flop_counter import FlopCounterMode
+
     build, loss, count, gigaflop = MODELS[name]
     with torch.device("meta"):
         model = build()
-        with torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
+        with FlopCounterMode(display=False) as counter:
             loss(model).backward()
     assert parameters(model) == count
     assert counter.get_total_flops() / 1e9 == pytest.approx(gigaflop, rel=1e-3)
