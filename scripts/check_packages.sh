@@ -38,7 +38,7 @@ PYTHON="$venv/bin/python" scripts/make_venv.sh "$work/venv"
 cd "$work"
 site=$("$work/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 try "$work/venv/bin" "$site"
-for needed in templates/report.html.j2 workloads/unet.py records/report.schema.json py.typed \
+for needed in templates/page.html.j2 workloads/unet.py records/report.schema.json py.typed \
     capture/hook/sitecustomize.py workloads/ladders/tiny.toml; do
     test -f "$site/traceprobe/$needed" || { echo "the wheel lacks traceprobe/$needed" >&2; exit 1; }
 done
