@@ -101,7 +101,9 @@ def test_a_failing_write_leaves_the_old_file_or_none(folder):
         resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))
 
     command = ("analyze", "run.json", "-f", "-o", "a.json", "-o", "b.json")
-    done = spawn(*command, cwd=folder, preexec_fn=limited)
+    # Python would keep bytecode that was cut off.
+    no_bytecode = {"PYTHONDONTWRITEBYTECODE": "1"}
+    done = spawn(*command, cwd=folder, env=no_bytecode, preexec_fn=limited)
     assert "a.json: cannot be written: File too large" in done.expect(2).err
     assert {path.name for path in folder.iterdir()} == before
     assert (folder / "a.json").read_text() == "precious"

@@ -68,8 +68,14 @@ def listed(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
+NO_BYTECODE = {"PYTHONDONTWRITEBYTECODE": "1"}
+
+
 def short_of_space():
-    """As on a disk with 1,000 bytes left: Python ignores the signal and gets an error."""
+    """As on a disk with 1,000 bytes left: Python ignores the signal and gets an error.
+
+    Bytecode must not be written in such a process: Python would keep what was cut off.
+    """
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, 1_000))
 
 
@@ -88,7 +94,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_other(folder, name):
     target = folder / command[-1]
     target.write_text("precious")
     before = listed(folder)
-    done = spawn(*command, "-f", cwd=folder, preexec_fn=short_of_space)
+    done = spawn(*command, "-f", cwd=folder, env=NO_BYTECODE, preexec_fn=short_of_space)
     one_message(done, f"{target.name}: cannot be written", "nothing was left behind")
     assert target.read_text() == "precious"
     assert listed(folder) == before
@@ -100,7 +106,7 @@ def test_a_full_temporary_folder_is_named(folder, tmp_path_factory):
     done = spawn(
         *("analyze", "run.sqlite.gz", "-o", "out.json"),
         cwd=folder,
-        env={"TMPDIR": str(temporary)},
+        env={"TMPDIR": str(temporary)} | NO_BYTECODE,
         preexec_fn=short_of_space,
     )
     one_message(done, "run.sqlite.gz: cannot be unpacked in", str(temporary), "set TMPDIR")
