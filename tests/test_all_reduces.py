@@ -27,6 +27,7 @@ def wrapped(cap_mb, by_default):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cap_mb", "by_default", "expected"),
     [(25, True, 8), (100, True, 5), (1000, False, 1)],

@@ -173,6 +173,7 @@ def test_an_existing_output_is_refused_before_anything_runs(bench, script):
     assert (bench.folder / "mine.json").read_text() == "mine"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -25,6 +25,8 @@ from tests.cli_runner import (
     write_trace,
 )
 
+pytestmark = pytest.mark.slow
+
 linux = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what is open")
 SGR = "\x1b["
 DATA = [
@@ -49,7 +51,6 @@ def reported(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arguments", DATA, ids=" ".join)
 def test_a_reader_that_has_gone_away(folder, arguments):
     read, write = os.pipe()
@@ -69,7 +70,6 @@ def test_head_takes_the_first_line_and_no_more(folder):
     assert (done.stdout, done.stderr) == (b"{\n", b"")
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("arguments", DATA[::2], ids=" ".join)
 def test_standard_output_on_a_full_disk(folder, arguments):
@@ -78,7 +78,6 @@ def test_standard_output_on_a_full_disk(folder, arguments):
     assert "No space left on device" in done.err
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_messages_that_nobody_gets_change_no_exit_code(folder):
     read, gone = os.pipe()
@@ -92,7 +91,6 @@ def test_messages_that_nobody_gets_change_no_exit_code(folder):
         os.close(stream)
 
 
-@pytest.mark.slow
 def test_a_failing_write_leaves_the_old_file_or_none(folder):
     (folder / "a.json").write_text("precious")
     before = {path.name for path in folder.iterdir()}
@@ -109,7 +107,6 @@ def test_a_failing_write_leaves_the_old_file_or_none(folder):
     assert (folder / "a.json").read_text() == "precious"
 
 
-@pytest.mark.slow
 @linux
 @pytest.mark.parametrize(
     "command", [["analyze", "big.json", "-o", "a.html"], ["inspect", "big.json"]]
@@ -161,7 +158,6 @@ def wait_until_it_reads(process, path):
     pytest.fail(f"the process ended, or never read: {process.poll()}")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variables", "colored"),
     [({"TERM": "xterm"}, True), ({"TERM": "dumb"}, False)],

@@ -191,6 +191,7 @@ def test_a_pytorch_that_kills_its_process_is_a_fact():
     assert (found.state, found.error, found.stage) == ("broken", "SIGSEGV", "")
 
 
+@pytest.mark.slow
 def test_a_pytorch_that_never_answers_is_a_fact_with_what_it_said_before():
     told = '{"stage": "import", "version": "2.9.0", "cuda": "12.8"}'
     found = asked(f"import time; print('{told}', flush=True); time.sleep(60)", seconds=3.0)

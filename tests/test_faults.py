@@ -32,6 +32,8 @@ from tests.cli_runner import (
 from tests.conftest import ROOT
 from tests.test_cli_process import on_a_terminal, wait_until_it_reads, write_repeated
 
+pytestmark = pytest.mark.slow
+
 MS = 1_000_000
 HOSTILE = "e\x1b]52;c;aGk=\x07\x9b31m\u202e[bold]x.json"
 WRITES = {
@@ -87,7 +89,6 @@ def one_message(done: Done, *parts: str) -> None:
     assert all(part in err for part in parts), err
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", WRITES)
 def test_a_full_disk_leaves_the_old_file_and_no_other(folder, name):
     command = WRITES[name]
@@ -100,7 +101,6 @@ def test_a_full_disk_leaves_the_old_file_and_no_other(folder, name):
     assert listed(folder) == before
 
 
-@pytest.mark.slow
 def test_a_full_temporary_folder_is_named(folder, tmp_path_factory):
     temporary = tmp_path_factory.mktemp("temporary")
     done = spawn(
@@ -121,7 +121,6 @@ def as_others():
             assert ctypes.CDLL(None).prctl(24, capability, 0, 0, 0) == 0  # PR_CAPBSET_DROP
 
 
-@pytest.mark.slow
 def test_a_file_that_may_not_be_read(folder):
     (folder / "run.json").chmod(0)
     done = spawn("analyze", "run.json", "-o", "-", cwd=folder, preexec_fn=as_others)
@@ -130,7 +129,6 @@ def test_a_file_that_may_not_be_read(folder):
     assert "file 'run.json' is not readable" in done.err
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", WRITES)
 def test_a_folder_that_may_not_be_written(folder, name):
     folder.chmod(0o555)
@@ -141,7 +139,6 @@ def test_a_folder_that_may_not_be_written(folder, name):
     assert listed(folder) == before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["html", "slice", "anonymise"])
 @pytest.mark.parametrize("leads", ["nowhere", "report.json"])
 def test_links_are_no_outputs(folder, name, leads):
@@ -162,7 +159,6 @@ def closed(*numbers):
     return close
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", [["analyze", "run.json", "-o", "-"], ["inspect", "run.json"]], ids=" ".join
 )
@@ -171,7 +167,6 @@ def test_no_standard_output_for_data(folder, command):
     one_message(done, "standard output is closed")
 
 
-@pytest.mark.slow
 def test_no_standard_streams_at_all(folder):
     """As a service runs: files are written all the same, and nothing ends up in them."""
     spawn("analyze", "run.json", "-q", "-o", "a.json", cwd=folder).expect(0)
@@ -207,7 +202,6 @@ def test_a_folder_that_is_gone(folder):
     one_message(Done(done.returncode, done.stdout, done.stderr), "the current folder is gone")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"HOME": ""}, {"TMPDIR": "/nonexistent"}], ids=str)
 def test_no_home_and_no_temporary_folder(folder, changes):
     kept = {k: v for k, v in environment().items() if k not in ("HOME", "TMPDIR", "USER")}
@@ -217,7 +211,6 @@ def test_no_home_and_no_temporary_folder(folder, changes):
     assert {"a.html", "a.md"} <= set(listed(folder))
 
 
-@pytest.mark.slow
 def test_names_that_are_no_text(folder):
     name, target = os.fsdecode(b"r\xff.json"), os.fsdecode(b"o\xfe.html")
     (folder / "run.json").rename(folder / name)
@@ -230,7 +223,6 @@ def test_names_that_are_no_text(folder):
     assert os.fsdecode(b"traceprobe-r\xff.html") in listed(folder)
 
 
-@pytest.mark.slow
 def test_names_as_long_as_can_be(folder):
     name = "é" * 122 + ".json.gz"[:5]
     (folder / "run.json").rename(folder / name)
@@ -244,7 +236,6 @@ def test_names_as_long_as_can_be(folder):
     assert "File name too long" in spawn("analyze", "k" * 300, cwd=folder).expect(2).err
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", ["analyze", "inspect", "render"])
 @pytest.mark.parametrize("there", [True, False], ids=["there", "absent"])
 def test_file_names_cannot_steer_the_terminal(folder, command, there):
@@ -255,7 +246,6 @@ def test_file_names_cannot_steer_the_terminal(folder, command, there):
     assert all(c.isprintable() or c == "\n" for c in done.out + done.err)
 
 
-@pytest.mark.slow
 def test_names_in_the_progress_bar_cannot_steer_the_terminal(folder):
     (folder / "run.json").rename(folder / HOSTILE)
     for command in (["inspect", HOSTILE], ["analyze", HOSTILE, "-o", "a.html"]):
@@ -276,7 +266,6 @@ def started(*command, cwd, **options):
     )
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what is open")
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=["TERM", "HUP"]
@@ -301,7 +290,6 @@ def test_an_end_from_outside_leaves_nothing(tmp_path, command, number, code):
     assert listed(tmp_path) == ["big.json"]
 
 
-@pytest.mark.slow
 def test_what_nohup_ignores_stays_ignored(folder):
     ignoring = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)}
     process = started("analyze", "run.json", "-o", "a.html", cwd=folder, **ignoring)
@@ -313,7 +301,6 @@ def test_what_nohup_ignores_stays_ignored(folder):
     assert "a.html" in listed(folder)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what is open")
 @pytest.mark.parametrize("change", ["grows", "vanishes"])
 def test_an_input_that_changes_while_it_is_read(tmp_path, change):
@@ -332,7 +319,6 @@ def test_an_input_that_changes_while_it_is_read(tmp_path, change):
     assert "out.json" not in listed(tmp_path)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("jump_us", [-3_600_000_000, 3_600_000_000], ids=["back", "forward"])
 def test_a_clock_that_jumps_between_iterations(tmp_path, jump_us):
     """The second half of the capture has time stamps of an hour before or after."""
@@ -370,7 +356,6 @@ for number, x in enumerate(recorder().steps([0] * 1000)):
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", ["profile", "bench"])
 @pytest.mark.parametrize(
     ("number", "code"),

@@ -74,6 +74,7 @@ def small():
     return transformer.Size(512, 64, 2, 64, 2)
 
 
+@pytest.mark.slow
 def test_convolutions_of_the_unet_are_counted():
     size = unet.SIZES["full"]
     with torch.device("meta"):
@@ -92,6 +93,7 @@ def test_convolutions_of_resnet_50_are_counted():
     assert by_hand / 1e9 == pytest.approx(24.299, abs=5e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "bert"])
 def test_matrices_and_attention_of_transformers_are_counted(name):
     module = {"gpt2": gpt2, "bert": bert}[name]

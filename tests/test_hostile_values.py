@@ -29,6 +29,8 @@ from traceprobe.pipeline.merge import merge
 from traceprobe.pipeline.trace_part import Lost
 from traceprobe.timeline.name_patterns import LONGEST
 
+pytestmark = pytest.mark.slow
+
 BIG = "1" + "0" * 400
 """An integer that no double holds."""
 RANKS = 2
@@ -99,7 +101,6 @@ TIMES = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("value", TIMES, ids=lambda v: repr(v)[:20])
 @pytest.mark.parametrize("field", ["ts", "dur"])
 def test_times_that_are_none(tmp_path, field, value):
@@ -120,7 +121,6 @@ ARGUMENTS = [
 AMOUNTS = ["@2e400@", "@" + "9" * 400 + "@", 2**62, -(2**63), "²", "\ud800", [[[[]]]], "x" * 10_000]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("value", AMOUNTS, ids=lambda v: repr(v)[:14])
 def test_arguments_that_are_none(tmp_path, value):
     for field in ARGUMENTS:

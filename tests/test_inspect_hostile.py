@@ -11,6 +11,8 @@ from tests.builders import kineto, nsight
 from tests.cli_runner import LOOP, spawn, write_trace
 from tests.report_factory import HOSTILE
 
+pytestmark = pytest.mark.slow
+
 ESCAPES = [
     "\x1b]8;;https://example.org\x1b\\link\x1b]8;;\x1b\\",
     "\x1b]52;c;aGk=\x07",
@@ -59,7 +61,6 @@ def test_names_in_a_trace_are_no_markup(trace):
     assert page.count("</script") == len(re.findall("<script", page))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [

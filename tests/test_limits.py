@@ -311,6 +311,7 @@ def test_a_long_name_is_no_riddle(tmp_path, name):
     assert len(traceprobe.analyze(read_trace(path)).ranks) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -68,6 +68,7 @@ def ranks_of(done):
     return [rank["rank"] for rank in report["ranks"]], report
 
 
+@pytest.mark.slow
 def test_the_number_of_processes_changes_no_byte(tmp_path):
     texts = [
         spawn("analyze", *PAIR, "-o", "-", "--jobs", jobs, cwd=tmp_path).expect(0).out

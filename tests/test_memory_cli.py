@@ -65,6 +65,7 @@ def program(folder, text=PROGRAM, hand_over="record.memory(model, optimizer)", a
     return "--", sys.executable, path
 
 
+@pytest.mark.slow
 def test_a_workload(predict, tmp_path):
     data = ("--data-folder", tmp_path / "data")
     done = predict("--workload", "gpt2", "--size", "tiny", "--batch-size", "2", *data).expect(0)

@@ -62,6 +62,7 @@ CASES = [("TRACEPROBE_MEMORY_PREDICTION", "absent")] + [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=" ".join)
 def test_a_loop_runs_in_spite_of_orders_that_no_longer_hold(ended, case):
     out, err = ended[case]

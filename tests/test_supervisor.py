@@ -107,6 +107,7 @@ def test_no_process_outlives_a_traceprobe_that_was_killed(killed, kind):
     assert list((folder / "out").iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code"),
     [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
@@ -147,6 +148,7 @@ def ran(folder, program, notes=None):
     launch.run_program(program, os.environ, folder, lambda _: None, told.append).expect_success()
 
 
+@pytest.mark.slow
 def test_children_that_stay_when_a_program_ends_are_ended(tmp_path):
     folder = tmp_path / "run"
     program = command("daemonised", folder)

@@ -242,6 +242,7 @@ def test_every_kind_is_tried():
     assert set(records()) == set(KINDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_place_may_hold_anything(kind):
     """Every so many places another value, or none: refused on purpose or rendered."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -136,6 +137,7 @@ class Walk:
         return bool(rows or self.calls(thread, t))
 
 
+@pytest.mark.slow
 @examples(25)
 @given(runs())
 def test_every_instant_counts_once_in_the_class_that_the_definitions_give_it(scenario):

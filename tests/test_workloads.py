@@ -128,6 +128,7 @@ MODELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_full_model_has_the_parameters_and_the_flop_of_its_paper(name):
     from torch.utils.flop_counter import FlopCounterMode
