@@ -1,4 +1,4 @@
-"""Twice as much hostile input takes at most 2.5 times as long."""
+"""Work on hostile input grows as the input does."""
 
 from __future__ import annotations
 
