@@ -21,6 +21,7 @@ from traceprobe.records.replay import COLUMNS, Replay
 from traceprobe.records.summary import Nanoseconds
 from traceprobe.timeline import collectives, partition, replay
 from traceprobe.timeline.device_timeline import DeviceTimeline
+from traceprobe.timeline.rank_collectives import RankCollectives
 from traceprobe.timeline.timeline_view import longest_window, representative_window, timeline_view
 
 MAX_GAPS = 50
@@ -65,6 +66,7 @@ def rank_record(
             pattern=marker.pattern,
             count=len(marker.starts),
             confidence=marker.confidence,
+            per_iteration=marker.per_iteration,
         ),
         iterations=_iterations(account, zero),
         summary=rank_summary(account, trace, groups, on_cpu=device.kind == "cpu"),
@@ -83,7 +85,7 @@ def completed_rank(
     rank: int,
     source: int,
     exposed_wait: Int64s | None,
-    summarised: Int64s,
+    footprint: RankCollectives,
     groups: Sequence[collectives.CollectiveGroup],
 ) -> Rank:
     """A record with what the run says of it.
@@ -91,7 +93,7 @@ def completed_rank(
     Args:
         rank: its number. source: index of the input file.
         exposed_wait: time per window spent waiting for other ranks, where known.
-        summarised: indices of the windows of the summary.
+        footprint: what the other ranks were compared with.
         groups: its collectives, compared with those of the other ranks.
     """
     summary = record.summary
@@ -101,10 +103,10 @@ def completed_rank(
     iterations = record.iterations
     if exposed_wait is not None:
         if summary.communication is not None:
-            waited = int(exposed_wait[summarised].sum())
+            waited = int(exposed_wait[footprint.chosen].sum())
             told = replace(summary.communication, skew_exposed_ns=waited)
             summary = replace(summary, communication=told)
-        windows = iter(exposed_wait.tolist())
+        windows = iter(exposed_wait[footprint.index != UNKNOWN].tolist())
         iterations = [
             i if i.start_ns is None else replace(i, skew_exposed_ns=next(windows))
             for i in iterations
@@ -150,7 +152,7 @@ def _gaps(account: DeviceTimeline, names: Sequence[str], zero: int) -> list[Gap]
     """The longest idle gaps inside the account's windows."""
     gaps = account.gaps
     low, high = int(account.edges[0]), int(account.edges[-1])
-    inside = (gaps.t0 >= low) & (gaps.t1 <= high)
+    inside = (gaps.t0 >= low) & (gaps.t1 <= high) & (gaps.after != gaps.before)
     order = np.lexsort((gaps.t0, gaps.t0 - gaps.t1))
     rows = order[inside[order]][:MAX_GAPS]
     name = account.ops["name"].to_numpy()
@@ -159,7 +161,7 @@ def _gaps(account: DeviceTimeline, names: Sequence[str], zero: int) -> list[Gap]
         Gap(
             start_ns=int(gaps.t0[i]) - zero,
             end_ns=int(gaps.t1[i]) - zero,
-            iteration=int(account.index[w]) if len(account.index) else None,
+            iteration=_known(account.index[w]) if len(account.index) else None,
             cause=account.gap_causes[i],
             evidence=_EVIDENCE[account.gap_causes[i]],
             before=shorten(names[name[gaps.before[i]]]),
@@ -167,6 +169,10 @@ def _gaps(account: DeviceTimeline, names: Sequence[str], zero: int) -> list[Gap]
         )
         for i, w in zip(rows.tolist(), window.tolist(), strict=True)
     ]
+
+
+def _known(number: int) -> int | None:
+    return None if number == UNKNOWN else int(number)
 
 
 def _timeline(account: DeviceTimeline, names: Sequence[str], zero: int, window: int) -> Timeline:

@@ -152,7 +152,7 @@ def _records(parts: Sequence[TracePart]) -> tuple[list[Rank], CollectiveWaits | 
             numbers[source, found.record.pid],
             source,
             wait,
-            found.footprint.chosen,
+            found.footprint,
             collectives.with_matches(found.groups, found.footprint.collectives, mine),
         )
         for (source, found), wait, mine in zip(devices, waits, shared, strict=True)
@@ -174,15 +174,25 @@ def _unprofiled_ms(parts: Sequence[TracePart], options: Options) -> float | None
                 "number of milliseconds, from 0.001 to 86,400,000"
             )
         return options.unprofiled_step_ms
-    recorded = [sidecar.unprofiled_step_ms for sidecar in _sidecars(parts)]
-    known = [ms for ms in recorded if isinstance(ms, float)]
+    known = _per_iteration(parts, "unprofiled_step_ms")
     return max(known) if known else None
+
+
+def _per_iteration(parts: Sequence[TracePart], name: str) -> list[float]:
+    """A time per step that recordings noted, for whole iterations, of which each may be steps."""
+    found = []
+    for part in parts:
+        ms = None if part.sidecar is None else getattr(part.sidecar, name)
+        markers = (device.record.step_marker for device in part.devices)
+        steps = max((marker.per_iteration for marker in markers if marker), default=1)
+        if isinstance(ms, float):
+            found.append(steps * ms)
+    return found
 
 
 def _recorded_wait_ns(parts: Sequence[TracePart]) -> float | None:
     """Mean over the inputs of the loader wait that the capture timed without a profiler."""
-    recorded = [sidecar.unprofiled_data_wait_ms for sidecar in _sidecars(parts)]
-    known = [ms for ms in recorded if isinstance(ms, float)]
+    known = _per_iteration(parts, "unprofiled_data_wait_ms")
     return 1e6 * sum(known) / len(known) if known else None
 
 

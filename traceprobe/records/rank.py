@@ -40,12 +40,13 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepMarker(msgspec.Struct, frozen=True, kw_only=True):
-    """What tells the iterations apart."""
+    """What tells the iterations apart; `per_iteration` marks make one of them."""
 
     kind: Literal["user", "range", "optimizer", "dataloader", "kernels"]
     pattern: Name
     count: int
     confidence: float
+    per_iteration: int = 1
 
 
 class Iteration(msgspec.Struct, frozen=True, kw_only=True):
