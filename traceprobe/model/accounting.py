@@ -23,3 +23,11 @@ SCALAR_BYTES = 64
 """Copies to the host up to this size are a loss or a flag; larger ones are results."""
 RECURS = 3
 """Copies of one size that make it that of a batch."""
+
+LONG_ITERATION = 1.5
+"""Medians that an iteration lasts at least, its waiting for data left out, if it does more than the
+others."""
+MOST_LONG = 3
+"""One iteration in so many may be long; where more are, being long is usual."""
+LONE_WAIT = 10
+"""Medians that a wait for data lasts at least, if it is no burst of a loader's."""

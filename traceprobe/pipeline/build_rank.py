@@ -16,11 +16,13 @@ from msgspec.structs import replace
 from traceprobe.model.events import UNKNOWN, Device, Int64s, Trace
 from traceprobe.pipeline import communication
 from traceprobe.pipeline.rank_summary import MAX_COLLECTIVES, rank_summary, shorten
+from traceprobe.records import rank as records
 from traceprobe.records.rank import DeviceInfo, Gap, Iteration, Lane, Rank, StepMarker, Timeline
 from traceprobe.records.replay import COLUMNS, Replay
 from traceprobe.records.summary import Nanoseconds
 from traceprobe.timeline import collectives, partition, replay
 from traceprobe.timeline.device_timeline import DeviceTimeline
+from traceprobe.timeline.long_iterations import LongIterations
 from traceprobe.timeline.rank_collectives import RankCollectives
 from traceprobe.timeline.timeline_view import longest_window, representative_window, timeline_view
 
@@ -46,11 +48,13 @@ def rank_record(
     trace: Trace,
     device: Device,
     groups: Sequence[collectives.CollectiveGroup],
+    long: LongIterations | None,
 ) -> Rank:
     """One device of one process as a record, open where it takes the run to know.
 
     Args:
         groups: its collectives by operation and size.
+        long: iterations that do more than the others.
     """
     zero = origin(trace)
     typical, longest = representative_window(account), longest_window(account)
@@ -77,6 +81,19 @@ def rank_record(
         else _timeline(account, trace.names, zero, longest),
         input=UNKNOWN,
         replay=UNSET if device.kind == "cpu" else _replay(account),
+        long=UNSET if long is None else _long(account, long),
+    )
+
+
+def _long(account: DeviceTimeline, long: LongIterations) -> records.LongIterations:
+    rest = np.setdiff1d(np.flatnonzero(account.used), long.windows)
+    return records.LongIterations(
+        indices=account.index[long.windows].tolist(),
+        every=long.every,
+        once=long.once,
+        extra_ns=long.extra_ns,
+        extra_partition_ns=dict(long.extra),
+        regular_ms=round(float(np.diff(account.edges)[rest].mean()) / 1e6, 6),
     )
 
 

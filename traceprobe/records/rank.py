@@ -83,6 +83,20 @@ class Iteration(msgspec.Struct, frozen=True, kw_only=True):
             yield from partition_problems(name, self.partition_ns, self.busy_ns, end - start)
 
 
+class LongIterations(msgspec.Struct, frozen=True, kw_only=True):
+    """Iterations that do more than the others (an evaluation, a checkpoint)."""
+
+    indices: list[int]
+    every: int | None
+    """Distance between them, where it is always the same."""
+    once: bool
+    extra_ns: int
+    """Beyond as many regular ones, together; `extra_partition_ns` is what that consists of."""
+    extra_partition_ns: dict[Word, int]
+    regular_ms: float
+    """Mean of the others."""
+
+
 class Gap(msgspec.Struct, frozen=True, kw_only=True):
     """A stretch of time in which the device idles, ns after the time zero of its input."""
 
@@ -144,6 +158,8 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     """Index of the input this rank came from; its times count from that input's origin."""
     replay: Replay | msgspec.UnsetType = msgspec.UNSET
     """Not there without at least two used iterations in a row whose launches are in the trace."""
+    long: LongIterations | msgspec.UnsetType = msgspec.UNSET
+    """Not there where no iteration does more than the others."""
 
     @property
     def iteration_count(self) -> int:
