@@ -26,7 +26,7 @@ _OTHER = (
     title="Some iterations do more than the others",
     definition="Iterations, at most one in three, that last 1.5 medians or more, waiting for data "
     "left out, or a single wait for data of ten medians. The saving is what they take beyond the "
-    "others, per step; other findings are about the others alone.",
+    "others, per step, unless it happened once; other findings are about the others alone.",
     verify="Time the loop without evaluation, checkpoints and logging.",
 )
 def long_iterations(evidence: Evidence) -> Answer:
@@ -47,14 +47,16 @@ def long_iterations(evidence: Evidence) -> Answer:
         if ns >= FIXED.filling * found.extra_ns
     ]
     return Answer(
-        evidence.grade(share),
+        "warn" if found.once else evidence.grade(share),
         [
             f"{_which(found)} took {found.extra_ns / count / 1e6:.1f} ms more than the others "
             f"({found.regular_ms:.1f} ms)",
-            f"that is {ms:.2f} ms per step ({share:.1%} of the mean step)",
+            "it happened once, so nothing is saved per step"
+            if found.once
+            else f"that is {ms:.2f} ms per step ({share:.1%} of the mean step)",
             f"more in each of them: {', '.join(fills)}" if fills else "",
         ],
-        round(ms, 6),
+        None if found.once else round(ms, 6),
         next((_ADVICE[name] for name, _ in largest[:3] if name in _ADVICE), _OTHER),
     )
 
