@@ -168,12 +168,13 @@ def _row(account: DeviceTimeline, columns: partition.Columns, window: int) -> Na
 def _gaps(account: DeviceTimeline, names: Sequence[str], zero: int) -> list[Gap]:
     """The longest idle gaps inside the account's windows."""
     gaps = account.gaps
-    low, high = int(account.edges[0]), int(account.edges[-1])
-    inside = (gaps.t0 >= low) & (gaps.t1 <= high) & (gaps.after != gaps.before)
+    window = np.searchsorted(account.edges, gaps.t0, "right") - 1
+    end = np.append(account.edges[1:], account.edges[-1])[np.maximum(window, 0)]
+    # One that reaches beyond its window is the pause after it; the last one is ended by no op.
+    inside = (window >= 0) & (gaps.t1 <= end) & (gaps.after != gaps.before)
     order = np.lexsort((gaps.t0, gaps.t0 - gaps.t1))
     rows = order[inside[order]][:MAX_GAPS]
     name = account.ops["name"].to_numpy()
-    window = np.searchsorted(account.edges, gaps.t0[rows], "right") - 1
     return [
         Gap(
             start_ns=int(gaps.t0[i]) - zero,
@@ -184,7 +185,7 @@ def _gaps(account: DeviceTimeline, names: Sequence[str], zero: int) -> list[Gap]
             before=shorten(names[name[gaps.before[i]]]),
             after=shorten(names[name[gaps.after[i]]]),
         )
-        for i, w in zip(rows.tolist(), window.tolist(), strict=True)
+        for i, w in zip(rows.tolist(), window[rows].tolist(), strict=True)
     ]
 
 

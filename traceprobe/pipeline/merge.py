@@ -37,7 +37,7 @@ from traceprobe.timeline.collective_waits import CollectiveWaits, collective_wai
 from traceprobe.verdict import agreement, judge
 from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.links import links
-from traceprobe.verdict.outliers import with_outlier
+from traceprobe.verdict.outliers import with_outlier, with_recurring
 from traceprobe.verdict.roofline import FILLED, roofline, with_limit
 from traceprobe.version import __version__
 
@@ -112,6 +112,8 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         if usual.bound != verdict.bound and any(each.once for each in long):
             verdict = usual = with_outlier(usual, verdict, long)
             quality, records = regular_quality, regular
+        elif usual.bound != verdict.bound:
+            verdict = with_recurring(verdict, usual, long)
     quality = _with_warnings(quality, verdict, profiled, options.ablation)
     workload = _workload(kept)
     held = _memory(kept)

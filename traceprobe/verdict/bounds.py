@@ -139,11 +139,23 @@ def _missing(
     unexplained = sum(rank.summary.partition_ns["idle_unexplained"] or 0 for rank in ranks)
     idle, waiting = unexplained / (window or 1), corrected.unexplained_wait
     if idle + waiting > thresholds.unexplained:
-        missing.append(
-            f"{idle:.0%} of the time is idle that no host rows explain; record the "
-            "CPU too (`ProfilerActivity.CPU`, `nsys profile --trace=cuda,nvtx`)"
-            if idle >= waiting
-            else f"{waiting:.0%} of the time is ranks waiting for each other with no visible "
-            "cause; analyze the files of all ranks together"
-        )
+        missing.append(_unexplained(idle, waiting, ranks))
     return missing
+
+
+def _unexplained(idle: float, waiting: float, ranks: Sequence[Rank]) -> str:
+    if idle < waiting:
+        return (
+            f"{waiting:.0%} of the time is ranks waiting for each other with no visible cause; "
+            "analyze the files of all ranks together"
+        )
+    if any(rank.summary.partition_ns["idle_host"] is not None for rank in ranks):
+        return (
+            f"{idle:.0%} of the time the device idles while the host makes no call, and nothing "
+            "tells what it does: annotate it, loading as `data_load` "
+            '(`torch.profiler.record_function("data_load")`, `torch.cuda.nvtx.range("data_load")`)'
+        )
+    return (
+        f"{idle:.0%} of the time is idle that no host rows explain; record the CPU too "
+        "(`ProfilerActivity.CPU`, `nsys profile --trace=cuda,nvtx`)"
+    )
