@@ -51,6 +51,7 @@ _FRAMES = {
     "host_calls": HOST_CALLS,
     "host_ranges": HOST_RANGES,
     "host_work": HOST_WORK,
+    "host_waits": HOST_WORK,
 }
 _DECODERS = ("msgspec", "numpy", "pandas", "polars")
 _BLOCK = 4 << 20

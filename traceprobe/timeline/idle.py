@@ -25,7 +25,7 @@ from traceprobe.timeline.intervals import (
     union,
 )
 from traceprobe.timeline.phases import PhaseRanges
-from traceprobe.timeline.quiet import Quiet, quiet_stretches
+from traceprobe.timeline.quiet import Quiet
 from traceprobe.timeline.step_markers import StepMarker
 
 
@@ -97,10 +97,9 @@ def find_gaps(ops: pl.DataFrame, until: int, step_thread: int) -> Gaps:
 
 
 def host_state(
-    ops: pl.DataFrame,
     calls: pl.DataFrame,
     ranges: pl.DataFrame,
-    work: pl.DataFrame,
+    quiet: Quiet,
     marks: PhaseRanges,
     marker: StepMarker | None,
     step_thread: int,
@@ -115,10 +114,6 @@ def host_state(
         low, high = int(marker.inside.t0[0]), int(marker.inside.t1[-1])
         outside = complement(marker.inside, low, high)
         inferred = subtract(outside, _sets(calls, {step_thread}).get(step_thread, EMPTY))
-    named = (marks.select("forward") | marks.select("backward")) & (marks.thread == step_thread)
-    quiet = quiet_stretches(
-        ops, calls, work, union(marks.t0[named], marks.t1[named]), {step_thread, *threads}
-    )
     in_call = _sets(calls, others)
     in_range = _sets(ranges, others, pl.col("source") != int(Source.PROFILER))
     return HostState(

@@ -48,8 +48,8 @@ def with_recurring(verdict: Verdict, usual: Verdict, long: Sequence[LongIteratio
     )
     extra = found.extra_ns / len(found.indices) / 1e6
     more = (
-        f"{which} {extra:,.0f} ms more than the others ({found.regular_ms:.1f} ms; mostly "
-        f"{_mostly(found)})"
+        f"{which} {extra:,.0f} ms more than the {found.regular_ms:.1f} ms of the others, above all "
+        f"{_mostly(found)}"
     )
     reason = f"{more}; without that the verdict would be: {BOUND_LABELS[usual.bound].lower()}"
     return replace(
