@@ -186,7 +186,7 @@ class Evidence:
         return f"largest on rank {worst.rank}: {share(worst):.1%}"
 
     def _mean(self, ns: Sequence[float]) -> float:
-        steps = [max(r.summary.iterations_used, 1) for r in self.ranks]
+        steps = [r.summary.steps for r in self.ranks]
         return sum(n / s for n, s in zip(ns, steps, strict=True)) / len(self.ranks) / 1e6
 
 

@@ -31,7 +31,7 @@ def h2d_exposed(evidence: Evidence) -> Answer:
         return not_applicable("no host-to-device copies")
     ms = evidence.exclusive_ms("h2d")
     rates = [c.gbps for c in copies if c.gbps is not None]
-    steps = sum(max(r.summary.iterations_used, 1) for r in evidence.ranks)
+    steps = sum(r.summary.steps for r in evidence.ranks)
     size = sum(c.bytes for c in copies)
     overlap = fmean(c.overlap_pct for c in copies)
     rate = f" at {fmean(rates):.1f} GB/s" if rates else ""

@@ -27,10 +27,7 @@ def synchronization(evidence: Evidence) -> Answer:
             "Record the CUDA runtime (`ProfilerActivity.CUDA`, `nsys profile --trace=cuda`).",
         )
     count = fmean(r.summary.host.syncs_per_step for r in evidence.ranks)
-    after = fmean(
-        r.summary.host.idle_after_sync_ns / max(r.summary.iterations_used, 1)
-        for r in evidence.ranks
-    )
+    after = fmean(r.summary.host.idle_after_sync_ns / r.summary.steps for r in evidence.ranks)
     waited = evidence.exclusive_ms("idle_data_wait")
     ms = max(after / 1e6 - waited, 0.0) + evidence.exclusive_ms("idle_sync")
     ms = min(ms, evidence.exclusive_ms("idle_sync", "idle_host"))

@@ -70,7 +70,7 @@ class Corrected:
 
 def per_step(rank: Rank, drift: Drift | None = None) -> Times:
     """A rank's partition in the five groups plus skew; after `drift` where iterations follow it."""
-    totals, steps = rank.summary.partition_ns, max(rank.summary.iterations_used, 1)
+    totals, steps = rank.summary.partition_ns, rank.summary.steps
     waited = 0
     if rank.summary.communication is not None:
         waited = rank.summary.communication.skew_exposed_ns or 0
