@@ -39,7 +39,6 @@ _READERS = Path(ingest.__file__).parent
 _FACTS = "trace.json"
 _FRAMES = {"gpu_ops": GPU_OPS, "host_calls": HOST_CALLS, "host_ranges": HOST_RANGES}
 _DECODERS = ("msgspec", "numpy", "pandas", "polars")
-_BLOCK = 4 << 20
 LEAST_ENTRY, MOST_RATIO = 256 << 20, 16
 """Bytes that any entry may have, and how many times those of its trace: it is read into memory."""
 
@@ -79,7 +78,7 @@ def load(
     A folder that cannot be written, or an entry that is none, never costs the trace.
     """
     detect_format(path)
-    digest = _sha256(path)
+    digest = reading.sha256(path)
     try:
         entry = folder / f"{digest}-{form()}-{seal.owner()}.zip"
     except seal.NoSecret as error:
@@ -130,14 +129,6 @@ def form() -> str:
     for name in _DECODERS:
         digest.update(f"{name} {version(name)}\n".encode())
     return digest.hexdigest()[:16]
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _read(content: bytes, digest: str) -> Trace:
