@@ -189,7 +189,7 @@ def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[KernelShare]:
             top.append(row)
     return [
         KernelShare(
-            name=shorten(names[row["name"]]),
+            name=fit_table(names[row["name"]]),
             phase="communication" if row["label"] < 0 else COMPUTE_PHASES[row["label"]],
             count=row["count"],
             total_ns=row["total"],
@@ -205,6 +205,6 @@ def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[KernelShare]:
     ]
 
 
-def shorten(name: str) -> str:
+def fit_table(name: str) -> str:
     """A name that fits a table; kernel names run to kilobytes of template arguments."""
     return name if len(name) <= MAX_DETAIL else name[: MAX_DETAIL - 1] + "…"
