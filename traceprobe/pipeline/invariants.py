@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from traceprobe.errors import InternalError
 from traceprobe.records.rank import Rank
-from traceprobe.records.report import Input, Report
+from traceprobe.records.report import Input, Report, Verdict
 from traceprobe.system import shell
+from traceprobe.verdict.bounds import agrees, deciding
 
 
 def verify(report: Report, ranks: Sequence[Rank]) -> Report:
@@ -27,10 +28,16 @@ def verify(report: Report, ranks: Sequence[Rank]) -> Report:
         if id(rank) not in kept
         for problem in rank.problems()
     )
-    problems = list(chain(details, report.problems()))
+    problems = list(chain(details, report.problems(), _verdict_problems(report.verdict)))
     if problems:
         raise InternalError(message(problems, report.inputs))
     return report
+
+
+def _verdict_problems(verdict: Verdict) -> Iterator[str]:
+    """Not part of the record, so that reports of versions that did not check this can be read."""
+    if not agrees(deciding(verdict.bound, verdict.secondary), verdict.shares):
+        yield f"the verdict says {verdict.bound}, which its shares contradict"
 
 
 def message(problems: Sequence[str], inputs: Sequence[Input]) -> str:

@@ -144,6 +144,13 @@ class Constants:
         0.1, POINTS, "one rank split what the profiler left", "chosen: half of a single rank's"
     )
 
+    penalty_calibration: float = _number(
+        0.1,
+        POINTS,
+        "the unprofiled step is longer than the profiled one by `distortion` and more",
+        "chosen: half of a single rank's",
+    )
+
     # Correction for the profiler, and the sentences about it
     misfit: float = _number(
         0.02,
