@@ -71,7 +71,9 @@ def rank_summary(
         collectives_per_step=round(float(per_step.mean()), 3) if steps else None,
         coverage=_coverage(account),
         host=host_activity(account, chosen, inside, trace.names),
-        kernel_ns=None if on_cpu else kernel_classes.time_by_class(inside, trace.names),
+        kernel_ns=None
+        if on_cpu
+        else kernel_classes.time_by_class(account.ops, trace.names, account.edges, chosen),
         top_kernels=_top_kernels(inside, trace.names),
         collectives_left_out=max(len(groups) - MAX_COLLECTIVES, 0),
     )
