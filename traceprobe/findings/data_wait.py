@@ -46,7 +46,7 @@ def data_wait(evidence: Evidence) -> Answer:
             evidence.worst("idle_data_wait"),
             _enough_workers(evidence) if status in ("warn", "fail") else "",
         ],
-        evidence.saving(ms + evidence.unseen_ms()) if ms else None,
+        evidence.saving(ms + evidence.unseen_ms(), "idle_data_wait") if ms else None,
         "Give the loader more workers (`num_workers`) and a deeper queue (`prefetch_factor`), keep "
         "them alive (`persistent_workers=True`), move decoding and augmentation to the GPU, or "
         "store the data in a form that needs less work per sample.",

@@ -42,7 +42,7 @@ def h2d_exposed(evidence: Evidence) -> Answer:
             f"{size / steps / 1e6:.1f} MB {evidence.per}{rate}; {overlap:.0f} % overlaps with "
             "kernels",
         ],
-        evidence.saving(evidence.hideable_ms("h2d") + evidence.unseen_ms()),
+        evidence.saving(evidence.hideable_ms("h2d") + evidence.unseen_ms(), "h2d"),
         _advice(sum(c.pageable_bytes for c in copies) / size if size else None, overlap),
     )
 

@@ -31,6 +31,6 @@ def h2d_pageable(evidence: Evidence) -> Answer:
             f"{pageable / steps / 1e6:.2f} of {size / steps / 1e6:.2f} MB {evidence.per} are "
             "pageable"
         ],
-        evidence.saving(most) if warned else None,
+        evidence.saving(most, "h2d") if warned else None,
         "Set `pin_memory=True` on the DataLoader, or pin the tensors that you copy yourself.",
     )

@@ -7,12 +7,12 @@ from statistics import fmean
 
 from msgspec import UnsetType
 
-from traceprobe.findings.evidence import Evidence, whole
+from traceprobe.findings.evidence import HOST_IDLE, Evidence, whole
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.records.rank import Rank
 from traceprobe.verdict.thresholds import FIXED
 
-FUSED = re.compile(r"fused", re.IGNORECASE)
+FUSED = re.compile(r"(?<!un)fused", re.IGNORECASE)
 """PyTorch's, Apex's and a compiler's kernels are called so."""
 
 
@@ -45,7 +45,7 @@ def optimizer_launches(evidence: Evidence) -> Answer:
             + (", a fused one among them" if fused else ""),
             _launches_of_fused(evidence) if warned else "",
         ],
-        evidence.saving(most) if warned else None,
+        evidence.saving(most, "optimizer", *HOST_IDLE) if warned else None,
         "Use `fused=True` (Adam, AdamW, SGD, Adagrad), or at least `foreach=True`."
         if warned
         else "",

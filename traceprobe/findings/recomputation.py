@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
 
 
@@ -25,7 +25,7 @@ def recomputation(evidence: Evidence) -> Answer:
     return Answer(
         evidence.flag(ms),
         [f"{evidence.amount(ms)} of recomputation"],
-        evidence.saving(ms + evidence.host_ms()),
+        evidence.saving(ms + evidence.host_ms(), "recompute", *HOST_IDLE),
         "Checkpoint fewer layers if memory allows it, or only the cheap ones; a smaller batch "
         "without checkpointing may be faster.",
     )

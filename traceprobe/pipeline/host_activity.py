@@ -48,6 +48,7 @@ def host_activity(
         launch_to_start_us_p50=round(float(delay) / 1e3, 3) if isinstance(delay, float) else None,
         syncs_per_step=round(int(calls["blocking"].sum()) / steps, 3),
         idle_after_sync_ns=int(account.host_late_after_sync[chosen].sum()),
+        sync_cost_ns=int(account.sync_cost[chosen].sum()),
         data_wait_inferred_ns=int(account.inferred[chosen].sum()),
         blocking_calls=_blocking(calls, names, steps) or UNSET,
         phase_kernels=_phase_kernels(inside, steps) or UNSET,

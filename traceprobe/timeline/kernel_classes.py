@@ -60,17 +60,19 @@ _FAMILIES = re.compile(
     r"^(at|c10|cub|thrust|at_cuda_detail|fbgemm_gpu|dali)::|^cudnn::(ops|cnn|bn_)|^cask\w*_cudnn"
     r"|^_ZN(2at|3c10|3cub|6thrust|14at_cuda_detail)|cunn_|split[kK]reduce|multi_tensor_apply"
 )
-"""Libraries whose kernels, but for those above, are element-wise, reductions, copies or indexing."""
+"""Libraries whose other kernels are element-wise, reductions, copies or indexing."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _WORDS = frozenset(
-    """
+    _WORD.findall(
+        """
     activation add batchnorm bias bn broadcast cast cat clamp concat convert copy cumsum div dropout
     elementwise entropy exp expand fill gather gelu groupnorm histogram index indexing indices
     interpolate layernorm ln loss mask masked memset mul multiply nll norm normalize pad padding
     permute pointwise pool pooling quant quantize random reduce reduction relu rmsnorm rope rotary
     scale scatter sigmoid silu softmax sort sub sum tanh topk transpose unrolled upsample vectorized
     zero
-    """.split()
+    """
+    )
 )
 """What element-wise kernels, reductions, copies and indexing are called, each a whole word."""
 _WRAPPED = re.compile(r"^std::enable_if<.*>::type |^void |\(anonymous namespace\)::|<unnamed>::")
