@@ -12,7 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+import traceprobe
 from tests import records
+from tests.builders import kineto
+from tests.builders.loop import Loop
 from tests.records import MS, STEPS, communication, host
 from tests.test_verdict import step
 from traceprobe import findings
@@ -381,6 +384,33 @@ def test_more_workers_than_cores_are_no_advice():
 @pytest.mark.parametrize("workers", [None, True, -1, "2", 10**400])
 def test_what_is_no_number_of_workers_predicts_nothing(workers):
     assert "workers" not in loading(workers)
+
+
+@pytest.mark.parametrize(("wait", "count"), [(400, "1 worker"), (800, "4 workers")])
+def test_a_loader_without_workers_is_told_by_its_range(wait, count):
+    alone = host(loader_in_process=True)
+    finding = find("data-wait", records.rank(step(io=wait), host=alone))
+    assert finding.evidence[-2].startswith("`num_workers=0`: each batch is loaded on the step")
+    assert finding.evidence[-1].startswith(f"at least {count} instead of 0 would hide")
+    assert finding.advice.startswith(
+        "`num_workers=0`: loading runs on the step thread; start with "
+        f"`num_workers={count.partition(' ')[0]}`. "
+    )
+    told = find(
+        "data-wait", records.rank(step(io=wait), host=alone), workload={"loader_workers": 2}
+    )
+    assert "num_workers=0" not in told.advice
+
+
+@pytest.mark.parametrize(("kind", "named"), [("SingleProcess", True), ("MultiProcessing", False)])
+def test_the_range_of_a_loader_says_whether_it_has_workers(tmp_path, kind, named):
+    loop = Loop(steps=8, forward_ns=4 * MS, data_wait_ns=6 * MS, wait="loader")
+    path = kineto.write(loop.scenario(), tmp_path / "run.json")
+    path.write_text(path.read_text().replace("_MultiProcessing", f"_{kind}"))
+    report = traceprobe.analyze(traceprobe.load(path))
+    (wait,) = (f for f in report.findings if f.id == "data-wait")
+    assert wait.status == "fail"
+    assert wait.advice.startswith("`num_workers=0`: loading runs on the step thread") is named
 
 
 def test_a_short_wait_needs_no_more_workers():

@@ -15,6 +15,7 @@ from traceprobe.records.rank import StepMarker
 from traceprobe.records.report import ObserverEffect
 from traceprobe.verdict import Thresholds, confidence, judge
 from traceprobe.verdict.bounds import agrees
+from traceprobe.verdict.wording import bound_label
 
 NAMES = ("io", "communication", "overhead")
 
@@ -371,3 +372,27 @@ def test_the_unprofiled_step_time_settles_it():
     assert report.quality.observer_effect.ratio == pytest.approx(
         report.ranks[0].summary.step_ms.mean / 1.1, abs=1e-4
     )
+
+
+@pytest.mark.parametrize(
+    ("parts", "marks", "begins"),
+    [
+        (step(0, 0, 600), ["operators"], "Possibly overhead-bound: 60 % of each 1000.0 ms step"),
+        (step(0, 0, 600), [], "60 % of each 1000.0 ms step"),
+        (step(500, 0, 480), ["stacks"], "Possibly mixed: two causes are about equal: 50 %"),
+    ],
+)
+def test_what_is_hardly_more_than_a_guess_is_headlined_as_possible(parts, marks, begins):
+    ranks = [records.rank(parts)]
+    verdict = judge(ranks, None, records.quality(), frozenset(marks), None, Thresholds())
+    assert verdict.headline.startswith(begins)
+    guessed = verdict.confidence <= Thresholds().low_confidence
+    assert verdict.headline.startswith("Possibly") is guessed is bool(marks)
+
+
+def test_the_page_is_called_as_the_headline_says():
+    assert bound_label("io", 0.3, {"low_confidence": 0.3}) == "Possibly I/O-bound"
+    assert bound_label("compute", 0.1, {"low_confidence": 0.3}) == "Possibly compute-bound"
+    assert bound_label("compute", 0.31, {"low_confidence": 0.3}) == "Compute-bound"
+    assert bound_label("compute", 0.1, {}) == "Compute-bound"
+    assert bound_label("inconclusive", 0.0, {"low_confidence": 0.3}) == "Inconclusive"

@@ -20,7 +20,8 @@ PREFETCH = (
     title="Copies to the GPU are not overlapped with kernels",
     definition="Time per step in host-to-device copies while no kernel runs. The evidence adds "
     "bytes, rate and overlap. The saving leaves the step as long as its longest single resource, "
-    "and adds what the step lasts longer without a profiler than in the capture.",
+    "and adds what the step lasts longer without a profiler than in the capture, where I/O is "
+    "notable.",
     verify="Keep one batch on the GPU and time the loop without a profiler. Compare the rate with "
     "that of pinned copies on the same machine.",
 )

@@ -17,6 +17,8 @@ from traceprobe.timeline.device_timeline import DeviceTimeline
 
 MAX_CALLS = 5
 """Blocking calls that are named."""
+_IN_PROCESS = "_SingleProcessDataLoaderIter"
+"""In the range that PyTorch writes around each batch of a loader without workers."""
 _API = re.compile(r"(cu|cuda|hip)[A-Z][A-Za-z]{3,40}")
 
 
@@ -52,6 +54,9 @@ def host_activity(
         data_wait_inferred_ns=int(account.inferred[chosen].sum()),
         blocking_calls=_blocking(calls, names, steps) or UNSET,
         phase_kernels=_phase_kernels(inside, steps) or UNSET,
+        loader_in_process=any(
+            _IN_PROCESS in names[i] for i in process.ranges["name"].unique().to_list()
+        ),
     )
 
 

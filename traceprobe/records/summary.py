@@ -130,6 +130,10 @@ class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
     phase_kernels: dict[Word, float] | msgspec.UnsetType = msgspec.UNSET
     """Kernels per step of each phase of computation, without collectives; not there without."""
 
+    loader_in_process: bool = False
+    """A `DataLoader` with `num_workers=0` loads on the step thread, as the name of its range says;
+    false where no name tells."""
+
 
 class KernelShare(msgspec.Struct, frozen=True, kw_only=True):
     """A kernel, by name and phase, and its time in the used iterations."""
