@@ -106,6 +106,10 @@ NAMES = {
         "gamma_correct_kernel",
         "_state_passing_fwd_kernel",
         "cutoff_address_kernel",  # neither "off" nor "add" is a word of it
+        "void moe::dev::finalize::finalizeKernelVecLoad<cutlass::bfloat16_t, 4>(int)",
+        "void dot_kernel<float, 128, cublasDotParams<cublasGemvTensorStridedBatched<float>>>(int)",
+        "lambda_dispatch_kernel",
+        "scandal_kernel",
     ],
 }
 FAMILIES = {
@@ -125,6 +129,11 @@ FAMILIES = {
         "void cunn_ClassNLLCriterion_updateOutput_kernel<float, float>(float*)",
         "void vllm::moe::topkGatingSoftmax<4, 64, 4, 16, int>(float const*)",
         "void layer_norm_grad_input_gamma_beta_kernel<float>(float*)",
+        "void tensorrt_llm::kernels::quantize_with_block_size<2, __nv_bfloat16>(int)",
+        "void epilogue::impl::globalKernel<float, float, true>(int, cublasLtEpilogue_t, int)",
+        "void flashinfer::norm::RMSNormKernel<8, __nv_bfloat16>(__nv_bfloat16*)",
+        "void at::native::vectorized_elementwise_kernel<4, cutlass::bfloat16_t>(int)",
+        "unfused_bias_add",
     ],
     "fused": [
         "CudaCodeGen::kernel2(CudaCodeGen::Tensor<float, (int)5>)",
@@ -139,7 +148,11 @@ FAMILIES = {
         "void split_embedding_codegen_forward_unweighted_kernel<float, float>(int)",
     ],
     "layout": ["batched_transpose_32x32_half"],
-    "matmul_half": ["void wgmma_bf16_mainloop(int)", "_attn_fwd_bf16"],
+    "matmul_half": [
+        "void wgmma_bf16_mainloop(int)",
+        "_attn_fwd_bf16",
+        "void flashinfer::BatchPrefillWithPagedKVCacheKernel<__nv_bfloat16>(int)",
+    ],
     "matmul_unknown": ["_attn_bwd_dkdv", "void imma_mainloop(int)"],
 }
 """By convention rather than by a word of PyTorch's, and names that look like another class."""

@@ -23,12 +23,13 @@ from traceprobe.timeline.partition import exclusive
 
 _MATMUL = re.compile(
     r"gemm|gemv|bmm_|xmma|cutlass|nvjet|cublas|(?<![a-z])[sh]\d*cudnn"
-    r"|convolve|conv\dd|conv(fwd|bwd|_)|wgrad|dgrad|fprop|winograd|fmha|flash|sdpa|^cijk_|igemm"
-    r"|(?<![a-z])(wg|[a-z])?mma_|paged_attention|(?<![a-z])attn_(fwd|bwd)",
+    r"|convolve|conv\dd|conv(fwd|bwd|_)|wgrad|dgrad|fprop|winograd|fmha|sdpa|^cijk_|igemm"
+    r"|(?<![a-z])(wg|[a-z])?mma_|paged_attention|(?<![a-z])attn_(fwd|bwd)"
+    r"|flash(?!infer::)|flashinfer::\w*(batch|single|mla|gemm)",
     re.IGNORECASE,
 )
 _NO_MATMUL = re.compile(
-    r"^void at::native::|multi_tensor_apply|splitkreduce|pooling"
+    r"^at::native::|multi_tensor_apply|splitkreduce|pooling"
     r"|fbgemm_gpu::|bounds_check|causal_conv1d|compute\w*OffsetsKernel",
     re.IGNORECASE,
 )
@@ -57,7 +58,7 @@ _FUSED = re.compile(
 )
 """Written as one by hand: Apex, Liger, Transformer Engine, Mamba, FBGEMM's tables, cuDNN."""
 _FAMILIES = re.compile(
-    r"^(at|c10|cub|thrust|at_cuda_detail|fbgemm_gpu|dali)::|^cudnn::(ops|cnn|bn_)|^cask\w*_cudnn"
+    r"^(at|c10|cub|thrust|at_cuda_detail|fbgemm_gpu|dali|epilogue)::|^cudnn::(ops|cnn|bn_)|^cask\w*_cudnn"
     r"|^_ZN(2at|3c10|3cub|6thrust|14at_cuda_detail)|cunn_|split[kK]reduce|multi_tensor_apply"
 )
 """Libraries whose other kernels are element-wise, reductions, copies or indexing."""
@@ -101,8 +102,10 @@ def kernel_class(name: str) -> str:
         return "softmax"
     if _COMPILED.match(name):
         return "fused"
-    if _NO_MATMUL.search(name) or not _MATMUL.search(name):
-        return _other_class(name)
+    # Arguments of templates name types of CUTLASS and cuBLAS in kernels of any kind.
+    base = re.split(r"[<(]", _WRAPPED.sub("", name), maxsplit=1)[0]
+    if _NO_MATMUL.search(base) or not _MATMUL.search(base):
+        return _other_class(base)
     half = _HALF.search(name)
     if half or _TF32.search(name):
         if _UNALIGNED.search(name):
@@ -111,9 +114,8 @@ def kernel_class(name: str) -> str:
     return "matmul_fp32" if _FP32.search(name) else "matmul_unknown"
 
 
-def _other_class(name: str) -> str:
+def _other_class(base: str) -> str:
     """The class of a kernel that is none of matrices, by what stands before its arguments."""
-    base = re.split(r"[<(]", _WRAPPED.sub("", name), maxsplit=1)[0]
     if base.startswith("at::native::"):  # PyTorch's own `fused_dropout` is as element-wise as any
         return "other"
     if _FUSED.search(base):
