@@ -393,8 +393,7 @@ def test_a_loader_without_workers_is_told_by_its_range(wait, count):
     assert finding.evidence[-2].startswith("`num_workers=0`: each batch is loaded on the step")
     assert finding.evidence[-1].startswith(f"at least {count} instead of 0 would hide")
     assert finding.advice.startswith(
-        "`num_workers=0`: loading runs on the step thread; start with "
-        f"`num_workers={count.partition(' ')[0]}`. "
+        f"`num_workers=0`: loading runs on the step thread; start with {count}. "
     )
     told = find(
         "data-wait", records.rank(step(io=wait), host=alone), workload={"loader_workers": 2}

@@ -7,7 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+import traceprobe
 from tests import records
+from tests.builders import memory
+from tests.builders.scenario import Script
 from tests.report_factory import MS
 from tests.test_findings import evidence
 from traceprobe.findings import find_all
@@ -163,7 +166,10 @@ def launching(count, names=("multi_tensor_apply",), parts=STEP, phase="optimizer
     listed = [
         KernelShare(name=name, phase=phase, count=1, total_ns=1, mean_ns=1.0) for name in names
     ]
-    facts = records.host(phase_kernels={"forward": 50.0, "optimizer": count})
+    facts = records.host(
+        phase_kernels={"forward": 50.0, "optimizer": count},
+        phase_launch_ns={"forward": 90 * MS * records.STEPS, "optimizer": 30 * MS * records.STEPS},
+    )
     return replace(rank, summary=replace(rank.summary, top_kernels=listed, host=facts))
 
 
@@ -175,10 +181,11 @@ def launching(count, names=("multi_tensor_apply",), parts=STEP, phase="optimizer
         (launching(90.0, ["FusedAdamMathFunctor"]), "pass", None),
         (launching(90.0, ["triton_poi_fused_add_1"]), "pass", None),
         (launching(90.0, ["triton_poi_fused_add_1"], phase="forward"), "warn", 10),
-        (launching(90.0, parts={"forward": 60, "idle_host": 40}), "warn", 40),
+        (launching(90.0, parts={"forward": 80, "idle_host": 20}), "warn", 20),
+        (launching(90.0, parts={"forward": 60, "idle_host": 40}), "warn", 30),
         (launching(90.0, parts={"forward": 1_000, "optimizer": 9}), "pass", None),
     ],
-    ids=["many", "few", "fused", "compiled", "other fused", "idle", "cheap"],
+    ids=["many", "few", "fused", "compiled", "other fused", "idle", "other idle", "cheap"],
 )
 def test_an_optimizer_of_many_kernels_could_be_fused(rank, status, saving):
     found = applied(optimizer_launches, rank)
@@ -294,8 +301,12 @@ def test_the_optimizer_costs_what_its_kernels_take():
 
 def test_recomputation_costs_what_it_takes():
     parts = {"forward": 55, "backward": 30, "recompute": 10, "idle_host": 5}
-    found = applied(recomputation, run(parts))
-    assert (found.status, found.saving_ms_per_step) == ("warn", pytest.approx(15))
+    for between, saved in ((0, 10), (3, 13), (60, 15)):
+        rank = run(parts)
+        facts = records.host(phase_launch_ns={"recompute": between * MS * records.STEPS})
+        rank = replace(rank, summary=replace(rank.summary, host=facts))
+        found = applied(recomputation, rank)
+        assert (found.status, found.saving_ms_per_step) == ("warn", pytest.approx(saved))
 
 
 @pytest.mark.parametrize(
@@ -312,3 +323,22 @@ def test_recomputation_costs_what_it_takes():
 )
 def test_a_run_on_a_cpu_has_no_such_question(finding):
     assert applied(finding, records.rank(STEP)).status == "not-applicable"
+
+
+def test_the_host_spends_time_between_launches_of_the_same_phase():
+    script = Script().range("step 0", -100, 2_900).range("step 1", 2_900, 5_900)
+    script.range("step 2", 5_900, 9_000).range("step 3", 9_000, 9_900)
+    for origin in (0, 3_000, 6_000, 9_100):
+        for name, at in (
+            ("forward", 100),
+            ("forward", 150),
+            ("optimizer", 400),
+            ("optimizer", 470),
+        ):
+            start = origin + at
+            script.range(name, start - 5, start + 15)
+            script.op("kernel", start + 20, start + 40, (start, start + 10))
+    summary = traceprobe.analyze(memory.trace(script.build())).ranks[0].summary
+    steps = summary.iterations_used
+    assert steps
+    assert summary.host.phase_launch_ns == {"forward": 50 * steps, "optimizer": 70 * steps}

@@ -32,6 +32,7 @@ def data_wait(evidence: Evidence) -> Answer:
     drained = evidence.drift
     # A queue that lasted for half of the capture halves the mean, not the cost.
     status = evidence.grade(max(evidence.share(ms), drained.after.share if drained else 0.0))
+    slow = status in ("warn", "fail")
     return Answer(
         status,
         [
@@ -46,15 +47,15 @@ def data_wait(evidence: Evidence) -> Answer:
             else "",
             evidence.worst("idle_data_wait"),
             "`num_workers=0`: each batch is loaded on the step thread, between the launches"
-            if _workers(evidence) == 0
+            if slow and _workers(evidence) == 0
             else "",
-            _enough_workers(evidence) if status in ("warn", "fail") else "",
+            _enough_workers(evidence) if slow else "",
         ],
         evidence.saving(ms + evidence.unseen_ms(), "idle_data_wait") if ms else None,
-        _start_workers(evidence)
-        + "Give the loader more workers (`num_workers`) and a deeper queue (`prefetch_factor`), keep "
-        "them alive (`persistent_workers=True`), move decoding and augmentation to the GPU, or "
-        "store the data in a form that needs less work per sample.",
+        (_start_workers(evidence) if slow else "")
+        + "Give the loader more workers (`num_workers`) and a deeper queue (`prefetch_factor`), "
+        "keep them alive (`persistent_workers=True`), move decoding and augmentation to the GPU, "
+        "or store the data in a form that needs less work per sample.",
     )
 
 
@@ -86,9 +87,9 @@ def _start_workers(evidence: Evidence) -> str:
     """The first thing to do where no worker loads beside the step."""
     if _workers(evidence) != 0:
         return ""
-    count = _needed(evidence, 0)
-    number = f"`num_workers={count}`" if count else "`num_workers` above 0"
-    return f"`num_workers=0`: loading runs on the step thread; start with {number}. "
+    count = _needed(evidence, 0) or 1
+    plural = "s" if count > 1 else ""
+    return f"`num_workers=0`: loading runs on the step thread; start with {count} worker{plural}. "
 
 
 def _needed(evidence: Evidence, workers: int) -> int | None:

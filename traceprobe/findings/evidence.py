@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
+
+from msgspec import UNSET
 
 from traceprobe.model.taxonomy import COMPUTE_PHASES, TRANSFERS
 from traceprobe.records.memory import Memory
@@ -176,6 +179,15 @@ class Evidence:
         """Idle time because of late launches and latency, without the profiler's part."""
         kept = self.verdict.shares.get("overhead", 0.0) * self.corrected_step_ms()
         return min(self.exclusive_ms(*HOST_IDLE), kept)
+
+    def launching_ms(self, phase: str) -> float:
+        """Idle time because of the host that fewer launches of a phase can take away.
+
+        The host cannot be earlier by more than it spends between them.
+        """
+        hosts = [(r.summary.host.phase_launch_ns, r.summary.steps) for r in self.ranks]
+        known = [0.0 if ns is UNSET else ns.get(phase, 0) / steps for ns, steps in hosts]
+        return min(self.host_ms(), fmean(known) / 1e6)
 
     @property
     def cores(self) -> int | None:

@@ -21,7 +21,7 @@ FUSED = re.compile(r"(?<!un)fused", re.IGNORECASE)
     title="The optimizer launches many small kernels",
     definition="Kernels per step in the optimizer, where none of those with most time is a fused "
     "optimizer by its name. The saving is the exclusive time of them all and the idle time of "
-    "`host-overhead`.",
+    "`host-overhead`, but of that no more than the host spends between their launches.",
     verify="`host.phase_kernels.optimizer` falls to a few, and so does `partition_ns.optimizer`.",
 )
 def optimizer_launches(evidence: Evidence) -> Answer:
@@ -35,7 +35,7 @@ def optimizer_launches(evidence: Evidence) -> Answer:
         for rank in evidence.ranks
         for k in rank.summary.top_kernels
     )
-    most = evidence.exclusive_ms("optimizer") + evidence.host_ms()
+    most = evidence.exclusive_ms("optimizer") + evidence.launching_ms("optimizer")
     many = count > FIXED.optimizer_launches and not fused
     warned = many and evidence.share(most) >= FIXED.optimizer_worth
     return Answer(

@@ -54,6 +54,7 @@ def host_activity(
         data_wait_inferred_ns=int(account.inferred[chosen].sum()),
         blocking_calls=_blocking(calls, names, steps) or UNSET,
         phase_kernels=_phase_kernels(inside, steps) or UNSET,
+        phase_launch_ns=_phase_launches(inside) or UNSET,
         loader_in_process=any(
             _IN_PROCESS in names[i] for i in process.ranges["name"].unique().to_list()
         ),
@@ -69,6 +70,21 @@ def _blocking(calls: pl.DataFrame, names: Sequence[str], steps: int) -> dict[str
             counts[api[0]] += count
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return {name: round(count / steps, 3) for name, count in ordered[:MAX_CALLS]}
+
+
+def _phase_launches(inside: pl.DataFrame) -> dict[str, int]:
+    """Host time between the launches of kernels of the same phase that follow each other, ns."""
+    is_kernel, launched = pl.col("kind") == int(Kind.KERNEL), pl.col("thread") != UNKNOWN
+    ordered = inside.select("kind", "thread", "launch_t1", "phase").filter(is_kernel & launched)
+    ordered = ordered.sort("thread", "launch_t1", maintain_order=True)
+    same = (pl.col("thread") == pl.col("thread").shift(1)) & (
+        pl.col("phase") == pl.col("phase").shift(1)
+    )
+    apart = ordered.select("phase", apart=pl.col("launch_t1").diff()).filter(
+        ordered.select(same).to_series()
+    )
+    spent = dict(apart.group_by("phase").agg(pl.col("apart").sum()).rows())
+    return {phase.name.lower(): int(spent[int(phase)]) for phase in Phase if int(phase) in spent}
 
 
 def _phase_kernels(inside: pl.DataFrame, steps: int) -> dict[str, float]:

@@ -130,6 +130,9 @@ class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
     phase_kernels: dict[Word, float] | msgspec.UnsetType = msgspec.UNSET
     """Kernels per step of each phase of computation, without collectives; not there without."""
 
+    phase_launch_ns: dict[Word, int] | msgspec.UnsetType = msgspec.UNSET
+    """Host time between the launches of kernels of one phase that follow each other; not there
+    without such kernels."""
     loader_in_process: bool = False
     """A `DataLoader` with `num_workers=0` loads on the step thread, as the name of its range says;
     false where no name tells."""
