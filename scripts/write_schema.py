@@ -57,8 +57,10 @@ NAMED = {
 NAMED_IN = {("AblationVerdict", "shares"): "AblationShares"}
 """Names of one record that mean something else than elsewhere."""
 OPTIONAL = {
+    ("Finding", "saving_of"),
     ("HostActivity", "blocking_calls"),
     ("HostActivity", "phase_kernels"),
+    ("HostActivity", "phase_launch_ns"),
     ("Quality", "damage"),
     ("Quality", "lost"),
     ("Rank", "replay"),

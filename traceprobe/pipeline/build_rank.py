@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from traceprobe.model.events import UNKNOWN, Device, Int64s, Trace
 from traceprobe.pipeline import communication
-from traceprobe.pipeline.rank_summary import MAX_COLLECTIVES, rank_summary, shorten
+from traceprobe.pipeline.rank_summary import MAX_COLLECTIVES, fit_table, rank_summary
 from traceprobe.records import rank as records
 from traceprobe.records.rank import DeviceInfo, Gap, Iteration, Lane, Rank, StepMarker, Timeline
 from traceprobe.records.replay import COLUMNS, Replay
@@ -182,8 +182,8 @@ def _gaps(account: DeviceTimeline, names: Sequence[str], zero: int) -> list[Gap]
             iteration=_known(account.index[w]) if len(account.index) else None,
             cause=account.gap_causes[i],
             evidence=_EVIDENCE[account.gap_causes[i]],
-            before=shorten(names[name[gaps.before[i]]]),
-            after=shorten(names[name[gaps.after[i]]]),
+            before=fit_table(names[name[gaps.before[i]]]),
+            after=fit_table(names[name[gaps.after[i]]]),
         )
         for i, w in zip(rows.tolist(), window[rows].tolist(), strict=True)
     ]
@@ -206,7 +206,7 @@ def _timeline(account: DeviceTimeline, names: Sequence[str], zero: int, window: 
                 start_ns=(lane.t0 - picture.t0).tolist(),
                 duration_ns=(lane.t1 - lane.t0).tolist(),
                 label=lane.label,
-                detail=[shorten(d) for d in lane.detail],
+                detail=[fit_table(d) for d in lane.detail],
             )
             for lane in picture.lanes
         ],

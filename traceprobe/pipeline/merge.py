@@ -150,7 +150,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         memory=held or UNSET,
         roofline=UNSET if hardware is None else hardware,
     )
-    return verify(report, whole)
+    return verify(report, whole, regular)
 
 
 def _records(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -253,3 +253,10 @@ def mean_step_ms(ranks: Sequence[Rank]) -> float | None:
     """Mean step of several ranks, ms; None where none of them has steps."""
     means = [rank.summary.step_ms.mean for rank in ranks if rank.summary.step_ms is not None]
     return sum(means) / len(means) if means else None
+
+
+def mean_class_ms(ranks: Sequence[Rank], classes: Iterable[str]) -> float:
+    """Time of classes per step, mean of several ranks, ms; see `Summary.class_ns`."""
+    chosen = tuple(classes)
+    each = [sum(map(r.summary.class_ns, chosen)) / r.summary.steps for r in ranks]
+    return sum(each) / len(each) / 1e6

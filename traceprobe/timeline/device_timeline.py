@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 
 from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind, rows_of
 from traceprobe.model.taxonomy import IDLE_CAUSES
 from traceprobe.timeline import idle, iterations, partition
-from traceprobe.timeline.intervals import Intervals, intersect, merge, per_window
+from traceprobe.timeline.intervals import Intervals, intersect, merge, per_window, union
 from traceprobe.timeline.process_timeline import ProcessTimeline
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class DeviceTimeline:
         observed: classes that the trace can show; the others are null in the report, not 0.
         overlap: kind to ns per window during which compute runs too.
         inferred: part of idle_data_wait per window that no range names.
-        host_late_after_sync: per window.
+        host_late_after_sync, sync_cost: ns per window.
     """
 
     process: ProcessTimeline
@@ -50,6 +53,7 @@ class DeviceTimeline:
     gap_causes: list[str]
     inferred: Int64s
     host_late_after_sync: Int64s
+    sync_cost: Int64s
 
 
 def device_timeline(process: ProcessTimeline, device: int) -> DeviceTimeline:
@@ -72,8 +76,11 @@ def device_timeline(process: ProcessTimeline, device: int) -> DeviceTimeline:
     gaps = idle.find_gaps(ops, int(edges[-1]), process.host.step_thread)
     by_cause = idle.idle_causes(gaps, process.host, process.loaders)
     compute = partition.compute_intervals(sets)
-    syncs = process.calls.filter(pl.col("blocking"))["t1"].to_numpy()
-    late = idle.idle_after_sync(gaps, ops, syncs)
+    syncs = process.calls.filter("blocking").select("t0", "t1")
+    late = idle.idle_after_sync(gaps, ops, syncs["t1"].to_numpy())
+    blamed = merge(by_cause["idle_sync"], by_cause["idle_host"])
+    waiting = union(syncs["t0"].to_numpy(), syncs["t1"].to_numpy())
+    cost = idle.sync_cost(gaps, ops, waiting, blamed)
     idle_sets = {cause: by_cause[cause] for cause in IDLE_CAUSES}
     return DeviceTimeline(
         process=process,
@@ -96,7 +103,17 @@ def device_timeline(process: ProcessTimeline, device: int) -> DeviceTimeline:
         gap_causes=idle.main_causes(gaps, by_cause),
         inferred=per_window(by_cause["data_inferred"], edges),
         host_late_after_sync=per_window(late, edges),
+        sync_cost=_by_window(gaps.t0, cost, edges),
     )
+
+
+def _by_window(instants: Int64s, ns: Int64s, edges: Int64s) -> Int64s:
+    """Sum of what belongs to instants, in the windows that they are in."""
+    at = np.searchsorted(edges, instants, "right") - 1
+    inside = (at >= 0) & (at < len(edges) - 1)
+    sums = np.zeros(len(edges) - 1, dtype=np.int64)
+    np.add.at(sums, at[inside], ns[inside])
+    return sums
 
 
 def _reasons(

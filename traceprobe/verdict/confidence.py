@@ -106,6 +106,9 @@ def _capture(corrected: Corrected, ranks: Sequence[Rank], thresholds: Thresholds
             yield _term("few-iterations", -above, f"only {used} iterations were used")
         elif used < FIXED.few_iterations:
             yield _term("few-iterations", -FIXED.penalty_few, f"{used} iterations were used")
+    if corrected.calibration_untrusted:
+        why = "the unprofiled step was measured under other conditions than the capture"
+        yield _term("calibration", -FIXED.penalty_calibration, why)
     if corrected.split_unknown:
         why = "one rank cannot split the unprofiled remainder into communication and overhead"
         yield _term("split-unknown", -FIXED.penalty_split, why)

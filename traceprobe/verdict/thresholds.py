@@ -147,6 +147,13 @@ class Constants:
         0.1, POINTS, "one rank split what the profiler left", "chosen: half of a single rank's"
     )
 
+    penalty_calibration: float = _number(
+        0.1,
+        POINTS,
+        "the unprofiled step is longer than the profiled one by `distortion` and more",
+        "chosen: half of a single rank's",
+    )
+
     # Correction for the profiler, and the sentences about it
     misfit: float = _number(
         0.02,
@@ -228,6 +235,12 @@ class Constants:
         "ratio",
         "passes over attention's scores by the products, over those by softmax",
         "products: 1 write, 1 read; 1 write, 3 reads. Softmax: 2 and 3",
+    )
+    softmax_around: float = _number(
+        19 / 5,
+        "ratio",
+        "passes over attention's scores by element-wise kernels, over those by softmax",
+        "scale 2 and 2, mask 3 and 2, dropout 3 and 3, cast 2 and 2. Softmax: 2 and 3",
     )
     barely_overlapped: float = _number(
         5.0, "%", "communication and computation take turns", "`notable`"
