@@ -59,6 +59,7 @@ NAMED_IN = {("AblationVerdict", "shares"): "AblationShares"}
 OPTIONAL = {
     ("HostActivity", "blocking_calls"),
     ("HostActivity", "phase_kernels"),
+    ("HostActivity", "set_up"),
     ("Quality", "damage"),
     ("Quality", "lost"),
     ("Rank", "replay"),

@@ -1,4 +1,4 @@
-"""Numbers that decide which iterations and ranks count, listed by `analyze --thresholds`.
+"""Numbers that decide what counts and as what, listed by `analyze --thresholds`.
 
 The accounting applies them and knows no other threshold.
 """
@@ -12,3 +12,7 @@ WARM_UP = 3.0
 STRAGGLER = 2 / 3
 """Part of the waiting for which a rank must have come last, to be the one that is waited for. Of
 two ranks that take turns, each is last for half of it."""
+SET_UP_NS = 200_000
+"""What a call lasts at least to be one of set-up. Loading a kernel's code takes 0.3 ms and more."""
+SET_UP_MEDIANS = 10.0
+"""Medians of the calls of its name that it lasts at least."""

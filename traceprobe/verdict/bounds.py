@@ -9,6 +9,7 @@ from traceprobe.model.taxonomy import SHARE_LABELS
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Bound, Quality
 from traceprobe.verdict.correction import Corrected
+from traceprobe.verdict.no_training import why_no_training
 from traceprobe.verdict.thresholds import Thresholds
 
 CANDIDATES: tuple[Bound, ...] = ("io", "communication", "overhead")
@@ -91,7 +92,9 @@ def _whole_capture(shares: dict[str, float], thresholds: Thresholds) -> Decision
 def _missing(
     corrected: Corrected, ranks: Sequence[Rank], quality: Quality, thresholds: Thresholds
 ) -> list[str]:
-    missing = []
+    missing = why_no_training(ranks)
+    if missing:  # whatever else is missing, it would not help
+        return missing
     marked = [rank for rank in ranks if rank.step_marker is not None]
     fewest = min((rank.summary.iterations_used for rank in marked), default=0)
     if marked and fewest < thresholds.min_iterations:

@@ -11,7 +11,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from traceprobe.model.accounting import MIN_COVERAGE, STRAGGLER, WARM_UP
+from traceprobe.model.accounting import (
+    MIN_COVERAGE,
+    SET_UP_MEDIANS,
+    SET_UP_NS,
+    STRAGGLER,
+    WARM_UP,
+)
 
 STEP = "share of the step"
 POINTS = "confidence"
@@ -93,6 +99,20 @@ class Constants:
     )
     straggling: float = _number(
         0.01, STEP, "waiting for other ranks is worth a sentence", "HTA's straggler candidates"
+    )
+
+    # Captures that show no training
+    cold_start: float = _number(
+        0.20, STEP, "calls of set-up allow no verdict", "chosen: `bound`, which they could fake"
+    )
+    set_up_us: float = _number(
+        SET_UP_NS / 1e3, "µs", "the shortest call of set-up", "loading a kernel's code: 0.3 ms"
+    )
+    set_up_medians: float = _number(
+        SET_UP_MEDIANS,
+        "medians",
+        "a call of set-up lasts so many calls of its name",
+        "chosen: no call in a warm loop of the public traces does",
     )
 
     # Confidence

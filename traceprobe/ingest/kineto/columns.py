@@ -52,6 +52,8 @@ _COPY_KIND, _COLLECTIVE = map(attrgetter, ("copy_kind", "collective"))
 _BLOCKS, _OCCUPANCY = map(attrgetter, ("blocks", "occupancy"))
 _NONE = Args()
 NOTES_OF_COLLECTIVES = "record_param_comms"
+_MOST_PROCESSES = 100
+"""Processes whose names are looked at."""
 _LISTED = 30
 """Ranks that PyTorch writes of a group before it writes dots."""
 WORK = ("kernel", "memcpy", "memset")
@@ -83,6 +85,7 @@ class EventColumns:
     names: _Index = field(default_factory=_Index)
     parts: dict[str, list[Table]] = field(default_factory=dict)
     thread_names: dict[tuple[int, int], str] = field(default_factory=dict)
+    process_names: set[str] = field(default_factory=set)
     categories: set[str] = field(default_factory=set)
     flows: dict[str, list[Table]] = field(default_factory=dict)
     ranks: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -178,7 +181,11 @@ class EventColumns:
 
     def _uncategorised(self, events: list[Event]) -> None:
         for event in events:
-            if event.ph == "M" and event.name == "thread_name" and event.args is not None:
+            if event.ph != "M" or event.args is None:
+                continue
+            if event.name == "process_name" and len(self.process_names) < _MOST_PROCESSES:
+                self.process_names.add(bounded_text(event.args.name))
+            elif event.name == "thread_name":
                 key = (integer(event.pid), integer(event.tid))
                 self.thread_names[key] = bounded_text(event.args.name)
         legacy = [e for e in events if e.ph == "X"]

@@ -61,9 +61,10 @@ def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
     """
     names = NameTable()
     ops = _gpu_ops(db, names, quality)
-    if not ops:
-        raise EmptyTrace(f"{origin.name}: {facts.why_empty(db)}")
     calls = _host_calls(db, names)
+    if not ops:
+        launches = int(np.isin(calls["call"], (int(Call.LAUNCH), int(Call.GRAPH_LAUNCH))).sum())
+        raise EmptyTrace(f"{origin.name}: {facts.why_empty(db, launches)}")
     gpu, host = _link(concatenate_tables(ops), calls)
     del calls
     gpu["bytes"] = plausible_sizes(gpu["bytes"])
