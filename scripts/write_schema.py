@@ -63,6 +63,7 @@ OPTIONAL = {
     ("Quality", "damage"),
     ("Quality", "lost"),
     ("Rank", "replay"),
+    ("Rank", "speed"),
     ("Report", "memory"),
     ("Report", "roofline"),
     ("Run", "links"),

@@ -16,6 +16,8 @@ READS = (
 """What is supported, as the end of a refusal."""
 _ASCEND = "a trace of Ascend NPUs, by torch_npu or MindSpore"
 _XLA = "a trace of XLA's profiler (JAX, TensorFlow or a TPU)"
+FOREIGN_PROCESSES = frozenset({"Ascend Hardware", "CANN", "Browser", "Renderer"})
+"""Names of processes that are those of a tool or a device, whatever program runs there."""
 _PROCESSES = (
     (re.compile(r"Ascend Hardware$|CANN$"), _ASCEND),
     (re.compile(r"/(host|device|job):"), _XLA),

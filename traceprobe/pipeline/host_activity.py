@@ -24,7 +24,12 @@ _API = re.compile(r"(cu|cuda|hip)[A-Z][A-Za-z]{3,60}")
 
 
 def host_activity(
-    account: DeviceTimeline, chosen: Int64s, inside: pl.DataFrame, names: Sequence[str]
+    account: DeviceTimeline,
+    chosen: Int64s,
+    inside: pl.DataFrame,
+    names: Sequence[str],
+    *,
+    on_cpu: bool,
 ) -> HostActivity:
     """Launches, kernels and waiting calls per used step, or over the whole capture.
 
@@ -54,7 +59,7 @@ def host_activity(
         data_wait_inferred_ns=int(account.inferred[chosen].sum()),
         blocking_calls=_blocking(calls, names, steps) or UNSET,
         phase_kernels=_phase_kernels(inside, steps) or UNSET,
-        **_set_up(account, chosen, names),
+        **({} if on_cpu else _set_up(account, chosen, names)),
     )
 
 

@@ -82,6 +82,18 @@ class Iteration(msgspec.Struct, frozen=True, kw_only=True):
             yield from partition_problems(name, self.partition_ns, self.busy_ns, end - start)
 
 
+class SpeedChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of the GPU's speed within the capture, by how long the same kernels take."""
+
+    slow: list[int]
+    """Indices of the iterations in which they take longer."""
+    ratio: float
+    kernels: int
+    """How many of an iteration were compared."""
+    left_out: list[int]
+    """Indices of the iterations that do not count for it."""
+
+
 class Gap(msgspec.Struct, frozen=True, kw_only=True):
     """A stretch of time in which the device idles, ns after the time zero of its input."""
 
@@ -143,6 +155,8 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     """Index of the input this rank came from; its times count from that input's origin."""
     replay: Replay | msgspec.UnsetType = msgspec.UNSET
     """Not there without at least two used iterations in a row whose launches are in the trace."""
+    speed: SpeedChange | msgspec.UnsetType = msgspec.UNSET
+    """Not there where the GPU was equally fast in all iterations."""
 
     @property
     def iteration_count(self) -> int:

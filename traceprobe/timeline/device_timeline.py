@@ -12,7 +12,13 @@ from traceprobe.model.events import Bools, Int64s, Kind, rows_of
 from traceprobe.model.taxonomy import IDLE_CAUSES
 from traceprobe.timeline import idle, iterations, partition
 from traceprobe.timeline.intervals import Intervals, intersect, merge, per_window
+from traceprobe.timeline.kernel_speed import SpeedChange, find_speed_change
 from traceprobe.timeline.process_timeline import ProcessTimeline
+
+_OTHER_SPEED = {
+    True: "the GPU was slower than in most iterations: the same kernels took longer",
+    False: "the GPU was faster than in most iterations: the same kernels took less long",
+}
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,7 @@ class DeviceTimeline:
         index: marker number of each window; empty for the whole capture.
         used: which windows the summary covers.
         reasons: per marker, why it is left out, or None.
+        speed: the change of the GPU's speed among the iterations that would count, if any.
         exclusive: class to ns per window; sums to the window. busy: the same, inclusive.
         observed: classes that the trace can show; the others are null in the report, not 0.
         overlap: kind to ns per window during which compute runs too.
@@ -39,6 +46,7 @@ class DeviceTimeline:
     index: Int64s
     used: Bools
     reasons: list[str | None]
+    speed: SpeedChange | None
     collectives: Int64s
     sets: Mapping[str, Intervals]
     exclusive: Mapping[str, Int64s]
@@ -61,6 +69,13 @@ def device_timeline(process: ProcessTimeline, device: int) -> DeviceTimeline:
     comm = (kind == int(Kind.COMM)) & (iteration >= 0)
     collectives = np.bincount(iteration[comm], minlength=count)
     reasons = _reasons(process, windows, collectives)
+    steady = np.array(
+        [k for k in windows.index[:-1].tolist() if reasons[k] is None], dtype=np.int64
+    )
+    speed = find_speed_change(ops, steady)
+    if speed is not None:
+        for k in speed.left_out:
+            reasons[k] = _OTHER_SPEED[k in speed.slow]
     # The last window ends with the capture, not with an iteration: it gets no account.
     edges, index = windows.edges[: len(windows.index)], windows.index[:-1]
     used = np.array([reasons[k] is None for k in index.tolist()], dtype=bool)
@@ -81,6 +96,7 @@ def device_timeline(process: ProcessTimeline, device: int) -> DeviceTimeline:
         index=index,
         used=used,
         reasons=reasons,
+        speed=speed,
         collectives=collectives,
         sets={**sets, **idle_sets},
         exclusive=partition.exclusive({**sets, **idle_sets}, edges),

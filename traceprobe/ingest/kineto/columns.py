@@ -14,6 +14,7 @@ from traceprobe.ingest.collective_metadata import collective_operation, group_id
 from traceprobe.ingest.joins import Table, concatenate_tables, keep_rows, narrow_table
 from traceprobe.ingest.kineto.event import Args, Event, Number
 from traceprobe.ingest.kineto.occupancy import Occupancy
+from traceprobe.ingest.plausibility import grid_number
 from traceprobe.ingest.untrusted_values import (
     FARTHEST_NS,
     LONGEST_NS,
@@ -166,7 +167,8 @@ class EventColumns:
         category = map(_WORK_OF.__getitem__, map(_CATEGORY, events))
         times = self._times(events)
         duration = np.where(times["t0"] == _MISSING, 0, times["t1"] - times["t0"])
-        self.occupancy.add(duration, floats(args, _BLOCKS), floats(args, _OCCUPANCY))
+        blocks = floats(args, _BLOCKS)
+        self.occupancy.add(duration, blocks, floats(args, _OCCUPANCY))
         return {
             **times,
             "name": self._names(map(_copy_name if named else _NAME, events), len(events)),
@@ -175,6 +177,7 @@ class EventColumns:
             "category": np.fromiter(category, dtype=np.int64, count=len(events)),
             "correlation": integers(args, _CORRELATION),
             "external": _external(args),
+            "grid": grid_number(blocks * 1000),
             "graph": np.maximum(integers(args, _GRAPH), integers(args, _GRAPH_NODE)),
             **_messages(events, args),
         }

@@ -216,7 +216,10 @@ def _gpu_ops(
         site["role"] = np.where(found, role, site["role"])
     kind = _kinds(gpu, names)
     by_name = collective_operations(kind, gpu["name"], names)
-    same = ("device", "stream", "name", "t0", "t1", "bytes", "correlation", "group", "group_size")
+    same = (
+        *("device", "stream", "name", "t0", "t1", "bytes"),
+        *("correlation", "group", "group_size", "grid"),
+    )
     return {
         **{c: gpu[c] for c in same},
         **site,
