@@ -1,4 +1,4 @@
-"""Numbers that decide which iterations and ranks count, listed by `analyze --thresholds`.
+"""Numbers that decide what counts and as what, listed by `analyze --thresholds`.
 
 The accounting applies them and knows no other threshold.
 """
@@ -31,3 +31,18 @@ MOST_LONG = 3
 """One iteration in so many may be long; where more are, being long is usual."""
 LONE_WAIT = 10
 """Medians that a wait for data lasts at least, if it is no burst of a loader's."""
+SET_UP_NS = 200_000
+"""What a call lasts at least to be one of set-up. Loading a kernel's code takes 0.3 ms and more."""
+SET_UP_MEDIANS = 10.0
+"""Medians of the calls of its name that it lasts at least."""
+CLOCK_CHANGED = 1.10
+"""Ratio of how long the same kernels take from which on the GPU's speed changed. Steady public
+captures stay below 1.02."""
+CLOCK_LONG_NS = 10_000
+"""What a kernel lasts at least to be compared: shorter ones are mostly latency."""
+CLOCK_KERNELS = 10
+"""Kernels of an iteration that are compared at least."""
+CLOCK_SHARE = 0.5
+"""Share of all kernel time that they make up at least."""
+FEWEST_STEADY = 3
+"""Iterations that have to be left where those of another speed are left out."""

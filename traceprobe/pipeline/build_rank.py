@@ -17,7 +17,16 @@ from traceprobe.model.events import UNKNOWN, Device, Int64s, Trace
 from traceprobe.pipeline import communication
 from traceprobe.pipeline.rank_summary import MAX_COLLECTIVES, fit_table, rank_summary
 from traceprobe.records import rank as records
-from traceprobe.records.rank import DeviceInfo, Gap, Iteration, Lane, Rank, StepMarker, Timeline
+from traceprobe.records.rank import (
+    DeviceInfo,
+    Gap,
+    Iteration,
+    Lane,
+    Rank,
+    SpeedChange,
+    StepMarker,
+    Timeline,
+)
 from traceprobe.records.replay import COLUMNS, Replay
 from traceprobe.records.summary import Nanoseconds
 from traceprobe.timeline import collectives, partition, replay
@@ -80,6 +89,9 @@ def rank_record(
         if longest is None or longest == typical
         else _timeline(account, trace.names, zero, longest),
         input=UNKNOWN,
+        speed=UNSET
+        if account.speed is None
+        else msgspec.convert(account.speed, SpeedChange, from_attributes=True),
         replay=UNSET if device.kind == "cpu" else _replay(account),
         long=UNSET if long is None else _long(account, long),
     )

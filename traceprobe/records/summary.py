@@ -109,6 +109,14 @@ class HostToDevice(msgspec.Struct, frozen=True, kw_only=True):
     pageable_bytes: int
 
 
+class SetUpCalls(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of one name that set something up; see `HostActivity.set_up`."""
+
+    name: Sentence
+    count: int
+    longest_ns: int
+
+
 class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
     """What a partition cannot say, per used iteration or over the whole capture."""
 
@@ -129,6 +137,11 @@ class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
     where there are none."""
     phase_kernels: dict[Word, float] | msgspec.UnsetType = msgspec.UNSET
     """Kernels per step of each phase of computation, without collectives; not there without."""
+    set_up: list[SetUpCalls] | msgspec.UnsetType = msgspec.UNSET
+    """Calls in which the device idles as they set something up, the longest first; not there
+    without."""
+    set_up_idle_ns: int = 0
+    """Idle time of the device inside them."""
 
     phase_launch_ns: dict[Word, int] | msgspec.UnsetType = msgspec.UNSET
     """Host time between the launches of kernels of one phase that follow each other; not there

@@ -10,6 +10,7 @@ from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Bound, Quality
 from traceprobe.verdict.correction import Corrected
+from traceprobe.verdict.no_training import why_no_training
 from traceprobe.verdict.thresholds import Thresholds
 
 PROFILE_MORE = "profile at least five consecutive steps (`schedule(wait=1, warmup=2, active=6)`)"
@@ -168,7 +169,9 @@ def _whole_capture(
 def _missing(
     corrected: Corrected, ranks: Sequence[Rank], quality: Quality, thresholds: Thresholds
 ) -> list[str]:
-    missing = []
+    missing = why_no_training(ranks)
+    if missing:  # whatever else is missing, it would not help
+        return missing
     marked = [rank for rank in ranks if rank.step_marker is not None]
     if marked and not fewest_steps(marked):
         missing.append(f"no usable iteration; {PROFILE_MORE}")

@@ -11,7 +11,18 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from traceprobe.model.accounting import MIN_COVERAGE, STRAGGLER, WARM_UP
+from traceprobe.model.accounting import (
+    CLOCK_CHANGED,
+    CLOCK_KERNELS,
+    CLOCK_LONG_NS,
+    CLOCK_SHARE,
+    FEWEST_STEADY,
+    MIN_COVERAGE,
+    SET_UP_MEDIANS,
+    SET_UP_NS,
+    STRAGGLER,
+    WARM_UP,
+)
 
 STEP = "share of the step"
 POINTS = "confidence"
@@ -93,6 +104,39 @@ class Constants:
     )
     straggling: float = _number(
         0.01, STEP, "waiting for other ranks is worth a sentence", "HTA's straggler candidates"
+    )
+
+    clock_changed: float = _number(
+        CLOCK_CHANGED,
+        "ratio",
+        "the same kernels take so much longer when the GPU's speed has changed",
+        "steady public captures stay below 1.02",
+    )
+    clock_long_us: float = _number(
+        CLOCK_LONG_NS / 1e3, "µs", "the shortest kernel that tells", "`short_kernel_us`"
+    )
+    clock_kernels: int = _number(
+        CLOCK_KERNELS, "kernels", "of an iteration that tell", "chosen: no few noisy kernels decide"
+    )
+    clock_share: float = _number(
+        CLOCK_SHARE, "share of kernel time", "that they make up", "a majority"
+    )
+    fewest_steady: int = _number(
+        FEWEST_STEADY, "iterations", "left where others are left out", "`min_iterations`"
+    )
+
+    # Captures that show no training
+    cold_start: float = _number(
+        0.20, STEP, "calls of set-up allow no verdict", "chosen: `bound`, which they could fake"
+    )
+    set_up_us: float = _number(
+        SET_UP_NS / 1e3, "µs", "the shortest call of set-up", "loading a kernel's code: 0.3 ms"
+    )
+    set_up_medians: float = _number(
+        SET_UP_MEDIANS,
+        "medians",
+        "a call of set-up lasts so many calls of its name",
+        "chosen: no call in a warm loop of the public traces does",
     )
 
     # Confidence
