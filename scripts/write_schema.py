@@ -57,6 +57,7 @@ NAMED = {
 NAMED_IN = {("AblationVerdict", "shares"): "AblationShares"}
 """Names of one record that mean something else than elsewhere."""
 OPTIONAL = {
+    ("Communication", "stage_wait_ns"),
     ("HostActivity", "blocking_calls"),
     ("HostActivity", "phase_kernels"),
     ("Quality", "damage"),

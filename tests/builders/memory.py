@@ -25,6 +25,7 @@ from traceprobe.model.events import (
 
 ORIGIN = Origin("memory", "0" * 64, "kineto", "E", "tests", 0)
 OPERATIONS = {
+    "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)".lower(): Operation.SEND_RECV,
     "allgather": Operation.ALL_GATHER,
     "send": Operation.SEND_RECV,
     "recv": Operation.SEND_RECV,

@@ -12,3 +12,9 @@ WARM_UP = 3.0
 STRAGGLER = 2 / 3
 """Part of the waiting for which a rank must have come last, to be the one that is waited for. Of
 two ranks that take turns, each is last for half of it."""
+ENDS_TOGETHER = 0.1
+"""Deviation of the differences between the ends of collectives on two ranks, in intervals between
+two collectives, up to which they are the same ones: half would be as near to the next one, and
+several may come that near by chance."""
+FEWEST_ALIGNED = 4
+"""Collectives that two captures must have in common to be aligned by them."""

@@ -30,8 +30,10 @@ from traceprobe.records.rank import DeviceInfo, Rank, mean_step_ms
 from traceprobe.records.report import LostInput, Message, ObserverEffect, Quality, Report, Verdict
 from traceprobe.records.roofline import Roofline
 from traceprobe.timeline import collectives
+from traceprobe.timeline.capture_alignment import aligned
 from traceprobe.timeline.collective_matching import match_transfers
 from traceprobe.timeline.collective_waits import CollectiveWaits, collective_waits
+from traceprobe.timeline.stage_waits import stage_waits
 from traceprobe.verdict import agreement, judge
 from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.links import links
@@ -141,21 +143,26 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
 def _records(parts: Sequence[TracePart]) -> tuple[list[Rank], CollectiveWaits | None]:
     """The devices of all inputs, closed, and what their collectives say together."""
     devices = [(source, found) for source, part in enumerate(parts) for found in part.devices]
-    footprints = [found.footprint for _, found in devices]
+    footprints = aligned([found.footprint for _, found in devices])
     numbers = rank_numbers(parts)
-    matched = collective_waits(footprints)
     shared = match_transfers(footprints)
+    stages = stage_waits(footprints, shared)
+    matched = collective_waits(footprints, stages)
     waits = matched.exposed_wait if matched else [None] * len(devices)
+    between = stages.exposed if stages else [None] * len(devices)
     records = [
         completed_rank(
             found.record,
             numbers[source, found.record.pid],
             source,
             wait,
+            stage,
             found.footprint.chosen,
-            collectives.with_matches(found.groups, found.footprint.collectives, mine),
+            collectives.with_matches(found.groups, footprint.collectives, mine),
         )
-        for (source, found), wait, mine in zip(devices, waits, shared, strict=True)
+        for (source, found), footprint, wait, stage, mine in zip(
+            devices, footprints, waits, between, shared, strict=True
+        )
     ]
     return records, matched
 
