@@ -269,7 +269,8 @@ def test_processes_without_a_rank_take_the_numbers_that_are_left():
     def unnumbered(pid):
         return Script(Process(pid)).op("kernel", 10, 20, (0, 5)).build()
 
-    report = analyze(unnumbered(5), rank(1, *LATE), merge(unnumbered(7), unnumbered(6)))
+    numbered = rank(1, *LATE, world=None)
+    report = analyze(unnumbered(5), numbered, merge(unnumbered(7), unnumbered(6)))
     assert [(r.rank, r.pid) for r in report.ranks] == [(0, 5), (1, 2_000), (2, 6), (3, 7)]
 
 

@@ -21,6 +21,7 @@ from traceprobe.pipeline.build_overview import FEWEST, survey
 from traceprobe.pipeline.build_rank import completed_rank
 from traceprobe.pipeline.build_run import run_record
 from traceprobe.pipeline.invariants import verify
+from traceprobe.pipeline.one_run import missing_ranks, of_one_run, unmatched
 from traceprobe.pipeline.rank_numbers import overruled_ranks, rank_numbers
 from traceprobe.pipeline.trace_part import Lost, TracePart, part_of
 from traceprobe.records.ablation import Ablation
@@ -33,8 +34,9 @@ from traceprobe.timeline import collectives
 from traceprobe.timeline.capture_alignment import aligned
 from traceprobe.timeline.collective_matching import match_transfers
 from traceprobe.timeline.collective_waits import CollectiveWaits, collective_waits
-from traceprobe.timeline.stage_waits import stage_waits
+from traceprobe.timeline.stage_waits import IS_MESSAGE, stage_waits
 from traceprobe.verdict import agreement, judge
+from traceprobe.verdict.confidence import RANK_DOUBTS
 from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.links import links
 from traceprobe.verdict.roofline import FILLED, roofline, with_limit
@@ -51,7 +53,7 @@ def analyze(traces: Trace | Sequence[Trace], options: Options | None = None) -> 
         The report, as described in `docs/report-json.md`: times in ns, shares as fractions.
 
     Raises:
-        UsageError: an option is invalid, or two inputs claim the same rank.
+        UsageError: an option is invalid, or the inputs are of several runs.
     """
     inputs = [traces] if isinstance(traces, Trace) else list(traces)
     chosen = options or Options()
@@ -67,7 +69,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         options: those that the parts were made with.
 
     Raises:
-        UsageError: an option is invalid, or two inputs claim the same rank.
+        UsageError: an option is invalid, or the inputs are of several runs.
         DamagedInput: no input could be read.
         InternalError: none could, for reasons that are traceprobe's own, or the report contradicts
             itself.
@@ -79,20 +81,30 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
             raise InternalError(lost[0].reason)
         more = f" (and {len(lost) - 1} more inputs that cannot be read)" if len(lost) > 1 else ""
         raise DamagedInput(f"{lost[0].reason}{more}")
-    records, matched = _records(kept)
+    inputs = of_one_run(kept)
+    kept = inputs.parts
+    records, matched, doubts = _records(kept)
     if options.rank is not None:
         known = ", ".join(str(record.rank) for record in records)
         records = [r for r in records if r.rank == options.rank]
         if not records:
             raise UsageError(f"--rank {options.rank}: no such rank; the inputs hold {known}")
     world = max((part.metadata.get("world_size", 0) for part in kept), default=0) or None
-    together = run_record(records, matched if len(records) > 1 else None, world)
+    if options.rank is None:
+        doubts |= missing_ranks([record.rank for record in records], world)
+    doubts |= inputs.warnings
+    together = run_record(
+        records,
+        matched if len(records) > 1 else None,
+        world,
+        doubtful=any(code in doubts for code in RANK_DOUBTS),
+    )
     if together is not None and matched is not None:
         found = links(records, together.world_size)
         together = replace(together, links=UNSET if found is None else found)
     profiled = frozenset().union(*(part.profiled for part in kept))
     unprofiled = _unprofiled_ms(kept, options)
-    quality = _quality(kept, lost, records, unprofiled)
+    quality = _quality(kept, lost, records, unprofiled, doubts)
     verdict = judge(
         records,
         together,
@@ -140,11 +152,16 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
     return verify(report, whole)
 
 
-def _records(parts: Sequence[TracePart]) -> tuple[list[Rank], CollectiveWaits | None]:
-    """The devices of all inputs, closed, and what their collectives say together."""
+def _records(
+    parts: Sequence[TracePart],
+) -> tuple[list[Rank], CollectiveWaits | None, dict[str, str]]:
+    """The devices of all inputs, closed, what their collectives say together, and its warnings."""
     devices = [(source, found) for source, part in enumerate(parts) for found in part.devices]
     footprints = aligned([found.footprint for _, found in devices])
-    numbers = rank_numbers(parts)
+    processes = rank_numbers(parts)
+    numbers = [processes[source, found.record.pid] for source, found in devices]
+    if len(processes) == 1 and len(devices) > 1 and not parts[0].rank_of:
+        numbers = list(range(len(devices)))  # each GPU of the one program is a rank to NCCL
     shared = match_transfers(footprints)
     stages = stage_waits(footprints, shared)
     matched = collective_waits(footprints, stages)
@@ -153,18 +170,22 @@ def _records(parts: Sequence[TracePart]) -> tuple[list[Rank], CollectiveWaits | 
     records = [
         completed_rank(
             found.record,
-            numbers[source, found.record.pid],
+            number,
             source,
             wait,
             stage,
             found.footprint.chosen,
             collectives.with_matches(found.groups, footprint.collectives, mine),
         )
-        for (source, found), footprint, wait, stage, mine in zip(
-            devices, footprints, waits, between, shared, strict=True
+        for (source, found), number, footprint, wait, stage, mine in zip(
+            devices, numbers, footprints, waits, between, shared, strict=True
         )
     ]
-    return records, matched
+    warnings = unmatched(
+        collectives=sum(len(f.collectives.filter(~IS_MESSAGE)) > 0 for f in footprints) > 1,
+        found=any(mine is not None and len(mine.row) for mine in shared),
+    )
+    return records, matched, warnings
 
 
 def _sidecars(parts: Sequence[TracePart]) -> list[Sidecar]:
@@ -252,6 +273,7 @@ def _quality(
     lost: Sequence[Lost],
     records: Sequence[Rank],
     unprofiled_ms: float | None,
+    doubts: Mapping[str, str],
 ) -> Quality:
     profiled = mean_step_ms(records)
     effect = None
@@ -268,6 +290,7 @@ def _quality(
     if contradicted:
         damage["ranks-contradicted"] = contradicted
     warnings = {code: text for p in parts for code, text in p.quality.warnings.items()}
+    warnings |= doubts
     if contradicted:
         warnings["ranks-contradicted"] = (
             f"{contradicted} files claim a rank that another one claims too; their ranks were "

@@ -46,13 +46,13 @@ def aligned(ranks: Sequence[RankCollectives]) -> list[RankCollectives]:
         for r, part in zip(holders, kept, strict=True):
             numbers = rows[r][key][0].astype(np.int64)
             dropped[r].append(np.concatenate([numbers[: part.start], numbers[part.stop :]]))
-    return [_without(rank, np.concatenate(d)) for rank, d in zip(ranks, dropped, strict=True)]
+    return [_without(rank, d) for rank, d in zip(ranks, dropped, strict=True)]
 
 
-def _without(rank: RankCollectives, dropped: Int64s) -> RankCollectives:
-    if not len(dropped):
+def _without(rank: RankCollectives, dropped: Sequence[Int64s]) -> RankCollectives:
+    if not any(len(part) for part in dropped):
         return rank
-    kept = np.setdiff1d(np.arange(len(rank.collectives)), dropped)
+    kept = np.setdiff1d(np.arange(len(rank.collectives)), np.concatenate(dropped))
     table = rank.collectives[kept].with_columns(order=pl.int_range(pl.len()).cast(pl.Int64))
     return replace(rank, collectives=table)
 
@@ -89,6 +89,17 @@ def shift_between(one: Int64s, other: Int64s) -> int | None:
     best = min(nearest, key=lambda shift: spread[shift])
     pace = float(np.median(np.diff(one)))
     return best if spread[best] <= ENDS_TOGETHER * pace else None
+
+
+def end_together(one: Int64s, other: Int64s) -> bool:
+    """Whether matched collectives end together, up to a constant difference of the clocks.
+
+    Args:
+        one, other: when they end on two ranks, in the same order, ns.
+    """
+    if len(one) != len(other) or len(one) < FEWEST_ALIGNED:
+        return False
+    return _spread(one, other, 0) <= ENDS_TOGETHER * float(np.median(np.diff(one)))
 
 
 def _spread(one: Int64s, other: Int64s, shift: int) -> float:

@@ -123,6 +123,6 @@ def _missing(
             "CPU too (`ProfilerActivity.CPU`, `nsys profile --trace=cuda,nvtx`)"
             if idle >= waiting
             else f"{waiting:.0%} of the time is ranks waiting for each other with no visible "
-            "cause; analyze the files of all ranks together"
+            "cause; record the host's calls and ranges on every rank"
         )
     return missing

@@ -109,6 +109,12 @@ class Constants:
         "two captures without steps are aligned by at least so many",
         "chosen: fewer meet by chance",
     )
+    apart_s: float = _number(
+        5.0,
+        "s",
+        "between two captures, beyond the length of the longer: they are not of the same time",
+        "chosen: ranks begin with the same step, and clocks of machines differ by less",
+    )
     straggling: float = _number(
         0.01, STEP, "waiting for other ranks is worth a sentence", "HTA's straggler candidates"
     )

@@ -85,11 +85,18 @@ def reasons(
     if run is not None and run.transfer_ns is not None and run.skew_ns is not None:
         step = mean_step_ms(ranks)
         per = "per step" if step is not None else "in the capture"
+        # What all that are there wait for one that is not looks like transfer.
+        most = "at most " if len(ranks) < run.world_size else ""
         sentences.append(
-            f"collectives take {run.transfer_ns / 1e6:.2f} ms {per} for transfer and "
+            f"collectives take {most}{run.transfer_ns / 1e6:.2f} ms {per} for transfer and "
             f"{run.skew_ns / 1e6:.2f} ms for waiting for other ranks"
         )
         sentences += late(run, step)
+    elif decision.bound == "communication" and run is not None and len(ranks) >= run.world_size:
+        sentences.append(
+            "what of it is waiting for other ranks is not known: their collectives could not be "
+            "matched"
+        )
     elif decision.bound == "communication":
         sentences.append(
             "one rank cannot tell communication from waiting for other ranks; analyze the files "
