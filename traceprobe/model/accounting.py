@@ -46,3 +46,9 @@ CLOCK_SHARE = 0.5
 """Share of all kernel time that they make up at least."""
 FEWEST_STEADY = 3
 """Iterations that have to be left where those of another speed are left out."""
+ENDS_TOGETHER = 0.1
+"""Deviation of the differences between the ends of collectives on two ranks, in intervals between
+two collectives, up to which they are the same ones: half would be as near to the next one, and
+several may come that near by chance."""
+FEWEST_ALIGNED = 4
+"""Collectives that two captures must have in common to be aligned by them."""

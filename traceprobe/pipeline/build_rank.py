@@ -114,6 +114,7 @@ def completed_rank(
     rank: int,
     source: int,
     exposed_wait: Int64s | None,
+    stage_wait: Int64s | None,
     footprint: RankCollectives,
     groups: Sequence[collectives.CollectiveGroup],
 ) -> Rank:
@@ -122,6 +123,8 @@ def completed_rank(
     Args:
         rank: its number. source: index of the input file.
         exposed_wait: time per window spent waiting for other ranks, where known.
+        stage_wait: time per window spent waiting in messages between two ranks, where there are
+            any.
         footprint: what the other ranks were compared with.
         groups: its collectives, compared with those of the other ranks.
     """
@@ -130,6 +133,10 @@ def completed_rank(
     shown = [communication.collective_record(g, steps) for g in groups[:MAX_COLLECTIVES]]
     summary = replace(summary, collectives=shown)
     iterations = record.iterations
+    if stage_wait is not None and summary.communication is not None:
+        waited = int(stage_wait[footprint.chosen].sum())
+        told = replace(summary.communication, stage_wait_ns=waited)
+        summary = replace(summary, communication=told)
     if exposed_wait is not None:
         if summary.communication is not None:
             waited = int(exposed_wait[footprint.chosen].sum())

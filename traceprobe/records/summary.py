@@ -53,6 +53,9 @@ class Communication(msgspec.Struct, frozen=True, kw_only=True):
     overlap_pct: float
     skew_exposed_ns: int | None = None
     """Exposed time spent waiting for the slowest rank; None where that cannot be told."""
+    stage_wait_ns: int | msgspec.UnsetType = msgspec.UNSET
+    """Exposed time spent waiting in messages from one rank to another, as the stages of a pipeline
+    do; not there without such messages."""
     all_reduces_per_step: float | None = None
     """None without used iterations, or where a collective does not say what it does."""
     bytes_per_step: int | None = None

@@ -201,7 +201,7 @@ def _unexplained(idle: float, waiting: float, ranks: Sequence[Rank]) -> str:
     if idle < waiting:
         return (
             f"{waiting:.0%} of the time is ranks waiting for each other with no visible cause; "
-            "analyze the files of all ranks together"
+            "record the host's calls and ranges on every rank"
         )
     if any(rank.summary.partition_ns["idle_host"] is not None for rank in ranks):
         return (

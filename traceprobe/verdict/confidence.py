@@ -15,6 +15,11 @@ from traceprobe.verdict.bounds import Decision
 from traceprobe.verdict.correction import HEAVY, Corrected
 from traceprobe.verdict.thresholds import FIXED, Thresholds
 
+OTHER_RUN = ("clocks-disjoint", "collectives-unmatched")
+"""Warnings by which the ranks may be of different runs."""
+RANK_DOUBTS = ("identical-inputs", "ranks-missing", *OTHER_RUN)
+"""Warnings that leave open what ranks wait for."""
+
 
 def terms(
     decision: Decision,
@@ -33,7 +38,7 @@ def terms(
     listed = [
         _term("base", FIXED.confidence_base, "a bound was found"),
         _term("margin", FIXED.confidence_margin * closeness, why),
-        *_evidence(decision, ranks, run),
+        *_evidence(decision, ranks, run, quality),
         *_capture(corrected, ranks, thresholds),
     ]
     if distorted(decision, quality, profiled):
@@ -61,7 +66,9 @@ def _term(name: str, value: float, why: str) -> Term:
     return Term(name=name, value=round(value, 4), why=why)
 
 
-def _evidence(decision: Decision, ranks: Sequence[Rank], run: Run | None) -> Iterator[Term]:
+def _evidence(
+    decision: Decision, ranks: Sequence[Rank], run: Run | None, quality: Quality
+) -> Iterator[Term]:
     window = sum(rank.summary.window_ns for rank in ranks) or 1
     waited = sum(rank.summary.partition_ns["idle_data_wait"] or 0 for rank in ranks)
     inferred = sum(rank.summary.host.data_wait_inferred_ns for rank in ranks)
@@ -71,8 +78,13 @@ def _evidence(decision: Decision, ranks: Sequence[Rank], run: Run | None) -> Ite
             -FIXED.penalty_inferred * inferred / waited,
             "no range marks the data wait; it is inferred from the step thread being between steps",
         )
-    if (run is None or run.transfer_ns is None) and "communication" in decision.deciding:
+    codes = {warning.code for warning in quality.warnings}
+    communicates = "communication" in decision.deciding
+    if communicates and (run is None or run.transfer_ns is None):
         why = "one rank cannot tell communication from waiting for other ranks"
+        yield _term("single-rank", -FIXED.penalty_single_rank, why)
+    elif codes.intersection(RANK_DOUBTS if communicates else OTHER_RUN):
+        why = "it is in doubt that these are the ranks of one run, and all of them"
         yield _term("single-rank", -FIXED.penalty_single_rank, why)
     if decision.bound != "io":
         unknown = sum(

@@ -16,6 +16,8 @@ from traceprobe.model.accounting import (
     CLOCK_KERNELS,
     CLOCK_LONG_NS,
     CLOCK_SHARE,
+    ENDS_TOGETHER,
+    FEWEST_ALIGNED,
     FEWEST_STEADY,
     MIN_COVERAGE,
     SET_UP_MEDIANS,
@@ -101,6 +103,24 @@ class Constants:
         "share of the waiting",
         "a rank that came last for so much is the straggler",
         "derived: of two ranks that take turns each has half",
+    )
+    ends_together: float = _number(
+        ENDS_TOGETHER,
+        "intervals between collectives",
+        "ends of collectives that are the same ones on two ranks deviate less",
+        "chosen: a half would be as near to the next one",
+    )
+    fewest_aligned: int = _number(
+        FEWEST_ALIGNED,
+        "collectives",
+        "two captures without steps are aligned by at least so many",
+        "chosen: fewer meet by chance",
+    )
+    apart_s: float = _number(
+        5.0,
+        "s",
+        "between two captures, beyond the length of the longer: they are not of the same time",
+        "chosen: ranks begin with the same step, and clocks of machines differ by less",
     )
     straggling: float = _number(
         0.01, STEP, "waiting for other ranks is worth a sentence", "HTA's straggler candidates"
@@ -251,6 +271,18 @@ class Constants:
         "ratio",
         "sizes of messages that tell latency from bandwidth",
         "chosen: closer sizes cannot tell the two apart",
+    )
+    end_stage: float = _number(
+        1.5,
+        "ratio",
+        "messages over the fewest of any rank, below which a stage is at an end of its pipeline",
+        "derived: between them a stage has twice as many",
+    )
+    bubble_excess: float = _number(
+        1.25, "ratio", "a bubble over its ideal that is too long", "chosen: a quarter more"
+    )
+    mostly_bubble: float = _number(
+        0.5, "share of communication", "communication is mostly pipeline bubble", "a majority"
     )
     gpu_memory_least: float = _number(
         0.93, "ratio", "reported over printed memory, at least", "less ECC and the driver's part"
