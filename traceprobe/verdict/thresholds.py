@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from traceprobe.model.accounting import (
+    BATCH_BYTES,
     CLOCK_CHANGED,
     CLOCK_KERNELS,
     CLOCK_LONG_NS,
@@ -19,7 +20,14 @@ from traceprobe.model.accounting import (
     ENDS_TOGETHER,
     FEWEST_ALIGNED,
     FEWEST_STEADY,
+    LONE_WAIT,
+    LONG_INTERVALS,
+    LONG_ITERATION,
+    LONG_NS,
     MIN_COVERAGE,
+    MOST_LONG,
+    RECURS,
+    SCALAR_BYTES,
     SET_UP_MEDIANS,
     SET_UP_NS,
     STRAGGLER,
@@ -157,6 +165,36 @@ class Constants:
         "medians",
         "a call of set-up lasts so many calls of its name",
         "chosen: no call in a warm loop of the public traces does",
+    )
+
+    long_iteration: float = _number(
+        LONG_ITERATION,
+        "medians",
+        "an iteration that does more than the others lasts",
+        "chosen: less is noise",
+    )
+    most_long: int = _number(
+        MOST_LONG, "iterations", "one in so many may be long", "chosen: else it is usual"
+    )
+    lone_wait: float = _number(
+        LONE_WAIT, "medians", "a single wait for data is no loader's burst", "chosen: many workers"
+    )
+
+    # What the host's silence means. The accounting itself applies these.
+    long_ms: float = _number(
+        LONG_NS / 1e6, "ms", "a silence of the host needs a cause", "docs/definitions.md"
+    )
+    long_intervals: int = _number(
+        LONG_INTERVALS, "intervals between launches", "and it lasts so many", "docs/definitions.md"
+    )
+    batch_bytes: int = _number(
+        BATCH_BYTES, "bytes", "a copy to the device brings input", "chosen: less is a scalar"
+    )
+    scalar_bytes: int = _number(
+        SCALAR_BYTES, "bytes", "a copy to the host is a loss or a flag", "chosen: eight numbers"
+    )
+    recurs: int = _number(
+        RECURS, "copies", "of one size make it that of a batch", "chosen: one in each iteration"
     )
 
     # Confidence
