@@ -74,10 +74,10 @@ class _Kernels:
 
 
 class _Repetitions(NamedTuple):
-    """Edges of repetitions, as positions of kernels; `nested` if each consists of repetitions."""
+    """Edges of repetitions, as positions of kernels; `nested` if most of each repeats in itself."""
 
     edges: Int64s
-    nested: bool
+    nested: np.bool_ | bool
 
 
 def is_update(ids: Int64s, names: Sequence[str]) -> Bools:
@@ -223,7 +223,8 @@ def _repetitions(
     if contents[regular].sum() < _LEAST_COVERED * contents.sum():
         return None
     edges = _extended(after[offset::size], dense, typical)
-    return _Repetitions(edges, nested=size > 1) if len(edges) > REPEATS else None
+    nested = cycle is not None and size > 1 and np.bincount(cycle.typical).max() > size / 2
+    return _Repetitions(edges, nested) if len(edges) > REPEATS else None
 
 
 def _size(cycle: Cycle, contents: Int64s, updates: bool, strict: bool) -> tuple[int, int]:
