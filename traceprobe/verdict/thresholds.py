@@ -265,6 +265,15 @@ class Constants:
     small_message: float = _number(
         1e6, "bytes", "its start costs more than its bytes", "chosen: on most links"
     )
+    bus_message: float = _number(
+        16e6, "bytes", "a message that shows the speed of links", "chosen: below, latency counts"
+    )
+    low_bandwidth: float = _number(
+        0.15,
+        "share of NVLink",
+        "collectives that do not go over NVLink reach less",
+        "PCIe 5.0 has 64 GB/s, 0.14 of Hopper's NVLink; over it 0.5 and more was measured",
+    )
     count_rounding: float = _number(
         1e-3, "messages per step", "counts of messages differ", "rounding of the means"
     )
