@@ -65,6 +65,7 @@ OPTIONAL = {
     ("Rank", "replay"),
     ("Report", "memory"),
     ("Report", "roofline"),
+    ("Run", "late_ranks"),
     ("Run", "links"),
     ("Run", "overview"),
     ("Verdict", "limit"),

@@ -13,6 +13,7 @@ from typing import Any
 
 from traceprobe.model.accounting import (
     ENDS_TOGETHER,
+    FEW_LATE,
     FEWEST_ALIGNED,
     MIN_COVERAGE,
     STRAGGLER,
@@ -96,6 +97,12 @@ class Constants:
         "share of the waiting",
         "a rank that came last for so much is the straggler",
         "derived: of two ranks that take turns each has half",
+    )
+    few_late: float = _number(
+        FEW_LATE,
+        "share of the ranks",
+        "as many may together be those that are waited for",
+        "derived: of ranks that take turns, twice as many have `straggler`",
     )
     ends_together: float = _number(
         ENDS_TOGETHER,
