@@ -44,7 +44,10 @@ def trace(scenario: Scenario, profiled: Iterable[str] = (), **metadata: object) 
         return index.setdefault(name, len(index))
 
     ops = [
-        row | {"name": number(op.label), "role": _role(scenario, row)} | _message(op)
+        row
+        | {"name": number(op.label), "role": _role(scenario, row)}
+        | _message(op)
+        | {"grid": op.blocks or UNKNOWN}
         for op, row in _ops(scenario)
     ]
     calls = [row | {"name": number(row["name"])} for row in truth.host_calls(scenario)]

@@ -61,7 +61,7 @@ def communication_exposed(evidence: Evidence) -> Answer:
             f"{broadcasts:.3g} broadcasts per step, as DDP makes for buffers" if broadcasts else "",
             evidence.worst("communication"),
         ],
-        evidence.saving(_transfer_ms(evidence)),
+        evidence.saving(_transfer_ms(evidence), "communication"),
         " ".join(advice),
     )
 

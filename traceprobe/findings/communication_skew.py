@@ -51,6 +51,6 @@ def communication_skew(evidence: Evidence) -> Answer:
             f"is transfer ({run.collectives_matched} collectives matched)",
             *who,
         ],
-        evidence.saving(ms),
+        evidence.saving(ms, "communication"),
         TURNS if run.straggler_rank is None and who else SLOWEST,
     )

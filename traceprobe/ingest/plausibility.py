@@ -30,6 +30,12 @@ def plausible_sizes(sizes: Ints) -> Ints:
     return sizes if together < _MOST_TOGETHER else np.full_like(sizes, UNKNOWN)
 
 
+def grid_number(blocks: np.typing.NDArray[np.float64]) -> Ints:
+    """Blocks of kernels as int32; UNKNOWN where there are none, or more than any grid has."""
+    known = (blocks > 0) & (blocks < np.iinfo(np.int32).max)
+    return np.where(known, np.rint(np.where(known, blocks, 0)), UNKNOWN).astype(np.int32)
+
+
 def drop_overruns(gpu: dict[str, Any], quality: Quality) -> dict[str, Any]:
     """GPU ops without the kernels that run on long after the next one of their stream began.
 

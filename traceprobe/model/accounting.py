@@ -1,4 +1,4 @@
-"""Numbers that decide which iterations and ranks count, listed by `analyze --thresholds`.
+"""Numbers that decide what counts and as what, listed by `analyze --thresholds`.
 
 The accounting applies them and knows no other threshold.
 """
@@ -15,6 +15,40 @@ two ranks that take turns, each is last for half of it."""
 FEW_LATE = 1 / 3
 """Part of the ranks that may together be waited for. Where all take turns, two thirds of them are
 last for as much of the waiting as `STRAGGLER`."""
+
+LONG_NS = 1_000_000
+LONG_INTERVALS = 20
+"""A stretch without calls and operators that is long needs a cause: 1 ms, and twenty times the
+median time between launches."""
+BATCH_BYTES = 256
+"""Copies to the device from this size on bring input; smaller ones are scalars."""
+SCALAR_BYTES = 64
+"""Copies to the host up to this size are a loss or a flag; larger ones are results."""
+RECURS = 3
+"""Copies of one size that make it that of a batch."""
+
+LONG_ITERATION = 1.5
+"""Medians that an iteration lasts at least, its waiting for data left out, if it does more than the
+others."""
+MOST_LONG = 3
+"""One iteration in so many may be long; where more are, being long is usual."""
+LONE_WAIT = 10
+"""Medians that a wait for data lasts at least, if it is no burst of a loader's."""
+SET_UP_NS = 200_000
+"""What a call lasts at least to be one of set-up. Loading a kernel's code takes 0.3 ms and more."""
+SET_UP_MEDIANS = 10.0
+"""Medians of the calls of its name that it lasts at least."""
+CLOCK_CHANGED = 1.10
+"""Ratio of how long the same kernels take from which on the GPU's speed changed. Steady public
+captures stay below 1.02."""
+CLOCK_LONG_NS = 10_000
+"""What a kernel lasts at least to be compared: shorter ones are mostly latency."""
+CLOCK_KERNELS = 10
+"""Kernels of an iteration that are compared at least."""
+CLOCK_SHARE = 0.5
+"""Share of all kernel time that they make up at least."""
+FEWEST_STEADY = 3
+"""Iterations that have to be left where those of another speed are left out."""
 ENDS_TOGETHER = 0.1
 """Deviation of the differences between the ends of collectives on two ranks, in intervals between
 two collectives, up to which they are the same ones: half would be as near to the next one, and

@@ -39,7 +39,7 @@ def terms(
         _term("base", FIXED.confidence_base, "a bound was found"),
         _term("margin", FIXED.confidence_margin * closeness, why),
         *_evidence(decision, ranks, run, quality),
-        *_capture(corrected, ranks),
+        *_capture(corrected, ranks, thresholds),
     ]
     if distorted(decision, quality, profiled):
         above = sum(term.value for term in listed) - thresholds.low_confidence
@@ -96,7 +96,7 @@ def _evidence(
         yield _term("unattributed", -share, "kernel time whose phase is unknown")
 
 
-def _capture(corrected: Corrected, ranks: Sequence[Rank]) -> Iterator[Term]:
+def _capture(corrected: Corrected, ranks: Sequence[Rank], thresholds: Thresholds) -> Iterator[Term]:
     if all(rank.step_marker is None for rank in ranks):
         why = "the whole capture counts as one window"
         yield _term("no-step-marker", -FIXED.penalty_no_marker, why)
@@ -113,8 +113,14 @@ def _capture(corrected: Corrected, ranks: Sequence[Rank]) -> Iterator[Term]:
             used = corrected.drift.after.iterations
             why = f"only the {used} iterations after the loader's queue ran dry count"
             yield _term("prefetch-drained", -FIXED.penalty_drained, why)
-        if used < FIXED.few_iterations:
+        if used < thresholds.min_iterations:
+            above = FIXED.confidence_base + FIXED.confidence_margin - FIXED.most_of_few
+            yield _term("few-iterations", -above, f"only {used} iterations were used")
+        elif used < FIXED.few_iterations:
             yield _term("few-iterations", -FIXED.penalty_few, f"{used} iterations were used")
+    if corrected.calibration_untrusted:
+        why = "the unprofiled step was measured under other conditions than the capture"
+        yield _term("calibration", -FIXED.penalty_calibration, why)
     if corrected.split_unknown:
         why = "one rank cannot split the unprofiled remainder into communication and overhead"
         yield _term("split-unknown", -FIXED.penalty_split, why)

@@ -12,10 +12,17 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from traceprobe.model.accounting import (
+    CLOCK_CHANGED,
+    CLOCK_KERNELS,
+    CLOCK_LONG_NS,
+    CLOCK_SHARE,
     ENDS_TOGETHER,
     FEW_LATE,
     FEWEST_ALIGNED,
+    FEWEST_STEADY,
     MIN_COVERAGE,
+    SET_UP_MEDIANS,
+    SET_UP_NS,
     STRAGGLER,
     WARM_UP,
 )
@@ -126,6 +133,39 @@ class Constants:
         0.01, STEP, "waiting for other ranks is worth a sentence", "HTA's straggler candidates"
     )
 
+    clock_changed: float = _number(
+        CLOCK_CHANGED,
+        "ratio",
+        "the same kernels take so much longer when the GPU's speed has changed",
+        "steady public captures stay below 1.02",
+    )
+    clock_long_us: float = _number(
+        CLOCK_LONG_NS / 1e3, "µs", "the shortest kernel that tells", "`short_kernel_us`"
+    )
+    clock_kernels: int = _number(
+        CLOCK_KERNELS, "kernels", "of an iteration that tell", "chosen: no few noisy kernels decide"
+    )
+    clock_share: float = _number(
+        CLOCK_SHARE, "share of kernel time", "that they make up", "a majority"
+    )
+    fewest_steady: int = _number(
+        FEWEST_STEADY, "iterations", "left where others are left out", "`min_iterations`"
+    )
+
+    # Captures that show no training
+    cold_start: float = _number(
+        0.20, STEP, "calls of set-up allow no verdict", "chosen: `bound`, which they could fake"
+    )
+    set_up_us: float = _number(
+        SET_UP_NS / 1e3, "µs", "the shortest call of set-up", "loading a kernel's code: 0.3 ms"
+    )
+    set_up_medians: float = _number(
+        SET_UP_MEDIANS,
+        "medians",
+        "a call of set-up lasts so many calls of its name",
+        "chosen: no call in a warm loop of the public traces does",
+    )
+
     # Confidence
     confidence_base: float = _number(0.5, POINTS, "any bound", "chosen: as likely as not")
     confidence_margin: float = _number(
@@ -168,11 +208,21 @@ class Constants:
         "chosen: half of an inferred data wait",
     )
     penalty_few: float = _number(0.05, POINTS, "few iterations", "chosen: a nudge")
+    most_of_few: float = _number(
+        0.5, POINTS, "the most with one or two iterations", "chosen: they show no outlier"
+    )
     few_iterations: int = _number(
         8, "iterations", "fewer are few", "the default of `traceprobe profile --active`"
     )
     penalty_split: float = _number(
         0.1, POINTS, "one rank split what the profiler left", "chosen: half of a single rank's"
+    )
+
+    penalty_calibration: float = _number(
+        0.1,
+        POINTS,
+        "the unprofiled step is longer than the profiled one by `distortion` and more",
+        "chosen: half of a single rank's",
     )
 
     # Correction for the profiler, and the sentences about it
@@ -260,11 +310,20 @@ class Constants:
     )
 
     # Findings
+    filling: float = _number(
+        0.1, "share of what is extra", "what long iterations do more is reported", "chosen: a tenth"
+    )
     softmax_passes: float = _number(
         6 / 5,
         "ratio",
         "passes over attention's scores by the products, over those by softmax",
         "products: 1 write, 1 read; 1 write, 3 reads. Softmax: 2 and 3",
+    )
+    softmax_around: float = _number(
+        19 / 5,
+        "ratio",
+        "passes over attention's scores by element-wise kernels, over those by softmax",
+        "scale 2 and 2, mask 3 and 2, dropout 3 and 3, cast 2 and 2. Softmax: 2 and 3",
     )
     barely_overlapped: float = _number(
         5.0, "%", "communication and computation take turns", "`notable`"

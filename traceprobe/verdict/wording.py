@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET
 
-from traceprobe.model.taxonomy import SHARE_LABELS
+from traceprobe.model.taxonomy import BOUND_LABELS, SHARE_LABELS
 from traceprobe.records.rank import Rank, mean_step_ms
+from traceprobe.records.report import Bound
 from traceprobe.records.run import Run
 from traceprobe.verdict.bounds import Decision
 from traceprobe.verdict.correction import Corrected
@@ -29,8 +30,32 @@ _IDLE = {
 }
 
 
-def headline(decision: Decision, corrected: Corrected, ranks: Sequence[Rank]) -> str:
-    """One sentence."""
+def bound_label(bound: Bound, confidence: float, thresholds: Mapping[str, float]) -> str:
+    """What the verdict is called, with "possibly" where it is hardly more than a guess.
+
+    Args:
+        thresholds: those of the verdict, by name.
+    """
+    label = BOUND_LABELS[bound]
+    if bound == "inconclusive" or confidence > thresholds.get("low_confidence", 0.0):
+        return label
+    return f"Possibly {label if label.startswith('I/O') else label[0].lower() + label[1:]}"
+
+
+def headline(
+    decision: Decision,
+    corrected: Corrected,
+    ranks: Sequence[Rank],
+    confidence: float,
+    thresholds: Thresholds,
+) -> str:
+    """One sentence, which says so where it is hardly more than a guess."""
+    said = _headline(decision, corrected, ranks)
+    label = bound_label(decision.bound, confidence, thresholds.as_dict())
+    return f"{label}: {said[0].lower()}{said[1:]}" if label.startswith("Possibly") else said
+
+
+def _headline(decision: Decision, corrected: Corrected, ranks: Sequence[Rank]) -> str:
     if decision.bound == "inconclusive":
         return f"No verdict: {decision.missing[0]}."
     step = mean_step_ms(ranks) if corrected.drift is None else corrected.drift.after.step_ns / 1e6

@@ -31,14 +31,16 @@ from traceprobe.ingest.kineto.facts import (
     rank_of_pid,
     trace_metadata,
     why_empty,
+    why_missing,
 )
-from traceprobe.ingest.kineto.ranges import host_ranges, operator_sources
+from traceprobe.ingest.kineto.ranges import host_ranges, host_work, operator_sources
 from traceprobe.ingest.plausibility import drop_overruns, plausible_sizes, warn_of_impossible_times
 from traceprobe.ingest.untrusted_values import NAME_LENGTH, bounded_text
 from traceprobe.model.events import (
     GPU_OPS,
     HOST_CALLS,
     HOST_RANGES,
+    HOST_WORK,
     UNKNOWN,
     Call,
     Device,
@@ -51,6 +53,8 @@ from traceprobe.model.events import (
     Trace,
     frame,
 )
+
+LAUNCHES = (int(Call.LAUNCH), int(Call.GRAPH_LAUNCH))
 
 
 def build_trace(
@@ -82,22 +86,31 @@ def build_trace(
         None if operators is None else operator_sources(operators, names, columns.categories)
     )
     ranges = host_ranges(tables, names, annotation)
+    launches = int(np.isin(host_calls["call"], LAUNCHES).sum())
     kind = "gpu"
     if "gpu" in tables:
         gpu = _gpu_ops(tables["gpu"], names, host_calls, operators, pids)
     elif "legacy_gpu" in tables:
         gpu = legacy_ops(tables, names)
-    elif operators is not None and annotation is not None and len(ranges["t0"]):
-        work = {c: v[annotation < 0] for c, v in operators.items()}
-        gpu, kind = cpu_work(work, ranges, names, role), "cpu"
+    elif operators is not None and annotation is not None and (len(ranges["t0"]) or launches):
+        own = {c: v[annotation < 0] for c, v in operators.items()}
+        gpu, kind = cpu_work(own, ranges, names, role), "cpu"
         if not len(gpu["t0"]):
-            raise EmptyTrace(f"{origin.name}: {why_empty(metadata, None)}")
-        quality.warn(
-            "cpu-run", "There is no GPU work: the report describes the process's CPU threads."
-        )
+            raise EmptyTrace(f"{origin.name}: {why_empty(metadata, None, launches)}")
+        if launches:
+            quality.warn(
+                "gpu-rows-missing",
+                f"{why_missing(metadata, launches)} The numbers describe the process's CPU "
+                "threads.",
+            )
+        else:
+            quality.warn(
+                "cpu-run", "There is no GPU work: the report describes the process's CPU threads."
+            )
     else:
         lost = f"; {quality.events_lost} damaged events are lost" if quality.events_lost else ""
-        raise EmptyTrace(f"{origin.name}: {why_empty(metadata, operators)}{lost}")
+        raise EmptyTrace(f"{origin.name}: {why_empty(metadata, operators, launches)}{lost}")
+    work = host_work(operators if kind == "gpu" else None)
     tables.clear()
     del operators
     host_calls["recorded"] = np.isin(
@@ -127,6 +140,7 @@ def build_trace(
         thread_names=columns.thread_names,
         profiled=profiled(metadata, columns.categories),
         metadata={**trace_metadata(metadata, quality), **columns.occupancy.facts()},
+        host_work=frame(HOST_WORK, work, ("t0", "t1", "thread")),
     )
 
 
@@ -205,7 +219,10 @@ def _gpu_ops(
         site["role"] = np.where(found, role, site["role"])
     kind = _kinds(gpu, names)
     by_name = collective_operations(kind, gpu["name"], names)
-    same = ("device", "stream", "name", "t0", "t1", "bytes", "correlation", "group", "group_size")
+    same = (
+        *("device", "stream", "name", "t0", "t1", "bytes"),
+        *("correlation", "group", "group_size", "grid"),
+    )
     return {
         **{c: gpu[c] for c in same},
         **site,
