@@ -18,6 +18,7 @@ from traceprobe.model.accounting import (
     CLOCK_LONG_NS,
     CLOCK_SHARE,
     ENDS_TOGETHER,
+    FEW_LATE,
     FEWEST_ALIGNED,
     FEWEST_STEADY,
     LONE_WAIT,
@@ -111,6 +112,12 @@ class Constants:
         "share of the waiting",
         "a rank that came last for so much is the straggler",
         "derived: of two ranks that take turns each has half",
+    )
+    few_late: float = _number(
+        FEW_LATE,
+        "share of the ranks",
+        "as many may together be those that are waited for",
+        "derived: of ranks that take turns, twice as many have `straggler`",
     )
     ends_together: float = _number(
         ENDS_TOGETHER,
@@ -361,6 +368,15 @@ class Constants:
     )
     small_message: float = _number(
         1e6, "bytes", "its start costs more than its bytes", "chosen: on most links"
+    )
+    bus_message: float = _number(
+        16e6, "bytes", "a message that shows the speed of links", "chosen: below, latency counts"
+    )
+    low_bandwidth: float = _number(
+        0.15,
+        "share of NVLink",
+        "collectives that do not go over NVLink reach less",
+        "PCIe 5.0 has 64 GB/s, 0.14 of Hopper's NVLink; over it 0.5 and more was measured",
     )
     count_rounding: float = _number(
         1e-3, "messages per step", "counts of messages differ", "rounding of the means"
