@@ -36,10 +36,16 @@ from traceprobe.verdict import agreement, judge
 from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.links import links
 from traceprobe.verdict.roofline import FILLED, roofline, with_limit
+from traceprobe.verdict.thresholds import FIXED
 from traceprobe.version import __version__
 
 MAX_NAMED = 5
 """Lost inputs that the warning names; `quality.lost` has all."""
+_CALIBRATION = Message(
+    code="implausible-calibration",
+    message="The capture recorded a step time without a profiler that is no time of these steps; "
+    "it was not used.",
+)
 
 
 def analyze(traces: Trace | Sequence[Trace], options: Options | None = None) -> Report:
@@ -89,8 +95,11 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         found = links(records, together.world_size)
         together = replace(together, links=UNSET if found is None else found)
     profiled = frozenset().union(*(part.profiled for part in kept))
-    unprofiled = _unprofiled_ms(kept, options)
+    noted = _unprofiled_ms(kept, options)
+    unprofiled = None if _unbelievable(noted, records, options) else noted
     quality = _quality(kept, lost, records, unprofiled)
+    if unprofiled != noted:
+        quality = replace(quality, warnings=_sorted(quality.warnings, [_CALIBRATION]))
     verdict = judge(
         records,
         together,
@@ -98,7 +107,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         profiled,
         None if unprofiled is None else unprofiled * 1e6,
         options.thresholds,
-        _recorded_wait_ns(kept),
+        _recorded_wait_ns(kept) if unprofiled == noted else None,
     )
     quality = _with_warnings(quality, verdict, profiled, options.ablation)
     workload = _workload(kept)
@@ -177,6 +186,24 @@ def _unprofiled_ms(parts: Sequence[TracePart], options: Options) -> float | None
     recorded = [sidecar.unprofiled_step_ms for sidecar in _sidecars(parts)]
     known = [ms for ms in recorded if isinstance(ms, float)]
     return max(known) if known else None
+
+
+def _unbelievable(unprofiled_ms: float | None, records: Sequence[Rank], options: Options) -> bool:
+    """Whether no profiler can make so much of a difference: another unit, or another run.
+
+    Raises:
+        UsageError: the number is the user's.
+    """
+    profiled = mean_step_ms(records)
+    if unprofiled_ms is None or profiled is None:
+        return False
+    ratio = max(profiled / unprofiled_ms, unprofiled_ms / profiled)
+    if ratio > FIXED.implausible_ratio and options.unprofiled_step_ms is not None:
+        raise UsageError(
+            f"--unprofiled-step-ms {unprofiled_ms:.6g}: a step in the trace lasts {profiled:.4g} "
+            "ms, and no profiler makes so much of a difference; give milliseconds of one step"
+        )
+    return ratio > FIXED.implausible_ratio
 
 
 def _recorded_wait_ns(parts: Sequence[TracePart]) -> float | None:
@@ -311,5 +338,9 @@ def _with_warnings(
                 f"By ablation, which needs no profiler: {compared.words}."
             )
     added = [Message(code=code, message=text) for code, text in warnings.items()]
-    merged = sorted([*quality.warnings, *added], key=lambda warning: warning.code)
-    return replace(quality, warnings=merged)
+    return replace(quality, warnings=_sorted(quality.warnings, added))
+
+
+def _sorted(*messages: Sequence[Message]) -> list[Message]:
+    """Messages of several sources, by code."""
+    return sorted((m for part in messages for m in part), key=lambda message: message.code)
