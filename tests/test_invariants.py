@@ -230,3 +230,13 @@ def test_an_error_that_nobody_foresaw_has_the_code_of_internal_errors(
     assert (done.code, done.out, cli.files()) == (70, "", {"run.json"})
     assert "internal error: ZeroDivisionError" in done.err
     assert "Traceback" not in done.err
+
+
+def test_a_verdict_that_its_shares_contradict_is_not_written(report):
+    shares = {"io": 0.1, "communication": 0.1, "overhead": 0.5, "compute": 0.3, "other": 0.0}
+    for bound, secondary in (("compute", None), ("io", None), ("mixed", "io+communication")):
+        wrong = replace(report.verdict, bound=bound, secondary=secondary, shares=shares)
+        with pytest.raises(InternalError, match=f"says {bound}, which its shares contradict"):
+            verify(replace(report, verdict=wrong), report.ranks)
+    right = replace(report.verdict, bound="overhead", shares=shares)
+    assert verify(replace(report, verdict=right), report.ranks).verdict is right

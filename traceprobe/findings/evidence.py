@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from statistics import fmean
 from typing import Any
+
+from msgspec import UNSET
 
 from traceprobe.model.taxonomy import COMPUTE_PHASES, TRANSFERS
 from traceprobe.records.memory import Memory
-from traceprobe.records.rank import Rank
+from traceprobe.records.rank import LongIterations, Rank, mean_class_ms
 from traceprobe.records.report import Quality, Status, Verdict
 from traceprobe.records.run import Run
 from traceprobe.verdict import gpu_specs as gpus
@@ -18,8 +21,20 @@ from traceprobe.verdict.gpu_specs import Gpu
 from traceprobe.verdict.no_training import gpu_rows_missing, why_no_training
 from traceprobe.verdict.thresholds import Thresholds
 
+HOST_IDLE = ("idle_host", "idle_latency")
+"""What `Evidence.host_ms` is part of."""
+UNSEEN = frozenset({"idle_data_wait", "h2d"})
+"""Classes that a short capture may show less of than the run has; see `Evidence.unseen_ms`."""
 _EXACT = 1 << 53
 """The largest count that a float holds exactly, which is more than anything here has."""
+
+
+@dataclass(frozen=True)
+class Saving:
+    """What a step gets shorter by at most, ms, and the classes whose time that is."""
+
+    ms: float
+    classes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -27,9 +42,11 @@ class Evidence:
     """Records of a run; all `*_ms` methods are means over ranks, per used step.
 
     Args:
+        ranks: their regular iterations.
         workload: what the capture recorded of the program, if anything.
         capture: what it recorded of the machine (`hardware`) and of PyTorch's switches (`flags`).
         memory: what it recorded of the device's memory, if anything.
+        long: the iterations of each rank that do more than the regular ones, where there are any.
     """
 
     ranks: Sequence[Rank]
@@ -41,6 +58,7 @@ class Evidence:
     workload: Mapping[str, Any] | None = None
     capture: Mapping[str, Any] = field(default_factory=dict)
     memory: Memory | None = None
+    long: Sequence[LongIterations] = ()
 
     @property
     def per(self) -> str:
@@ -64,15 +82,24 @@ class Evidence:
         """The loader's queue that ran dry within the capture, if one did."""
         return find_drift(self.ranks, self.thresholds)
 
-    def saving(self, ms: float) -> float | None:
+    def saving(self, ms: float, *classes: str) -> Saving | None:
         """An upper bound as it is reported: None where nothing is saved, or there are no steps.
 
-        Kernels that run at once last longer together than the step that they are part of.
+        Args:
+            ms: what a rule holds to be the most that a step gets shorter by.
+            classes: what that time is now, of the partition or of `KERNEL_CLASSES`: nothing saves
+                more of a class than there is of it.
         """
         steps = [r.summary.step_ms.mean for r in self.ranks if r.summary.step_ms is not None]
-        longest = max(steps, default=ms) + self.unseen_ms()
-        rounded = round(min(ms, longest), 6)
-        return rounded if rounded > 0 and self.per == "per step" else None
+        most = max(steps, default=ms)
+        if classes:
+            most = min(most, mean_class_ms(self.ranks, classes))
+        if not classes or set(classes) & UNSEEN:
+            most += self.unseen_ms()
+        rounded = round(min(ms, most), 6)
+        if rounded <= 0 or self.per != "per step":
+            return None
+        return Saving(rounded, classes)
 
     def amount(self, ms: float) -> str:
         """A time in a sentence, with its share of the step."""
@@ -102,10 +129,11 @@ class Evidence:
         """What a step lasts longer without a profiler than in the capture.
 
         The pace of loaders and of copies from pageable memory varies, so a short capture may have
-        been lucky. An upper bound for them has to allow for what it did not show.
+        been lucky. An upper bound for them has to allow for what it did not show. Where a run
+        hardly waits for either, a longer step has other reasons.
         """
         effect = self.quality.observer_effect
-        if effect is None:
+        if effect is None or self.verdict.shares.get("io", 0.0) < self.thresholds.notable:
             return 0.0
         return max(effect.unprofiled_step_ms - effect.profiled_step_ms, 0.0)
 
@@ -129,10 +157,8 @@ class Evidence:
         return self._mean([sum(r.summary.busy_ns[c] or 0 for c in classes) for r in self.ranks])
 
     def kernel_ms(self, *classes: str) -> float:
-        """Durations of these kinds of kernels of forward and backward pass."""
-        return self._mean(
-            [sum((r.summary.kernel_ns or {}).get(c, 0) for c in classes) for r in self.ranks]
-        )
+        """Time in these kinds of kernels of forward and backward pass."""
+        return mean_class_ms(self.ranks, classes)
 
     def share(self, ms: float) -> float:
         """A time as a fraction of the step."""
@@ -168,7 +194,16 @@ class Evidence:
     def host_ms(self) -> float:
         """Idle time because of late launches and latency, without the profiler's part."""
         kept = self.verdict.shares.get("overhead", 0.0) * self.corrected_step_ms()
-        return min(self.exclusive_ms("idle_host", "idle_latency"), kept)
+        return min(self.exclusive_ms(*HOST_IDLE), kept)
+
+    def launching_ms(self, phase: str) -> float:
+        """Idle time because of the host that fewer launches of a phase can take away.
+
+        The host cannot be earlier by more than it spends between them.
+        """
+        hosts = [(r.summary.host.phase_launch_ns, r.summary.steps) for r in self.ranks]
+        known = [0.0 if ns is UNSET else ns.get(phase, 0) / steps for ns, steps in hosts]
+        return min(self.host_ms(), fmean(known) / 1e6)
 
     @property
     def cores(self) -> int | None:
@@ -199,7 +234,7 @@ class Evidence:
         return f"largest on rank {worst.rank}: {share(worst):.1%}"
 
     def _mean(self, ns: Sequence[float]) -> float:
-        steps = [max(r.summary.iterations_used, 1) for r in self.ranks]
+        steps = [r.summary.steps for r in self.ranks]
         return sum(n / s for n, s in zip(ns, steps, strict=True)) / len(self.ranks) / 1e6
 
 

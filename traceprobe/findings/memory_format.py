@@ -25,7 +25,7 @@ def memory_format(evidence: Evidence) -> Answer:
     return Answer(
         evidence.flag(ms),
         [f"{evidence.amount(ms)} in kernels that convert NCHW to NHWC or back"],
-        evidence.saving(ms + evidence.kernel_ms("other")),
+        evidence.saving(ms + evidence.kernel_ms("other"), "layout", "other"),
         "Keep model and batches in the layout that tensor cores read: "
         "`model.to(memory_format=torch.channels_last)` and the same for every batch "
         "(`channels_last_3d` for volumes).",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from traceprobe.findings.evidence import Evidence
+from msgspec import UNSET
+
+from traceprobe.findings.evidence import Evidence, Saving
 from traceprobe.records.report import Finding, Status
 
 
@@ -15,13 +17,13 @@ class Answer:
 
     Args:
         evidence: sentences with the numbers behind the status; empty ones are left out.
-        saving_ms: upper bound of what a step gets shorter by, ms; see `Evidence.saving`.
+        saving: upper bound of what a step gets shorter by; see `Evidence.saving`.
         advice: what to do about it; empty where there is nothing to do.
     """
 
     status: Status
     evidence: Sequence[str]
-    saving_ms: float | None = None
+    saving: Saving | None = None
     advice: str = ""
 
 
@@ -66,7 +68,8 @@ class Rule:
             id=self.id,
             status=answer.status,
             title=self.title,
-            saving_ms_per_step=answer.saving_ms,
+            saving_ms_per_step=None if answer.saving is None else answer.saving.ms,
+            saving_of=UNSET if answer.saving is None else list(answer.saving.classes),
             evidence=[line for line in answer.evidence if line],
             advice=answer.advice,
             rule=self.definition,

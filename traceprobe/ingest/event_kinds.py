@@ -7,15 +7,9 @@ from __future__ import annotations
 
 import re
 
+from traceprobe.ingest.communication_kernels import is_communication
 from traceprobe.model.events import Call, Kind
 
-# Collective kernels of NCCL, RCCL, NVSHMEM, DeepEP, PyTorch symmetric memory (multimem, one/two
-# shot) and the custom all-reduces of inference engines (cross_device_reduce, lamport).
-_COLLECTIVE = re.compile(
-    r"nccl|rccl|nvshmem|deep_?ep|multimem|cross_?device_?reduce|(one|two)_?shot|lamport"
-    r"|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|all2all",
-    re.IGNORECASE,
-)
 _COPIES = (
     (re.compile(r"HtoD|HtoA|M2D|Host -> Device|Host-to-(Device|Array)", re.I), Kind.H2D),
     (re.compile(r"DtoH|AtoH|D2M|Device -> Host|(Device|Array)-to-Host", re.I), Kind.D2H),
@@ -43,8 +37,8 @@ _PROFILER = re.compile(
 
 
 def kernel_kind(name: str) -> Kind:
-    """COMM for collective kernels, else KERNEL."""
-    return Kind.COMM if _COLLECTIVE.search(name) else Kind.KERNEL
+    """COMM for kernels that communicate, else KERNEL."""
+    return Kind.COMM if is_communication(name) else Kind.KERNEL
 
 
 def copy_kind(name: str) -> Kind:

@@ -12,6 +12,25 @@ WARM_UP = 3.0
 STRAGGLER = 2 / 3
 """Part of the waiting for which a rank must have come last, to be the one that is waited for. Of
 two ranks that take turns, each is last for half of it."""
+
+LONG_NS = 1_000_000
+LONG_INTERVALS = 20
+"""A stretch without calls and operators that is long needs a cause: 1 ms, and twenty times the
+median time between launches."""
+BATCH_BYTES = 256
+"""Copies to the device from this size on bring input; smaller ones are scalars."""
+SCALAR_BYTES = 64
+"""Copies to the host up to this size are a loss or a flag; larger ones are results."""
+RECURS = 3
+"""Copies of one size that make it that of a batch."""
+
+LONG_ITERATION = 1.5
+"""Medians that an iteration lasts at least, its waiting for data left out, if it does more than the
+others."""
+MOST_LONG = 3
+"""One iteration in so many may be long; where more are, being long is usual."""
+LONE_WAIT = 10
+"""Medians that a wait for data lasts at least, if it is no burst of a loader's."""
 SET_UP_NS = 200_000
 """What a call lasts at least to be one of set-up. Loading a kernel's code takes 0.3 ms and more."""
 SET_UP_MEDIANS = 10.0
@@ -27,3 +46,9 @@ CLOCK_SHARE = 0.5
 """Share of all kernel time that they make up at least."""
 FEWEST_STEADY = 3
 """Iterations that have to be left where those of another speed are left out."""
+ENDS_TOGETHER = 0.1
+"""Deviation of the differences between the ends of collectives on two ranks, in intervals between
+two collectives, up to which they are the same ones: half would be as near to the next one, and
+several may come that near by chance."""
+FEWEST_ALIGNED = 4
+"""Collectives that two captures must have in common to be aligned by them."""

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from traceprobe.model.events import UNKNOWN, Device, Int64s, Trace
 from traceprobe.pipeline import communication
-from traceprobe.pipeline.rank_summary import MAX_COLLECTIVES, rank_summary, shorten
+from traceprobe.pipeline.rank_summary import MAX_COLLECTIVES, fit_table, rank_summary
+from traceprobe.records import rank as records
 from traceprobe.records.rank import (
     DeviceInfo,
     Gap,
@@ -30,6 +31,8 @@ from traceprobe.records.replay import COLUMNS, Replay
 from traceprobe.records.summary import Nanoseconds
 from traceprobe.timeline import collectives, partition, replay
 from traceprobe.timeline.device_timeline import DeviceTimeline
+from traceprobe.timeline.long_iterations import LongIterations
+from traceprobe.timeline.rank_collectives import RankCollectives
 from traceprobe.timeline.timeline_view import longest_window, representative_window, timeline_view
 
 MAX_GAPS = 50
@@ -54,11 +57,13 @@ def rank_record(
     trace: Trace,
     device: Device,
     groups: Sequence[collectives.CollectiveGroup],
+    long: LongIterations | None,
 ) -> Rank:
     """One device of one process as a record, open where it takes the run to know.
 
     Args:
         groups: its collectives by operation and size.
+        long: iterations that do more than the others.
     """
     zero = origin(trace)
     typical, longest = representative_window(account), longest_window(account)
@@ -74,6 +79,7 @@ def rank_record(
             pattern=marker.pattern,
             count=len(marker.starts),
             confidence=marker.confidence,
+            per_iteration=marker.per_iteration,
         ),
         iterations=_iterations(account, zero),
         summary=rank_summary(account, trace, groups, on_cpu=device.kind == "cpu"),
@@ -87,6 +93,19 @@ def rank_record(
         if account.speed is None
         else msgspec.convert(account.speed, SpeedChange, from_attributes=True),
         replay=UNSET if device.kind == "cpu" else _replay(account),
+        long=UNSET if long is None else _long(account, long),
+    )
+
+
+def _long(account: DeviceTimeline, long: LongIterations) -> records.LongIterations:
+    rest = np.setdiff1d(np.flatnonzero(account.used), long.windows)
+    return records.LongIterations(
+        indices=account.index[long.windows].tolist(),
+        every=long.every,
+        once=long.once,
+        extra_ns=long.extra_ns,
+        extra_partition_ns=dict(long.extra),
+        regular_ms=round(float(np.diff(account.edges)[rest].mean()) / 1e6, 6),
     )
 
 
@@ -95,7 +114,8 @@ def completed_rank(
     rank: int,
     source: int,
     exposed_wait: Int64s | None,
-    summarised: Int64s,
+    stage_wait: Int64s | None,
+    footprint: RankCollectives,
     groups: Sequence[collectives.CollectiveGroup],
 ) -> Rank:
     """A record with what the run says of it.
@@ -103,7 +123,9 @@ def completed_rank(
     Args:
         rank: its number. source: index of the input file.
         exposed_wait: time per window spent waiting for other ranks, where known.
-        summarised: indices of the windows of the summary.
+        stage_wait: time per window spent waiting in messages between two ranks, where there are
+            any.
+        footprint: what the other ranks were compared with.
         groups: its collectives, compared with those of the other ranks.
     """
     summary = record.summary
@@ -111,12 +133,16 @@ def completed_rank(
     shown = [communication.collective_record(g, steps) for g in groups[:MAX_COLLECTIVES]]
     summary = replace(summary, collectives=shown)
     iterations = record.iterations
+    if stage_wait is not None and summary.communication is not None:
+        waited = int(stage_wait[footprint.chosen].sum())
+        told = replace(summary.communication, stage_wait_ns=waited)
+        summary = replace(summary, communication=told)
     if exposed_wait is not None:
         if summary.communication is not None:
-            waited = int(exposed_wait[summarised].sum())
+            waited = int(exposed_wait[footprint.chosen].sum())
             told = replace(summary.communication, skew_exposed_ns=waited)
             summary = replace(summary, communication=told)
-        windows = iter(exposed_wait.tolist())
+        windows = iter(exposed_wait[footprint.index != UNKNOWN].tolist())
         iterations = [
             i if i.start_ns is None else replace(i, skew_exposed_ns=next(windows))
             for i in iterations
@@ -161,24 +187,29 @@ def _row(account: DeviceTimeline, columns: partition.Columns, window: int) -> Na
 def _gaps(account: DeviceTimeline, names: Sequence[str], zero: int) -> list[Gap]:
     """The longest idle gaps inside the account's windows."""
     gaps = account.gaps
-    low, high = int(account.edges[0]), int(account.edges[-1])
-    inside = (gaps.t0 >= low) & (gaps.t1 <= high)
+    window = np.searchsorted(account.edges, gaps.t0, "right") - 1
+    end = np.append(account.edges[1:], account.edges[-1])[np.maximum(window, 0)]
+    # One that reaches beyond its window is the pause after it; the last one is ended by no op.
+    inside = (window >= 0) & (gaps.t1 <= end) & (gaps.after != gaps.before)
     order = np.lexsort((gaps.t0, gaps.t0 - gaps.t1))
     rows = order[inside[order]][:MAX_GAPS]
     name = account.ops["name"].to_numpy()
-    window = np.searchsorted(account.edges, gaps.t0[rows], "right") - 1
     return [
         Gap(
             start_ns=int(gaps.t0[i]) - zero,
             end_ns=int(gaps.t1[i]) - zero,
-            iteration=int(account.index[w]) if len(account.index) else None,
+            iteration=_known(account.index[w]) if len(account.index) else None,
             cause=account.gap_causes[i],
             evidence=_EVIDENCE[account.gap_causes[i]],
-            before=shorten(names[name[gaps.before[i]]]),
-            after=shorten(names[name[gaps.after[i]]]),
+            before=fit_table(names[name[gaps.before[i]]]),
+            after=fit_table(names[name[gaps.after[i]]]),
         )
-        for i, w in zip(rows.tolist(), window.tolist(), strict=True)
+        for i, w in zip(rows.tolist(), window[rows].tolist(), strict=True)
     ]
+
+
+def _known(number: int) -> int | None:
+    return None if number == UNKNOWN else int(number)
 
 
 def _timeline(account: DeviceTimeline, names: Sequence[str], zero: int, window: int) -> Timeline:
@@ -194,7 +225,7 @@ def _timeline(account: DeviceTimeline, names: Sequence[str], zero: int, window: 
                 start_ns=(lane.t0 - picture.t0).tolist(),
                 duration_ns=(lane.t1 - lane.t0).tolist(),
                 label=lane.label,
-                detail=[shorten(d) for d in lane.detail],
+                detail=[fit_table(d) for d in lane.detail],
             )
             for lane in picture.lanes
         ],

@@ -11,9 +11,18 @@ from traceprobe.verdict.thresholds import FIXED
 
 
 def run_record(
-    ranks: Sequence[Rank], matched: CollectiveWaits | None, world_size: int | None
+    ranks: Sequence[Rank],
+    matched: CollectiveWaits | None,
+    world_size: int | None,
+    *,
+    doubtful: bool = False,
 ) -> Run | None:
-    """What the ranks say together; None for one rank of a run that is not distributed."""
+    """What the ranks say together; None for one rank of a run that is not distributed.
+
+    Args:
+        doubtful: ranks are missing or may be of another run, so that none of those that are there
+            can be called the one that all wait for.
+    """
     if len(ranks) < 2 and (world_size or 1) < 2:
         return None
     size = max(world_size or 0, len(ranks))
@@ -29,6 +38,8 @@ def run_record(
     steps = matched.steps
     skew = round(sum(matched.wait_ns) / len(ranks) / steps)
     slowest, cause = matched.mostly_last
+    if doubtful:
+        slowest = None
     if slowest is not None:
         summary = ranks[slowest].summary
         if skew <= FIXED.straggling * summary.window_ns / summary.steps:

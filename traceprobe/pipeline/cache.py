@@ -28,7 +28,16 @@ from traceprobe.ingest.limits import DEFAULT_LIMITS, Limits, check_trace_size
 from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model import events as model
 from traceprobe.model import sidecar
-from traceprobe.model.events import GPU_OPS, HOST_CALLS, HOST_RANGES, Device, Origin, Quality, Trace
+from traceprobe.model.events import (
+    GPU_OPS,
+    HOST_CALLS,
+    HOST_RANGES,
+    HOST_WORK,
+    Device,
+    Origin,
+    Quality,
+    Trace,
+)
 from traceprobe.system import reading, seal
 from traceprobe.system.atomic_write import write_whole
 
@@ -37,9 +46,14 @@ if TYPE_CHECKING:
 
 _READERS = Path(ingest.__file__).parent
 _FACTS = "trace.json"
-_FRAMES = {"gpu_ops": GPU_OPS, "host_calls": HOST_CALLS, "host_ranges": HOST_RANGES}
+_FRAMES = {
+    "gpu_ops": GPU_OPS,
+    "host_calls": HOST_CALLS,
+    "host_ranges": HOST_RANGES,
+    "host_work": HOST_WORK,
+    "host_waits": HOST_WORK,
+}
 _DECODERS = ("msgspec", "numpy", "pandas", "polars")
-_BLOCK = 4 << 20
 LEAST_ENTRY, MOST_RATIO = 256 << 20, 16
 """Bytes that any entry may have, and how many times those of its trace: it is read into memory."""
 
@@ -79,7 +93,7 @@ def load(
     A folder that cannot be written, or an entry that is none, never costs the trace.
     """
     detect_format(path)
-    digest = _sha256(path)
+    digest = reading.sha256(path)
     try:
         entry = folder / f"{digest}-{form()}-{seal.owner()}.zip"
     except seal.NoSecret as error:
@@ -132,14 +146,6 @@ def form() -> str:
     return digest.hexdigest()[:16]
 
 
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 def _read(content: bytes, digest: str) -> Trace:
     """The trace of an entry, checked as far as columns can be.
 
@@ -171,7 +177,7 @@ def _checked(content: bytes, schema: Any, names: int) -> pl.DataFrame:
     frame = pl.read_parquet(io.BytesIO(content)).rechunk()
     if frame.schema != pl.Schema(schema) or sum(frame.null_count().row(0)):
         raise ValueError("it has other columns")
-    if not frame["name"].is_between(0, names - 1).all():
+    if "name" in schema and not frame["name"].is_between(0, names - 1).all():
         raise ValueError("it has names that are not in its list")
     return frame
 

@@ -20,6 +20,8 @@ from traceprobe.timeline.intervals import per_window
 
 MAX_CALLS = 5
 """Names of calls that are listed."""
+_IN_PROCESS = "_SingleProcessDataLoaderIter"
+"""In the range that PyTorch writes around each batch of a loader without workers."""
 _API = re.compile(r"(cu|cuda|hip)[A-Z][A-Za-z]{3,60}")
 
 
@@ -46,7 +48,7 @@ def host_activity(
     process = account.process
     calls = process.calls.select("t0", "call", "name", "blocking")
     if process.marker is not None and len(account.index):
-        at = np.searchsorted(process.marker.starts, calls["t0"].to_numpy(), "right") - 1
+        at = process.marker.iteration_at(calls["t0"].to_numpy())
         calls = calls.filter(np.isin(at, account.index[chosen]))
     launches = int(calls["call"].is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH)]).sum())
     return HostActivity(
@@ -56,9 +58,14 @@ def host_activity(
         launch_to_start_us_p50=round(float(delay) / 1e3, 3) if isinstance(delay, float) else None,
         syncs_per_step=round(int(calls["blocking"].sum()) / steps, 3),
         idle_after_sync_ns=int(account.host_late_after_sync[chosen].sum()),
+        sync_cost_ns=int(account.sync_cost[chosen].sum()),
         data_wait_inferred_ns=int(account.inferred[chosen].sum()),
         blocking_calls=_blocking(calls, names, steps) or UNSET,
         phase_kernels=_phase_kernels(inside, steps) or UNSET,
+        phase_launch_ns=_phase_launches(inside) or UNSET,
+        loader_in_process=any(
+            _IN_PROCESS in names[i] for i in process.ranges["name"].unique().to_list()
+        ),
         **({} if on_cpu else _set_up(account, chosen, names)),
     )
 
@@ -92,6 +99,21 @@ def _blocking(calls: pl.DataFrame, names: Sequence[str], steps: int) -> dict[str
             counts[api[0]] += count
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return {name: round(count / steps, 3) for name, count in ordered[:MAX_CALLS]}
+
+
+def _phase_launches(inside: pl.DataFrame) -> dict[str, int]:
+    """Host time between the launches of kernels of the same phase that follow each other, ns."""
+    is_kernel, launched = pl.col("kind") == int(Kind.KERNEL), pl.col("thread") != UNKNOWN
+    ordered = inside.select("kind", "thread", "launch_t1", "phase").filter(is_kernel & launched)
+    ordered = ordered.sort("thread", "launch_t1", maintain_order=True)
+    same = (pl.col("thread") == pl.col("thread").shift(1)) & (
+        pl.col("phase") == pl.col("phase").shift(1)
+    )
+    apart = ordered.select("phase", apart=pl.col("launch_t1").diff()).filter(
+        ordered.select(same).to_series()
+    )
+    spent = dict(apart.group_by("phase").agg(pl.col("apart").sum()).rows())
+    return {phase.name.lower(): int(spent[int(phase)]) for phase in Phase if int(phase) in spent}
 
 
 def _phase_kernels(inside: pl.DataFrame, steps: int) -> dict[str, float]:

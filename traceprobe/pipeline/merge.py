@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from statistics import fmean, median
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from traceprobe.errors import DamagedInput, InternalError, UsageError
 from traceprobe.findings import Evidence, find_all
 from traceprobe.findings.profiler_distortion import REMEASURE
+from traceprobe.model.accounting import LONG_ITERATION
 from traceprobe.model.events import Trace
 from traceprobe.model.sidecar import MOST_FLOPS, STEP_MS, Sidecar
 from traceprobe.options import Options
@@ -21,6 +23,7 @@ from traceprobe.pipeline.build_overview import FEWEST, survey
 from traceprobe.pipeline.build_rank import completed_rank
 from traceprobe.pipeline.build_run import run_record
 from traceprobe.pipeline.invariants import verify
+from traceprobe.pipeline.one_run import missing_ranks, of_one_run, unmatched
 from traceprobe.pipeline.rank_numbers import overruled_ranks, rank_numbers
 from traceprobe.pipeline.trace_part import Lost, TracePart, part_of
 from traceprobe.records.ablation import Ablation
@@ -30,22 +33,21 @@ from traceprobe.records.rank import DeviceInfo, Rank, mean_step_ms
 from traceprobe.records.report import LostInput, Message, ObserverEffect, Quality, Report, Verdict
 from traceprobe.records.roofline import Roofline
 from traceprobe.timeline import collectives
+from traceprobe.timeline.capture_alignment import aligned
 from traceprobe.timeline.collective_matching import match_transfers
 from traceprobe.timeline.collective_waits import CollectiveWaits, collective_waits
+from traceprobe.timeline.stage_waits import IS_MESSAGE, stage_waits
 from traceprobe.verdict import agreement, judge
+from traceprobe.verdict.confidence import RANK_DOUBTS
 from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.links import links
+from traceprobe.verdict.outliers import with_outlier, with_recurring
 from traceprobe.verdict.roofline import FILLED, roofline, with_limit
 from traceprobe.verdict.thresholds import FIXED
 from traceprobe.version import __version__
 
 MAX_NAMED = 5
 """Lost inputs that the warning names; `quality.lost` has all."""
-_CALIBRATION = Message(
-    code="implausible-calibration",
-    message="The capture recorded a step time without a profiler that is no time of these steps; "
-    "it was not used.",
-)
 
 
 def analyze(traces: Trace | Sequence[Trace], options: Options | None = None) -> Report:
@@ -55,7 +57,7 @@ def analyze(traces: Trace | Sequence[Trace], options: Options | None = None) -> 
         The report, as described in `docs/report-json.md`: times in ns, shares as fractions.
 
     Raises:
-        UsageError: an option is invalid, or two inputs claim the same rank.
+        UsageError: an option is invalid, or the inputs are of several runs.
     """
     inputs = [traces] if isinstance(traces, Trace) else list(traces)
     chosen = options or Options()
@@ -71,7 +73,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         options: those that the parts were made with.
 
     Raises:
-        UsageError: an option is invalid, or two inputs claim the same rank.
+        UsageError: an option is invalid, or the inputs are of several runs.
         DamagedInput: no input could be read.
         InternalError: none could, for reasons that are traceprobe's own, or the report contradicts
             itself.
@@ -83,47 +85,71 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
             raise InternalError(lost[0].reason)
         more = f" (and {len(lost) - 1} more inputs that cannot be read)" if len(lost) > 1 else ""
         raise DamagedInput(f"{lost[0].reason}{more}")
-    records, matched = _records(kept)
+    inputs = of_one_run(kept)
+    kept = inputs.parts
+    records, regular, matched, doubts = _records(kept)
     if options.rank is not None:
         known = ", ".join(str(record.rank) for record in records)
         records = [r for r in records if r.rank == options.rank]
+        regular = [r for r in regular if r.rank == options.rank]
         if not records:
             raise UsageError(f"--rank {options.rank}: no such rank; the inputs hold {known}")
     world = max((part.metadata.get("world_size", 0) for part in kept), default=0) or None
-    together = run_record(records, matched if len(records) > 1 else None, world)
+    if options.rank is None:
+        doubts |= missing_ranks([record.rank for record in records], world)
+    doubts |= inputs.warnings
+    together = run_record(
+        records,
+        matched if len(records) > 1 else None,
+        world,
+        doubtful=any(code in doubts for code in RANK_DOUBTS),
+    )
     if together is not None and matched is not None:
         found = links(records, together.world_size)
         together = replace(together, links=UNSET if found is None else found)
     profiled = frozenset().union(*(part.profiled for part in kept))
     noted = _unprofiled_ms(kept, options)
     unprofiled = None if _unbelievable(noted, records, options) else noted
-    quality = _quality(kept, lost, records, unprofiled)
     if unprofiled != noted:
-        quality = replace(quality, warnings=_sorted(quality.warnings, [_CALIBRATION]))
-    verdict = judge(
-        records,
-        together,
-        quality,
-        profiled,
-        None if unprofiled is None else unprofiled * 1e6,
-        options.thresholds,
-        _recorded_wait_ns(kept) if unprofiled == noted else None,
-    )
+        doubts |= {
+            "implausible-calibration": "The capture recorded a step time without a profiler that "
+            "is no time of these steps; it was not used."
+        }
+    quality = _quality(kept, lost, records, unprofiled, doubts)
+
+    def judged(ranks: Sequence[Rank], quality: Quality) -> Verdict:
+        effect = quality.observer_effect
+        step_ns = None if effect is None else effect.unprofiled_step_ms * 1e6
+        wait_ns = _recorded_wait_ns(kept) if unprofiled == noted else None
+        return judge(ranks, together, quality, profiled, step_ns, options.thresholds, wait_ns)
+
+    verdict = usual = judged(records, quality)
+    long, regular_quality = [r.long for r in records if r.long is not UNSET], quality
+    if long:
+        step_ms = _regular_ms(kept, unprofiled, records, regular)
+        regular_quality = _quality(kept, lost, regular, step_ms, doubts)
+        usual = judged(regular, regular_quality)
+        if usual.bound != verdict.bound and any(each.once for each in long):
+            verdict = usual = with_outlier(usual, verdict, long)
+            quality, records = regular_quality, regular
+        elif usual.bound != verdict.bound:
+            verdict = with_recurring(verdict, usual, long)
     quality = _with_warnings(quality, verdict, profiled, options.ablation)
     workload = _workload(kept)
     held = _memory(kept)
     hardware = _roofline(kept, records, quality, workload, options)
     verdict = with_limit(verdict, hardware)
     evidence = Evidence(
-        records,
+        regular,
         together,
-        quality,
-        verdict,
+        regular_quality,
+        usual,
         options.thresholds,
         profiled,
         workload,
         _capture(kept),
         held,
+        long=long,
     )
     findings = find_all(evidence)
     whole = records
@@ -144,29 +170,45 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         memory=held or UNSET,
         roofline=UNSET if hardware is None else hardware,
     )
-    return verify(report, whole)
+    return verify(report, whole, regular)
 
 
-def _records(parts: Sequence[TracePart]) -> tuple[list[Rank], CollectiveWaits | None]:
-    """The devices of all inputs, closed, and what their collectives say together."""
+def _records(
+    parts: Sequence[TracePart],
+) -> tuple[list[Rank], list[Rank], CollectiveWaits | None, dict[str, str]]:
+    """The devices of all inputs, closed, and what their collectives say together.
+
+    Returns:
+        (all, regular, collectives, warnings): the devices with all used iterations, and without
+        long ones.
+    """
     devices = [(source, found) for source, part in enumerate(parts) for found in part.devices]
-    footprints = [found.footprint for _, found in devices]
-    numbers = rank_numbers(parts)
-    matched = collective_waits(footprints)
+    footprints = aligned([found.footprint for _, found in devices])
+    processes = rank_numbers(parts)
+    numbers = [processes[source, found.record.pid] for source, found in devices]
+    if len(processes) == 1 and len(devices) > 1 and not parts[0].rank_of:
+        numbers = list(range(len(devices)))  # each GPU of the one program is a rank to NCCL
     shared = match_transfers(footprints)
+    stages = stage_waits(footprints, shared)
+    matched = collective_waits(footprints, stages)
     waits = matched.exposed_wait if matched else [None] * len(devices)
-    records = [
-        completed_rank(
-            found.record,
-            numbers[source, found.record.pid],
-            source,
-            wait,
-            found.footprint.chosen,
-            collectives.with_matches(found.groups, found.footprint.collectives, mine),
-        )
-        for (source, found), wait, mine in zip(devices, waits, shared, strict=True)
-    ]
-    return records, matched
+    between = stages.exposed if stages else [None] * len(devices)
+    every: list[Rank] = []
+    regular: list[Rank] = []
+    for (source, found), number, footprint, wait, stage, mine in zip(
+        devices, numbers, footprints, waits, between, shared, strict=True
+    ):
+        for records, part in ((every, found), (regular, found.regular or found)):
+            groups = collectives.with_matches(part.groups, footprint.collectives, mine)
+            summarised = part.footprint
+            records.append(
+                completed_rank(part.record, number, source, wait, stage, summarised, groups)
+            )
+    warnings = unmatched(
+        collectives=sum(len(f.collectives.filter(~IS_MESSAGE)) > 0 for f in footprints) > 1,
+        found=any(mine is not None and len(mine.row) for mine in shared),
+    )
+    return every, regular, matched, warnings
 
 
 def _sidecars(parts: Sequence[TracePart]) -> list[Sidecar]:
@@ -183,8 +225,7 @@ def _unprofiled_ms(parts: Sequence[TracePart], options: Options) -> float | None
                 "number of milliseconds, from 0.001 to 86,400,000"
             )
         return options.unprofiled_step_ms
-    recorded = [sidecar.unprofiled_step_ms for sidecar in _sidecars(parts)]
-    known = [ms for ms in recorded if isinstance(ms, float)]
+    known = _per_iteration(parts, "unprofiled_step_ms")
     return max(known) if known else None
 
 
@@ -206,10 +247,44 @@ def _unbelievable(unprofiled_ms: float | None, records: Sequence[Rank], options:
     return ratio > FIXED.implausible_ratio
 
 
+def _regular_ms(
+    parts: Sequence[TracePart],
+    unprofiled_ms: float | None,
+    records: Sequence[Rank],
+    regular: Sequence[Rank],
+) -> float | None:
+    """The unprofiled step without long iterations.
+
+    From the steps of the calibration that are not long, where the recording lists them; else a
+    profiler makes regular and long ones longer in the same proportion.
+    """
+    with_long, without_long = mean_step_ms(records), mean_step_ms(regular)
+    if unprofiled_ms is None or with_long is None or without_long is None:
+        return unprofiled_ms
+    known = []
+    for sidecar in _sidecars(parts):
+        steps = sidecar.calibration_step_ms
+        if steps is not UNSET and sidecar.unprofiled_step_ms == unprofiled_ms:
+            most = LONG_ITERATION * median(steps)
+            known.append(fmean(step for step in steps if step <= most))
+    return round(max(known, default=unprofiled_ms * without_long / with_long), 6)
+
+
+def _per_iteration(parts: Sequence[TracePart], name: str) -> list[float]:
+    """A time per step that recordings noted, for whole iterations, of which each may be steps."""
+    found = []
+    for part in parts:
+        ms = None if part.sidecar is None else getattr(part.sidecar, name)
+        markers = (device.record.step_marker for device in part.devices)
+        steps = max((marker.per_iteration for marker in markers if marker), default=1)
+        if isinstance(ms, float):
+            found.append(steps * ms)
+    return found
+
+
 def _recorded_wait_ns(parts: Sequence[TracePart]) -> float | None:
     """Mean over the inputs of the loader wait that the capture timed without a profiler."""
-    recorded = [sidecar.unprofiled_data_wait_ms for sidecar in _sidecars(parts)]
-    known = [ms for ms in recorded if isinstance(ms, float)]
+    known = _per_iteration(parts, "unprofiled_data_wait_ms")
     return 1e6 * sum(known) / len(known) if known else None
 
 
@@ -272,6 +347,7 @@ def _quality(
     lost: Sequence[Lost],
     records: Sequence[Rank],
     unprofiled_ms: float | None,
+    doubts: Mapping[str, str],
 ) -> Quality:
     profiled = mean_step_ms(records)
     effect = None
@@ -288,6 +364,7 @@ def _quality(
     if contradicted:
         damage["ranks-contradicted"] = contradicted
     warnings = {code: text for p in parts for code, text in p.quality.warnings.items()}
+    warnings |= doubts
     if contradicted:
         warnings["ranks-contradicted"] = (
             f"{contradicted} files claim a rank that another one claims too; their ranks were "
@@ -338,9 +415,5 @@ def _with_warnings(
                 f"By ablation, which needs no profiler: {compared.words}."
             )
     added = [Message(code=code, message=text) for code, text in warnings.items()]
-    return replace(quality, warnings=_sorted(quality.warnings, added))
-
-
-def _sorted(*messages: Sequence[Message]) -> list[Message]:
-    """Messages of several sources, by code."""
-    return sorted((m for part in messages for m in part), key=lambda message: message.code)
+    merged = sorted([*quality.warnings, *added], key=lambda warning: warning.code)
+    return replace(quality, warnings=merged)

@@ -7,7 +7,7 @@ so that each is made where there is a core and the memory for one trace.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ import polars as pl
 
 from traceprobe.errors import DamagedInput, EmptyTrace, TraceprobeError, UsageError
 from traceprobe.ingest.read_trace import read_trace
-from traceprobe.model.events import Call, Quality, Trace
+from traceprobe.model.events import Call, Device, Quality, Trace
 from traceprobe.model.sidecar import Sidecar
 from traceprobe.options import Options
 from traceprobe.pipeline.build_rank import origin, rank_record
@@ -27,6 +27,7 @@ from traceprobe.records.report import Input
 from traceprobe.system import memory_limit as bounded
 from traceprobe.timeline import collectives, phases
 from traceprobe.timeline.device_timeline import DeviceTimeline, device_timeline
+from traceprobe.timeline.long_iterations import long_iterations, without
 from traceprobe.timeline.process_timeline import ProcessTimeline, process_timeline
 from traceprobe.timeline.rank_collectives import RankCollectives, rank_collectives
 
@@ -43,11 +44,13 @@ class DevicePart:
         record: as in the report, open where it takes the run to know.
         footprint: what other ranks are compared with. groups: the collectives by operation and
             size.
+        regular: the same without long iterations, if there are any.
     """
 
     record: Rank
     footprint: RankCollectives
     groups: list[collectives.CollectiveGroup]
+    regular: DevicePart | None = None
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,26 @@ def read_or_lose(
         )
 
 
+def read_in_turn(
+    paths: Sequence[Path],
+    options: Options,
+    folder: Path | None = None,
+    progress: Callable[[int], Progress | None] = lambda position: None,
+) -> list[TracePart | Lost]:
+    """The parts of files; what a trace held is dropped before the next one is read.
+
+    Args:
+        folder: of the cache, if there is one.
+        progress: the callback for the file at a position.
+
+    Raises:
+        TraceprobeError: the only file cannot be read; of several, see `read_or_lose`.
+        OSError: the only file cannot be opened.
+    """
+    read = read_part if len(paths) == 1 else read_or_lose
+    return [read(path, options, folder, progress(n)) for n, path in enumerate(paths)]
+
+
 def part_of(trace: Trace, options: Options) -> TracePart:
     """The part of a trace.
 
@@ -189,10 +212,17 @@ def _devices(trace: Trace, options: Options) -> Iterator[DevicePart]:
             continue
         if options.steps is not None:
             account = _limit(account, options.steps)
-        groups = collectives.collective_groups(account)
-        yield DevicePart(
-            rank_record(account, trace, found, groups), rank_collectives(account), groups
-        )
+        yield _device(account, trace, found)
+
+
+def _device(account: DeviceTimeline, trace: Trace, device: Device) -> DevicePart:
+    long = long_iterations(account)
+    groups = collectives.collective_groups(account)
+    record = rank_record(account, trace, device, groups, long)
+    whole = DevicePart(record, rank_collectives(account), groups)
+    if long is None:
+        return whole
+    return replace(whole, regular=_device(without(account, long), trace, device))
 
 
 def _limit(account: DeviceTimeline, steps: tuple[int, int]) -> DeviceTimeline:

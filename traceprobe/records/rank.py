@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -40,12 +40,13 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepMarker(msgspec.Struct, frozen=True, kw_only=True):
-    """What tells the iterations apart."""
+    """What tells the iterations apart; `per_iteration` marks make one of them."""
 
     kind: Literal["user", "range", "optimizer", "dataloader", "kernels"]
     pattern: Name
     count: int
     confidence: float
+    per_iteration: int = 1
 
 
 class Iteration(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +81,20 @@ class Iteration(msgspec.Struct, frozen=True, kw_only=True):
             yield f"{name} ends before it begins"
         else:
             yield from partition_problems(name, self.partition_ns, self.busy_ns, end - start)
+
+
+class LongIterations(msgspec.Struct, frozen=True, kw_only=True):
+    """Iterations that do more than the others (an evaluation, a checkpoint)."""
+
+    indices: list[int]
+    every: int | None
+    """Distance between them, where it is always the same."""
+    once: bool
+    extra_ns: int
+    """Beyond as many regular ones, together; `extra_partition_ns` is what that consists of."""
+    extra_partition_ns: dict[Word, int]
+    regular_ms: float
+    """Mean of the others."""
 
 
 class SpeedChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,6 +170,8 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     """Index of the input this rank came from; its times count from that input's origin."""
     replay: Replay | msgspec.UnsetType = msgspec.UNSET
     """Not there without at least two used iterations in a row whose launches are in the trace."""
+    long: LongIterations | msgspec.UnsetType = msgspec.UNSET
+    """Not there where no iteration does more than the others."""
     speed: SpeedChange | msgspec.UnsetType = msgspec.UNSET
     """Not there where the GPU was equally fast in all iterations."""
 
@@ -199,10 +216,8 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
                 yield f"iteration {iteration.index} is the one at {place}"
             yield from iteration.problems()
         for before, after in pairwise(self.windows):
-            if before.end_ns != after.start_ns:
-                yield (
-                    f"the windows of iterations {before.index} and {after.index} are not adjacent"
-                )
+            if (before.end_ns or 0) > (after.start_ns or 0):
+                yield f"the windows of iterations {before.index} and {after.index} overlap"
         if self.summary.iterations_used != sum(i.used for i in self.iterations):
             yield "iterations_used is not the number of used iterations"
 
@@ -252,3 +267,10 @@ def mean_step_ms(ranks: Sequence[Rank]) -> float | None:
     """Mean step of several ranks, ms; None where none of them has steps."""
     means = [rank.summary.step_ms.mean for rank in ranks if rank.summary.step_ms is not None]
     return sum(means) / len(means) if means else None
+
+
+def mean_class_ms(ranks: Sequence[Rank], classes: Iterable[str]) -> float:
+    """Time of classes per step, mean of several ranks, ms; see `Summary.class_ns`."""
+    chosen = tuple(classes)
+    each = [sum(map(r.summary.class_ns, chosen)) / r.summary.steps for r in ranks]
+    return sum(each) / len(each) / 1e6

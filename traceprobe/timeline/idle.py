@@ -25,6 +25,7 @@ from traceprobe.timeline.intervals import (
     union,
 )
 from traceprobe.timeline.phases import PhaseRanges
+from traceprobe.timeline.quiet import Quiet
 from traceprobe.timeline.step_markers import StepMarker
 
 
@@ -35,7 +36,8 @@ class Gaps:
     Args:
         t0, t1: the gap.
         late_until: end of its host-late part; t0 where the GPU had been fed.
-        after: row of the op that ends the gap. before: row of the op that ran last before it.
+        after: row of the op that ends the gap, or `before` where none does.
+        before: row of the op that ran last before it.
         thread: thread that launched `after`, UNKNOWN where nothing is known of it.
     """
 
@@ -54,8 +56,9 @@ class HostState:
     Args:
         profiler: the profiler is at work, on any thread.
         data_annotated: the step thread is inside a data range.
-        data_inferred: it is outside every step range and inside no call; empty where the marker
-            has no ranges that could leave waits outside.
+        data_inferred: it is outside every step range and inside no call (where the marker has
+            ranges that could leave waits outside), or a batch was probably waited for.
+        quiet: long stretches in which no thread that launches work does anything.
         sync: per thread, inside a blocking synchronisation.
         busy: per thread but the step's and the loaders', inside any call or range.
     """
@@ -63,13 +66,20 @@ class HostState:
     profiler: Intervals
     data_annotated: Intervals
     data_inferred: Intervals
+    quiet: Quiet
     sync: dict[int, Intervals]
     busy: dict[int, Intervals]
     step_thread: int
 
 
-def find_gaps(ops: pl.DataFrame) -> Gaps:
-    """Gaps between the first and the last op of one device; `ops` sorted by start."""
+def find_gaps(ops: pl.DataFrame, until: int, step_thread: int) -> Gaps:
+    """Gaps of one device from its first op on.
+
+    Args:
+        ops: sorted by start.
+        until: end of the account; what it has after the last op is a gap that no op ends, in which
+            the step thread (`step_thread`) has launched nothing.
+    """
     t0, t1 = ops["t0"].to_numpy(), ops["t1"].to_numpy()
     reach = np.maximum.accumulate(t1)
     after = np.flatnonzero(t0[1:] > reach[:-1]) + 1
@@ -77,12 +87,19 @@ def find_gaps(ops: pl.DataFrame) -> Gaps:
     launch, thread = ops["launch_t0"].to_numpy()[after], ops["thread"].to_numpy()[after]
     start, end = reach[after - 1], t0[after]
     late = np.where(thread == UNKNOWN, start, np.clip(launch, start, end))
-    return Gaps(start, end, late, after, owner[after - 1], thread)
+    before = owner[after - 1]
+    if until > reach[-1]:
+        last = int(owner[-1])
+        more = (int(reach[-1]), until, until, last, last, step_thread)
+        columns = (start, end, late, after, before, thread)
+        return Gaps(*(np.append(c, value) for c, value in zip(columns, more, strict=True)))
+    return Gaps(start, end, late, after, before, thread)
 
 
 def host_state(
     calls: pl.DataFrame,
     ranges: pl.DataFrame,
+    quiet: Quiet,
     marks: PhaseRanges,
     marker: StepMarker | None,
     step_thread: int,
@@ -102,7 +119,8 @@ def host_state(
     return HostState(
         profiler=union(profiler["t0"].to_numpy(), profiler["t1"].to_numpy()),
         data_annotated=union(marks.t0[data], marks.t1[data]),
-        data_inferred=inferred,
+        data_inferred=merge(subtract(inferred, quiet.host), quiet.data),
+        quiet=quiet,
         sync=_sets(calls, {step_thread, *threads}, pl.col("blocking")),
         busy={t: merge(in_call.get(t, EMPTY), in_range.get(t, EMPTY)) for t in others},
         step_thread=step_thread,
@@ -129,7 +147,8 @@ def _sets(
 def idle_causes(gaps: Gaps, host: HostState, loaders: set[int]) -> dict[str, Intervals]:
     """Time of the gaps as disjoint sets by cause, plus `data_inferred` inside idle_data_wait.
 
-    A gap that ends with an op of unknown launch is unexplained. A loader thread is no step thread:
+    A gap that ends with an op of unknown launch is unexplained, and so is a long stretch in which
+    the host does nothing, if its neighbours do not tell why. A loader thread is no step thread:
     where it is late, what counts is what the step thread does.
     """
     known = gaps.thread != UNKNOWN
@@ -152,12 +171,14 @@ def idle_causes(gaps: Gaps, host: HostState, loaders: set[int]) -> dict[str, Int
         late = subtract(late, data)
         step_sync = intersect(subtract(late, busy), host.sync.get(host.step_thread, EMPTY))
         sync = merge(step_sync, intersect(late, own_sync))
+        unknown = intersect(subtract(late, sync), host.quiet.unknown)
         for cause, part in (
             ("idle_profiler", profiler),
             ("idle_data_wait", data),
             ("data_inferred", inferred),
             ("idle_sync", sync),
-            ("idle_host", subtract(late, sync)),
+            ("idle_unexplained", unknown),
+            ("idle_host", subtract(late, merge(sync, unknown))),
         ):
             by_cause[cause].append(part)
     return {cause: merge(*parts) for cause, parts in by_cause.items()}
@@ -179,13 +200,44 @@ def idle_after_sync(gaps: Gaps, ops: pl.DataFrame, sync_ends: Int64s) -> Interva
     late = gaps.late_until > gaps.t0
     if not late.any() or not len(sync_ends):
         return EMPTY
-    launch = ops["launch_t0"].to_numpy()
-    # An op without a launch says nothing of the host.
-    not_ahead = ops["thread"].to_numpy() == UNKNOWN
-    not_ahead[gaps.after[late]] = True
-    ahead = np.maximum.accumulate(np.where(not_ahead, -1, np.arange(len(launch))))
-    since = np.where(ahead >= 0, launch[np.maximum(ahead, 0)], np.iinfo(np.int64).min)[gaps.after]
-    at = np.searchsorted(np.sort(sync_ends), launch[gaps.after], "right") - 1
+    launch, since = _last_ahead(gaps, ops)
+    at = np.searchsorted(np.sort(sync_ends), launch, "right") - 1
     last_sync = np.where(at >= 0, np.sort(sync_ends)[np.maximum(at, 0)], np.iinfo(np.int64).min)
     hit = late & (last_sync > since)
     return union(gaps.t0[hit], gaps.late_until[hit])
+
+
+def _last_ahead(gaps: Gaps, ops: pl.DataFrame) -> tuple[Int64s, Int64s]:
+    """Of each gap, when the op that ends it was launched, and the last one ahead of the GPU."""
+    launch = ops["launch_t0"].to_numpy()
+    # An op without a launch says nothing of the host.
+    not_ahead = ops["thread"].to_numpy() == UNKNOWN
+    not_ahead[gaps.after[gaps.late_until > gaps.t0]] = True
+    ahead = np.maximum.accumulate(np.where(not_ahead, -1, np.arange(len(launch))))
+    since = np.where(ahead >= 0, launch[np.maximum(ahead, 0)], np.iinfo(np.int64).min)
+    return launch[gaps.after], since[gaps.after]
+
+
+def sync_cost(gaps: Gaps, ops: pl.DataFrame, syncs: Intervals, blamed: Intervals) -> Int64s:
+    """What the GPU would idle less in each gap if no call waited for it, at most; ns per gap.
+
+    Without its waiting calls the host would be earlier by as long as they lasted, and no more:
+    what it does besides, as writing a checkpoint, takes its time in either case. So from the last
+    launch ahead of the GPU on, the gaps together cost no more than the calls have lasted until the
+    launch that ends each of them.
+
+    Args:
+        syncs: when the host was in a waiting call.
+        blamed: idle time that may be charged to them: in the calls, and of the busy host.
+    """
+    launch, since = _last_ahead(gaps, ops)
+    idle = measure_until(blamed, gaps.late_until) - measure_until(blamed, gaps.t0)
+    lasted = measure_until(syncs, launch) - measure_until(syncs, since)
+    run = pl.DataFrame({"since": since, "idle": idle, "lasted": lasted}).with_columns(
+        total=pl.col("idle").cum_sum().over("since")
+    )
+    excess = (pl.col("total") - pl.col("lasted")).cum_max().over("since").clip(lower_bound=0)
+    charged = run.select("since", charged=pl.col("total") - excess)
+    before = pl.col("charged").shift(1, fill_value=0).over("since")
+    each = charged.select(pl.col("charged") - before).to_series()
+    return np.asarray(each.to_numpy(), dtype=np.int64)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from traceprobe.model.events import Int64s, Kind, Operation
+from traceprobe.model.events import UNKNOWN, Int64s, Kind, Operation
 from traceprobe.model.taxonomy import SHARE_CLASSES
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import EMPTY, Intervals, intersect, union
@@ -24,8 +24,11 @@ EXPLAINS = ("io", "overhead", "compute")
 """Groups of classes that can make a rank late. Communication cannot: it is what the others wait
 in."""
 
+WHOLE = ""
+"""Label of the capture where it is one step, for want of a step marker."""
+
 TABLE = {
-    "step": pl.String,  # label of the iteration
+    "step": pl.String,  # label of the iteration, or WHOLE
     "iteration": pl.Int64,
     "order": pl.Int64,  # of launch, within an iteration
     "group": pl.Int64,
@@ -46,14 +49,16 @@ class RankCollectives:
     """Collectives of one device and what surrounds them; ns on the clock of its trace.
 
     Args:
-        collectives: those launched in used iterations, in launch order, as `TABLE`.
+        collectives: those launched in the iterations of the summary, in launch order, as `TABLE`.
         computing: computation beside any of them.
-        edges: of the windows. chosen: indices of the windows that the summary covers.
+        edges: of the windows. index: number of the iteration of each, UNKNOWN between iterations.
+        chosen: indices of the windows that the summary covers.
     """
 
     collectives: pl.DataFrame
     computing: Intervals
     edges: Int64s
+    index: Int64s
     chosen: Int64s
 
 
@@ -65,21 +70,21 @@ def rank_collectives(timeline: DeviceTimeline) -> RankCollectives:
         collectives=rows,
         computing=intersect(during, compute_intervals(timeline.sets)) if len(rows) else EMPTY,
         edges=timeline.edges,
+        index=timeline.index,
         chosen=summary_windows(timeline),
     )
 
 
 def summary_windows(timeline: DeviceTimeline) -> Int64s:
-    """Indices of the windows that the summary covers: the used ones, else all."""
-    everything = np.arange(len(timeline.edges) - 1)
-    return np.flatnonzero(timeline.used) if timeline.used.any() else everything
+    """Indices of the windows that the summary covers: the used ones, else all iterations."""
+    if timeline.used.any():
+        return np.flatnonzero(timeline.used)
+    return np.flatnonzero(timeline.index != UNKNOWN) if len(timeline.index) else np.zeros(1, int)
 
 
 def _collectives(timeline: DeviceTimeline) -> pl.DataFrame:
-    marker = timeline.process.marker
-    if marker is None:
-        return pl.DataFrame(schema=TABLE)
-    used = timeline.index[timeline.used]
+    """Those of the iterations that the summary covers; without any, of the capture as one step."""
+    marker, index = timeline.process.marker, timeline.index
     rows = (
         timeline.ops.filter(IS_COLLECTIVE)
         .sort("launch_t0", "t0")
@@ -87,9 +92,18 @@ def _collectives(timeline: DeviceTimeline) -> pl.DataFrame:
             begin=pl.col("t1").shift(1).over("group"),
             follows=pl.int_range(pl.len()).over("group") > 0,
         )
-        .filter(pl.col("iteration").is_in(used.tolist()))
     )
-    window = timeline.edges[np.searchsorted(timeline.index, rows["iteration"].to_numpy())]
+    if marker is None or not len(index):
+        rows = rows.with_columns(iteration=pl.lit(0, pl.Int64))
+        labels = [WHOLE] * len(rows)
+        window = np.full(len(rows), timeline.edges[0])
+    else:
+        covered = index[summary_windows(timeline)]
+        rows = rows.filter(pl.col("iteration").is_in(covered.tolist()))
+        labels = [marker.labels[k] for k in rows["iteration"].to_list()]
+        begins = np.zeros(len(marker.starts), dtype=np.int64)
+        begins[index[index != UNKNOWN]] = timeline.edges[:-1][index != UNKNOWN]
+        window = begins[rows["iteration"].to_numpy()]
     instants = {
         # Where none comes before it, the window stands in for its end.
         "begin": rows["begin"].fill_null(pl.Series(window)).to_numpy(),
@@ -97,7 +111,7 @@ def _collectives(timeline: DeviceTimeline) -> pl.DataFrame:
         "end": rows["t1"].to_numpy(),
     }
     return rows.select(
-        pl.Series("step", [marker.labels[k] for k in rows["iteration"].to_list()], pl.String),
+        pl.Series("step", labels, pl.String),
         "iteration",
         pl.int_range(pl.len()).over("iteration").cast(pl.Int64).alias("order"),
         *("group", "operation", "group_size", "bytes", "t0", "t1", "follows"),

@@ -16,6 +16,8 @@ from traceprobe.model.accounting import (
     CLOCK_KERNELS,
     CLOCK_LONG_NS,
     CLOCK_SHARE,
+    ENDS_TOGETHER,
+    FEWEST_ALIGNED,
     FEWEST_STEADY,
     MIN_COVERAGE,
     SET_UP_MEDIANS,
@@ -102,6 +104,24 @@ class Constants:
         "a rank that came last for so much is the straggler",
         "derived: of two ranks that take turns each has half",
     )
+    ends_together: float = _number(
+        ENDS_TOGETHER,
+        "intervals between collectives",
+        "ends of collectives that are the same ones on two ranks deviate less",
+        "chosen: a half would be as near to the next one",
+    )
+    fewest_aligned: int = _number(
+        FEWEST_ALIGNED,
+        "collectives",
+        "two captures without steps are aligned by at least so many",
+        "chosen: fewer meet by chance",
+    )
+    apart_s: float = _number(
+        5.0,
+        "s",
+        "between two captures, beyond the length of the longer: they are not of the same time",
+        "chosen: ranks begin with the same step, and clocks of machines differ by less",
+    )
     straggling: float = _number(
         0.01, STEP, "waiting for other ranks is worth a sentence", "HTA's straggler candidates"
     )
@@ -181,6 +201,9 @@ class Constants:
         "chosen: half of an inferred data wait",
     )
     penalty_few: float = _number(0.05, POINTS, "few iterations", "chosen: a nudge")
+    most_of_few: float = _number(
+        0.5, POINTS, "the most with one or two iterations", "chosen: they show no outlier"
+    )
     few_iterations: int = _number(
         8, "iterations", "fewer are few", "the default of `traceprobe profile --active`"
     )
@@ -193,6 +216,12 @@ class Constants:
     )
     penalty_damage_most: float = _number(
         0.2, POINTS, "all of them, at most", "chosen: as for an inferred data wait"
+    )
+    penalty_calibration: float = _number(
+        0.1,
+        POINTS,
+        "the unprofiled step is longer than the profiled one by `distortion` and more",
+        "chosen: half of a single rank's",
     )
 
     # Correction for the profiler, and the sentences about it
@@ -252,6 +281,18 @@ class Constants:
         "sizes of messages that tell latency from bandwidth",
         "chosen: closer sizes cannot tell the two apart",
     )
+    end_stage: float = _number(
+        1.5,
+        "ratio",
+        "messages over the fewest of any rank, below which a stage is at an end of its pipeline",
+        "derived: between them a stage has twice as many",
+    )
+    bubble_excess: float = _number(
+        1.25, "ratio", "a bubble over its ideal that is too long", "chosen: a quarter more"
+    )
+    mostly_bubble: float = _number(
+        0.5, "share of communication", "communication is mostly pipeline bubble", "a majority"
+    )
     gpu_memory_least: float = _number(
         0.93, "ratio", "reported over printed memory, at least", "less ECC and the driver's part"
     )
@@ -271,11 +312,20 @@ class Constants:
     )
 
     # Findings
+    filling: float = _number(
+        0.1, "share of what is extra", "what long iterations do more is reported", "chosen: a tenth"
+    )
     softmax_passes: float = _number(
         6 / 5,
         "ratio",
         "passes over attention's scores by the products, over those by softmax",
         "products: 1 write, 1 read; 1 write, 3 reads. Softmax: 2 and 3",
+    )
+    softmax_around: float = _number(
+        19 / 5,
+        "ratio",
+        "passes over attention's scores by element-wise kernels, over those by softmax",
+        "scale 2 and 2, mask 3 and 2, dropout 3 and 3, cast 2 and 2. Softmax: 2 and 3",
     )
     barely_overlapped: float = _number(
         5.0, "%", "communication and computation take turns", "`notable`"

@@ -41,6 +41,7 @@ from traceprobe.ingest.nsight.tables import (
     TIMES,
     Database,
 )
+from traceprobe.ingest.nsight.waits import host_waits
 from traceprobe.ingest.plausibility import (
     drop_duplicates,
     drop_overruns,
@@ -53,6 +54,7 @@ from traceprobe.model.events import (
     GPU_OPS,
     HOST_CALLS,
     HOST_RANGES,
+    HOST_WORK,
     UNKNOWN,
     Call,
     Ints,
@@ -91,9 +93,9 @@ def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
     gpu, host = _link(concatenate_tables(ops), calls)
     del calls
     gpu["bytes"] = plausible_sizes(gpu["bytes"])
-    waits = per_name(host["name"], list(names.index), waits_for_streams).astype(bool)
+    synchronises = per_name(host["name"], list(names.index), waits_for_streams).astype(bool)
     gpu = drop_duplicates(gpu, quality)
-    gpu = align_clocks(gpu, host, waits, quality)
+    gpu = align_clocks(gpu, host, synchronises, quality)
     warn_of_impossible_times(gpu, quality)
     gpu = drop_overruns(gpu, quality)
     warn_of_overlaps(gpu, quality)
@@ -101,6 +103,7 @@ def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
     gpu |= nsight_nccl.collective_columns(db, gpu, names, known.get("world_size"))
     last = max(int(c["t1"].max()) for c in (gpu, host) if len(c["t1"]))
     ranges = nsight_ranges.host_ranges(db, names, last, quality)
+    waits = host_waits(db)
     for column in (gpu, host, ranges):
         column["pid"] = column["pid"] & 0xFFFFFF
     quality.events_lost += db.lost
@@ -118,6 +121,7 @@ def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
         rank_of=facts.rank_of_pid(db, gpu_ops),
         thread_names=facts.thread_names(db),
         metadata=known,
+        host_waits=frame(HOST_WORK, waits, ("pid", "t0", "t1", "thread")),
     )
 
 
