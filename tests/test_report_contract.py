@@ -74,8 +74,8 @@ def test_reading_a_report_back_changes_no_byte(tmp_path, loop):
     "options",
     [
         {"unprofiled_step_ms": 12.0},
-        {"unprofiled_step_ms": 1000.0},
-        {"unprofiled_step_ms": 1e-3},
+        {"unprofiled_step_ms": 100.0},
+        {"unprofiled_step_ms": 1.2},
         {"steps": (1, 3)},
         {"steps": (1, 6)},
         {"step": "^step"},

@@ -26,6 +26,7 @@ _CALLS = (
 _BLOCKING = re.compile(
     r"(Stream|Device|Event|Ctx|Context)Synchronize|^(cuda|cu|hip)Memcpy(?!.*(Async|Peer))"
 )
+_WAITS_FOR_STREAMS = re.compile(r"(Stream|Device|Ctx|Context)Synchronize")
 # Rows of the profiler's own work. "Command Buffer Full", lazy loading and module loading are
 # stalls of the driver that the program has without a profiler too, so they are not here.
 _PROFILER = re.compile(
@@ -58,6 +59,11 @@ def call_kind(api: str) -> Call:
 def is_blocking(api: str) -> bool:
     """Whether the call waits for the GPU: synchronisations and copies that are not Async."""
     return bool(_BLOCKING.search(api))
+
+
+def waits_for_streams(api: str) -> bool:
+    """Whether the call waits for all work of a stream or a device, not for an event in it."""
+    return bool(_WAITS_FOR_STREAMS.search(api))
 
 
 def is_profiler(name: str) -> bool:

@@ -43,6 +43,7 @@ from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.links import links
 from traceprobe.verdict.outliers import with_outlier, with_recurring
 from traceprobe.verdict.roofline import FILLED, roofline, with_limit
+from traceprobe.verdict.thresholds import FIXED
 from traceprobe.version import __version__
 
 MAX_NAMED = 5
@@ -107,13 +108,19 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         found = links(records, together.world_size)
         together = replace(together, links=UNSET if found is None else found)
     profiled = frozenset().union(*(part.profiled for part in kept))
-    unprofiled = _unprofiled_ms(kept, options)
+    noted = _unprofiled_ms(kept, options)
+    unprofiled = None if _unbelievable(noted, records, options) else noted
+    if unprofiled != noted:
+        doubts |= {
+            "implausible-calibration": "The capture recorded a step time without a profiler that "
+            "is no time of these steps; it was not used."
+        }
     quality = _quality(kept, lost, records, unprofiled, doubts)
 
     def judged(ranks: Sequence[Rank], quality: Quality) -> Verdict:
         effect = quality.observer_effect
         step_ns = None if effect is None else effect.unprofiled_step_ms * 1e6
-        wait_ns = _recorded_wait_ns(kept)
+        wait_ns = _recorded_wait_ns(kept) if unprofiled == noted else None
         return judge(ranks, together, quality, profiled, step_ns, options.thresholds, wait_ns)
 
     verdict = usual = judged(records, quality)
@@ -220,6 +227,24 @@ def _unprofiled_ms(parts: Sequence[TracePart], options: Options) -> float | None
         return options.unprofiled_step_ms
     known = _per_iteration(parts, "unprofiled_step_ms")
     return max(known) if known else None
+
+
+def _unbelievable(unprofiled_ms: float | None, records: Sequence[Rank], options: Options) -> bool:
+    """Whether no profiler can make so much of a difference: another unit, or another run.
+
+    Raises:
+        UsageError: the number is the user's.
+    """
+    profiled = mean_step_ms(records)
+    if unprofiled_ms is None or profiled is None:
+        return False
+    ratio = max(profiled / unprofiled_ms, unprofiled_ms / profiled)
+    if ratio > FIXED.implausible_ratio and options.unprofiled_step_ms is not None:
+        raise UsageError(
+            f"--unprofiled-step-ms {unprofiled_ms:.6g}: a step in the trace lasts {profiled:.4g} "
+            "ms, and no profiler makes so much of a difference; give milliseconds of one step"
+        )
+    return ratio > FIXED.implausible_ratio
 
 
 def _regular_ms(

@@ -172,6 +172,12 @@ def _missing(
     missing = why_no_training(ranks)
     if missing:  # whatever else is missing, it would not help
         return missing
+    if any(warning.code == "clocks-disagree" for warning in quality.warnings):
+        missing.append(
+            "the clocks of host and GPU disagree in this file, by no constant offset: what the GPU "
+            "waits for cannot be told; capture again, with another version of the profiler if need "
+            "be"
+        )
     marked = [rank for rank in ranks if rank.step_marker is not None]
     if marked and not fewest_steps(marked):
         missing.append(f"no usable iteration; {PROFILE_MORE}")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec import UNSET
+
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Quality, Term
 from traceprobe.records.run import Run
@@ -15,6 +17,16 @@ from traceprobe.verdict.bounds import Decision
 from traceprobe.verdict.correction import HEAVY, Corrected
 from traceprobe.verdict.thresholds import FIXED, Thresholds
 
+DAMAGE = frozenset(
+    {
+        *("clock-offset", "damaged-tables", "duplicate-rows", "filtered-export"),
+        *("graph-launches-unrecorded", "gzip-checksum", "implausible-calibration"),
+        *("impossible-durations", "missing-pages", "no-real-tables", "overlapping-kernels"),
+        *("oversized-events", "ranks-contradicted", "several-processes", "shared-gpu"),
+        *("starts-before-launch", "truncated-file", "unfinished-write", "zero-durations"),
+    }
+)
+"""Codes of warnings that rows are missing or wrong, of which each costs confidence."""
 OTHER_RUN = ("clocks-disjoint", "collectives-unmatched")
 """Warnings by which the ranks may be of different runs."""
 RANK_DOUBTS = ("identical-inputs", "ranks-missing", *OTHER_RUN)
@@ -40,6 +52,7 @@ def terms(
         _term("margin", FIXED.confidence_margin * closeness, why),
         *_evidence(decision, ranks, run, quality),
         *_capture(corrected, ranks, thresholds),
+        *_damage(quality),
     ]
     if distorted(decision, quality, profiled):
         above = sum(term.value for term in listed) - thresholds.low_confidence
@@ -94,6 +107,17 @@ def _evidence(
         )
         share = min(unknown / window, FIXED.penalty_unattributed)
         yield _term("unattributed", -share, "kernel time whose phase is unknown")
+
+
+def _damage(quality: Quality) -> Iterator[Term]:
+    found = sorted({warning.code for warning in quality.warnings} & DAMAGE)
+    if quality.events_lost:
+        found.append("events-lost")
+    if quality.lost is not UNSET:
+        found.append("rank-lost")
+    if found:
+        cost = min(len(found) * FIXED.penalty_damage, FIXED.penalty_damage_most)
+        yield _term("damage", -cost, f"rows are missing or wrong: {', '.join(found)}")
 
 
 def _capture(corrected: Corrected, ranks: Sequence[Rank], thresholds: Thresholds) -> Iterator[Term]:

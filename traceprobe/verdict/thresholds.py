@@ -256,6 +256,12 @@ class Constants:
         0.1, POINTS, "one rank split what the profiler left", "chosen: half of a single rank's"
     )
 
+    penalty_damage: float = _number(
+        0.05, POINTS, "a warning of missing or wrong rows", "chosen: as for few iterations"
+    )
+    penalty_damage_most: float = _number(
+        0.2, POINTS, "all of them, at most", "chosen: as for an inferred data wait"
+    )
     penalty_calibration: float = _number(
         0.1,
         POINTS,
@@ -269,6 +275,9 @@ class Constants:
         STEP,
         "work that does not fit into the unprofiled step is reported",
         "chosen: its noise",
+    )
+    implausible_ratio: float = _number(
+        20.0, "ratio", "no profiler makes a step so much longer or shorter", "chosen: stacks make 5"
     )
     taken_out: float = _number(
         0.005,

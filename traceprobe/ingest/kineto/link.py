@@ -13,8 +13,16 @@ from typing import Any
 import numpy as np
 
 from traceprobe.errors import EmptyTrace
+from traceprobe.ingest.clocks import align_clocks
 from traceprobe.ingest.collective_metadata import collective_operations
-from traceprobe.ingest.event_kinds import api_name, call_kind, copy_kind, is_blocking, kernel_kind
+from traceprobe.ingest.event_kinds import (
+    api_name,
+    call_kind,
+    copy_kind,
+    is_blocking,
+    kernel_kind,
+    waits_for_streams,
+)
 from traceprobe.ingest.joins import (
     Table,
     empty_table,
@@ -34,7 +42,13 @@ from traceprobe.ingest.kineto.facts import (
     why_missing,
 )
 from traceprobe.ingest.kineto.ranges import host_ranges, host_work, operator_sources
-from traceprobe.ingest.plausibility import drop_overruns, plausible_sizes, warn_of_impossible_times
+from traceprobe.ingest.plausibility import (
+    drop_duplicates,
+    drop_overruns,
+    plausible_sizes,
+    warn_of_impossible_times,
+    warn_of_overlaps,
+)
 from traceprobe.ingest.untrusted_values import NAME_LENGTH, bounded_text
 from traceprobe.model.events import (
     GPU_OPS,
@@ -118,8 +132,13 @@ def build_trace(
     ) & (host_calls["correlation"] != UNKNOWN)
     if kind == "gpu":
         gpu["bytes"] = plausible_sizes(gpu["bytes"])
+        waits = per_name(host_calls["name"], names, waits_for_streams).astype(bool)
+        gpu = drop_duplicates(gpu, quality)
+        gpu = align_clocks(gpu, host_calls, waits, quality)
         warn_of_impossible_times(gpu, quality)
-        gpu = gpu if len(pids) > 1 else drop_overruns(gpu, quality)
+        if len(pids) == 1:
+            gpu = drop_overruns(gpu, quality)
+            warn_of_overlaps(gpu, quality)
     ops = frame(GPU_OPS, gpu, ("t0", "t1", "stream", "correlation"))
     devices = [
         (int(p), int(d))

@@ -11,8 +11,23 @@ from typing import Any
 import numpy as np
 
 from traceprobe.errors import EmptyTrace
-from traceprobe.ingest.event_kinds import api_name, call_kind, copy_kind, is_blocking, kernel_kind
-from traceprobe.ingest.joins import Table, concatenate_tables, find_rows, keep_rows, take_rows
+from traceprobe.ingest.clocks import align_clocks
+from traceprobe.ingest.event_kinds import (
+    api_name,
+    call_kind,
+    copy_kind,
+    is_blocking,
+    kernel_kind,
+    waits_for_streams,
+)
+from traceprobe.ingest.joins import (
+    Table,
+    concatenate_tables,
+    find_rows,
+    keep_rows,
+    per_name,
+    take_rows,
+)
 from traceprobe.ingest.nsight import facts as facts
 from traceprobe.ingest.nsight import nccl as nsight_nccl
 from traceprobe.ingest.nsight import ranges as nsight_ranges
@@ -28,10 +43,12 @@ from traceprobe.ingest.nsight.tables import (
 )
 from traceprobe.ingest.nsight.waits import host_waits
 from traceprobe.ingest.plausibility import (
+    drop_duplicates,
     drop_overruns,
     grid_number,
     plausible_sizes,
     warn_of_impossible_times,
+    warn_of_overlaps,
 )
 from traceprobe.model.events import (
     GPU_OPS,
@@ -76,8 +93,12 @@ def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
     gpu, host = _link(concatenate_tables(ops), calls)
     del calls
     gpu["bytes"] = plausible_sizes(gpu["bytes"])
+    synchronises = per_name(host["name"], list(names.index), waits_for_streams).astype(bool)
+    gpu = drop_duplicates(gpu, quality)
+    gpu = align_clocks(gpu, host, synchronises, quality)
     warn_of_impossible_times(gpu, quality)
     gpu = drop_overruns(gpu, quality)
+    warn_of_overlaps(gpu, quality)
     known = facts.trace_metadata(db, quality)
     gpu |= nsight_nccl.collective_columns(db, gpu, names, known.get("world_size"))
     last = max(int(c["t1"].max()) for c in (gpu, host) if len(c["t1"]))
