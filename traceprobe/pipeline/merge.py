@@ -135,7 +135,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         memory=held or UNSET,
         roofline=UNSET if hardware is None else hardware,
     )
-    return verify(report, whole)
+    return verify(report, whole, evidence.ranks)
 
 
 def _records(parts: Sequence[TracePart]) -> tuple[list[Rank], CollectiveWaits | None]:
