@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from traceprobe.model.taxonomy import COMPUTE_PHASES, TRANSFERS
 from traceprobe.records.memory import Memory
-from traceprobe.records.rank import Rank, mean_class_ms
+from traceprobe.records.rank import LongIterations, Rank, mean_class_ms
 from traceprobe.records.report import Quality, Status, Verdict
 from traceprobe.records.run import Run
 from traceprobe.verdict import gpu_specs as gpus
@@ -40,9 +40,11 @@ class Evidence:
     """Records of a run; all `*_ms` methods are means over ranks, per used step.
 
     Args:
+        ranks: their regular iterations.
         workload: what the capture recorded of the program, if anything.
         capture: what it recorded of the machine (`hardware`) and of PyTorch's switches (`flags`).
         memory: what it recorded of the device's memory, if anything.
+        long: the iterations of each rank that do more than the regular ones, where there are any.
     """
 
     ranks: Sequence[Rank]
@@ -54,6 +56,7 @@ class Evidence:
     workload: Mapping[str, Any] | None = None
     capture: Mapping[str, Any] = field(default_factory=dict)
     memory: Memory | None = None
+    long: Sequence[LongIterations] = ()
 
     @property
     def per(self) -> str:

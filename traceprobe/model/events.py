@@ -128,6 +128,14 @@ HOST_RANGES: Mapping[str, Any] = {
 }
 """Columns of ranges: annotations, operators, and what the profiler notes of itself."""
 
+HOST_WORK: Mapping[str, Any] = {
+    "pid": pl.Int64,  # process
+    "thread": pl.Int64,  # thread of the host, as the trace numbers it
+    "t0": pl.Int64,  # start, ns
+    "t1": pl.Int64,  # end, ns
+}
+"""Columns of stretches in which a thread runs operators, or waits in the operating system."""
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -190,7 +198,10 @@ class Quality:
 
 @dataclass(frozen=True)
 class Trace:
-    """One input file as columns. `gpu_ops`, `host_calls`, `host_ranges` follow the schemas above.
+    """One input file as columns.
+
+    `gpu_ops`, `host_calls` and `host_ranges` follow the schemas above; `host_work` (threads run one
+    operator after the other) and `host_waits` (they wait in the operating system) HOST_WORK.
 
     Args:
         rank_of: rank of each process where the file records it.
@@ -211,6 +222,8 @@ class Trace:
     thread_names: Mapping[tuple[int, int], str] = field(default_factory=dict)
     profiled: frozenset[str] = frozenset()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    host_work: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_WORK))
+    host_waits: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_WORK))
 
 
 def frame(

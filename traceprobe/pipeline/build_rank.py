@@ -16,11 +16,14 @@ from msgspec.structs import replace
 from traceprobe.model.events import UNKNOWN, Device, Int64s, Trace
 from traceprobe.pipeline import communication
 from traceprobe.pipeline.rank_summary import MAX_COLLECTIVES, fit_table, rank_summary
+from traceprobe.records import rank as records
 from traceprobe.records.rank import DeviceInfo, Gap, Iteration, Lane, Rank, StepMarker, Timeline
 from traceprobe.records.replay import COLUMNS, Replay
 from traceprobe.records.summary import Nanoseconds
 from traceprobe.timeline import collectives, partition, replay
 from traceprobe.timeline.device_timeline import DeviceTimeline
+from traceprobe.timeline.long_iterations import LongIterations
+from traceprobe.timeline.rank_collectives import RankCollectives
 from traceprobe.timeline.timeline_view import longest_window, representative_window, timeline_view
 
 MAX_GAPS = 50
@@ -45,11 +48,13 @@ def rank_record(
     trace: Trace,
     device: Device,
     groups: Sequence[collectives.CollectiveGroup],
+    long: LongIterations | None,
 ) -> Rank:
     """One device of one process as a record, open where it takes the run to know.
 
     Args:
         groups: its collectives by operation and size.
+        long: iterations that do more than the others.
     """
     zero = origin(trace)
     typical, longest = representative_window(account), longest_window(account)
@@ -65,6 +70,7 @@ def rank_record(
             pattern=marker.pattern,
             count=len(marker.starts),
             confidence=marker.confidence,
+            per_iteration=marker.per_iteration,
         ),
         iterations=_iterations(account, zero),
         summary=rank_summary(account, trace, groups, on_cpu=device.kind == "cpu"),
@@ -75,6 +81,19 @@ def rank_record(
         else _timeline(account, trace.names, zero, longest),
         input=UNKNOWN,
         replay=UNSET if device.kind == "cpu" else _replay(account),
+        long=UNSET if long is None else _long(account, long),
+    )
+
+
+def _long(account: DeviceTimeline, long: LongIterations) -> records.LongIterations:
+    rest = np.setdiff1d(np.flatnonzero(account.used), long.windows)
+    return records.LongIterations(
+        indices=account.index[long.windows].tolist(),
+        every=long.every,
+        once=long.once,
+        extra_ns=long.extra_ns,
+        extra_partition_ns=dict(long.extra),
+        regular_ms=round(float(np.diff(account.edges)[rest].mean()) / 1e6, 6),
     )
 
 
@@ -83,7 +102,7 @@ def completed_rank(
     rank: int,
     source: int,
     exposed_wait: Int64s | None,
-    summarised: Int64s,
+    footprint: RankCollectives,
     groups: Sequence[collectives.CollectiveGroup],
 ) -> Rank:
     """A record with what the run says of it.
@@ -91,7 +110,7 @@ def completed_rank(
     Args:
         rank: its number. source: index of the input file.
         exposed_wait: time per window spent waiting for other ranks, where known.
-        summarised: indices of the windows of the summary.
+        footprint: what the other ranks were compared with.
         groups: its collectives, compared with those of the other ranks.
     """
     summary = record.summary
@@ -101,10 +120,10 @@ def completed_rank(
     iterations = record.iterations
     if exposed_wait is not None:
         if summary.communication is not None:
-            waited = int(exposed_wait[summarised].sum())
+            waited = int(exposed_wait[footprint.chosen].sum())
             told = replace(summary.communication, skew_exposed_ns=waited)
             summary = replace(summary, communication=told)
-        windows = iter(exposed_wait.tolist())
+        windows = iter(exposed_wait[footprint.index != UNKNOWN].tolist())
         iterations = [
             i if i.start_ns is None else replace(i, skew_exposed_ns=next(windows))
             for i in iterations
@@ -149,24 +168,29 @@ def _row(account: DeviceTimeline, columns: partition.Columns, window: int) -> Na
 def _gaps(account: DeviceTimeline, names: Sequence[str], zero: int) -> list[Gap]:
     """The longest idle gaps inside the account's windows."""
     gaps = account.gaps
-    low, high = int(account.edges[0]), int(account.edges[-1])
-    inside = (gaps.t0 >= low) & (gaps.t1 <= high)
+    window = np.searchsorted(account.edges, gaps.t0, "right") - 1
+    end = np.append(account.edges[1:], account.edges[-1])[np.maximum(window, 0)]
+    # One that reaches beyond its window is the pause after it; the last one is ended by no op.
+    inside = (window >= 0) & (gaps.t1 <= end) & (gaps.after != gaps.before)
     order = np.lexsort((gaps.t0, gaps.t0 - gaps.t1))
     rows = order[inside[order]][:MAX_GAPS]
     name = account.ops["name"].to_numpy()
-    window = np.searchsorted(account.edges, gaps.t0[rows], "right") - 1
     return [
         Gap(
             start_ns=int(gaps.t0[i]) - zero,
             end_ns=int(gaps.t1[i]) - zero,
-            iteration=int(account.index[w]) if len(account.index) else None,
+            iteration=_known(account.index[w]) if len(account.index) else None,
             cause=account.gap_causes[i],
             evidence=_EVIDENCE[account.gap_causes[i]],
             before=fit_table(names[name[gaps.before[i]]]),
             after=fit_table(names[name[gaps.after[i]]]),
         )
-        for i, w in zip(rows.tolist(), window.tolist(), strict=True)
+        for i, w in zip(rows.tolist(), window[rows].tolist(), strict=True)
     ]
+
+
+def _known(number: int) -> int | None:
+    return None if number == UNKNOWN else int(number)
 
 
 def _timeline(account: DeviceTimeline, names: Sequence[str], zero: int, window: int) -> Timeline:

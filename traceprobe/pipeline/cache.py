@@ -28,7 +28,16 @@ from traceprobe.ingest.limits import DEFAULT_LIMITS, Limits, check_trace_size
 from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model import events as model
 from traceprobe.model import sidecar
-from traceprobe.model.events import GPU_OPS, HOST_CALLS, HOST_RANGES, Device, Origin, Quality, Trace
+from traceprobe.model.events import (
+    GPU_OPS,
+    HOST_CALLS,
+    HOST_RANGES,
+    HOST_WORK,
+    Device,
+    Origin,
+    Quality,
+    Trace,
+)
 from traceprobe.system import reading, seal
 from traceprobe.system.atomic_write import write_whole
 
@@ -37,7 +46,13 @@ if TYPE_CHECKING:
 
 _READERS = Path(ingest.__file__).parent
 _FACTS = "trace.json"
-_FRAMES = {"gpu_ops": GPU_OPS, "host_calls": HOST_CALLS, "host_ranges": HOST_RANGES}
+_FRAMES = {
+    "gpu_ops": GPU_OPS,
+    "host_calls": HOST_CALLS,
+    "host_ranges": HOST_RANGES,
+    "host_work": HOST_WORK,
+    "host_waits": HOST_WORK,
+}
 _DECODERS = ("msgspec", "numpy", "pandas", "polars")
 LEAST_ENTRY, MOST_RATIO = 256 << 20, 16
 """Bytes that any entry may have, and how many times those of its trace: it is read into memory."""
@@ -162,7 +177,7 @@ def _checked(content: bytes, schema: Any, names: int) -> pl.DataFrame:
     frame = pl.read_parquet(io.BytesIO(content)).rechunk()
     if frame.schema != pl.Schema(schema) or sum(frame.null_count().row(0)):
         raise ValueError("it has other columns")
-    if not frame["name"].is_between(0, names - 1).all():
+    if "name" in schema and not frame["name"].is_between(0, names - 1).all():
         raise ValueError("it has names that are not in its list")
     return frame
 

@@ -40,7 +40,7 @@ def host_activity(
     process = account.process
     calls = process.calls.select("t0", "call", "name", "blocking")
     if process.marker is not None and len(account.index):
-        at = np.searchsorted(process.marker.starts, calls["t0"].to_numpy(), "right") - 1
+        at = process.marker.iteration_at(calls["t0"].to_numpy())
         calls = calls.filter(np.isin(at, account.index[chosen]))
     launches = int(calls["call"].is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH)]).sum())
     return HostActivity(

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import polars as pl
 
 from traceprobe.model.events import Kind, Source, Trace
-from traceprobe.timeline import phases, step_markers
+from traceprobe.timeline import phases
+from traceprobe.timeline.iteration_groups import find_iterations
+from traceprobe.timeline.step_markers import name_template
 
 _TOP = 12
 
@@ -55,7 +57,7 @@ def _ranges(trace: Trace) -> Iterator[Line]:
     alike: dict[str, list[tuple[str, int]]] = {}
     for name, count in counts:
         text = trace.names[name]
-        alike.setdefault(step_markers.name_template(text), []).append((text, count))
+        alike.setdefault(name_template(text), []).append((text, count))
     merged = [
         # A number that never changes, as in "h2d", is part of the name.
         (template if len(members) > 1 else members[0][0], sum(count for _, count in members))
@@ -71,9 +73,10 @@ def _ranges(trace: Trace) -> Iterator[Line]:
 def _markers(trace: Trace) -> Iterator[Line]:
     for pid in sorted({d.pid for d in trace.devices}):
         mine = pl.col("pid") == pid
-        found = step_markers.find_step_marker(
-            trace.host_ranges.filter(mine), trace.gpu_ops.filter(mine), trace.names, None
+        ranges, ops, calls = (
+            f.filter(mine) for f in (trace.host_ranges, trace.gpu_ops, trace.host_calls)
         )
+        found = find_iterations(ranges, ops, calls, trace.names, None)
         if found is None:
             yield "steps", f"process {pid}: no step marker"
         else:

@@ -16,12 +16,12 @@ from traceprobe.system import shell
 from traceprobe.verdict.bounds import agrees, deciding
 
 
-def verify(report: Report, ranks: Sequence[Rank], judged: Sequence[Rank] | None = None) -> Report:
+def verify(report: Report, ranks: Sequence[Rank], regular: Sequence[Rank] | None = None) -> Report:
     """The same report.
 
     Args:
         ranks: those of the report with all their details, of which it may leave some out.
-        judged: what the findings are about, where that is something else.
+        regular: those that the findings are about, where they are not all of that.
 
     Raises:
         InternalError: something in it contradicts something else.
@@ -38,7 +38,7 @@ def verify(report: Report, ranks: Sequence[Rank], judged: Sequence[Rank] | None 
             details,
             report.problems(),
             _verdict_problems(report.verdict),
-            _saving_problems(report, judged or ranks),
+            _saving_problems(report, ranks if regular is None else regular),
         )
     )
     if problems:

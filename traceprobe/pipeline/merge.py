@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from statistics import fmean, median
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from traceprobe.errors import DamagedInput, InternalError, UsageError
 from traceprobe.findings import Evidence, find_all
 from traceprobe.findings.profiler_distortion import REMEASURE
+from traceprobe.model.accounting import LONG_ITERATION
 from traceprobe.model.events import Trace
 from traceprobe.model.sidecar import MOST_FLOPS, STEP_MS, Sidecar
 from traceprobe.options import Options
@@ -35,6 +37,7 @@ from traceprobe.timeline.collective_waits import CollectiveWaits, collective_wai
 from traceprobe.verdict import agreement, judge
 from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.links import links
+from traceprobe.verdict.outliers import with_outlier, with_recurring
 from traceprobe.verdict.roofline import FILLED, roofline, with_limit
 from traceprobe.version import __version__
 
@@ -77,10 +80,11 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
             raise InternalError(lost[0].reason)
         more = f" (and {len(lost) - 1} more inputs that cannot be read)" if len(lost) > 1 else ""
         raise DamagedInput(f"{lost[0].reason}{more}")
-    records, matched = _records(kept)
+    records, regular, matched = _records(kept)
     if options.rank is not None:
         known = ", ".join(str(record.rank) for record in records)
         records = [r for r in records if r.rank == options.rank]
+        regular = [r for r in regular if r.rank == options.rank]
         if not records:
             raise UsageError(f"--rank {options.rank}: no such rank; the inputs hold {known}")
     world = max((part.metadata.get("world_size", 0) for part in kept), default=0) or None
@@ -91,30 +95,41 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
     profiled = frozenset().union(*(part.profiled for part in kept))
     unprofiled = _unprofiled_ms(kept, options)
     quality = _quality(kept, lost, records, unprofiled)
-    verdict = judge(
-        records,
-        together,
-        quality,
-        profiled,
-        None if unprofiled is None else unprofiled * 1e6,
-        options.thresholds,
-        _recorded_wait_ns(kept),
-    )
+
+    def judged(ranks: Sequence[Rank], quality: Quality) -> Verdict:
+        effect = quality.observer_effect
+        step_ns = None if effect is None else effect.unprofiled_step_ms * 1e6
+        wait_ns = _recorded_wait_ns(kept)
+        return judge(ranks, together, quality, profiled, step_ns, options.thresholds, wait_ns)
+
+    verdict = usual = judged(records, quality)
+    long, regular_quality = [r.long for r in records if r.long is not UNSET], quality
+    if long:
+        regular_quality = _quality(
+            kept, lost, regular, _regular_ms(kept, unprofiled, records, regular)
+        )
+        usual = judged(regular, regular_quality)
+        if usual.bound != verdict.bound and any(each.once for each in long):
+            verdict = usual = with_outlier(usual, verdict, long)
+            quality, records = regular_quality, regular
+        elif usual.bound != verdict.bound:
+            verdict = with_recurring(verdict, usual, long)
     quality = _with_warnings(quality, verdict, profiled, options.ablation)
     workload = _workload(kept)
     held = _memory(kept)
     hardware = _roofline(kept, records, quality, workload, options)
     verdict = with_limit(verdict, hardware)
     evidence = Evidence(
-        records,
+        regular,
         together,
-        quality,
-        verdict,
+        regular_quality,
+        usual,
         options.thresholds,
         profiled,
         workload,
         _capture(kept),
         held,
+        long=long,
     )
     findings = find_all(evidence)
     whole = records
@@ -135,29 +150,31 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         memory=held or UNSET,
         roofline=UNSET if hardware is None else hardware,
     )
-    return verify(report, whole, evidence.ranks)
+    return verify(report, whole, regular)
 
 
-def _records(parts: Sequence[TracePart]) -> tuple[list[Rank], CollectiveWaits | None]:
-    """The devices of all inputs, closed, and what their collectives say together."""
+def _records(
+    parts: Sequence[TracePart],
+) -> tuple[list[Rank], list[Rank], CollectiveWaits | None]:
+    """The devices of all inputs, closed, and what their collectives say together.
+
+    Returns:
+        (all, regular, collectives): the devices with all used iterations, and without long ones.
+    """
     devices = [(source, found) for source, part in enumerate(parts) for found in part.devices]
     footprints = [found.footprint for _, found in devices]
     numbers = rank_numbers(parts)
     matched = collective_waits(footprints)
     shared = match_transfers(footprints)
     waits = matched.exposed_wait if matched else [None] * len(devices)
-    records = [
-        completed_rank(
-            found.record,
-            numbers[source, found.record.pid],
-            source,
-            wait,
-            found.footprint.chosen,
-            collectives.with_matches(found.groups, found.footprint.collectives, mine),
-        )
-        for (source, found), wait, mine in zip(devices, waits, shared, strict=True)
-    ]
-    return records, matched
+    every: list[Rank] = []
+    regular: list[Rank] = []
+    for (source, found), wait, mine in zip(devices, waits, shared, strict=True):
+        for records, part in ((every, found), (regular, found.regular or found)):
+            groups = collectives.with_matches(part.groups, found.footprint.collectives, mine)
+            rank = numbers[source, found.record.pid]
+            records.append(completed_rank(part.record, rank, source, wait, part.footprint, groups))
+    return every, regular, matched
 
 
 def _sidecars(parts: Sequence[TracePart]) -> list[Sidecar]:
@@ -174,15 +191,48 @@ def _unprofiled_ms(parts: Sequence[TracePart], options: Options) -> float | None
                 "number of milliseconds, from 0.001 to 86,400,000"
             )
         return options.unprofiled_step_ms
-    recorded = [sidecar.unprofiled_step_ms for sidecar in _sidecars(parts)]
-    known = [ms for ms in recorded if isinstance(ms, float)]
+    known = _per_iteration(parts, "unprofiled_step_ms")
     return max(known) if known else None
+
+
+def _regular_ms(
+    parts: Sequence[TracePart],
+    unprofiled_ms: float | None,
+    records: Sequence[Rank],
+    regular: Sequence[Rank],
+) -> float | None:
+    """The unprofiled step without long iterations.
+
+    From the steps of the calibration that are not long, where the recording lists them; else a
+    profiler makes regular and long ones longer in the same proportion.
+    """
+    with_long, without_long = mean_step_ms(records), mean_step_ms(regular)
+    if unprofiled_ms is None or with_long is None or without_long is None:
+        return unprofiled_ms
+    known = []
+    for sidecar in _sidecars(parts):
+        steps = sidecar.calibration_step_ms
+        if steps is not UNSET and sidecar.unprofiled_step_ms == unprofiled_ms:
+            most = LONG_ITERATION * median(steps)
+            known.append(fmean(step for step in steps if step <= most))
+    return round(max(known, default=unprofiled_ms * without_long / with_long), 6)
+
+
+def _per_iteration(parts: Sequence[TracePart], name: str) -> list[float]:
+    """A time per step that recordings noted, for whole iterations, of which each may be steps."""
+    found = []
+    for part in parts:
+        ms = None if part.sidecar is None else getattr(part.sidecar, name)
+        markers = (device.record.step_marker for device in part.devices)
+        steps = max((marker.per_iteration for marker in markers if marker), default=1)
+        if isinstance(ms, float):
+            found.append(steps * ms)
+    return found
 
 
 def _recorded_wait_ns(parts: Sequence[TracePart]) -> float | None:
     """Mean over the inputs of the loader wait that the capture timed without a profiler."""
-    recorded = [sidecar.unprofiled_data_wait_ms for sidecar in _sidecars(parts)]
-    known = [ms for ms in recorded if isinstance(ms, float)]
+    known = _per_iteration(parts, "unprofiled_data_wait_ms")
     return 1e6 * sum(known) / len(known) if known else None
 
 

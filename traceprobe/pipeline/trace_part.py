@@ -18,7 +18,7 @@ import polars as pl
 
 from traceprobe.errors import DamagedInput, EmptyTrace, TraceprobeError, UsageError
 from traceprobe.ingest.read_trace import read_trace
-from traceprobe.model.events import Call, Quality, Trace
+from traceprobe.model.events import Call, Device, Quality, Trace
 from traceprobe.model.sidecar import Sidecar
 from traceprobe.options import Options
 from traceprobe.pipeline.build_rank import origin, rank_record
@@ -27,6 +27,7 @@ from traceprobe.records.report import Input
 from traceprobe.system import memory_limit as bounded
 from traceprobe.timeline import collectives, phases
 from traceprobe.timeline.device_timeline import DeviceTimeline, device_timeline
+from traceprobe.timeline.long_iterations import long_iterations, without
 from traceprobe.timeline.process_timeline import ProcessTimeline, process_timeline
 from traceprobe.timeline.rank_collectives import RankCollectives, rank_collectives
 
@@ -43,11 +44,13 @@ class DevicePart:
         record: as in the report, open where it takes the run to know.
         footprint: what other ranks are compared with. groups: the collectives by operation and
             size.
+        regular: the same without long iterations, if there are any.
     """
 
     record: Rank
     footprint: RankCollectives
     groups: list[collectives.CollectiveGroup]
+    regular: DevicePart | None = None
 
 
 @dataclass(frozen=True)
@@ -209,10 +212,17 @@ def _devices(trace: Trace, options: Options) -> Iterator[DevicePart]:
             continue
         if options.steps is not None:
             account = _limit(account, options.steps)
-        groups = collectives.collective_groups(account)
-        yield DevicePart(
-            rank_record(account, trace, found, groups), rank_collectives(account), groups
-        )
+        yield _device(account, trace, found)
+
+
+def _device(account: DeviceTimeline, trace: Trace, device: Device) -> DevicePart:
+    long = long_iterations(account)
+    groups = collectives.collective_groups(account)
+    record = rank_record(account, trace, device, groups, long)
+    whole = DevicePart(record, rank_collectives(account), groups)
+    if long is None:
+        return whole
+    return replace(whole, regular=_device(without(account, long), trace, device))
 
 
 def _limit(account: DeviceTimeline, steps: tuple[int, int]) -> DeviceTimeline:

@@ -40,12 +40,13 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepMarker(msgspec.Struct, frozen=True, kw_only=True):
-    """What tells the iterations apart."""
+    """What tells the iterations apart; `per_iteration` marks make one of them."""
 
     kind: Literal["user", "range", "optimizer", "dataloader", "kernels"]
     pattern: Name
     count: int
     confidence: float
+    per_iteration: int = 1
 
 
 class Iteration(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +81,20 @@ class Iteration(msgspec.Struct, frozen=True, kw_only=True):
             yield f"{name} ends before it begins"
         else:
             yield from partition_problems(name, self.partition_ns, self.busy_ns, end - start)
+
+
+class LongIterations(msgspec.Struct, frozen=True, kw_only=True):
+    """Iterations that do more than the others (an evaluation, a checkpoint)."""
+
+    indices: list[int]
+    every: int | None
+    """Distance between them, where it is always the same."""
+    once: bool
+    extra_ns: int
+    """Beyond as many regular ones, together; `extra_partition_ns` is what that consists of."""
+    extra_partition_ns: dict[Word, int]
+    regular_ms: float
+    """Mean of the others."""
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,6 +158,8 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     """Index of the input this rank came from; its times count from that input's origin."""
     replay: Replay | msgspec.UnsetType = msgspec.UNSET
     """Not there without at least two used iterations in a row whose launches are in the trace."""
+    long: LongIterations | msgspec.UnsetType = msgspec.UNSET
+    """Not there where no iteration does more than the others."""
 
     @property
     def iteration_count(self) -> int:
@@ -185,10 +202,8 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
                 yield f"iteration {iteration.index} is the one at {place}"
             yield from iteration.problems()
         for before, after in pairwise(self.windows):
-            if before.end_ns != after.start_ns:
-                yield (
-                    f"the windows of iterations {before.index} and {after.index} are not adjacent"
-                )
+            if (before.end_ns or 0) > (after.start_ns or 0):
+                yield f"the windows of iterations {before.index} and {after.index} overlap"
         if self.summary.iterations_used != sum(i.used for i in self.iterations):
             yield "iterations_used is not the number of used iterations"
 

@@ -16,7 +16,7 @@ from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.events import UNKNOWN, Trace
 from traceprobe.slicing.window import SlicePlan, Window
 from traceprobe.system.atomic_write import compress, write_beside
-from traceprobe.timeline import step_markers
+from traceprobe.timeline.iteration_groups import find_iterations
 from traceprobe.version import __version__
 
 
@@ -57,7 +57,8 @@ def _windows(trace: Trace, steps: tuple[int, int], step: str | None) -> dict[int
     for pid in sorted({d.pid for d in trace.devices}):
         of_process = pl.col("pid") == pid
         ops, ranges = trace.gpu_ops.filter(of_process), trace.host_ranges.filter(of_process)
-        marker = step_markers.find_step_marker(ranges, ops, trace.names, step)
+        calls = trace.host_calls.filter(of_process)
+        marker = find_iterations(ranges, ops, calls, trace.names, step)
         if marker is None:
             raise UsageError(
                 f"{trace.origin.name}: process {pid} has no step marker; name the steps with --step"
@@ -68,7 +69,8 @@ def _windows(trace: Trace, steps: tuple[int, int], step: str | None) -> dict[int
                 f"--steps {first}:{last}: process {pid} has steps 0 to {len(marker.starts) - 1}"
             )
         low = int(marker.starts[first])
-        high = int(marker.starts[last]) if last < len(marker.starts) else np.iinfo(np.int64).max
+        high = int(marker.ends[min(last, len(marker.ends)) - 1])
+        high = np.iinfo(np.int64).max if high == UNKNOWN else high
         launch = ops["launch_t0"].to_numpy()
         inside = (ops["thread"].to_numpy() != UNKNOWN) & (launch >= low) & (launch < high)
         work = ops.filter(inside)

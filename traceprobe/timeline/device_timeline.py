@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from traceprobe.model.events import Bools, Int64s, Kind, rows_of
+from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind, rows_of
 from traceprobe.model.taxonomy import IDLE_CAUSES
 from traceprobe.timeline import idle, iterations, partition
 from traceprobe.timeline.intervals import Intervals, intersect, merge, per_window, union
@@ -25,7 +25,8 @@ class DeviceTimeline:
     Args:
         edges: window edges, ns on the trace's clock; without usable markers one window that is
             the whole capture.
-        index: marker number of each window; empty for the whole capture.
+        index: marker number of each window, UNKNOWN for what lies between iterations; empty for
+            the whole capture.
         used: which windows the summary covers.
         reasons: per marker, why it is left out, or None.
         exclusive: class to ns per window; sums to the window. busy: the same, inclusive.
@@ -61,17 +62,18 @@ def device_timeline(process: ProcessTimeline, device: int) -> DeviceTimeline:
     iteration, kind, t0, t1 = (ops[c].to_numpy() for c in ("iteration", "kind", "t0", "t1"))
     marker = process.marker
     count = len(marker.starts) if marker else 0
-    windows = iterations.gpu_windows(iteration, kind, t0, t1, count)
+    windows = iterations.gpu_windows(iteration, kind, t0, t1, marker)
     comm = (kind == int(Kind.COMM)) & (iteration >= 0)
     collectives = np.bincount(iteration[comm], minlength=count)
     reasons = _reasons(process, windows, collectives)
-    # The last window ends with the capture, not with an iteration: it gets no account.
-    edges, index = windows.edges[: len(windows.index)], windows.index[:-1]
-    used = np.array([reasons[k] is None for k in index.tolist()], dtype=bool)
+    edges, index = windows.edges, windows.index
+    if len(index) and reasons[index[-1]] is not None:  # without a known end it gets no account
+        edges, index = edges[:-1], index[:-1]
+    used = np.array([k != UNKNOWN and reasons[k] is None for k in index.tolist()], dtype=bool)
     if not used.any():
         edges = edges if len(index) else np.array([t0.min(), t1.max()], dtype=np.int64)
     sets = partition.busy_sets(ops, ops["phase"].to_numpy())
-    gaps = idle.find_gaps(ops)
+    gaps = idle.find_gaps(ops, int(edges[-1]), process.host.step_thread)
     by_cause = idle.idle_causes(gaps, process.host, process.loaders)
     compute = partition.compute_intervals(sets)
     syncs = process.calls.filter("blocking").select("t0", "t1")

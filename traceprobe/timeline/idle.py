@@ -25,6 +25,7 @@ from traceprobe.timeline.intervals import (
     union,
 )
 from traceprobe.timeline.phases import PhaseRanges
+from traceprobe.timeline.quiet import Quiet
 from traceprobe.timeline.step_markers import StepMarker
 
 
@@ -35,7 +36,8 @@ class Gaps:
     Args:
         t0, t1: the gap.
         late_until: end of its host-late part; t0 where the GPU had been fed.
-        after: row of the op that ends the gap. before: row of the op that ran last before it.
+        after: row of the op that ends the gap, or `before` where none does.
+        before: row of the op that ran last before it.
         thread: thread that launched `after`, UNKNOWN where nothing is known of it.
     """
 
@@ -54,8 +56,9 @@ class HostState:
     Args:
         profiler: the profiler is at work, on any thread.
         data_annotated: the step thread is inside a data range.
-        data_inferred: it is outside every step range and inside no call; empty where the marker
-            has no ranges that could leave waits outside.
+        data_inferred: it is outside every step range and inside no call (where the marker has
+            ranges that could leave waits outside), or a batch was probably waited for.
+        quiet: long stretches in which no thread that launches work does anything.
         sync: per thread, inside a blocking synchronisation.
         busy: per thread but the step's and the loaders', inside any call or range.
     """
@@ -63,13 +66,20 @@ class HostState:
     profiler: Intervals
     data_annotated: Intervals
     data_inferred: Intervals
+    quiet: Quiet
     sync: dict[int, Intervals]
     busy: dict[int, Intervals]
     step_thread: int
 
 
-def find_gaps(ops: pl.DataFrame) -> Gaps:
-    """Gaps between the first and the last op of one device; `ops` sorted by start."""
+def find_gaps(ops: pl.DataFrame, until: int, step_thread: int) -> Gaps:
+    """Gaps of one device from its first op on.
+
+    Args:
+        ops: sorted by start.
+        until: end of the account; what it has after the last op is a gap that no op ends, in which
+            the step thread (`step_thread`) has launched nothing.
+    """
     t0, t1 = ops["t0"].to_numpy(), ops["t1"].to_numpy()
     reach = np.maximum.accumulate(t1)
     after = np.flatnonzero(t0[1:] > reach[:-1]) + 1
@@ -77,12 +87,19 @@ def find_gaps(ops: pl.DataFrame) -> Gaps:
     launch, thread = ops["launch_t0"].to_numpy()[after], ops["thread"].to_numpy()[after]
     start, end = reach[after - 1], t0[after]
     late = np.where(thread == UNKNOWN, start, np.clip(launch, start, end))
-    return Gaps(start, end, late, after, owner[after - 1], thread)
+    before = owner[after - 1]
+    if until > reach[-1]:
+        last = int(owner[-1])
+        more = (int(reach[-1]), until, until, last, last, step_thread)
+        columns = (start, end, late, after, before, thread)
+        return Gaps(*(np.append(c, value) for c, value in zip(columns, more, strict=True)))
+    return Gaps(start, end, late, after, before, thread)
 
 
 def host_state(
     calls: pl.DataFrame,
     ranges: pl.DataFrame,
+    quiet: Quiet,
     marks: PhaseRanges,
     marker: StepMarker | None,
     step_thread: int,
@@ -102,7 +119,8 @@ def host_state(
     return HostState(
         profiler=union(profiler["t0"].to_numpy(), profiler["t1"].to_numpy()),
         data_annotated=union(marks.t0[data], marks.t1[data]),
-        data_inferred=inferred,
+        data_inferred=merge(subtract(inferred, quiet.host), quiet.data),
+        quiet=quiet,
         sync=_sets(calls, {step_thread, *threads}, pl.col("blocking")),
         busy={t: merge(in_call.get(t, EMPTY), in_range.get(t, EMPTY)) for t in others},
         step_thread=step_thread,
@@ -129,7 +147,8 @@ def _sets(
 def idle_causes(gaps: Gaps, host: HostState, loaders: set[int]) -> dict[str, Intervals]:
     """Time of the gaps as disjoint sets by cause, plus `data_inferred` inside idle_data_wait.
 
-    A gap that ends with an op of unknown launch is unexplained. A loader thread is no step thread:
+    A gap that ends with an op of unknown launch is unexplained, and so is a long stretch in which
+    the host does nothing, if its neighbours do not tell why. A loader thread is no step thread:
     where it is late, what counts is what the step thread does.
     """
     known = gaps.thread != UNKNOWN
@@ -152,12 +171,14 @@ def idle_causes(gaps: Gaps, host: HostState, loaders: set[int]) -> dict[str, Int
         late = subtract(late, data)
         step_sync = intersect(subtract(late, busy), host.sync.get(host.step_thread, EMPTY))
         sync = merge(step_sync, intersect(late, own_sync))
+        unknown = intersect(subtract(late, sync), host.quiet.unknown)
         for cause, part in (
             ("idle_profiler", profiler),
             ("idle_data_wait", data),
             ("data_inferred", inferred),
             ("idle_sync", sync),
-            ("idle_host", subtract(late, sync)),
+            ("idle_unexplained", unknown),
+            ("idle_host", subtract(late, merge(sync, unknown))),
         ):
             by_cause[cause].append(part)
     return {cause: merge(*parts) for cause, parts in by_cause.items()}

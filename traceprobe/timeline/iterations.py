@@ -2,7 +2,8 @@
 
 An op belongs to the iteration in whose host window it was launched, whatever the thread: the GPU
 lags the host by up to two steps. The GPU window of k runs from the first kernel or memset launched
-in k to that of the next iteration; windows tile the device's timeline.
+in k to that of the next iteration, or, where none follows, until its range and its last op have
+ended. Windows tile the device's timeline.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import polars as pl
 
 from traceprobe.model.accounting import MIN_COVERAGE, WARM_UP
 from traceprobe.model.events import UNKNOWN, Bools, Call, Int64s, Kind
-from traceprobe.timeline.step_markers import StepMarker
+from traceprobe.timeline.step_markers import ENOUGH, StepMarker
 
 _STARTS_WINDOW = (Kind.KERNEL, Kind.COMM, Kind.MEMSET)
 
@@ -24,52 +25,66 @@ class GpuWindows:
     """GPU windows of one device.
 
     Args:
-        index: marker number of each window, ascending; iterations without GPU work have none.
-        edges: len(index) + 1 window edges, ns; the last window ends with the device's last op.
+        index: marker number of each window, ascending; UNKNOWN for what lies between iterations.
+            Iterations without GPU work have none.
+        edges: len(index) + 1 window edges, ns.
+        ends: whether the last window ends with its iteration, not with the capture.
     """
 
     index: Int64s
     edges: Int64s
+    ends: bool
 
 
-def iteration_of_launches(starts: Int64s, launch_t0: Int64s, launched: Bools) -> Int64s:
-    """Iteration number of each launch; UNKNOWN without a launch, or before the first marker."""
-    k = np.searchsorted(starts, launch_t0, "right") - 1
-    return np.where(launched, k, UNKNOWN).astype(np.int64)
+def iteration_of_launches(marker: StepMarker | None, launch_t0: Int64s, launched: Bools) -> Int64s:
+    """Iteration number of each launch; UNKNOWN without a launch, or outside of all iterations."""
+    if marker is None:
+        return np.full(len(launch_t0), UNKNOWN, dtype=np.int64)
+    return np.where(launched, marker.iteration_at(launch_t0), UNKNOWN).astype(np.int64)
 
 
-def count_per_iteration(starts: Int64s, times: pl.Series) -> Int64s:
-    """How many of these host times lie in each iteration; what precedes the first is left out."""
-    k = np.searchsorted(starts, times.to_numpy(), "right") - 1
-    return np.bincount(k[k >= 0], minlength=len(starts))
-
-
-def gpu_windows(iteration: Int64s, kind: Int64s, t0: Int64s, t1: Int64s, count: int) -> GpuWindows:
+def gpu_windows(
+    iteration: Int64s, kind: Int64s, t0: Int64s, t1: Int64s, marker: StepMarker | None
+) -> GpuWindows:
     """Windows from the ops of one device.
 
     Args:
         iteration: iteration number of each op, UNKNOWN where it has none.
-        count: number of markers.
 
     Returns:
         Windows in ascending order. A window that would begin before its predecessor does (work
         launched later but started earlier) is joined to it.
     """
+    nothing = np.empty(0, dtype=np.int64)
+    if marker is None:
+        return GpuWindows(nothing, nothing, False)
+    count = len(marker.starts)
     opens = (iteration >= 0) & np.isin(kind, _STARTS_WINDOW)
     never = np.iinfo(np.int64).max
     begin = np.full(count, never, dtype=np.int64)
     np.minimum.at(begin, iteration[opens], t0[opens])
+    finish = np.full(count, UNKNOWN, dtype=np.int64)
+    np.maximum.at(finish, iteration[iteration >= 0], t1[iteration >= 0])
     index = np.flatnonzero(begin != never)
     if not len(index):
-        return GpuWindows(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+        return GpuWindows(nothing, nothing, False)
     start = begin[index]
     ahead = np.concatenate([[True], start[1:] > np.maximum.accumulate(start)[:-1]])
+    index, start = index[ahead], start[ahead]
+    known = marker.ends[index[-1]] != UNKNOWN
+    last = max(int(finish[index[-1]]), int(marker.ends[index[-1]])) if known else int(t1.max())
+    edges = np.append(start, max(last, int(start[-1])))
+    # Where a pause follows, the iteration ends with its range and its last op, if the next one
+    # does not begin before.
+    follows = marker.ends[index[:-1]] == marker.starts[np.minimum(index[:-1] + 1, count - 1)]
+    stop = np.maximum(finish[index[:-1]], marker.ends[index[:-1]])
+    at = np.flatnonzero(~follows & (stop < edges[1:-1]))
     return GpuWindows(
-        index[ahead], np.concatenate([start[ahead], [max(int(t1.max()), int(start.max()))]])
+        np.insert(index, at + 1, UNKNOWN), np.insert(edges, at + 1, stop[at]), bool(known)
     )
 
 
-def launch_coverage(calls: pl.DataFrame, starts: Int64s) -> tuple[Int64s, Int64s]:
+def launch_coverage(calls: pl.DataFrame, marker: StepMarker | None) -> tuple[Int64s, Int64s]:
     """Calls of each iteration that ask for GPU work, and those of them that have a GPU row.
 
     A memset without a row is no evidence of a cut capture: zero bytes leave none, in every step
@@ -77,15 +92,16 @@ def launch_coverage(calls: pl.DataFrame, starts: Int64s) -> tuple[Int64s, Int64s
 
     Args:
         calls: host calls of the process.
-        starts: marker times.
 
     Returns:
         (asked, recorded), one entry per marker.
     """
+    if marker is None:
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
     asks = pl.col("call").is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH), int(Call.COPY)])
     work = calls.filter(asks | pl.col("recorded"))
     recorded = work.filter(pl.col("recorded"))
-    return count_per_iteration(starts, work["t0"]), count_per_iteration(starts, recorded["t0"])
+    return marker.count(work["t0"]), marker.count(recorded["t0"])
 
 
 def skip_reasons(
@@ -107,14 +123,19 @@ def skip_reasons(
         elif not has_window[k]:
             reasons[k] = "no GPU work"
     if len(windows.index):
-        last = int(windows.index[-1])
-        reasons[last] = reasons[last] or "the last iteration has no end"
-    used = [k for k in windows.index.tolist() if reasons[k] is None]
+        final = int(windows.index[-1])
+        rest = [k for k in windows.index[:-1].tolist() if k != UNKNOWN and reasons[k] is None]
+        # What comes between it and the next is not known, so it counts only where few others do.
+        if not windows.ends:
+            reasons[final] = reasons[final] or "the last iteration has no end"
+        elif len(rest) >= ENOUGH:
+            reasons[final] = reasons[final] or "the last iteration: the next is not recorded"
+    used = [k for k in windows.index.tolist() if k != UNKNOWN and reasons[k] is None]
     if len(used) >= 4:
         first, rest = used[0], used[1:]
         length = dict(zip(windows.index.tolist(), np.diff(windows.edges).tolist(), strict=True))
-        others = np.array([length[k] for k in rest])
-        if length[first] > max(WARM_UP * float(np.median(others)), float(others.max())):
+        lengths = np.array([length[k] for k in rest])
+        if length[first] > max(WARM_UP * float(np.median(lengths)), float(lengths.max())):
             reasons[first] = "warm-up: much longer than every other iteration"
         elif (
             len(set(collectives[rest].tolist())) == 1 and collectives[first] != collectives[rest[0]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
@@ -18,6 +18,7 @@ from traceprobe.errors import UsageError
 from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind, Role, Source
 from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline.intervals import EMPTY, innermost, look_up
+from traceprobe.timeline.kernel_period import is_update
 from traceprobe.timeline.name_patterns import NamePattern
 
 RANGE_NAMES: Mapping[str, str] = {
@@ -39,6 +40,11 @@ _PHASE_OF_RANGE = {
     "optimizer": Phase.OPTIMIZER,
 }
 _LOADER_RANGE = re.compile(r"\[DALI\]|DataLoader|DataPipe|Prefetch|data_?load", re.IGNORECASE)
+_OF_A_FRAMEWORK = re.compile(
+    r"^(FSDP::|FullyShardedDataParallel|DistributedDataParallel\.|DataParallel\.|autograd::"
+    r"|(nccl|gloo|mpi|ucc):|c10d|Torch-Compiled|## Call |ProfilerStep#)"
+)
+"""Ranges that frameworks write for themselves: `FSDP::all_gather_copy_in` is no copy of input."""
 _AUTOGRAD_THREAD = re.compile(r"^pt_autograd")
 
 
@@ -76,9 +82,9 @@ class PhaseRanges:
 def phase_ranges(
     ranges: pl.DataFrame, names: Sequence[str], table: Mapping[str, NamePattern]
 ) -> PhaseRanges:
-    """The ranges whose names mean a phase."""
+    """The ranges of users, and of trainers for them, whose names mean a phase."""
     rows = ranges.filter(pl.col("source").is_in([int(Source.USER), int(Source.FRAMEWORK)]))
-    distinct = rows["name"].unique().to_list()
+    distinct = [i for i in rows["name"].unique().to_list() if not _OF_A_FRAMEWORK.search(names[i])]
     meaning: dict[int, str] = {}
     for phase, pattern in reversed(list(table.items())):  # so that the first one is the last word
         fitting = pattern.find([names[i] for i in distinct])
@@ -92,15 +98,24 @@ def phase_ranges(
     )
 
 
-def loader_threads(ranges: pl.DataFrame, names: Sequence[str], step_thread: int) -> set[int]:
-    """Threads with loader or DALI ranges, other than the step thread."""
-    hits = [i for i in ranges["name"].unique().to_list() if _LOADER_RANGE.search(names[i])]
+def loader_threads(
+    ranges: pl.DataFrame, ops: pl.DataFrame, names: Sequence[str], step_thread: int
+) -> set[int]:
+    """Threads with loader or DALI ranges, other than the step thread and those of autograd."""
+    distinct = ranges["name"].unique().to_list()
+    hits = [
+        i
+        for i in distinct
+        if _LOADER_RANGE.search(names[i]) and not _OF_A_FRAMEWORK.search(names[i])
+    ]
     threads = ranges.filter(pl.col("name").is_in(hits))["thread"].unique().to_list()
-    return set(threads) - {step_thread}
+    autograd = ops.filter(pl.col("role") == int(Role.BACKWARD))["thread"].unique().to_list()
+    return set(threads) - {step_thread, *autograd}
 
 
 def assign_phases(
     ops: pl.DataFrame,
+    names: Sequence[str],
     marks: PhaseRanges,
     step_starts: Int64s,
     step_thread: int,
@@ -109,11 +124,11 @@ def assign_phases(
 ) -> Int64s:
     """Phase of every op of one process; only those of kernels mean anything.
 
-    Rules, the first that applies: launched by a loader thread is input; the innermost phase range
-    that encloses the launch, whatever its thread; a graph replay; the autograd thread, and
-    everything between the end of forward and the start of the optimizer, is backward; the step
-    thread before that is forward where no range says what forward is, else backward. Forward
-    operators on the autograd thread are recompute.
+    Rules, the first that applies: launched by a loader thread is input; launched by a thread of
+    autograd is backward, and recompute where it is a forward operator; the innermost phase range
+    that encloses the launch, whatever its thread; a graph replay; everything between the end of
+    forward and the start of the optimizer is backward; the step thread before that is forward where
+    no range says what forward is, else backward.
     """
     kernel = ops["kind"].to_numpy() == int(Kind.KERNEL)
     time, thread, role = (ops[c].to_numpy() for c in ("launch_t0", "thread", "role"))
@@ -122,28 +137,88 @@ def assign_phases(
     on_step = launched & (thread == step_thread)
     on_loader = launched & np.isin(thread, list(loaders))
     other = launched & ~on_step & ~on_loader
+    autograd_threads = set(np.unique(thread[role == int(Role.BACKWARD)]).tolist()) | {
+        t for t, name in thread_names.items() if _AUTOGRAD_THREAD.search(name)
+    }
+    autograd = other & np.isin(thread, list(autograd_threads))
+    # Without a GPU, and in compiled autograd, backward runs on the step thread itself.
+    backward = autograd | (on_step & (role == int(Role.BACKWARD)))
+    marks = _after_closures(marks, np.sort(time[kernel & backward]))
+    if not marks.select("optimizer").any():
+        updates = kernel & on_step & is_update(ops["name"].to_numpy(), names)
+        found = _updates(time[updates], time[kernel & other], step_starts)
+        marks = _with_optimizer(marks, found, step_thread)
 
     state = look_up(
         _progress(marks, step_starts, time[kernel & other], time[kernel & on_step]), time
     )
-    autograd_threads = set(np.unique(thread[role == int(Role.BACKWARD)]).tolist()) | {
-        t for t, name in thread_names.items() if _AUTOGRAD_THREAD.search(name)
-    }
-    autograd = other & (np.isin(thread, list(autograd_threads)) | (state == int(Progress.AFTER)))
     # Where ranges say what forward is, the rest before the optimizer (zeroing gradients) is not.
     before = Phase.BACKWARD if marks.select("forward").any() else Phase.FORWARD
-    graph = ops["graph"].to_numpy()
-
     phase[on_step & (state == int(Progress.BEFORE))] = before
-    phase[on_step & (state == int(Progress.AFTER))] = Phase.BACKWARD
-    # Without a GPU, and in compiled autograd, backward runs on the step thread itself.
-    phase[autograd | (on_step & (role == int(Role.BACKWARD)))] = Phase.BACKWARD
-    phase[graph] = Phase.GRAPH
+    phase[(on_step | other) & (state == int(Progress.AFTER))] = Phase.BACKWARD
+    phase[backward] = Phase.BACKWARD
+    phase[ops["graph"].to_numpy()] = Phase.GRAPH
     enclosing = _enclosing(marks, loaders, time)
     phase = np.where(launched & (enclosing >= 0), enclosing, phase)
+    phase[autograd] = Phase.BACKWARD
     phase[on_loader] = Phase.INPUT
     phase[(phase == int(Phase.BACKWARD)) & other & (role == int(Role.FORWARD))] = Phase.RECOMPUTE
     return phase
+
+
+def _after_closures(marks: PhaseRanges, backward: Int64s) -> PhaseRanges:
+    """Optimizer ranges from the last backward launch inside them on.
+
+    Lightning and L-BFGS run forward and backward in a closure inside `Optimizer.step`.
+
+    Args:
+        backward: launch times, ascending.
+    """
+    last = np.searchsorted(backward, marks.t1) - 1
+    inside = (
+        np.where(last >= 0, backward[np.maximum(last, 0)] + 1, marks.t0)
+        if len(backward)
+        else marks.t0
+    )
+    t0 = np.where(marks.select("optimizer"), np.maximum(marks.t0, inside), marks.t0)
+    return replace(marks, t0=t0)
+
+
+def _updates(updates: Int64s, elsewhere: Int64s, step_starts: Int64s) -> tuple[Int64s, Int64s]:
+    """What no range says: the optimizer, by its kernels after the backward pass of each step.
+
+    Args:
+        updates: launch times of kernels named like an update, on the step thread.
+        elsewhere: launch times of kernels on other threads. Without any each update stands alone,
+            since nothing tells where the backward pass ends.
+
+    Returns:
+        (starts, ends) of optimizers.
+    """
+    updates = np.sort(updates)
+    if not len(elsewhere):
+        return updates, updates + 1
+    step = np.searchsorted(step_starts, updates, "right")
+    backward = np.zeros(len(step_starts) + 1, dtype=np.int64)
+    np.maximum.at(backward, np.searchsorted(step_starts, elsewhere, "right"), elsewhere)
+    after = updates > backward[step]
+    updates, step = updates[after], step[after]
+    first = np.flatnonzero(np.diff(step, prepend=-1))
+    last = np.flatnonzero(np.diff(step, append=-1))
+    return updates[first], updates[last] + 1
+
+
+def _with_optimizer(marks: PhaseRanges, found: tuple[Int64s, Int64s], thread: int) -> PhaseRanges:
+    t0, t1 = (np.concatenate(pair) for pair in zip((marks.t0, marks.t1), found, strict=True))
+    count = len(found[0])
+    order = np.argsort(t0, kind="stable")
+    phase = (*marks.phase, *["optimizer"] * count)
+    return PhaseRanges(
+        t0=t0[order],
+        t1=t1[order],
+        thread=np.append(marks.thread, np.full(count, thread))[order],
+        phase=tuple(phase[i] for i in order.tolist()),
+    )
 
 
 def _enclosing(marks: PhaseRanges, loaders: set[int], time: Int64s) -> Int64s:

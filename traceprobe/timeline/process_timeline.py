@@ -9,9 +9,12 @@ import numpy as np
 import polars as pl
 
 from traceprobe.model.events import UNKNOWN, Call, Int64s, Role, Trace, rows_of
-from traceprobe.timeline import idle, iterations, phases, step_markers
+from traceprobe.timeline import idle, iterations, phases
+from traceprobe.timeline.intervals import union
+from traceprobe.timeline.iteration_groups import find_iterations
 from traceprobe.timeline.name_patterns import NamePattern
 from traceprobe.timeline.phases import PhaseRanges
+from traceprobe.timeline.quiet import quiet_stretches
 from traceprobe.timeline.step_markers import StepMarker
 
 
@@ -53,18 +56,26 @@ def process_timeline(
     ops, calls, ranges = (
         rows_of(f, "pid", pid) for f in (trace.gpu_ops, trace.host_calls, trace.host_ranges)
     )
-    marker = step_markers.find_step_marker(ranges, ops, trace.names, step)
+    work, waits = (rows_of(f, "pid", pid) for f in (trace.host_work, trace.host_waits))
+    marker = find_iterations(ranges, ops, calls, trace.names, step)
     marks = phases.phase_ranges(ranges, trace.names, names)
     step_thread = _step_thread(marker, marks, calls, ops)
-    loaders = phases.loader_threads(ranges, trace.names, step_thread)
+    loaders = phases.loader_threads(ranges, ops, trace.names, step_thread)
     thread_names = {thread: name for (p, thread), name in trace.thread_names.items() if p == pid}
     starts = marker.starts if marker else np.empty(0, dtype=np.int64)
-    phase = phases.assign_phases(ops, marks, starts, step_thread, loaders, thread_names)
+    phase = phases.assign_phases(
+        ops, trace.names, marks, starts, step_thread, loaders, thread_names
+    )
     launched = ops["thread"].to_numpy() != UNKNOWN
-    iteration = iterations.iteration_of_launches(starts, ops["launch_t0"].to_numpy(), launched)
+    iteration = iterations.iteration_of_launches(marker, ops["launch_t0"].to_numpy(), launched)
     threads = set(ops["thread"].unique().to_list()) - {UNKNOWN}
-    asked, recorded = iterations.launch_coverage(calls, starts)
+    asked, recorded = iterations.launch_coverage(calls, marker)
     kernels = calls.filter(pl.col("call").is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH)]))
+    named = (marks.select("forward") | marks.select("backward")) & (marks.thread == step_thread)
+    inside = union(marks.t0[named], marks.t1[named])
+    waiting = rows_of(waits, "thread", step_thread)
+    blocked = union(waiting["t0"].to_numpy(), waiting["t1"].to_numpy())
+    quiet = quiet_stretches(ops, calls, work, inside, blocked, {step_thread, *threads})
     return ProcessTimeline(
         pid=pid,
         ops=ops.with_columns(iteration=iteration, phase=phase),
@@ -72,11 +83,11 @@ def process_timeline(
         ranges=ranges,
         marks=marks,
         marker=marker,
-        host=idle.host_state(calls, ranges, marks, marker, step_thread, threads),
+        host=idle.host_state(calls, ranges, quiet, marks, marker, step_thread, threads),
         loaders=loaders,
         asked=asked,
         recorded=recorded,
-        launches=iterations.count_per_iteration(starts, kernels["t0"]),
+        launches=marker.count(kernels["t0"]) if marker else starts,
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from traceprobe.model.events import Int64s, Kind, Operation
+from traceprobe.model.events import UNKNOWN, Int64s, Kind, Operation
 from traceprobe.model.taxonomy import SHARE_CLASSES
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import EMPTY, Intervals, intersect, union
@@ -48,12 +48,14 @@ class RankCollectives:
     Args:
         collectives: those launched in used iterations, in launch order, as `TABLE`.
         computing: computation beside any of them.
-        edges: of the windows. chosen: indices of the windows that the summary covers.
+        edges: of the windows. index: number of the iteration of each, UNKNOWN between iterations.
+        chosen: indices of the windows that the summary covers.
     """
 
     collectives: pl.DataFrame
     computing: Intervals
     edges: Int64s
+    index: Int64s
     chosen: Int64s
 
 
@@ -65,14 +67,16 @@ def rank_collectives(timeline: DeviceTimeline) -> RankCollectives:
         collectives=rows,
         computing=intersect(during, compute_intervals(timeline.sets)) if len(rows) else EMPTY,
         edges=timeline.edges,
+        index=timeline.index,
         chosen=summary_windows(timeline),
     )
 
 
 def summary_windows(timeline: DeviceTimeline) -> Int64s:
-    """Indices of the windows that the summary covers: the used ones, else all."""
-    everything = np.arange(len(timeline.edges) - 1)
-    return np.flatnonzero(timeline.used) if timeline.used.any() else everything
+    """Indices of the windows that the summary covers: the used ones, else all iterations."""
+    if timeline.used.any():
+        return np.flatnonzero(timeline.used)
+    return np.flatnonzero(timeline.index != UNKNOWN) if len(timeline.index) else np.zeros(1, int)
 
 
 def _collectives(timeline: DeviceTimeline) -> pl.DataFrame:
@@ -89,7 +93,10 @@ def _collectives(timeline: DeviceTimeline) -> pl.DataFrame:
         )
         .filter(pl.col("iteration").is_in(used.tolist()))
     )
-    window = timeline.edges[np.searchsorted(timeline.index, rows["iteration"].to_numpy())]
+    begins = np.zeros(len(marker.starts), dtype=np.int64)
+    known = timeline.index != UNKNOWN
+    begins[timeline.index[known]] = timeline.edges[:-1][known]
+    window = begins[rows["iteration"].to_numpy()]
     instants = {
         # Where none comes before it, the window stands in for its end.
         "begin": rows["begin"].fill_null(pl.Series(window)).to_numpy(),

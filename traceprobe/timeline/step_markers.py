@@ -1,8 +1,9 @@
-"""Where iterations begin on the host: the step marker.
+"""Where iterations begin and end on the host: the step marker.
 
-In order: the user's pattern; ranges whose names differ only in a counter; ends of
-`Optimizer.step#`; starts of `DataLoader.__next__`; bursts of optimizer kernels that recur. The
-first kind that delimits at least three windows wins; if none does, the first that delimits one.
+In order: the user's pattern; ranges whose names differ only in a counter; equal ranges named like a
+step; ends of `Optimizer.step#`; starts of `DataLoader.__next__`; the period of the sequence of
+kernels. The first kind that delimits at least three windows wins; if none does, the first that
+delimits one.
 """
 
 from __future__ import annotations
@@ -19,22 +20,30 @@ import polars as pl
 from traceprobe.errors import UsageError
 from traceprobe.model.events import UNKNOWN, Bools, Int64s, Ints, Kind, Source
 from traceprobe.timeline.intervals import Intervals, union
+from traceprobe.timeline.kernel_period import kernel_period
 from traceprobe.timeline.name_patterns import NamePattern
 
 MarkerKind = Literal["user", "range", "optimizer", "dataloader", "kernels"]
-ENOUGH = 4
-"""Markers that delimit three windows."""
+ENOUGH = 3
+"""Windows that a marker delimits at least, to be preferred to weaker kinds."""
 
 _MOST_NUMBERS = 32
 """Numbers of a name that may be its counter."""
+_HOLDS_WORK = 0.5
+"""Launches inside the ranges of a counter, as a part of those inside the best one's."""
+_MOST_TICKS = 1.5
+"""Ticks of a counter per update of the parameters; what counts faster counts something else."""
 _DIGITS = re.compile(r"\d+")
-_STEP_WORD = re.compile(r"step|iter|batch", re.IGNORECASE)
-_COUNTER_NOISE = re.compile(r"(op_id|seq) ?=")
-_OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#")
-_DATA_NEXT = re.compile(r"^enumerate\(Data(Loader|Pipe)\)#.*|^\[pl\].*train_dataloader_next")
-_OPTIMIZER_KERNEL = re.compile(
-    r"multi_?tensor_?apply|fused_?adam|adam|\bsgd\b|lamb|optimizer", re.I
+_STEP_WORD = re.compile(r"step|iter|batch(?!_?norm)", re.IGNORECASE)
+_NO_STEP = re.compile(r"(op_id|seq) ?=|warm[-_ ]?up|micro[-_ ]?batch", re.IGNORECASE)
+_STEP_NAME = re.compile(
+    r"^(\[pl\].*\]?run_training_(batch|step)|(train(ing|er)?|one|full|my)?[-_ .:]?"
+    r"(step|iter|iteration|loop_iteration|batch))$",
+    re.IGNORECASE,
 )
+OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#")
+"""Ranges that PyTorch writes around each update of the parameters."""
+_DATA_NEXT = re.compile(r"^enumerate\(Data(Loader|Pipe)\)#.*|^\[pl\].*train_dataloader_next")
 
 
 @dataclass(frozen=True)
@@ -42,26 +51,48 @@ class StepMarker:
     """Step boundaries of one process.
 
     Args:
-        starts: ascending host times; iteration k is [starts[k], starts[k + 1]).
+        starts: ascending host times at which iterations begin.
+        ends: host times at which they end: the next start, or earlier where a pause follows;
+            UNKNOWN for a last one without an end.
         labels: one name per start.
         thread: the step thread, UNKNOWN where the marker has none.
         inside: host time inside a step range, for markers whose ranges leave waits outside;
             None where the marker says nothing about that.
         confidence: how sure it is that these are the training steps, 0 to 1.
+        per_iteration: marks that make one iteration.
     """
 
     kind: MarkerKind
     pattern: str
     starts: Int64s
+    ends: Int64s
     labels: tuple[str, ...]
     thread: int
     inside: Intervals | None
     confidence: float
+    per_iteration: int = 1
+
+    @property
+    def windows(self) -> int:
+        """Iterations whose end is known."""
+        return int((self.ends != UNKNOWN).sum())
+
+    def iteration_at(self, times: Int64s) -> Int64s:
+        """Number of the iteration at each host time; UNKNOWN where there is none."""
+        k = np.searchsorted(self.starts, times, "right") - 1
+        last = np.where(self.ends == UNKNOWN, np.iinfo(np.int64).max, self.ends)
+        return np.where((k >= 0) & (times < last[np.maximum(k, 0)]), k, UNKNOWN).astype(np.int64)
+
+    def count(self, times: pl.Series) -> Int64s:
+        """How many of these host times lie in each iteration."""
+        k = self.iteration_at(times.to_numpy())
+        return np.bincount(k[k >= 0], minlength=len(self.starts))
 
 
 def find_step_marker(
     ranges: pl.DataFrame,
     ops: pl.DataFrame,
+    calls: pl.DataFrame,
     names: Sequence[str],
     step: str | None,
 ) -> StepMarker | None:
@@ -69,7 +100,7 @@ def find_step_marker(
 
     Args:
         ranges: host ranges of the process, sorted by start.
-        ops: GPU ops of the process.
+        ops: its GPU ops. calls: its host calls.
         step: the user's regular expression, which then is the only candidate.
 
     Raises:
@@ -78,14 +109,19 @@ def find_step_marker(
     named = _Ranges(ranges, names)
     if step is not None:
         return _by_user(named, step)
+    launches = np.sort(
+        ops.filter((pl.col("kind") == int(Kind.KERNEL)) & (pl.col("thread") != UNKNOWN))[
+            "launch_t0"
+        ].to_numpy()
+    )
     weak: StepMarker | None = None
-    for candidates in (_by_counter, _by_optimizer, _by_dataloader):
-        for marker in candidates(named):
-            if len(marker.starts) >= ENOUGH:
+    for candidates in (_by_counter, _by_name, _by_optimizer, _by_dataloader):
+        for marker in candidates(named, launches):
+            if marker.windows >= ENOUGH:
                 return marker
-            if len(marker.starts) >= 2:
+            if marker.windows:
                 weak = weak or marker
-    return weak or _by_kernels(ops, names)
+    return weak or _by_kernels(ops, calls, names)
 
 
 class _Ranges:
@@ -105,16 +141,36 @@ class _Ranges:
         return np.flatnonzero(np.isin(self.name, chosen))
 
     def marker(
-        self, kind: MarkerKind, pattern: str, rows: Int64s, confidence: float, *, outside: bool
+        self,
+        kind: MarkerKind,
+        pattern: str,
+        rows: Int64s,
+        confidence: float,
+        *,
+        outside: bool,
+        pauses: Bools | None = None,
     ) -> StepMarker:
+        """A marker of which each range begins an iteration.
+
+        Args:
+            outside: whether the ranges leave waits outside.
+            pauses: which ranges are followed by a pause that belongs to no iteration.
+        """
+        t0, t1 = self.t0[rows], self.t1[rows]
+        ends = np.append(t0[1:], UNKNOWN)
+        if outside and t1[-1] > t0[-1]:
+            ends[-1] = t1[-1]
+        if pauses is not None:
+            ends[:-1] = np.where(pauses, np.minimum(np.maximum(t1[:-1], t0[:-1]), t0[1:]), t0[1:])
         threads, counts = np.unique(self.thread[rows], return_counts=True)
         return StepMarker(
             kind=kind,
             pattern=pattern,
-            starts=self.t0[rows],
+            starts=t0,
+            ends=ends,
             labels=tuple(self.names[i] for i in self.name[rows]),
             thread=int(threads[np.argmax(counts)]),
-            inside=union(self.t0[rows], self.t1[rows]) if outside else None,
+            inside=union(t0, t1) if outside else None,
             confidence=confidence,
         )
 
@@ -132,28 +188,63 @@ def _by_user(ranges: _Ranges, step: str) -> StepMarker:
     return ranges.marker("user", step, rows, 1.0, outside=has_length)
 
 
-def _by_counter(ranges: _Ranges) -> Iterator[StepMarker]:
-    """Ranges like `step 7`: one number counts up by one, all else stays. Longest in total first."""
+def _by_counter(ranges: _Ranges, launches: Int64s) -> Iterator[StepMarker]:
+    """Ranges like `step 7`: one number counts up, all else stays. Longest in total first.
+
+    A counter that ticks more often than the parameters are updated counts something else (layers,
+    micro-batches), as does one that starts again and again without that telling how often; nor is
+    it a step in whose ranges little is launched (`load batch 7` beside `train batch 7`).
+    """
     templates: dict[str, int] = {}
     of_name = np.full(len(ranges.distinct), UNKNOWN, dtype=np.int64)
     for place, i in enumerate(ranges.distinct.tolist()):
         name = ranges.names[i]
-        if _STEP_WORD.search(name) and not _COUNTER_NOISE.search(name):
+        if _STEP_WORD.search(name) and not _NO_STEP.search(name):
             of_name[place] = templates.setdefault(name_template(name), len(templates))
     of_row = of_name[np.searchsorted(ranges.distinct, ranges.name)]
     order = np.argsort(of_row, kind="stable")
     ends = np.searchsorted(of_row[order], np.arange(len(templates) + 1))
-    candidates: list[tuple[int, int, StepMarker]] = []
-    for (pattern, _), (first, last) in zip(templates.items(), pairwise(ends), strict=True):
-        rows = order[first:last]
-        if r"\d+" not in pattern or not _counts_up(ranges.name[rows], ranges.names):
+    updates = ranges.t0[ranges.rows(OPTIMIZER_STEP.search)]
+    found: list[tuple[int, int, int, StepMarker]] = []
+    for pattern, (low, high) in zip(templates, pairwise(ends.tolist()), strict=True):
+        rows = order[low:high]
+        numbers = _counter(ranges.name[rows], ranges.names)
+        if r"\d+" not in pattern or numbers is None:
+            continue
+        t0, t1 = ranges.t0[rows], ranges.t1[rows]
+        between = int(((updates >= t0[0]) & (updates < max(t1[-1], t0[-1]))).sum())
+        restarts = int((np.diff(numbers) < 0).sum())
+        if len(rows) > _MOST_TICKS * between if between > 1 else restarts > 1:
             continue
         marks = bool((ranges.source[rows] == int(Source.MARK)).all())
-        confidence = 0.95 if len(rows) > 1 else 0.5
-        marker = ranges.marker("range", pattern, rows, confidence, outside=not marks)
-        total = int((ranges.t1[rows] - ranges.t0[rows]).sum())
-        candidates.append((-total, int(rows[0]), marker))
-    yield from (marker for _, _, marker in sorted(candidates, key=lambda f: f[:2]))
+        marker = ranges.marker(
+            "range",
+            pattern,
+            rows,
+            0.95 if len(rows) > 1 else 0.5,
+            outside=not marks,
+            pauses=None if marks else _jumps(numbers),
+        )
+        inside = union(t0, t1)
+        held = np.searchsorted(launches, inside.t1) - np.searchsorted(launches, inside.t0)
+        found.append((-int((t1 - t0).sum()), int(rows[0]), int(held.sum()), marker))
+    most = max((held for _, _, held, _ in found), default=0)
+    for _, _, inner, marker in sorted(found, key=lambda f: f[:2]):
+        if marker.inside is None or inner >= _HOLDS_WORK * most:
+            yield marker
+
+
+def _by_name(ranges: _Ranges, launches: Int64s) -> Iterator[StepMarker]:
+    """Equal ranges named like a step, of one thread, one after the other."""
+    for i in ranges.distinct.tolist():
+        if not _STEP_NAME.match(ranges.names[i]):
+            continue
+        rows = np.flatnonzero(ranges.name == i)
+        t0, t1 = ranges.t0[rows], ranges.t1[rows]
+        apart = bool((t0[1:] >= t1[:-1]).all()) and len(np.unique(ranges.thread[rows])) == 1
+        held = np.searchsorted(launches, t1) - np.searchsorted(launches, t0)
+        if apart and len(rows) > 1 and (held > 0).all():
+            yield ranges.marker("range", ranges.names[i], rows, 0.9, outside=True)
 
 
 def name_template(name: str) -> str:
@@ -164,22 +255,37 @@ def name_template(name: str) -> str:
     return _DIGITS.sub(r"\\d+", name)
 
 
-def _counts_up(rows: Ints, names: Sequence[str]) -> bool:
-    """Whether a number in the names grows by one from range to range, with few restarts.
+def _counter(rows: Ints, names: Sequence[str]) -> Int64s | None:
+    """The number in the names that grows from range to range, mostly by the same; None if none.
 
     Args:
-        rows: number of the name of each range, all of one template with a number in it.
+        rows: number of the name of each range, all of one template.
     """
-    if len(rows) < 2:
-        return True
     distinct, place = np.unique(rows, return_inverse=True)
     numbers = [[int(d[-18:]) for d in _DIGITS.findall(names[i])[:_MOST_NUMBERS]] for i in distinct]
-    return any(bool((np.diff(column[place]) == 1).mean() >= 0.8) for column in np.array(numbers).T)
+    columns = np.array(numbers, dtype=np.int64).reshape(len(distinct), -1).T
+    if not len(columns):
+        return None
+    if len(rows) < 2:
+        return np.asarray(columns[0][place])
+    for column in columns:
+        steps = np.diff(column[place])
+        up = steps[steps > 0]
+        if len(up) >= 0.8 * len(steps) and (up == np.median(up)).mean() >= 0.5:
+            return np.asarray(column[place])
+    return None
 
 
-def _by_optimizer(ranges: _Ranges) -> Iterator[StepMarker]:
+def _jumps(numbers: Int64s) -> Bools:
+    """Which numbers are followed by one further on than the next: the profiler had paused."""
+    steps = np.diff(numbers)
+    usual = np.median(steps[steps > 0]) if (steps > 0).any() else 1
+    return np.asarray(steps > usual, dtype=np.bool_)
+
+
+def _by_optimizer(ranges: _Ranges, launches: Int64s) -> Iterator[StepMarker]:
     """Iterations end where the optimizer does, however many backward passes come before it."""
-    rows = ranges.rows(_OPTIMIZER_STEP.search)
+    rows = ranges.rows(OPTIMIZER_STEP.search)
     if len(rows):
         outer = rows[ranges.t1[rows] >= np.maximum.accumulate(ranges.t1[rows])]
         names, counts = np.unique(ranges.name[outer], return_counts=True)
@@ -189,6 +295,7 @@ def _by_optimizer(ranges: _Ranges) -> Iterator[StepMarker]:
             kind="optimizer",
             pattern=ranges.names[ranges.name[last[0]]],
             starts=starts,
+            ends=np.append(starts[1:], UNKNOWN),
             labels=tuple(f"after optimizer step {k}" for k in range(len(starts))),
             thread=int(ranges.thread[last[0]]),
             inside=None,
@@ -196,37 +303,25 @@ def _by_optimizer(ranges: _Ranges) -> Iterator[StepMarker]:
         )
 
 
-def _by_dataloader(ranges: _Ranges) -> Iterator[StepMarker]:
+def _by_dataloader(ranges: _Ranges, launches: Int64s) -> Iterator[StepMarker]:
     rows = ranges.rows(_DATA_NEXT.search)
     if len(rows):
         name = ranges.names[ranges.name[rows[0]]]
         yield ranges.marker("dataloader", name, rows, 0.7, outside=False)
 
 
-def _by_kernels(ops: pl.DataFrame, names: Sequence[str]) -> StepMarker | None:
-    """Iterations end with a burst of optimizer kernels, if bursts of the same make recur evenly."""
-    kernels = ops.filter((pl.col("kind") == int(Kind.KERNEL)) & (pl.col("thread") != UNKNOWN))
-    if not len(kernels):
+def _by_kernels(ops: pl.DataFrame, calls: pl.DataFrame, names: Sequence[str]) -> StepMarker | None:
+    """Repetitions of the sequence of kernels."""
+    period = kernel_period(ops, calls, names)
+    if period is None:
         return None
-    first = kernels["device"].min()
-    kernels = kernels.filter(pl.col("device") == first).sort("launch_t0", maintain_order=True)
-    name = kernels["name"].to_numpy()
-    anchors = [int(i) for i in np.unique(name) if _OPTIMIZER_KERNEL.search(names[i])]
-    at = np.flatnonzero(np.isin(name, anchors))
-    if len(at) < ENOUGH:
-        return None
-    between = np.diff(at)
-    last = np.concatenate([at[:-1][between > max(1, between.max() // 2)], at[-1:]])
-    sizes = np.diff(last)
-    if len(last) < ENOUGH or np.abs(sizes - np.median(sizes)).max() > 0.1 * np.median(sizes):
-        return None
-    launches, threads = kernels["launch_t1"].to_numpy(), kernels["thread"].to_numpy()
     return StepMarker(
         kind="kernels",
-        pattern=names[name[last[0]]],
-        starts=launches[last],
-        labels=tuple(f"period {k}" for k in range(len(last))),
-        thread=int(threads[last[0]]),
+        pattern=period.anchor,
+        starts=period.starts,
+        ends=np.append(period.starts[1:], period.end),
+        labels=tuple(f"period {k}" for k in range(len(period.starts))),
+        thread=period.thread,
         inside=None,
         confidence=0.6,
     )

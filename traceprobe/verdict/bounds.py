@@ -12,6 +12,7 @@ from traceprobe.records.report import Bound, Quality
 from traceprobe.verdict.correction import Corrected
 from traceprobe.verdict.thresholds import Thresholds
 
+PROFILE_MORE = "profile at least five consecutive steps (`schedule(wait=1, warmup=2, active=6)`)"
 CANDIDATES: tuple[Bound, ...] = ("io", "communication", "overhead")
 
 
@@ -44,8 +45,8 @@ def decide(
     missing = _missing(corrected, ranks, quality, thresholds)
     if missing:
         return Decision("inconclusive", None, 0.0, tuple(missing))
-    if all(rank.step_marker is None for rank in ranks):
-        return _whole_capture(corrected.shares, thresholds)
+    if fewest_steps(ranks) < thresholds.min_iterations:
+        return _whole_capture(corrected.shares, ranks, thresholds)
     shares = {
         name: corrected.shares[name]
         for name in CANDIDATES
@@ -120,21 +121,46 @@ def by_threshold(shares: Mapping[Bound, float], thresholds: Thresholds) -> Decis
     return Decision("compute", first if shares[first] >= thresholds.notable else None, margin)
 
 
-def _whole_capture(shares: dict[str, float], thresholds: Thresholds) -> Decision:
-    """Without a step marker only a majority decides."""
+def fewest_steps(ranks: Sequence[Rank]) -> int:
+    """Used iterations of the rank with the fewest; those of a loop with several marks count more.
+
+    0 without step markers. Two rollouts with four updates each show eight steps of training.
+    """
+    return min(
+        (
+            rank.summary.iterations_used * rank.step_marker.per_iteration
+            for rank in ranks
+            if rank.step_marker is not None
+        ),
+        default=0,
+    )
+
+
+def _whole_capture(
+    shares: dict[str, float], ranks: Sequence[Rank], thresholds: Thresholds
+) -> Decision:
+    """Without a step marker, or with one or two iterations, only a majority decides."""
     answers: tuple[Bound, ...] = (*CANDIDATES, "compute")
     first = max(answers, key=lambda name: shares[name])
     if shares[first] >= thresholds.whole_capture:
         return Decision(first, None, shares[first] - thresholds.whole_capture)
+    steps = fewest_steps(ranks)
+    reason, remedy = (
+        (f"there are only {steps} usable iterations", PROFILE_MORE)
+        if steps
+        else (
+            "there is no step marker",
+            "call prof.step() each iteration, annotate steps (`step 0`, `step 1`, …) or name them "
+            "with --step",
+        )
+    )
     return Decision(
         "inconclusive",
         None,
         0.0,
         (
-            "there is no step marker, and no cause accounts for "
-            f"{thresholds.whole_capture:.0%} of the capture (the largest is "
-            f"{SHARE_LABELS[first]} with {shares[first]:.0%}); call prof.step() each iteration, "
-            "annotate steps (`step 0`, `step 1`, …) or name them with --step",
+            f"{reason}, and no cause accounts for {thresholds.whole_capture:.0%} of the capture "
+            f"(the largest is {SHARE_LABELS[first]} with {shares[first]:.0%}); {remedy}",
         ),
     )
 
@@ -144,13 +170,8 @@ def _missing(
 ) -> list[str]:
     missing = []
     marked = [rank for rank in ranks if rank.step_marker is not None]
-    fewest = min((rank.summary.iterations_used for rank in marked), default=0)
-    if marked and fewest < thresholds.min_iterations:
-        missing.append(
-            f"{fewest} usable iterations, {thresholds.min_iterations} are needed; profile at least "
-            f"{thresholds.min_iterations + 2} consecutive steps (`schedule(wait=1, warmup=2, "
-            "active=6)`)"
-        )
+    if marked and not fewest_steps(marked):
+        missing.append(f"no usable iteration; {PROFILE_MORE}")
     if not marked and quality.gpu_ops < thresholds.min_gpu_ops:
         missing.append(
             f"{quality.gpu_ops} GPU ops, at least {thresholds.min_gpu_ops} are needed; profile "
@@ -169,11 +190,23 @@ def _missing(
     unexplained = sum(rank.summary.partition_ns["idle_unexplained"] or 0 for rank in ranks)
     idle, waiting = unexplained / (window or 1), corrected.unexplained_wait
     if idle + waiting > thresholds.unexplained:
-        missing.append(
-            f"{idle:.0%} of the time is idle that no host rows explain; record the "
-            "CPU too (`ProfilerActivity.CPU`, `nsys profile --trace=cuda,nvtx`)"
-            if idle >= waiting
-            else f"{waiting:.0%} of the time is ranks waiting for each other with no visible "
-            "cause; analyze the files of all ranks together"
-        )
+        missing.append(_unexplained(idle, waiting, ranks))
     return missing
+
+
+def _unexplained(idle: float, waiting: float, ranks: Sequence[Rank]) -> str:
+    if idle < waiting:
+        return (
+            f"{waiting:.0%} of the time is ranks waiting for each other with no visible cause; "
+            "analyze the files of all ranks together"
+        )
+    if any(rank.summary.partition_ns["idle_host"] is not None for rank in ranks):
+        return (
+            f"{idle:.0%} of the time the device idles while the host makes no call, and nothing "
+            "tells what it does: annotate it, loading as `data_load` "
+            '(`torch.profiler.record_function("data_load")`, `torch.cuda.nvtx.range("data_load")`)'
+        )
+    return (
+        f"{idle:.0%} of the time is idle that no host rows explain; record the CPU too "
+        "(`ProfilerActivity.CPU`, `nsys profile --trace=cuda,nvtx`)"
+    )

@@ -34,7 +34,7 @@ def terms(
         _term("base", FIXED.confidence_base, "a bound was found"),
         _term("margin", FIXED.confidence_margin * closeness, why),
         *_evidence(decision, ranks, run),
-        *_capture(corrected, ranks),
+        *_capture(corrected, ranks, thresholds),
     ]
     if distorted(decision, quality, profiled):
         above = sum(term.value for term in listed) - thresholds.low_confidence
@@ -84,7 +84,7 @@ def _evidence(decision: Decision, ranks: Sequence[Rank], run: Run | None) -> Ite
         yield _term("unattributed", -share, "kernel time whose phase is unknown")
 
 
-def _capture(corrected: Corrected, ranks: Sequence[Rank]) -> Iterator[Term]:
+def _capture(corrected: Corrected, ranks: Sequence[Rank], thresholds: Thresholds) -> Iterator[Term]:
     if all(rank.step_marker is None for rank in ranks):
         why = "the whole capture counts as one window"
         yield _term("no-step-marker", -FIXED.penalty_no_marker, why)
@@ -101,7 +101,10 @@ def _capture(corrected: Corrected, ranks: Sequence[Rank]) -> Iterator[Term]:
             used = corrected.drift.after.iterations
             why = f"only the {used} iterations after the loader's queue ran dry count"
             yield _term("prefetch-drained", -FIXED.penalty_drained, why)
-        if used < FIXED.few_iterations:
+        if used < thresholds.min_iterations:
+            above = FIXED.confidence_base + FIXED.confidence_margin - FIXED.most_of_few
+            yield _term("few-iterations", -above, f"only {used} iterations were used")
+        elif used < FIXED.few_iterations:
             yield _term("few-iterations", -FIXED.penalty_few, f"{used} iterations were used")
     if corrected.calibration_untrusted:
         why = "the unprofiled step was measured under other conditions than the capture"

@@ -137,6 +137,9 @@ class Constants:
         "chosen: half of an inferred data wait",
     )
     penalty_few: float = _number(0.05, POINTS, "few iterations", "chosen: a nudge")
+    most_of_few: float = _number(
+        0.5, POINTS, "the most with one or two iterations", "chosen: they show no outlier"
+    )
     few_iterations: int = _number(
         8, "iterations", "fewer are few", "the default of `traceprobe profile --active`"
     )
@@ -224,6 +227,9 @@ class Constants:
     )
 
     # Findings
+    filling: float = _number(
+        0.1, "share of what is extra", "what long iterations do more is reported", "chosen: a tenth"
+    )
     softmax_passes: float = _number(
         6 / 5,
         "ratio",

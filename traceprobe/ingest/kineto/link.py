@@ -32,13 +32,14 @@ from traceprobe.ingest.kineto.facts import (
     trace_metadata,
     why_empty,
 )
-from traceprobe.ingest.kineto.ranges import host_ranges, operator_sources
+from traceprobe.ingest.kineto.ranges import host_ranges, host_work, operator_sources
 from traceprobe.ingest.plausibility import drop_overruns, plausible_sizes, warn_of_impossible_times
 from traceprobe.ingest.untrusted_values import NAME_LENGTH, bounded_text
 from traceprobe.model.events import (
     GPU_OPS,
     HOST_CALLS,
     HOST_RANGES,
+    HOST_WORK,
     UNKNOWN,
     Call,
     Device,
@@ -88,8 +89,8 @@ def build_trace(
     elif "legacy_gpu" in tables:
         gpu = legacy_ops(tables, names)
     elif operators is not None and annotation is not None and len(ranges["t0"]):
-        work = {c: v[annotation < 0] for c, v in operators.items()}
-        gpu, kind = cpu_work(work, ranges, names, role), "cpu"
+        own = {c: v[annotation < 0] for c, v in operators.items()}
+        gpu, kind = cpu_work(own, ranges, names, role), "cpu"
         if not len(gpu["t0"]):
             raise EmptyTrace(f"{origin.name}: {why_empty(metadata, None)}")
         quality.warn(
@@ -98,6 +99,7 @@ def build_trace(
     else:
         lost = f"; {quality.events_lost} damaged events are lost" if quality.events_lost else ""
         raise EmptyTrace(f"{origin.name}: {why_empty(metadata, operators)}{lost}")
+    work = host_work(operators if kind == "gpu" else None)
     tables.clear()
     del operators
     host_calls["recorded"] = np.isin(
@@ -127,6 +129,7 @@ def build_trace(
         thread_names=columns.thread_names,
         profiled=profiled(metadata, columns.categories),
         metadata={**trace_metadata(metadata, quality), **columns.occupancy.facts()},
+        host_work=frame(HOST_WORK, work, ("t0", "t1", "thread")),
     )
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from traceprobe.ingest.event_kinds import is_profiler
-from traceprobe.ingest.joins import Table, per_name
-from traceprobe.model.events import Ints, Source
+from traceprobe.ingest.joins import Table, per_name, union_of_rows
+from traceprobe.model.events import HOST_WORK, Ints, Source
 
 _FRAMEWORK = re.compile(
     r"^(ProfilerStep#|Optimizer\.|enumerate\(Data|DistributedDataParallel\.|DataParallel\."
@@ -24,6 +24,8 @@ _PHASE_OPERATOR = re.compile(r"^(forward|backward|optimizer|h2d|data_?load\w*)$"
 _STEP_COUNTER = re.compile(r"(step|iter|batch|epoch)\w{0,40}[ _#:]{0,8}\d{1,20}$", re.I)
 _COUNTER_END = 80
 """Characters at the end of a name that the expression can fit; elsewhere it would try in vain."""
+PAUSE_NS = 100_000
+"""Between two operators of a thread, what Python takes in passing; waits that matter are longer."""
 _COLUMNS = ("pid", "thread", "t0", "t1", "name")
 
 
@@ -59,6 +61,21 @@ def host_ranges(
         parts.append(_chosen(rows, np.where(own == 1, int(Source.PROFILER), -1)))
     none = np.empty(0, dtype=np.int64)
     return {c: np.concatenate([none, *(p[c] for p in parts)]) for c in (*_COLUMNS, "source")}
+
+
+def host_work(operators: Table | None) -> dict[str, Any]:
+    """Columns of HOST_WORK: when each thread runs operators, pauses below `PAUSE_NS` left out."""
+    none = np.empty(0, dtype=np.int64)
+    parts: list[dict[str, Any]] = []
+    if operators is not None:
+        owner = np.stack([operators["pid"], operators["thread"]])
+        for pid, thread in np.unique(owner, axis=1).T.tolist():
+            mine = (owner[0] == pid) & (owner[1] == thread)
+            longer = {"t0": operators["t0"], "t1": operators["t1"] + PAUSE_NS}
+            t0, t1 = union_of_rows(longer, mine)
+            same = {"pid": np.full(len(t0), pid), "thread": np.full(len(t0), thread)}
+            parts.append({**same, "t0": t0, "t1": t1 - PAUSE_NS})
+    return {c: np.concatenate([none, *(p[c] for p in parts)]) for c in HOST_WORK}
 
 
 def _chosen(rows: Table, source: Ints) -> dict[str, Any]:

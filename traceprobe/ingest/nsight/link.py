@@ -26,11 +26,13 @@ from traceprobe.ingest.nsight.tables import (
     TIMES,
     Database,
 )
+from traceprobe.ingest.nsight.waits import host_waits
 from traceprobe.ingest.plausibility import drop_overruns, plausible_sizes, warn_of_impossible_times
 from traceprobe.model.events import (
     GPU_OPS,
     HOST_CALLS,
     HOST_RANGES,
+    HOST_WORK,
     UNKNOWN,
     Call,
     Kind,
@@ -73,6 +75,7 @@ def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
     gpu |= nsight_nccl.collective_columns(db, gpu, names, known.get("world_size"))
     last = max(int(c["t1"].max()) for c in (gpu, host) if len(c["t1"]))
     ranges = nsight_ranges.host_ranges(db, names, last, quality)
+    waits = host_waits(db)
     for column in (gpu, host, ranges):
         column["pid"] = column["pid"] & 0xFFFFFF
     quality.events_lost += db.lost
@@ -90,6 +93,7 @@ def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
         rank_of=facts.rank_of_pid(db, gpu_ops),
         thread_names=facts.thread_names(db),
         metadata=known,
+        host_waits=frame(HOST_WORK, waits, ("pid", "t0", "t1", "thread")),
     )
 
 

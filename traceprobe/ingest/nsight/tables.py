@@ -31,7 +31,7 @@ EXPORT_TABLES = {"StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA", KERNEL, ME
 _ROWS = 100_000
 """Rows that are read before their columns are made narrow."""
 _OURS = re.compile(
-    r"(CUPTI|NVTXT?|ENUM|TARGET_INFO|META_DATA|EXPORT_META|MPI|PROFILER|DIAGNOSTIC)_"
+    r"(CUPTI|NVTXT?|ENUM|TARGET_INFO|META_DATA|EXPORT_META|MPI|PROFILER|DIAGNOSTIC|OSRT)_"
     r"|(StringIds|ThreadNames|traceprobe)$"
 )
 """Tables of exports; others are left where they are."""

@@ -1,0 +1,115 @@
+"""Marks that count something smaller than the training loop, joined to whole iterations.
+
+A profiler's step counts updates of the parameters, while one iteration of a GAN has three of them,
+and one of reinforcement learning a rollout and several updates; a loader's batches may be
+micro-batches of one update. The contents of the marked windows then repeat with a period.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from traceprobe.model.accounting import BATCH_BYTES
+from traceprobe.model.events import UNKNOWN, Int64s, Kind
+from traceprobe.timeline.kernel_period import is_update
+from traceprobe.timeline.repetitions import Cycle, contents_of, find_cycle, plain_windows
+from traceprobe.timeline.step_markers import OPTIMIZER_STEP, StepMarker, find_step_marker
+
+
+def find_iterations(
+    ranges: pl.DataFrame,
+    ops: pl.DataFrame,
+    calls: pl.DataFrame,
+    names: Sequence[str],
+    step: str | None,
+) -> StepMarker | None:
+    """The iterations of one process, or None; arguments and errors as of `find_step_marker`."""
+    marker = find_step_marker(ranges, ops, calls, names, step)
+    return None if marker is None else whole_iterations(marker, ops, ranges, names)
+
+
+def whole_iterations(
+    marker: StepMarker, ops: pl.DataFrame, ranges: pl.DataFrame, names: Sequence[str]
+) -> StepMarker:
+    """The marker, or one of every k-th of its marks where k windows are one iteration.
+
+    Where some windows only do more than the others (an evaluation after every fifth step), each is
+    an iteration, unless the others lack what every iteration has: an update, or new input.
+
+    Args:
+        ops: GPU ops of the process. ranges: its host ranges.
+    """
+    count = marker.windows
+    if count < 4 or marker.kind in ("user", "kernels"):
+        return marker
+    launched = ops.filter(pl.col("thread") != UNKNOWN)
+    window = marker.iteration_at(launched["launch_t0"].to_numpy())
+    kind = launched["kind"].to_numpy()
+    kernel = kind == int(Kind.KERNEL)
+    ids = launched["name"].to_numpy()
+    dense = np.unique(ids[kernel], return_inverse=True)[1].astype(np.int64)
+    contents = contents_of(window[kernel], dense, count)
+    copies = (kind == int(Kind.H2D)) & (launched["bytes"].to_numpy() >= BATCH_BYTES)
+    steps = [i for i in ranges["name"].unique().to_list() if OPTIMIZER_STEP.search(names[i])]
+    if steps:
+        updated = marker.iteration_at(ranges.filter(pl.col("name").is_in(steps))["t0"].to_numpy())
+    else:
+        updated = np.unique(window[kernel][is_update(ids[kernel], names)])
+    updates, inputs = _counts(updated, len(contents)), _counts(window[copies], len(contents))
+    cycle = find_cycle(contents, np.stack([updates, inputs > 0]))
+    if cycle is None or cycle.length == 1:
+        return marker
+    first = _first_of_group(cycle, contents, updates, inputs)
+    return marker if first is None else _joined(marker, cycle.length, first)
+
+
+def _counts(windows: Int64s, count: int) -> Int64s:
+    inside = windows[(windows >= 0) & (windows < count)]
+    return np.bincount(inside, minlength=count)
+
+
+def _first_of_group(cycle: Cycle, contents: Int64s, updates: Int64s, inputs: Int64s) -> int | None:
+    """The first window that begins an iteration; None where each window is one."""
+    k = cycle.length
+    example = [int(np.flatnonzero(cycle.labels == label)[0]) for label in cycle.typical]
+    updates, inputs = updates[example], inputs[example]
+    plain = plain_windows(cycle, contents)
+    if plain is not None:
+        of_plain = example[int(np.flatnonzero(plain)[0])] if plain.any() else example[0]
+        place = example.index(of_plain)
+        more_updates = bool((updates > updates[place]).any())
+        only_input = bool(inputs[place] == 0 and (inputs > 0).any())
+        if not more_updates and not only_input:
+            return None
+    if inputs.any() and not inputs.all():  # an iteration begins with its input
+        begins = (inputs > 0) & (np.roll(inputs, 1) == 0)
+        return int(np.flatnonzero(begins)[0])
+    most = np.flatnonzero(updates == updates.max())
+    return int(most[-1] + 1) % k if len(most) < k else _after_odd(cycle)
+
+
+def _after_odd(cycle: Cycle) -> int:
+    """A cycle of D, D, G begins after G."""
+    counts = np.bincount(cycle.typical)
+    odd = np.flatnonzero(counts[cycle.typical] == 1)
+    return int(odd[-1] + 1) % cycle.length if len(odd) < cycle.length and len(odd) else 0
+
+
+def _joined(marker: StepMarker, k: int, first: int) -> StepMarker:
+    """Every k-th mark from the first on; iterations that are not whole at either end are lost."""
+    begin = np.arange(first, marker.windows - k + 1, k)
+    last = begin + k - 1
+    return replace(
+        marker,
+        starts=marker.starts[begin],
+        ends=marker.ends[last],
+        labels=tuple(
+            f"{marker.labels[a]} to {marker.labels[b]}"
+            for a, b in zip(begin.tolist(), last.tolist(), strict=True)
+        ),
+        per_iteration=k,
+    )

@@ -1,0 +1,260 @@
+"""Iterations that no range marks: the period of the sequence of kernels.
+
+A training loop launches the same kernels again and again. Its period is found by an anchor: a
+kernel that occurs once, or a few times, in each repetition. Kernels that update the parameters are
+tried first, since an iteration ends with them; then the rarest others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind
+from traceprobe.timeline.repetitions import (
+    REGULAR,
+    Cycle,
+    contents_of,
+    covers,
+    find_cycle,
+    most_frequent,
+    plain_windows,
+)
+
+REPEATS = 3
+"""Repetitions that make a period."""
+_LEAST_COVERED = 0.8
+"""Part of the kernels between the first and the last anchor that belong to repetitions."""
+_LEAST_PART = 0.1
+"""Part of the kernels that a thread launches if it is one of those that make an iteration."""
+_MOST_ANCHORS = 16
+_MOST_OCCURRENCES = 100_000
+
+_UPDATE = re.compile(
+    r"multi_?tensor_?apply|(?<![a-z])multi_tensor_|fused_?(adam|sgd|lamb|adagrad)"
+    r"|(?<![a-z])(adamw?|adagrad|adafactor|rmsprop|sgd|lion|lamb)(?![a-z])|optimizer",
+    re.IGNORECASE,
+)
+_NO_UPDATE = re.compile(r"::Copy<|optimizer_state|LpNorm", re.IGNORECASE)
+"""PyTorch copies lists of tensors by multi_tensor_apply too, as FSDP does around each layer."""
+
+
+@dataclass(frozen=True)
+class Period:
+    """Repetitions in the sequence of kernels of one process.
+
+    Args:
+        starts: host times, ascending: the first launch of the first repetition, then the end of
+            the last launch of each but the last.
+        end: end of the last launch of the last.
+        anchor: name of the last kernel of a repetition.
+        thread: that launches it.
+    """
+
+    starts: Int64s
+    end: int
+    anchor: str
+    thread: int
+
+
+@dataclass(frozen=True)
+class _Kernels:
+    """Launched kernels of one device in launch order."""
+
+    name: Int64s
+    t0: Int64s
+    t1: Int64s
+    thread: Int64s
+
+
+def is_update(ids: Int64s, names: Sequence[str]) -> Bools:
+    """Which kernels are named like those that update parameters.
+
+    PyTorch's foreach and fused optimizers, and those of apex, DeepSpeed and bitsandbytes.
+    """
+    distinct, place = np.unique(ids, return_inverse=True)
+    found = [bool(_UPDATE.search(names[i]) and not _NO_UPDATE.search(names[i])) for i in distinct]
+    return np.array(found, dtype=np.bool_)[place] if len(ids) else np.empty(0, dtype=np.bool_)
+
+
+def _update_ends(updates: Bools, others: Int64s) -> Int64s:
+    """Positions of the last kernel of each update.
+
+    Between two updates is a backward pass, which another thread launches. Where one thread launches
+    everything, the pause between updates is told from those within by the largest ratio of any two
+    that come next to each other in size.
+
+    Args:
+        others: positions of kernels that another thread launches than the updates.
+    """
+    at = np.flatnonzero(updates)
+    if len(others):
+        apart = np.diff(np.searchsorted(others, at)) > 0
+    else:
+        gaps = np.diff(at)
+        ordered = np.unique(np.append(gaps, 1))
+        ratios = ordered[1:] / ordered[:-1]
+        apart = gaps >= (ordered[1 + int(np.argmax(ratios))] if len(ratios) else 1)
+    return np.append(at[:-1][apart], at[-1:])
+
+
+def kernel_period(ops: pl.DataFrame, calls: pl.DataFrame, names: Sequence[str]) -> Period | None:
+    """The period of the kernels of a process; None where they do not repeat.
+
+    Args:
+        ops: GPU ops of the process; its first device counts.
+        calls: its host calls.
+    """
+    kernels = _launched(ops)
+    if len(kernels.name) < REPEATS:
+        return None
+    dense = np.unique(kernels.name, return_inverse=True)[1].astype(np.int64)
+    _, thread, counts = np.unique(kernels.thread, return_inverse=True, return_counts=True)
+    busy = np.flatnonzero(counts >= _LEAST_PART * len(dense))
+    edges = None
+    updates = is_update(kernels.name, names)
+    if updates.any():
+        own = np.bincount(thread[updates]).argmax()
+        others = np.flatnonzero(np.isin(thread, busy[busy != own]))
+        ends = _update_ends(updates & (thread == own), others)
+        edges = _repetitions(ends, dense, updates=True)
+    if edges is None:
+        edges = _without_updates(kernels, dense, [thread == one for one in busy], calls)
+    if edges is None:
+        return None
+    first, last = int(edges[0]), int(edges[-1])
+    starts = np.concatenate([kernels.t0[[first]], kernels.t1[edges[1:-1] - 1]])
+    return Period(
+        starts=np.maximum.accumulate(starts),
+        end=int(kernels.t1[last - 1]),
+        anchor=names[kernels.name[last - 1]],
+        thread=int(kernels.thread[last - 1]),
+    )
+
+
+def _without_updates(
+    kernels: _Kernels, dense: Int64s, threads: Sequence[Bools], calls: pl.DataFrame
+) -> Int64s | None:
+    """The period where no kernel is named like an update.
+
+    Forward and backward pass are launched by two threads, and a repetition has both: so the most
+    frequent such one is an iteration. One thread alone launches the layers of a model, which repeat
+    too: there an iteration ends where the host waits, or else with the rarest kernel that recurs.
+
+    Args:
+        threads: for each thread that launches a good part of the kernels, which ones.
+    """
+    alone = len(threads) < 2
+    anchors = sorted(_rare(dense), key=len, reverse=not alone)
+    if alone:
+        waits = np.sort(calls.filter(pl.col("blocking"))["t0"].to_numpy())
+        ends = np.unique(np.searchsorted(kernels.t0, waits)) - 1
+        anchors = [ends[ends >= 0], *anchors]
+    for at in anchors:
+        edges = _repetitions(at, dense, strict=alone)
+        if edges is None or edges[-1] - edges[0] < _LEAST_COVERED * len(dense) / 2:
+            continue
+        counts = (np.diff(np.concatenate([[0], np.cumsum(t)])[edges]) for t in threads)
+        if all((count > 0).mean() >= REGULAR for count in counts):
+            return _at_pauses(edges, kernels)
+    return None
+
+
+def _launched(ops: pl.DataFrame) -> _Kernels:
+    kernels = ops.filter((pl.col("kind") == int(Kind.KERNEL)) & (pl.col("thread") != UNKNOWN))
+    kernels = kernels.filter(pl.col("device") == pl.col("device").min())
+    kernels = kernels.sort("launch_t0", maintain_order=True)
+    return _Kernels(*(kernels[c].to_numpy() for c in ("name", "launch_t0", "launch_t1", "thread")))
+
+
+def _rare(dense: Int64s) -> list[Int64s]:
+    """Positions of the rarest names that occur often enough."""
+    counts = np.bincount(dense)
+    often = np.flatnonzero((counts >= REPEATS) & (counts <= _MOST_OCCURRENCES))
+    chosen = often[np.argsort(counts[often], kind="stable")][:_MOST_ANCHORS]
+    return [np.flatnonzero(dense == name) for name in chosen]
+
+
+def _repetitions(
+    at: Int64s, dense: Int64s, *, updates: bool = False, strict: bool = False
+) -> Int64s | None:
+    """Edges of repetitions that end with anchors, as positions of kernels; None without a period.
+
+    Args:
+        at: positions of the anchor. dense: names. updates: whether the anchor ends an update.
+        strict: as of `find_cycle`.
+    """
+    after = at + 1
+    if len(after) < REPEATS:
+        return None
+    window = np.searchsorted(after, np.arange(len(dense)), "right") - 1
+    contents = contents_of(window, dense, len(at) - 1)
+    cycle = find_cycle(contents, strict=strict)
+    if cycle is None and not updates:
+        return None
+    size, offset = (1, 0) if cycle is None else _size(cycle, contents, updates, strict)
+    if cycle is not None and size > 1:
+        typical, regular = contents[offset : offset + size].sum(axis=0), cycle.fits
+    else:
+        typical = most_frequent(contents)
+        regular = np.array([covers(found, typical) for found in contents])
+    if contents[regular].sum() < _LEAST_COVERED * contents.sum():
+        return None
+    edges = _extended(after[offset::size], dense, typical)
+    return edges if len(edges) > REPEATS else None
+
+
+def _size(cycle: Cycle, contents: Int64s, updates: bool, strict: bool) -> tuple[int, int]:
+    """Windows of an iteration, and the number of the first one that begins one.
+
+    Where some windows only do more than the others, each is an iteration, if each ends with an
+    update, or if what they do more is the smaller part: else an anchor that recurs in every layer
+    would make layers of one half of a step and something else of the other.
+    """
+    if cycle.length == 1:
+        return 1, 0
+    plain = plain_windows(cycle, contents)
+    if plain is not None and not strict:
+        usual = int(most_frequent(contents).sum())
+        if updates or contents.sum() <= 2 * usual * len(contents):
+            return 1, 0
+    counts = np.bincount(cycle.typical)
+    odd = np.flatnonzero(counts[cycle.typical] == 1)  # a cycle of D, D, G ends with G
+    return cycle.length, int(odd[-1] + 1) % cycle.length if len(odd) else 0
+
+
+def _extended(edges: Int64s, dense: Int64s, typical: Int64s) -> Int64s:
+    """One repetition more at each end, where the kernels there are those of one."""
+
+    def is_one(low: int, high: int) -> bool:
+        found = np.bincount(dense[low:high], minlength=len(typical))
+        return covers(found, typical)
+
+    if not len(edges):
+        return edges
+    first, last, length = int(edges[0]), int(edges[-1]), int(typical.sum())
+    if first >= length and is_one(first - length, first):
+        edges = np.concatenate([[first - length], edges])
+    if last + length <= len(dense) and is_one(last, last + length):
+        edges = np.concatenate([edges, [last + length]])
+    return edges
+
+
+def _at_pauses(edges: Int64s, kernels: _Kernels) -> Int64s:
+    """The edges moved to where the host pauses longest within a typical repetition."""
+    length = int(np.median(np.diff(edges)))
+    usual = edges[:-1][np.diff(edges) == length]
+    pause = np.concatenate([[0], kernels.t0[1:] - kernels.t1[:-1]])
+    places = usual[:, None] + np.arange(length)
+    typical = np.median(pause[places], axis=0)
+    shift = int(np.argmax(typical))
+    if shift == 0 or not len(usual):
+        return edges
+    moved = np.minimum(edges[:-1] + shift, edges[1:])  # nearly so in the odd repetition
+    ends = [edges[0] - length + shift, edges[-1] + shift]
+    kept = [end for end in ends if 0 <= end <= len(kernels.name)]
+    return np.unique(np.concatenate([moved, np.array(kept, np.int64)]))

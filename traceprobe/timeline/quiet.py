@@ -1,0 +1,84 @@
+"""Long stretches in which the host of a process seems to do nothing, and what lies around them.
+
+No thread that launches work makes a call or runs an operator then. Without a range that says so,
+what the process waited for is told by its neighbours: a batch that is copied to the device at
+either end was waited for (trainers that fetch one batch ahead copy first and wait then); results
+that were copied to the host are being worked on, by a simulator, a metric, a checkpoint.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from traceprobe.model.accounting import BATCH_BYTES, LONG_INTERVALS, LONG_NS, RECURS, SCALAR_BYTES
+from traceprobe.model.events import Bools, Kind
+from traceprobe.timeline.intervals import EMPTY, Intervals, complement, measure_until, merge, union
+
+
+class Quiet(NamedTuple):
+    """Disjoint sets of host time.
+
+    Args:
+        data: a batch was probably waited for. host: results were worked on. unknown: the rest.
+    """
+
+    data: Intervals
+    host: Intervals
+    unknown: Intervals
+
+
+def quiet_stretches(
+    ops: pl.DataFrame,
+    calls: pl.DataFrame,
+    work: pl.DataFrame,
+    named: Intervals,
+    blocked: Intervals,
+    threads: set[int],
+) -> Quiet:
+    """The long quiet stretches of a process between its first and its last launch.
+
+    Args:
+        ops: its GPU ops. calls: its host calls. work: its rows of `HOST_WORK`.
+        named: when its step thread is inside a range that names a phase.
+        blocked: when it waits in the operating system; empty where that is not recorded.
+        threads: those that launch work, and the step thread.
+    """
+    launched = ops.filter(pl.col("thread").is_in(sorted(threads))).sort("launch_t0", "t0")
+    if len(launched) < 2:
+        return Quiet(EMPTY, EMPTY, EMPTY)
+    begin, end = launched["launch_t0"].to_numpy(), launched["launch_t1"].to_numpy()
+    mine = (f.filter(pl.col("thread").is_in(sorted(threads))) for f in (calls, work))
+    busy = merge(
+        union(begin, np.maximum(end, begin + 1)),
+        *(union(f["t0"].to_numpy(), f["t1"].to_numpy()) for f in mine),
+        named,
+    )
+    free = complement(busy, int(begin[0]), int(begin[-1]))
+    least = max(LONG_NS, LONG_INTERVALS * float(np.median(np.diff(begin))))
+    long = free.t1 - free.t0 >= least
+    t0, t1 = free.t0[long], free.t1[long]
+    after = np.searchsorted(begin, t1)  # begin[-1] ends the last one
+    before = np.maximum(np.searchsorted(begin, t0, "right") - 1, 0)
+    batch, kind = _batches(launched), launched["kind"].to_numpy()
+    result = kind[before] == int(Kind.D2H)
+    worked_on = result & (launched["bytes"].to_numpy()[before] > SCALAR_BYTES)
+    # After a scalar, as of a loss that is printed, either may follow; a thread that waits for
+    # another process or a file does not work on results.
+    waits = measure_until(blocked, t1) - measure_until(blocked, t0) >= (t1 - t0) / 2
+    waited = (~result & (batch[before] | batch[after])) | (~worked_on & waits)
+
+    def chosen(which: Bools) -> Intervals:
+        return Intervals(t0[which], t1[which])
+
+    return Quiet(chosen(waited), chosen(worked_on), chosen(~waited & ~worked_on))
+
+
+def _batches(launched: pl.DataFrame) -> Bools:
+    """Which ops copy a batch to the device: sizes that recur, and are no scalar's."""
+    size = launched["bytes"].to_numpy()
+    copies = (launched["kind"].to_numpy() == int(Kind.H2D)) & (size >= BATCH_BYTES)
+    sizes, counts = np.unique(size[copies], return_counts=True)
+    return np.asarray(copies & np.isin(size, sizes[counts >= RECURS]), dtype=np.bool_)

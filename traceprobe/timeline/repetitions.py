@@ -1,0 +1,133 @@
+"""What repeats: windows of kernels with equal contents, and the smallest cycle that they form.
+
+A window is compared by how often each kernel runs in it, so that concurrent streams and threads,
+whose order varies, make no difference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from traceprobe.model.events import UNKNOWN, Bools, Int64s
+
+SAME = 0.95
+"""Part of the kernels of two windows that they share if they are repetitions of one another."""
+REGULAR = 0.9
+"""Part of the windows that fit a cycle; the others hold what happens now and then."""
+MOST_CYCLE = 128
+"""Windows of a cycle: micro-batches, or layers."""
+_MOST_WINDOWS = 4096
+"""Windows that are compared; a cycle shows long before."""
+_MOST_KINDS = 32
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """Windows that repeat.
+
+    Args:
+        labels: kind of each window, from 0.
+        typical: kind at each place of the cycle; one where each window is a repetition.
+        fits: which windows are of the kind that their place has.
+    """
+
+    labels: Int64s
+    typical: Int64s
+    fits: Bools
+
+    @property
+    def length(self) -> int:
+        """Windows of a cycle."""
+        return len(self.typical)
+
+
+def contents_of(window: Int64s, name: Int64s, count: int) -> Int64s:
+    """How often each name occurs in each window.
+
+    Args:
+        window: window of each kernel; those below 0, or from `count` on, are left out.
+        name: name of each kernel, numbered from 0.
+
+    Returns:
+        (windows, names); the first 4,096 windows at most.
+    """
+    count = min(count, _MOST_WINDOWS)
+    inside = (window >= 0) & (window < count)
+    names = int(name.max()) + 1 if len(name) else 0
+    flat = np.bincount(window[inside] * names + name[inside], minlength=count * names)
+    return flat.reshape(count, names)
+
+
+def covers(whole: Int64s, part: Int64s) -> bool:
+    """Whether a window has all that another one has, and perhaps more."""
+    total = int(part.sum())
+    return total > 0 and int(np.minimum(whole, part).sum()) >= SAME * total
+
+
+def find_cycle(
+    contents: Int64s, traits: Int64s | None = None, *, strict: bool = False
+) -> Cycle | None:
+    """The smallest cycle that windows form; None where they do not repeat.
+
+    Args:
+        contents: as from `contents_of`.
+        traits: (traits, windows); what else windows of one kind have in common.
+        strict: whether windows that do not fit form a longer cycle where they recur evenly: after
+            every 32 layers of a model comes its head. Else they are what a loop does now and then.
+    """
+    labels = _labels(contents)
+    if labels is None:
+        return None
+    if traits is not None:
+        apart = np.column_stack([labels, *traits])
+        labels = np.unique(apart, axis=0, return_inverse=True)[1].ravel().astype(np.int64)
+    cycles = [
+        _cycle(labels, length) for length in range(1, min(MOST_CYCLE, max(len(labels) // 2, 1)) + 1)
+    ]
+    regular = [cycle for cycle in cycles if cycle.fits.mean() >= REGULAR]
+    if not regular or not strict:
+        return regular[0] if regular else None
+    misfits = [int((~cycle.fits).sum()) for cycle in regular]
+    return next(c for c, odd in zip(regular, misfits, strict=True) if odd <= min(misfits) + 1)
+
+
+def _cycle(labels: Int64s, length: int) -> Cycle:
+    typical = np.array([np.bincount(labels[r::length]).argmax() for r in range(length)])
+    return Cycle(labels, typical, labels == typical[np.arange(len(labels)) % length])
+
+
+def most_frequent(contents: Int64s) -> Int64s:
+    """Contents of a window of the most frequent kind; of a window in the middle, if none recurs."""
+    labels = _labels(contents)
+    if labels is None:
+        return np.asarray(contents[len(contents) // 2])
+    return np.asarray(contents[np.flatnonzero(labels == np.bincount(labels).argmax())[0]])
+
+
+def plain_windows(cycle: Cycle, contents: Int64s) -> Bools | None:
+    """Places in a cycle whose windows are plain, where the others only do more; else None.
+
+    Most windows must be plain ones: of evaluations after every fifth step, four are.
+    """
+    plain = np.bincount(cycle.labels).argmax()
+    example = [contents[np.flatnonzero(cycle.labels == label)[0]] for label in cycle.typical]
+    if not all(covers(found, most_frequent(contents)) for found in example):
+        return None
+    return np.asarray(cycle.typical == plain, dtype=np.bool_)
+
+
+def _labels(contents: Int64s) -> Int64s | None:
+    """A number for each kind of window; None where hardly two are alike."""
+    total = contents.sum(axis=1)
+    labels = np.full(len(contents), UNKNOWN, dtype=np.int64)
+    for label in range(_MOST_KINDS):
+        rest = np.flatnonzero(labels == UNKNOWN)
+        if not len(rest):
+            break
+        first = rest[0]
+        shared = np.minimum(contents[rest], contents[first]).sum(axis=1)
+        labels[rest[shared >= SAME * np.maximum(total[rest], total[first])]] = label
+        labels[first] = label
+    return labels if len(labels) and (labels != UNKNOWN).all() else None
