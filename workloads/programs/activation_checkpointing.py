@@ -18,7 +18,8 @@ def main() -> None:
         (100, 16, 2, 64, 2) if given.tiny else (32000, 1024, 12, 1024, 16)
     )
     gpu = device()
-    model = GPT(vocab, length, layers, width, width // 64).to(gpu)
+    with gpu:
+        model = GPT(vocab, length, layers, width, width // 64)
     blocks = set(model.blocks)
     apply_activation_checkpointing(
         model, checkpoint_wrapper_fn=checkpoint_wrapper, check_fn=lambda part: part in blocks

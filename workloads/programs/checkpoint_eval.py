@@ -16,10 +16,11 @@ def main() -> None:
     """Train."""
     given = options(__doc__, "host").parse_args()
     vocab, length, layers, width, batch = (
-        (100, 16, 2, 64, 2) if given.tiny else (32000, 512, 12, 768, 16)
+        (100, 16, 2, 64, 2) if given.tiny else (8000, 512, 8, 768, 16)
     )
     gpu = device()
-    model = GPT(vocab, length, layers, width, width // 64).to(gpu)
+    with gpu:
+        model = GPT(vocab, length, layers, width, width // 64)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     tokens = torch.randint(vocab, (8, batch, length), device=gpu)
     clock = StepClock(given.steps, given.timed)

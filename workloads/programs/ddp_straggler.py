@@ -21,7 +21,8 @@ def main() -> None:
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if rank == world - 1:
         batch = batch * 3 // 2
-    model = GPT(vocab, length, layers, width, width // 64).to(gpu)
+    with gpu:
+        model = GPT(vocab, length, layers, width, width // 64)
     tokens = torch.randint(vocab, (8, batch, length), device=gpu)
     if not given.one_rank:
         join_ranks()

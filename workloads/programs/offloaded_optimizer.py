@@ -14,7 +14,8 @@ def main() -> None:
         (100, 16, 2, 64, 2) if given.tiny else (8000, 512, 12, 768, 32)
     )
     gpu = device()
-    model = GPT(vocab, length, layers, width, width // 64).to(gpu)
+    with gpu:
+        model = GPT(vocab, length, layers, width, width // 64)
     parameters = list(model.parameters())
     offload = gpu.type == "cuda" and not given.no_host
     masters = [p.detach().cpu().pin_memory() for p in parameters] if offload else parameters

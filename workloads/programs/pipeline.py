@@ -41,13 +41,16 @@ def main() -> None:
     parser.add_argument("--micro-batches", type=int, default=4)
     given = parser.parse_args()
     vocab, length, layers, width, batch = (
-        (100, 16, 2, 64, 4) if given.tiny else (32000, 1024, 12, 1024, 32)
+        (100, 16, 2, 64, 8) if given.tiny else (32000, 1024, 12, 1024, 32)
     )
     gpu = device()
     torch.manual_seed(0)
     rank, world = (0, 1) if given.one_rank else join_ranks()
     dtype = torch.bfloat16 if gpu.type == "cuda" else torch.float32
-    stage = Stage(GPT(vocab, length, layers, width, width // 64), rank, world).to(gpu, dtype)
+    with gpu:
+        model = GPT(vocab, length, layers, width, width // 64)
+    stage = Stage(model, rank, world).to(dtype)
+    del model
     tokens = torch.randint(vocab, (batch, length), device=gpu)
     if not given.one_rank:
         kind = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}[given.schedule]

@@ -22,7 +22,8 @@ def main() -> None:
     )
     gpu = device()
     torch.manual_seed(0)
-    model = GPT(vocab, length, layers, width, width // 64).to(gpu)
+    with gpu:
+        model = GPT(vocab, length, layers, width, width // 64)
     tokens = torch.randint(vocab, (8, batch, length), device=gpu)
     if not given.one_rank:
         _, world = join_ranks()
