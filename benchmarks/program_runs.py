@@ -7,6 +7,7 @@ and recordings are written as they come, so that what is there stays if the mach
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import os
 import shlex
@@ -254,7 +255,11 @@ class Session:
     def _look_after(self, run: Run) -> None:
         if run.holds and (len(run.done) == run.row.ranks or _is_writing(run.folder, run.row.ranks)):
             run.holds = False
-        limit = (run.granted or 0) + TURN_S if run.granted else run.began + READY_S
+        limit = math.inf  # its turn comes when it comes
+        if run.granted is not None:
+            limit = run.granted + TURN_S
+        elif len(run.ready) < run.row.ranks:
+            limit = run.began + READY_S
         alive = [process for process in run.processes if _is_alive(process)]
         late = self.seconds > min(limit, self.plan.end) and run.export is None
         if run.failed is not None and run.failed_at is None:
@@ -286,7 +291,7 @@ class Session:
 
     def _end(self, run: Run) -> None:
         self.running.remove(run)
-        if run.failed is not None and run.granted is None and self._can_start_anew(run):
+        if run.granted is None and "CUDA" in (run.failed or "") and self._can_start_anew(run):
             self.again.append((run.row, run.job.backend))
             return
         if run.export is not None and run.export.exception() is not None:
