@@ -18,7 +18,16 @@ from traceprobe.verdict.bounds import by_threshold
 from traceprobe.verdict.thresholds import Thresholds
 
 _GPU_CATEGORIES = {"kernel", "gpu_memset"}
-_COMMUNICATION = ("nccl", "ncclDevKernel")
+_COMMUNICATION = "nccl"
+_PHASES = (
+    "forward",
+    "backward",
+    "recompute",
+    "optimizer",
+    "graph",
+    "input",
+    "unattributed",
+)
 
 
 def analyze(folders: list[Path]) -> dict[str, Any]:
@@ -76,8 +85,6 @@ def truth(row: dict[str, Any], traces: list[Path]) -> dict[str, Any] | None:
         rest = 1 - computing / step - sum(shares.values())
         shares["overhead"] = max(rest, 0.0)
         found["computing_ms"] = computing
-    elif "host" in found:
-        shares["overhead"] = found["host"]
     decision = by_threshold(shares, Thresholds())  # type: ignore[arg-type]
     return {**found, "shares": shares, "bound": decision.bound, "margin": decision.margin}
 
@@ -117,7 +124,7 @@ def judged(traces: list[Path]) -> dict[str, Any]:
         return {"error": f"{type(error).__name__}: {error}"}
     verdict, first = report.verdict, report.ranks[0]
     busy = first.summary.busy_ns
-    phases = {name: ns for name in (*FORWARD_TO_OPTIMIZER,) if (ns := busy.get(name))}
+    phases = {name: ns for name in _PHASES if (ns := busy.get(name))}
     return {
         "bound": verdict.bound,
         "secondary": verdict.secondary,
@@ -130,14 +137,3 @@ def judged(traces: list[Path]) -> dict[str, Any]:
         "findings": [f.id for f in report.findings if f.status in ("fail", "warn")],
         "warnings": [warning.code for warning in report.quality.warnings],
     }
-
-
-FORWARD_TO_OPTIMIZER = (
-    "forward",
-    "backward",
-    "recompute",
-    "optimizer",
-    "graph",
-    "input",
-    "unattributed",
-)
