@@ -140,9 +140,15 @@ def _prepare(job: Job) -> None:
         _run(job, [*job.options, "--steps", "2", "--timed", "1"])
 
 
+def _meet_at(job: Job, number: int) -> None:
+    """Give the ranks of each variant a port of its own; who is alone needs none."""
+    if job.ranks > 1:
+        os.environ["MASTER_PORT"] = str(job.port + number)
+
+
 def _measure(job: Job, starter: Connection) -> None:
     for number, (name, more) in enumerate(job.variants.items()):
-        os.environ["MASTER_PORT"] = str(job.port + number)
+        _meet_at(job, number)
         began = time.time()
         try:
             found = {"step_ms": _run(job, [*job.options, *more])}
@@ -154,7 +160,7 @@ def _measure(job: Job, starter: Connection) -> None:
         starter.send(("variant", {"name": name, "began": began, "ended": time.time(), **found}))
     if job.plan is None:
         return
-    os.environ["MASTER_PORT"] = str(job.port + len(job.variants))
+    _meet_at(job, len(job.variants))
     began = time.time()
     _record(job)
     starter.send(("recorded", {"began": began, "ended": time.time()}))

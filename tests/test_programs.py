@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from benchmarks import program_verdicts, programs_page
+from benchmarks import program_verdicts, programs_page, public_traces
 from benchmarks.program_rows import ROWS
 from tests.conftest import ROOT
 
@@ -127,6 +127,22 @@ def test_misses_are_rows_of_the_page(bound, margin, expected):
     assert (
         "| `rl` | 1 | torch.profiler | 20.0 / 21.0 | – / – | overhead | 0.0 / 0.0 / 30.0 " in text
     )
+    counts = {name: int(name == expected) for name in ("right", "wrong", "near")}
     assert (
-        expected in text.splitlines()[-1] or f"1 verdicts are {expected}" in text or "near" in text
+        f"{counts['right']} verdicts are right, {counts['wrong']} wrong, {counts['near']}" in text
     )
+    assert ("**wrong**" in text) == (expected == "wrong")
+
+
+def test_the_page_of_public_traces_is_that_of_its_results():
+    text = public_traces.RESULTS.read_text(encoding="utf-8")
+    page = public_traces.RESULTS.with_suffix(".md").read_text(encoding="utf-8")
+    assert page == public_traces.page(json.loads(text))
+
+
+def test_public_traces_are_ten_and_most_answers_are_right():
+    results = json.loads(public_traces.RESULTS.read_text(encoding="utf-8"))
+    right = [found["answer"] in found["answers"] for found in results]
+    assert len(right) >= 10
+    assert sum(right) >= 0.9 * len(right)
+    assert all(right[i] or (found["confidence"] or 0) <= 0.6 for i, found in enumerate(results))

@@ -26,9 +26,9 @@ def main() -> None:
     clock = StepClock(given.steps, given.timed)
     with tempfile.TemporaryDirectory() as folder:
         for step in range(given.steps):
-            batch_of = tokens[step % len(tokens)]
+            inputs = tokens[step % len(tokens)]
             with torch.autocast(gpu.type, torch.bfloat16):
-                loss = next_token_loss(model(batch_of), batch_of)
+                loss = next_token_loss(model(inputs), inputs)
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()

@@ -30,9 +30,9 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     clock = StepClock(given.steps, given.timed)
     for step in range(given.steps):
-        batch_of = tokens[step % len(tokens)]
+        inputs = tokens[step % len(tokens)]
         with torch.autocast(gpu.type, torch.bfloat16):
-            loss = next_token_loss(model(batch_of), batch_of)
+            loss = next_token_loss(model(inputs), inputs)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -7,6 +7,7 @@ import torch.distributed as dist
 from common import StepClock, device, join_ranks, options
 from gpt import GPT, next_token_loss
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
@@ -32,12 +33,16 @@ def main() -> None:
         plan = {"q": columns, "k": columns, "v": columns, "out": rows, "up": columns, "down": rows}
         for block in model.blocks:
             parallelize_module(block, mesh, plan)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    # A group has either split parameters or whole ones: one kernel does not take both.
+    whole = [p for p in model.parameters() if not isinstance(p, DTensor)]
+    split = [p for p in model.parameters() if isinstance(p, DTensor)]
+    groups = [{"params": group} for group in (whole, split) if group]
+    optimizer = torch.optim.AdamW(groups, lr=1e-4)
     clock = StepClock(given.steps, given.timed)
     for step in range(given.steps):
-        batch_of = tokens[step % len(tokens)]
+        inputs = tokens[step % len(tokens)]
         with torch.autocast(gpu.type, torch.bfloat16):
-            loss = next_token_loss(model(batch_of), batch_of)
+            loss = next_token_loss(model(inputs), inputs)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
