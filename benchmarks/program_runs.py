@@ -39,7 +39,7 @@ _Spawned = multiprocessing.get_context("spawn").Process
 AHEAD = 6
 """Runs that may get ready before their turn."""
 TURN_S = 60
-READY_S = 90
+READY_S = 120
 PART_BYTES, ALL_BYTES = 15 << 20, 62 << 20
 """Recordings are bundled in parts of about this size; what comes after so many is left out."""
 LIBRARIES = ("torch", "torchvision", "transformers", "accelerate", "lightning", "timm")

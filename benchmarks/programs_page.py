@@ -102,8 +102,7 @@ def _table(results: Results) -> str:
     ]
     for row, backend, verdict in rows(results):
         truth = row["truth"]
-        options = f" {row['options']}" if row["options"] else ""
-        cells = [f"`{row['program']}{options}`", str(row["ranks"]), BACKENDS[backend]]
+        cells = [f"`{_command(row)}`", str(row["ranks"]), BACKENDS[backend]]
         step = "–" if truth is None else f"{truth['step_ms']:.1f}"
         cells.append(f"{step} / {_number(verdict.get('step_ms'))}")
         cells.append(f"{_clock(row, 'as it is')} / {_clock(row, backend)}")
@@ -126,9 +125,7 @@ def _table(results: Results) -> str:
 
 def _notes(results: Results) -> str:
     lines = [
-        f"- `{row['program']} {row['options']}`".replace(" `", "`") + f": {row['note']}"
-        for row in results["rows"].values()
-        if row["note"]
+        f"- `{_command(row)}`: {row['note']}" for row in results["rows"].values() if row["note"]
     ]
     failed = [
         f"- `{row['name']}` with {BACKENDS[backend]}: {found['failed'] or 'no room for it'}"
@@ -138,6 +135,10 @@ def _notes(results: Results) -> str:
     ]
     text = "## Notes\n\n" + "\n".join(lines) + "\n" if lines else ""
     return text + ("\nNot recorded:\n\n" + "\n".join(failed) + "\n" if failed else "")
+
+
+def _command(row: dict[str, Any]) -> str:
+    return f"{row['program']} {row['options']}".rstrip()
 
 
 def _shares(shares: dict[str, float]) -> str:
