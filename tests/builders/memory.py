@@ -12,6 +12,7 @@ from traceprobe.model.events import (
     GPU_OPS,
     HOST_CALLS,
     HOST_RANGES,
+    HOST_WORK,
     UNKNOWN,
     Device,
     Operation,
@@ -79,7 +80,16 @@ def trace(scenario: Scenario, profiled: Iterable[str] = (), **metadata: object) 
         thread_names=scenario.thread_names,
         profiled=frozenset(profiled),
         metadata=metadata,
+        host_work=_frame(HOST_WORK, _work(scenario)),
     )
+
+
+def _work(scenario: Scenario):
+    """A row for each operator; readers join those that follow each other."""
+    return [
+        {"pid": o.pid, "thread": o.thread, "t0": o.t0, "t1": o.t1}
+        for o in sorted(scenario.operators, key=lambda o: (o.pid, o.thread, o.t0))
+    ]
 
 
 def _ops(scenario: Scenario):
