@@ -124,9 +124,7 @@ BUCKETS = (
 
 def busy(report: Report, name: str) -> float:
     """Busy time of a class per step and batch, mean over the ranks."""
-    each = [
-        (r.summary.busy_ns[name] or 0) / max(r.summary.iterations_used, 1) for r in report.ranks
-    ]
+    each = [(r.summary.busy_ns[name] or 0) / r.summary.steps for r in report.ranks]
     return sum(each) / len(each)
 
 

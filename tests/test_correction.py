@@ -119,8 +119,8 @@ def test_the_step_of_the_run_rules_the_host_out_not_that_of_one_rank(others, rul
 @pytest.mark.parametrize(
     ("parts", "bound"),
     [
-        ({"forward": 30, "idle_host": 45, "idle_data_wait": 25}, "io"),
-        ({"forward": 30, "idle_host": 45, "communication": 25}, "communication"),
+        ({"forward": 50, "idle_host": 20, "idle_data_wait": 30}, "io"),
+        ({"forward": 50, "idle_host": 20, "communication": 30}, "communication"),
         (HOST, "compute"),
     ],
 )
@@ -130,6 +130,35 @@ def test_where_the_host_is_ruled_out_the_next_candidate_decides(parts, bound):
     decision = decide(corrected, [rank], records.quality(), records.THRESHOLDS)
     assert decision.bound == bound
     assert decision.secondary != "overhead"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"forward": 22, "idle_host": 65, "communication": 13},
+        {"forward": 30, "idle_host": 45, "idle_data_wait": 25},
+        {"forward": 40, "idle_host": 25, "communication": 18, "idle_data_wait": 17},
+    ],
+)
+def test_a_host_that_is_ruled_out_and_yet_idles_the_most_allows_no_verdict(parts):
+    rank = records.rank(parts)
+    corrected = correct([rank], None, 100e6, HEAVY)
+    decision = decide(corrected, [rank], records.quality(), records.THRESHOLDS)
+    assert (decision.bound, decision.deciding) == ("inconclusive", ())
+    (missing,) = decision.missing
+    assert f"overhead takes {parts['idle_host']}%" in missing
+    assert "no longer than without a profiler" in missing
+
+
+def test_a_profiled_step_that_is_much_shorter_says_nothing_of_the_host():
+    rank = records.rank({"forward": 22, "idle_host": 65, "communication": 13})
+    decision, corrected, terms = records.judge_parts([rank], None, HEAVY, 111)
+    assert not corrected.overhead_ruled_out
+    assert decision.bound == "overhead"
+    assert any("different conditions" in note for note in corrected.notes)
+    assert {t.name: t.value for t in terms}["calibration"] == -0.1
+    near = correct([rank], None, 109e6, HEAVY)
+    assert (near.overhead_ruled_out, near.calibration_untrusted) == (True, False)
 
 
 def test_of_one_rank_communication_and_overhead_share_the_remainder():

@@ -12,7 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+import traceprobe
 from tests import records
+from tests.builders import kineto
+from tests.builders.loop import Loop
 from tests.records import MS, STEPS, communication, host
 from tests.test_verdict import step
 from traceprobe import findings
@@ -106,9 +109,10 @@ def test_the_rank_with_most_of_it_is_named():
 @pytest.mark.parametrize(("skew", "status"), GRADES)
 def test_waiting_for_other_ranks_is_graded_by_its_share(skew, status):
     together = records.run(skew_ns=skew * MS, straggler_rank=1, straggler_cause="io")
-    finding = find("communication-skew", records.rank(step()), together=together)
+    rank = records.rank(step(communication=skew), communication=communication(skew))
+    finding = find("communication-skew", rank, together=together)
     assert (finding.status, finding.saving_ms_per_step) == (status, skew)
-    assert finding.evidence[-1] == "the other ranks wait for rank 1, which spends more time on I/O"
+    assert finding.evidence[1] == "the other ranks wait for rank 1, which spends more time on I/O"
 
 
 def test_ranks_that_take_turns_are_not_told_to_look_at_one():
@@ -290,34 +294,35 @@ def test_many_short_kernels_matter_where_the_host_is_slow(overhead, facts, statu
     assert found("small-kernels", rank) == (status, 50.0 if status == "warn" else None)
 
 
-def synchronising(after, parts, count=1.0):
-    facts = host(syncs_per_step=count, idle_after_sync_ns=after * MS * STEPS)
+def synchronising(cost, parts, count=1.0):
+    """A rank that was idle for longer after its calls than they cost."""
+    ns = cost * MS * STEPS
+    facts = host(syncs_per_step=count, idle_after_sync_ns=3 * ns, sync_cost_ns=ns)
     return records.rank(parts, host=facts)
 
 
 @pytest.mark.parametrize(
-    ("after", "parts", "ms"),
+    ("cost", "parts", "ms"),
     [
-        (0, {"idle_sync": 60, "idle_host": 100}, 60),
-        (80, {"idle_sync": 60, "idle_host": 100}, 140),
-        (150, {"idle_sync": 60, "idle_host": 100}, 160),
-        (80, {"idle_data_wait": 30, "idle_host": 100}, 50),
-        (20, {"idle_data_wait": 30, "idle_host": 100}, None),
+        (60, {"idle_sync": 60, "idle_host": 100}, 60),
+        (150, {"idle_sync": 60, "idle_host": 100}, 150),
+        (170, {"idle_sync": 60, "idle_host": 100}, 160),
+        (0, {"idle_data_wait": 30, "idle_host": 100}, None),
     ],
-    ids=["in it", "and after it", "never more than there is", "but for data", "all for data"],
+    ids=["in it", "and after it", "never more than there is", "nothing"],
 )
-def test_a_synchronisation_costs_the_idle_in_it_and_until_the_host_is_ahead(after, parts, ms):
-    rank = synchronising(after, parts | {"forward": 1_000 - sum(parts.values())})
+def test_a_synchronisation_costs_what_it_kept_the_host_from(cost, parts, ms):
+    rank = synchronising(cost, parts | {"forward": 1_000 - sum(parts.values())})
     assert find("synchronization", rank).saving_ms_per_step == ms
 
 
 @pytest.mark.parametrize(("share", "status"), GRADES)
 def test_synchronisations_are_graded_by_their_share(share, status):
-    assert find("synchronization", synchronising(0, step(idle_sync=share))).status == status
+    assert find("synchronization", synchronising(share, step(idle_sync=share))).status == status
 
 
 def test_a_rare_synchronisation_passes():
-    assert found("synchronization", synchronising(0, step(idle_sync=300), 0.4)) == ("pass", None)
+    assert found("synchronization", synchronising(300, step(idle_sync=300), 0.4)) == ("pass", None)
 
 
 def test_without_cuda_calls_synchronisations_are_unknown():
@@ -379,6 +384,32 @@ def test_more_workers_than_cores_are_no_advice():
 @pytest.mark.parametrize("workers", [None, True, -1, "2", 10**400])
 def test_what_is_no_number_of_workers_predicts_nothing(workers):
     assert "workers" not in loading(workers)
+
+
+@pytest.mark.parametrize(("wait", "count"), [(400, "1 worker"), (800, "4 workers")])
+def test_a_loader_without_workers_is_told_by_its_range(wait, count):
+    alone = host(loader_in_process=True)
+    finding = find("data-wait", records.rank(step(io=wait), host=alone))
+    assert finding.evidence[-2].startswith("`num_workers=0`: each batch is loaded on the step")
+    assert finding.evidence[-1].startswith(f"at least {count} instead of 0 would hide")
+    assert finding.advice.startswith(
+        f"`num_workers=0`: loading runs on the step thread; start with {count}. "
+    )
+    told = find(
+        "data-wait", records.rank(step(io=wait), host=alone), workload={"loader_workers": 2}
+    )
+    assert "num_workers=0" not in told.advice
+
+
+@pytest.mark.parametrize(("kind", "named"), [("SingleProcess", True), ("MultiProcessing", False)])
+def test_the_range_of_a_loader_says_whether_it_has_workers(tmp_path, kind, named):
+    loop = Loop(steps=8, forward_ns=4 * MS, data_wait_ns=6 * MS, wait="loader")
+    path = kineto.write(loop.scenario(), tmp_path / "run.json")
+    path.write_text(path.read_text().replace("_MultiProcessing", f"_{kind}"))
+    report = traceprobe.analyze(traceprobe.load(path))
+    (wait,) = (f for f in report.findings if f.id == "data-wait")
+    assert wait.status == "fail"
+    assert wait.advice.startswith("`num_workers=0`: loading runs on the step thread") is named
 
 
 def test_a_short_wait_needs_no_more_workers():

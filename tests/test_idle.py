@@ -12,6 +12,7 @@ from tests.builders import memory
 from tests.builders.scenario import AUTOGRAD, PID, Script
 from traceprobe.model.taxonomy import IDLE_CAUSES
 from traceprobe.timeline import idle, phases
+from traceprobe.timeline.intervals import merge, union
 from traceprobe.timeline.process_timeline import process_timeline
 
 WORKER = 1099
@@ -257,6 +258,45 @@ def test_an_op_without_a_launch_does_not_say_that_the_host_was_ahead(clock):
     script = after_a_sync().op("kernel", 410, 420)
     expected = [(100 + clock, 200 + clock), (220 + clock, 300 + clock)]
     assert late_after_sync(script, clock) == expected
+
+
+def cost_of_syncs(script):
+    """What synchronisations cost in each gap, with idle time of the host charged to them."""
+    ready = prepare(script)
+    gaps = idle.find_gaps(ready.ops)
+    causes = idle.idle_causes(gaps, ready.host, ready.loaders)
+    calls = ready.calls.filter("blocking")
+    syncs = union(calls["t0"].to_numpy(), calls["t1"].to_numpy())
+    blamed = merge(causes["idle_sync"], causes["idle_host"])
+    return idle.sync_cost(gaps, ready.ops, syncs, blamed).tolist()
+
+
+def test_a_synchronisation_costs_the_idle_in_it_and_after_it():
+    assert cost_of_syncs(after_a_sync()) == [100, 80, 0, 0]
+
+
+def test_a_synchronisation_costs_no_more_than_it_lasted():
+    short = Script().op("kernel", 0, 100, (-50, -40)).call("cudaStreamSynchronize", 95, 105)
+    short.op("kernel", 900, 910, (890, 895))  # the host wrote a checkpoint
+    assert late_after_sync(short) == [(100, 890)]
+    assert cost_of_syncs(short) == [10]
+    short.call("cudaStreamSynchronize", 905, 915).op("kernel", 1_000, 1_010, (990, 995))
+    short.op("kernel", 1_005, 1_500, (998, 999)).op("kernel", 1_600, 1_610, (1_550, 1_560))
+    assert cost_of_syncs(short) == [10, 10, 0]
+
+
+def test_what_one_late_op_leaves_of_a_synchronisation_the_next_may_cost():
+    script = Script().op("kernel", 0, 100, (-50, -40)).call("cudaStreamSynchronize", 40, 100)
+    script.op("kernel", 140, 150, (130, 135)).op("kernel", 200, 210, (190, 195))
+    script.op("kernel", 300, 310, (290, 295))
+    assert cost_of_syncs(script) == [30, 30, 0]
+
+
+def test_without_a_synchronisation_none_costs_anything():
+    script = after_a_sync()
+    script.calls.clear()
+    assert cost_of_syncs(script) == [0, 0, 0, 0]
+    assert cost_of_syncs(Script().op("kernel", 0, 100, (-50, -40))) == []
 
 
 def analyze(script):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import polars as pl
 import pytest
 from msgspec import UNSET
@@ -96,12 +97,70 @@ NAMES = {
         "void cublasLt::splitKreduce_kernel<32, 16, int, float, float>(cublasLt::Params)",
         "void multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor<float>>(long)",
     ],
-    "unknown": ["CUDA graph 7"],
+    "unknown": [
+        "CUDA graph 7",
+        "my_kernel(float*, int)",
+        "_fwd_kernel",
+        "void sim::advance_particles<double>(Particle*)",
+        "void scanner::dispatch<128>(int4*)",
+        "gamma_correct_kernel",
+        "_state_passing_fwd_kernel",
+        "cutoff_address_kernel",  # neither "off" nor "add" is a word of it
+        "void moe::dev::finalize::finalizeKernelVecLoad<cutlass::bfloat16_t, 4>(int)",
+        "void dot_kernel<float, 128, cublasDotParams<cublasGemvTensorStridedBatched<float>>>(int)",
+        "lambda_dispatch_kernel",
+        "scandal_kernel",
+    ],
 }
+FAMILIES = {
+    "other": [
+        "void at_cuda_detail::cub::DeviceRadixSortOnesweepKernel<at_cuda_detail::cub::Policy<int>>",
+        "void thrust::cuda_cub::core::_kernel_agent<thrust::cuda_cub::__parallel_for::Agent>(int)",
+        "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, 512, true>(cudnnTensorStruct)",
+        "void cuApplyLayerNorm<float, float, c10::Half>(c10::Half*, float*)",
+        "_rms_norm_forward_kernel",
+        "_layer_norm_bwd_dwdb",
+        "void layer_norm::ln_fwd_kernel<layer_norm::Kernel_traits<c10::BFloat16>>(FwdParams)",
+        "MIOpenBatchNormFwdTrainSpatial",
+        "SubTensorOpWithCastTensor1d",
+        "rotary_kernel",
+        "void (anonymous namespace)::elementwise_kernel_with_index<int, at::native::arange>(int)",
+        "void fbgemm_gpu::permute_2D_data_kernel<false, long, long>(int)",
+        "void cunn_ClassNLLCriterion_updateOutput_kernel<float, float>(float*)",
+        "void vllm::moe::topkGatingSoftmax<4, 64, 4, 16, int>(float const*)",
+        "void layer_norm_grad_input_gamma_beta_kernel<float>(float*)",
+        "void tensorrt_llm::kernels::quantize_with_block_size<2, __nv_bfloat16>(int)",
+        "void epilogue::impl::globalKernel<float, float, true>(int, cublasLtEpilogue_t, int)",
+        "void flashinfer::norm::RMSNormKernel<8, __nv_bfloat16>(__nv_bfloat16*)",
+        "void at::native::vectorized_elementwise_kernel<4, cutlass::bfloat16_t>(int)",
+        "unfused_bias_add",
+    ],
+    "fused": [
+        "CudaCodeGen::kernel2(CudaCodeGen::Tensor<float, (int)5>)",
+        "nvfuser_pointwise_f0_c1_r0_g0",
+        "_swiglu_forward_kernel",
+        "liger_cross_entropy_kernel",
+        "std::enable_if<(8>0), void>::type vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>(int)",
+        "void cudnn::fusion::compute_dot_do_o_specialized<true, __half, 128>(float*)",
+        "void causal_conv1d_fwd_kernel<Causal_conv1d_fwd_kernel_traits<128, 4, c10::BFloat16>>",
+        "void selective_scan_fwd_kernel<Selective_Scan_fwd_kernel_traits<128, 16>>(SSMParamsBase)",
+        "void transformer_engine::cast_transpose_general_kernel<8, 8, float>(int)",
+        "void split_embedding_codegen_forward_unweighted_kernel<float, float>(int)",
+    ],
+    "layout": ["batched_transpose_32x32_half"],
+    "matmul_half": [
+        "void wgmma_bf16_mainloop(int)",
+        "_attn_fwd_bf16",
+        "void flashinfer::BatchPrefillWithPagedKVCacheKernel<__nv_bfloat16>(int)",
+    ],
+    "matmul_unknown": ["_attn_bwd_dkdv", "void imma_mainloop(int)"],
+}
+"""By convention rather than by a word of PyTorch's, and names that look like another class."""
 
 
 @pytest.mark.parametrize(
-    ("expected", "name"), [(c, n) for c, names in NAMES.items() for n in names]
+    ("expected", "name"),
+    [(c, n) for table in (NAMES, FAMILIES) for c, names in table.items() for n in names],
 )
 def test_a_kernel_is_known_by_its_name(expected, name):
     assert kernel_classes.kernel_class(name) == expected
@@ -111,19 +170,45 @@ def test_time_adds_up_without_the_optimizer_and_without_collectives():
     rows = [
         (Kind.KERNEL, Phase.FORWARD, 0, 0, 5),
         (Kind.KERNEL, Phase.BACKWARD, 0, 10, 17),
-        (Kind.KERNEL, Phase.BACKWARD, 1, 10, 13),
+        (Kind.KERNEL, Phase.BACKWARD, 1, 15, 21),
         (Kind.KERNEL, Phase.OPTIMIZER, 1, 20, 90),
         (Kind.KERNEL, Phase.INPUT, 1, 20, 90),
         (Kind.COMM, Phase.UNATTRIBUTED, 2, 0, 50),
     ]
-    ops = pl.DataFrame(
+    names = ["volta_sgemm_64x64_nt", "at::copy", "ncclDevKernel_AllReduce"]
+    found = kernel_classes.time_by_class(ops_of(rows), names, np.array([0, 100]), np.array([0]))
+    assert {name: ns for name, ns in found.items() if ns} == {"matmul_fp32": 12, "other": 4}
+
+
+def ops_of(rows):
+    return pl.DataFrame(
         [[int(kind), int(phase), *rest] for kind, phase, *rest in rows],
         schema=["kind", "phase", "name", "t0", "t1"],
         orient="row",
     )
-    names = ["volta_sgemm_64x64_nt", "at::copy", "ncclDevKernel_AllReduce"]
-    found = kernel_classes.time_by_class(ops, names)
-    assert {name: ns for name, ns in found.items() if ns} == {"matmul_fp32": 12, "other": 3}
+
+
+def test_kernels_that_run_at_once_take_the_device_once():
+    rows = [
+        (Kind.KERNEL, Phase.BACKWARD, 0, 0, 100),
+        (Kind.KERNEL, Phase.BACKWARD, 1, 10, 30),
+        (Kind.KERNEL, Phase.BACKWARD, 1, 90, 130),
+        (Kind.KERNEL, Phase.FORWARD, 2, 95, 140),
+    ]
+    names = ["at::add", "volta_sgemm_64x64_nt", "who_knows"]
+    edges = np.array([0, 50, 135])
+    both = kernel_classes.time_by_class(ops_of(rows), names, edges, np.array([0, 1]))
+    assert {c: ns for c, ns in both.items() if ns} == {
+        "matmul_fp32": 60,
+        "other": 70,
+        "unknown": 5,
+    }
+    second = kernel_classes.time_by_class(ops_of(rows), names, edges, np.array([1]))
+    assert {c: ns for c, ns in second.items() if ns} == {
+        "matmul_fp32": 40,
+        "other": 40,
+        "unknown": 5,
+    }
 
 
 def test_tf32_convolutions_of_a_real_run_are_seen(samples):

@@ -14,6 +14,8 @@ from tests.builders.loop import Loop
 from traceprobe.records.rank import StepMarker
 from traceprobe.records.report import ObserverEffect
 from traceprobe.verdict import Thresholds, confidence, judge
+from traceprobe.verdict.bounds import agrees
+from traceprobe.verdict.wording import bound_label
 
 NAMES = ("io", "communication", "overhead")
 
@@ -68,6 +70,48 @@ def test_a_candidate_is_notable_from_5_percent_and_the_bound_from_20(number, sha
 )
 def test_two_candidates_from_15_percent_on_within_5_points_are_mixed(shares, expected):
     assert bound(*shares) == expected
+
+
+@pytest.mark.parametrize(
+    ("parts", "largest"),
+    [
+        ({"forward": 300, "idle_host": 190, "communication": 110, "d2h": 400}, "other"),
+        ({"forward": 180, "idle_data_wait": 190, "communication": 130, "d2h": 500}, "other"),
+    ],
+)
+def test_compute_that_is_not_the_largest_share_is_no_verdict(parts, largest):
+    decision = decide(records.rank(parts))
+    assert decision.bound == "inconclusive"
+    assert decision.missing[0].startswith(f"{largest} takes {parts['d2h'] / 1000:.0%}")
+
+
+@given(
+    st.lists(st.integers(0, 1_000), min_size=6, max_size=6).filter(any),
+    st.booleans(),
+    st.one_of(st.none(), st.integers(1, 8_000)),
+    st.tuples(st.integers(0, 100), st.integers(0, 100)).map(sorted),
+)
+@settings(max_examples=300, deadline=None)
+def test_a_bound_agrees_with_the_shares_that_are_printed(times, marked, unprofiled_ms, levels):
+    names = ("forward", "idle_data_wait", "communication", "idle_host", "d2h", "idle_profiler")
+    ranks = [records.rank(dict(zip(names, times, strict=True)), marked=marked)]
+    thresholds = Thresholds(notable=levels[0] / 100, bound=levels[1] / 100)
+    decision, corrected, _ = records.judge_parts(
+        ranks, None, HEAVY, unprofiled_ms, thresholds=thresholds
+    )
+    shares = corrected.shares
+    largest = max(shares[name] for name in NAMES)
+    if decision.bound == "compute":
+        assert shares["compute"] == pytest.approx(max(shares.values()), abs=1e-5)
+    elif decision.bound in NAMES:
+        assert shares[decision.bound] == pytest.approx(largest, abs=1e-5)
+    elif decision.bound == "mixed":
+        top = sorted((shares[name] for name in NAMES), reverse=True)[:2]
+        assert sorted((shares[n] for n in decision.deciding), reverse=True) == pytest.approx(
+            top, abs=1e-5
+        )
+    assert bool(decision.missing) == (decision.bound == "inconclusive")
+    assert agrees(decision.deciding, shares)
 
 
 @pytest.mark.parametrize(
@@ -328,3 +372,27 @@ def test_the_unprofiled_step_time_settles_it():
     assert report.quality.observer_effect.ratio == pytest.approx(
         report.ranks[0].summary.step_ms.mean / 1.1, abs=1e-4
     )
+
+
+@pytest.mark.parametrize(
+    ("parts", "marks", "begins"),
+    [
+        (step(0, 0, 600), ["operators"], "Possibly overhead-bound: 60 % of each 1000.0 ms step"),
+        (step(0, 0, 600), [], "60 % of each 1000.0 ms step"),
+        (step(500, 0, 480), ["stacks"], "Possibly mixed: two causes are about equal: 50 %"),
+    ],
+)
+def test_what_is_hardly_more_than_a_guess_is_headlined_as_possible(parts, marks, begins):
+    ranks = [records.rank(parts)]
+    verdict = judge(ranks, None, records.quality(), frozenset(marks), None, Thresholds())
+    assert verdict.headline.startswith(begins)
+    guessed = verdict.confidence <= Thresholds().low_confidence
+    assert verdict.headline.startswith("Possibly") is guessed is bool(marks)
+
+
+def test_the_page_is_called_as_the_headline_says():
+    assert bound_label("io", 0.3, {"low_confidence": 0.3}) == "Possibly I/O-bound"
+    assert bound_label("compute", 0.1, {"low_confidence": 0.3}) == "Possibly compute-bound"
+    assert bound_label("compute", 0.31, {"low_confidence": 0.3}) == "Compute-bound"
+    assert bound_label("compute", 0.1, {}) == "Compute-bound"
+    assert bound_label("inconclusive", 0.0, {"low_confidence": 0.3}) == "Inconclusive"

@@ -208,16 +208,14 @@ def _read(
 ) -> list[TracePart | Lost]:
     """The parts of the files: here, or in processes where there are several of both."""
     from traceprobe.pipeline import parallel as workers
-    from traceprobe.pipeline.trace_part import read_or_lose, read_part
+    from traceprobe.pipeline.trace_part import read_in_turn
 
     jobs = min(jobs or workers.cores(), len(files))
     if jobs > 1:
         with counting(len(files), quiet=quiet) as done:
             return workers.read_all(files, options, folder, jobs, done)
     with progress(files, quiet=quiet) as bar:
-        if len(files) == 1:
-            return [read_part(files[0], options, folder, bar(0))]
-        return [read_or_lose(path, options, folder, bar(n)) for n, path in enumerate(files)]
+        return read_in_turn(files, options, folder, bar)
 
 
 def _say(parts: Sequence[TracePart | Lost], *, quiet: bool, verbose: bool) -> None:

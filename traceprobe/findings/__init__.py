@@ -11,6 +11,7 @@ from pkgutil import iter_modules
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import RULES
+from traceprobe.findings.sharing import naming_each_other
 from traceprobe.model.taxonomy import STATUS_LABELS
 from traceprobe.records.report import Finding
 
@@ -24,6 +25,6 @@ def find_all(evidence: Evidence) -> list[Finding]:
     """Every finding, worst first, then by saving, then by id."""
     order = list(STATUS_LABELS)
     return sorted(
-        (rule(evidence) for rule in RULES.values()),
+        naming_each_other([rule(evidence) for rule in RULES.values()]),
         key=lambda f: (order.index(f.status), -(f.saving_ms_per_step or 0.0), f.id),
     )

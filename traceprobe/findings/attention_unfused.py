@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
+from traceprobe.model.taxonomy import KERNEL_CLASSES
 from traceprobe.verdict.thresholds import FIXED
 
 
@@ -12,9 +13,9 @@ from traceprobe.verdict.thresholds import FIXED
     title="Attention is not fused",
     definition="Duration of softmax kernels of forward and backward pass that are not part of a "
     "loss: attention that is not fused writes its scores to memory for them. The saving is theirs, "
-    "that of all element-wise kernels (masks, scales and casts of the scores are among them), and "
     "6/5 of theirs for the matrix products, which move the scores six times where softmax moves "
-    "them five.",
+    "them five, and up to 19/5 for element-wise kernels (scales, masks, dropout and casts of the "
+    "scores), as far as the run has such kernels.",
     verify="`kernel_ns.softmax` is 0, and kernels with `flash`, `fmha` or `sdpa` in their names "
     "run.",
 )
@@ -25,14 +26,16 @@ def attention_unfused(evidence: Evidence) -> Answer:
     ms = evidence.kernel_ms("softmax")
     if not ms:
         return not_applicable("no softmax kernels outside the loss")
-    around = evidence.kernel_ms("other")
+    products = [name for name in KERNEL_CLASSES if name.startswith("matmul")]
+    moved = min(ms * FIXED.softmax_passes, evidence.kernel_ms(*products))
+    around = min(ms * FIXED.softmax_around, evidence.kernel_ms("other"))
     return Answer(
         evidence.flag(ms),
         [
-            f"{evidence.amount(ms)} in softmax kernels, {around:.2f} ms in element-wise kernels, "
-            "some of which belong to attention"
+            f"{evidence.amount(ms)} in softmax kernels; up to {around:.2f} ms in element-wise "
+            "kernels may belong to attention"
         ],
-        evidence.saving(ms * (1 + FIXED.softmax_passes) + around),
+        evidence.saving(ms + moved + around, "softmax", "other", *products),
         "Call `torch.nn.functional.scaled_dot_product_attention`, and let it choose its kernel: "
         "use 16 bits, no mask other than `is_causal=True`, and no `sdpa_kernel` that allows only "
         "`MATH`.",

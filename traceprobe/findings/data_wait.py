@@ -14,7 +14,8 @@ from traceprobe.findings.rule import Answer, inconclusive, rule
     definition="Idle time per step during which the step thread is inside a data range, or between "
     "the step ranges and in no CUDA call. The second part is inferred, and the evidence says how "
     "much. The saving is all of it, and what the step lasts longer without a profiler than in the "
-    "capture.",
+    "capture, where I/O is notable. That a loader has no workers is told by the capture or by the "
+    "name of its range, `_SingleProcessDataLoaderIter`.",
     verify="Load one batch, reuse it for every step, and time the loop without a profiler. The "
     "time by which the step gets shorter is what loading costs.",
 )
@@ -31,6 +32,7 @@ def data_wait(evidence: Evidence) -> Answer:
     drained = evidence.drift
     # A queue that lasted for half of the capture halves the mean, not the cost.
     status = evidence.grade(max(evidence.share(ms), drained.after.share if drained else 0.0))
+    slow = status in ("warn", "fail")
     return Answer(
         status,
         [
@@ -44,12 +46,16 @@ def data_wait(evidence: Evidence) -> Answer:
             if drained
             else "",
             evidence.worst("idle_data_wait"),
-            _enough_workers(evidence) if status in ("warn", "fail") else "",
+            "`num_workers=0`: each batch is loaded on the step thread, between the launches"
+            if slow and _workers(evidence) == 0
+            else "",
+            _enough_workers(evidence) if slow else "",
         ],
-        evidence.saving(ms + evidence.unseen_ms()) if ms else None,
-        "Give the loader more workers (`num_workers`) and a deeper queue (`prefetch_factor`), keep "
-        "them alive (`persistent_workers=True`), move decoding and augmentation to the GPU, or "
-        "store the data in a form that needs less work per sample.",
+        evidence.saving(ms + evidence.unseen_ms(), "idle_data_wait") if ms else None,
+        (_start_workers(evidence) if slow else "")
+        + "Give the loader more workers (`num_workers`) and a deeper queue (`prefetch_factor`), "
+        "keep them alive (`persistent_workers=True`), move decoding and augmentation to the GPU, "
+        "or store the data in a form that needs less work per sample.",
     )
 
 
@@ -68,20 +74,41 @@ def workers_needed(workers: int, step_ms: float, wait_ms: float) -> int | None:
     return ceil(batch_ms / rest) if rest > 0 else None
 
 
-def _enough_workers(evidence: Evidence) -> str:
-    """How many workers hide the loader, where the capture knows how many there are."""
+def _workers(evidence: Evidence) -> int | None:
+    """Workers of the loader, where the capture or the names of the loader's ranges say."""
     facts = evidence.workload or {}
     workers = whole(facts.get("loader_workers", evidence.setting("workers")))
-    if workers is None:
+    if workers is None and any(r.summary.host.loader_in_process for r in evidence.ranks):
+        return 0
+    return workers
+
+
+def _start_workers(evidence: Evidence) -> str:
+    """The first thing to do where no worker loads beside the step."""
+    if _workers(evidence) != 0:
         return ""
+    count = _needed(evidence, 0) or 1
+    plural = "s" if count > 1 else ""
+    return f"`num_workers=0`: loading runs on the step thread; start with {count} worker{plural}. "
+
+
+def _needed(evidence: Evidence, workers: int) -> int | None:
+    """Workers that hide the loader, where there is a wait to hide."""
     step = evidence.corrected_step_ms()
     # The corrected share knows how long the loop waits without a profiler.
     wait = evidence.verdict.shares.get("io", 0.0) * step - evidence.exclusive_ms("h2d")
-    count = workers_needed(workers, step, wait) if wait > 0 else None
+    return workers_needed(workers, step, wait) if wait > 0 else None
+
+
+def _enough_workers(evidence: Evidence) -> str:
+    """How many workers hide the loader, where it is known how many there are."""
+    workers = _workers(evidence)
+    count = None if workers is None else _needed(evidence, workers)
     if count is None:
         return ""
     each = " on each rank" if len(evidence.ranks) > 1 else ""
-    claim = f"at least {count} workers{each} instead of {workers} would hide the loader"
+    plural = "s" if count > 1 else ""
+    claim = f"at least {count} worker{plural}{each} instead of {workers} would hide the loader"
     total = count * len(evidence.ranks)
     if evidence.cores is None:
         return f"{claim}, if the machine has a free core for each"

@@ -4,20 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import fmean
 from typing import Any
+
+from msgspec import UNSET
 
 from traceprobe.model.taxonomy import COMPUTE_PHASES, TRANSFERS
 from traceprobe.records.memory import Memory
-from traceprobe.records.rank import LongIterations, Rank
+from traceprobe.records.rank import LongIterations, Rank, mean_class_ms
 from traceprobe.records.report import Quality, Status, Verdict
 from traceprobe.records.run import Run
 from traceprobe.verdict import gpu_specs as gpus
 from traceprobe.verdict.drift import Drift, find_drift
 from traceprobe.verdict.gpu_specs import Gpu
+from traceprobe.verdict.no_training import gpu_rows_missing, why_no_training
 from traceprobe.verdict.thresholds import Thresholds
 
+HOST_IDLE = ("idle_host", "idle_latency")
+"""What `Evidence.host_ms` is part of."""
+UNSEEN = frozenset({"idle_data_wait", "h2d"})
+"""Classes that a short capture may show less of than the run has; see `Evidence.unseen_ms`."""
 _EXACT = 1 << 53
 """The largest count that a float holds exactly, which is more than anything here has."""
+
+
+@dataclass(frozen=True)
+class Saving:
+    """What a step gets shorter by at most, ms, and the classes whose time that is."""
+
+    ms: float
+    classes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,19 +67,39 @@ class Evidence:
         return "per step" if marked else "in the capture"
 
     @property
+    def on_cpu(self) -> bool:
+        """Whether the run used no GPU; one whose GPU rows are missing did."""
+        ranks = self.ranks
+        return all(r.device.kind == "cpu" and not gpu_rows_missing(r) for r in ranks)
+
+    @cached_property
+    def no_training(self) -> str:
+        """Why nothing that the capture shows of a step is true of training; else empty."""
+        return next(iter(why_no_training(self.ranks)), "")
+
+    @property
     def drift(self) -> Drift | None:
         """The loader's queue that ran dry within the capture, if one did."""
         return find_drift(self.ranks, self.thresholds)
 
-    def saving(self, ms: float) -> float | None:
+    def saving(self, ms: float, *classes: str) -> Saving | None:
         """An upper bound as it is reported: None where nothing is saved, or there are no steps.
 
-        Kernels that run at once last longer together than the step that they are part of.
+        Args:
+            ms: what a rule holds to be the most that a step gets shorter by.
+            classes: what that time is now, of the partition or of `KERNEL_CLASSES`: nothing saves
+                more of a class than there is of it.
         """
         steps = [r.summary.step_ms.mean for r in self.ranks if r.summary.step_ms is not None]
-        longest = max(steps, default=ms) + self.unseen_ms()
-        rounded = round(min(ms, longest), 6)
-        return rounded if rounded > 0 and self.per == "per step" else None
+        most = max(steps, default=ms)
+        if classes:
+            most = min(most, mean_class_ms(self.ranks, classes))
+        if not classes or set(classes) & UNSEEN:
+            most += self.unseen_ms()
+        rounded = round(min(ms, most), 6)
+        if rounded <= 0 or self.per != "per step":
+            return None
+        return Saving(rounded, classes)
 
     def amount(self, ms: float) -> str:
         """A time in a sentence, with its share of the step."""
@@ -92,10 +129,11 @@ class Evidence:
         """What a step lasts longer without a profiler than in the capture.
 
         The pace of loaders and of copies from pageable memory varies, so a short capture may have
-        been lucky. An upper bound for them has to allow for what it did not show.
+        been lucky. An upper bound for them has to allow for what it did not show. Where a run
+        hardly waits for either, a longer step has other reasons.
         """
         effect = self.quality.observer_effect
-        if effect is None:
+        if effect is None or self.verdict.shares.get("io", 0.0) < self.thresholds.notable:
             return 0.0
         return max(effect.unprofiled_step_ms - effect.profiled_step_ms, 0.0)
 
@@ -119,10 +157,8 @@ class Evidence:
         return self._mean([sum(r.summary.busy_ns[c] or 0 for c in classes) for r in self.ranks])
 
     def kernel_ms(self, *classes: str) -> float:
-        """Durations of these kinds of kernels of forward and backward pass."""
-        return self._mean(
-            [sum((r.summary.kernel_ns or {}).get(c, 0) for c in classes) for r in self.ranks]
-        )
+        """Time in these kinds of kernels of forward and backward pass."""
+        return mean_class_ms(self.ranks, classes)
 
     def share(self, ms: float) -> float:
         """A time as a fraction of the step."""
@@ -158,12 +194,32 @@ class Evidence:
     def host_ms(self) -> float:
         """Idle time because of late launches and latency, without the profiler's part."""
         kept = self.verdict.shares.get("overhead", 0.0) * self.corrected_step_ms()
-        return min(self.exclusive_ms("idle_host", "idle_latency"), kept)
+        return min(self.exclusive_ms(*HOST_IDLE), kept)
+
+    def launching_ms(self, phase: str) -> float:
+        """Idle time because of the host that fewer launches of a phase can take away.
+
+        The host cannot be earlier by more than it spends between them.
+        """
+        hosts = [(r.summary.host.phase_launch_ns, r.summary.steps) for r in self.ranks]
+        known = [0.0 if ns is UNSET else ns.get(phase, 0) / steps for ns, steps in hosts]
+        return min(self.host_ms(), fmean(known) / 1e6)
 
     @property
     def cores(self) -> int | None:
         """CPUs that a process of the program may use, where the capture recorded it."""
         return whole(_mapping(self.capture, "hardware").get("cpu_count")) or None
+
+    @property
+    def has_nvlink(self) -> bool | None:
+        """Whether NVLink joins the GPUs of the machine; None where the capture did not record it.
+
+        As `nvidia-smi topo` calls connections: NV and the number of links.
+        """
+        joined = _mapping(self.capture, "hardware").get("links")
+        if not isinstance(joined, list) or not joined:
+            return None
+        return any(isinstance(name, str) and name.startswith("NV") for name in joined)
 
     @property
     def allows_tf32(self) -> bool:
@@ -189,7 +245,7 @@ class Evidence:
         return f"largest on rank {worst.rank}: {share(worst):.1%}"
 
     def _mean(self, ns: Sequence[float]) -> float:
-        steps = [max(r.summary.iterations_used, 1) for r in self.ranks]
+        steps = [r.summary.steps for r in self.ranks]
         return sum(n / s for n, s in zip(ns, steps, strict=True)) / len(self.ranks) / 1e6
 
 

@@ -20,7 +20,8 @@ PREFETCH = (
     title="Copies to the GPU are not overlapped with kernels",
     definition="Time per step in host-to-device copies while no kernel runs. The evidence adds "
     "bytes, rate and overlap. The saving leaves the step as long as its longest single resource, "
-    "and adds what the step lasts longer without a profiler than in the capture.",
+    "and adds what the step lasts longer without a profiler than in the capture, where I/O is "
+    "notable.",
     verify="Keep one batch on the GPU and time the loop without a profiler. Compare the rate with "
     "that of pinned copies on the same machine.",
 )
@@ -31,7 +32,7 @@ def h2d_exposed(evidence: Evidence) -> Answer:
         return not_applicable("no host-to-device copies")
     ms = evidence.exclusive_ms("h2d")
     rates = [c.gbps for c in copies if c.gbps is not None]
-    steps = sum(max(r.summary.iterations_used, 1) for r in evidence.ranks)
+    steps = sum(r.summary.steps for r in evidence.ranks)
     size = sum(c.bytes for c in copies)
     overlap = fmean(c.overlap_pct for c in copies)
     rate = f" at {fmean(rates):.1f} GB/s" if rates else ""
@@ -42,7 +43,7 @@ def h2d_exposed(evidence: Evidence) -> Answer:
             f"{size / steps / 1e6:.1f} MB {evidence.per}{rate}; {overlap:.0f} % overlaps with "
             "kernels",
         ],
-        evidence.saving(evidence.hideable_ms("h2d") + evidence.unseen_ms()),
+        evidence.saving(evidence.hideable_ms("h2d") + evidence.unseen_ms(), "h2d"),
         _advice(sum(c.pageable_bytes for c in copies) / size if size else None, overlap),
     )
 

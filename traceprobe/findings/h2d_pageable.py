@@ -18,7 +18,7 @@ from traceprobe.verdict.thresholds import FIXED
 def h2d_pageable(evidence: Evidence) -> Answer:
     """Pageable copies go through a staging buffer, block the host and cannot overlap."""
     copies = [r.summary.h2d for r in evidence.ranks if r.summary.h2d is not None]
-    steps = sum(max(r.summary.iterations_used, 1) for r in evidence.ranks)
+    steps = sum(r.summary.steps for r in evidence.ranks)
     size = sum(c.bytes for c in copies)
     pageable = sum(c.pageable_bytes for c in copies)
     if not size:
@@ -31,6 +31,6 @@ def h2d_pageable(evidence: Evidence) -> Answer:
             f"{pageable / steps / 1e6:.2f} of {size / steps / 1e6:.2f} MB {evidence.per} are "
             "pageable"
         ],
-        evidence.saving(most) if warned else None,
+        evidence.saving(most, "h2d") if warned else None,
         "Set `pin_memory=True` on the DataLoader, or pin the tensors that you copy yourself.",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.rule import Answer, inconclusive, rule
 
 
@@ -40,7 +40,7 @@ def host_overhead(evidence: Evidence) -> Answer:
             else "",
             evidence.worst("idle_host", "idle_latency"),
         ],
-        evidence.saving(evidence.host_ms()),
+        evidence.saving(evidence.host_ms(), *HOST_IDLE),
         'Launch less: `torch.compile`, CUDA graphs (`mode="reduce-overhead"`), fused or foreach '
         "optimizers, a larger batch; and keep Python out of the inner loop.",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.evidence import Evidence, Saving
 from traceprobe.findings.rule import Answer, rule
 from traceprobe.model.taxonomy import CLASS_LABELS
 from traceprobe.records.rank import LongIterations
@@ -56,7 +56,7 @@ def long_iterations(evidence: Evidence) -> Answer:
             else f"that is {ms:.2f} ms per step ({share:.1%} of the mean step)",
             f"more in each of them: {', '.join(fills)}" if fills else "",
         ],
-        None if found.once else round(ms, 6),
+        None if found.once else Saving(round(ms, 6)),
         next((_ADVICE[name] for name, _ in largest[:3] if name in _ADVICE), _OTHER),
     )
 

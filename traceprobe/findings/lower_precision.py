@@ -9,6 +9,8 @@ from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
 from traceprobe.verdict.gpu_specs import Gpu
 from traceprobe.verdict.thresholds import FIXED
 
+PRODUCTS = ("matmul_fp32", "matmul_tf32", "matmul_3xtf32")
+OTHERS = ("softmax", "layout", "other", "fused")
 ADVICE = {
     "bf16": "Run forward pass and loss under `torch.autocast('cuda', dtype=torch.bfloat16)`; then "
     "compare the loss curves.",
@@ -38,7 +40,7 @@ def lower_precision(evidence: Evidence) -> Answer:
         f"ms in TF32, {half + evidence.kernel_ms('matmul_unaligned'):.2f} ms in 16 bits or fewer "
         "or unaligned"
     )
-    status = evidence.flag(fp32 + tf32 + three)
+    status = evidence.flag(evidence.kernel_ms(*PRODUCTS))
     if status == "pass":
         return Answer(status, [times])
     devices = evidence.devices()
@@ -57,9 +59,9 @@ def lower_precision(evidence: Evidence) -> Answer:
         fp32 * (1 - kept_fp32)
         + tf32 * (1 - kept_tf32)
         + three * (1 - kept_tf32 / FIXED.tf32_products)
-        + evidence.kernel_ms("softmax", "layout", "other", "fused") * (1 - FIXED.halved_operands)
+        + evidence.kernel_ms(*OTHERS) * (1 - FIXED.halved_operands)
     )
-    return Answer(status, [times], evidence.saving(saving), ADVICE[target])
+    return Answer(status, [times], evidence.saving(saving, *PRODUCTS, *OTHERS), ADVICE[target])
 
 
 def _target(devices: Sequence[Gpu]) -> str | None:

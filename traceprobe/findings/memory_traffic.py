@@ -22,7 +22,7 @@ def memory_traffic(evidence: Evidence) -> Answer:
     return Answer(
         evidence.flag(ms),
         [f"{evidence.amount(ms)} while no kernel runs"],
-        evidence.saving(ms),
+        evidence.saving(ms, "memory", "d2h"),
         "Avoid needless `.contiguous()`, `.clone()` and `.cpu()`; use "
         "`zero_grad(set_to_none=True)`, and `gradient_as_bucket_view=True` for DDP.",
     )

@@ -21,7 +21,7 @@ def optimizer_cost(evidence: Evidence) -> Answer:
     return Answer(
         evidence.flag(ms),
         [f"{evidence.amount(ms)} in the optimizer"],
-        evidence.saving(ms),
+        evidence.saving(ms, "optimizer"),
         "Use `fused=True`, or at least `foreach=True`; accumulate gradients over more samples, so "
         "that there are fewer updates.",
     )

@@ -7,12 +7,12 @@ from statistics import fmean
 
 from msgspec import UnsetType
 
-from traceprobe.findings.evidence import Evidence, whole
+from traceprobe.findings.evidence import HOST_IDLE, Evidence, whole
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.records.rank import Rank
 from traceprobe.verdict.thresholds import FIXED
 
-FUSED = re.compile(r"fused", re.IGNORECASE)
+FUSED = re.compile(r"(?<!un)fused", re.IGNORECASE)
 """PyTorch's, Apex's and a compiler's kernels are called so."""
 
 
@@ -21,7 +21,7 @@ FUSED = re.compile(r"fused", re.IGNORECASE)
     title="The optimizer launches many small kernels",
     definition="Kernels per step in the optimizer, where none of those with most time is a fused "
     "optimizer by its name. The saving is the exclusive time of them all and the idle time of "
-    "`host-overhead`.",
+    "`host-overhead`, but of that no more than the host spends between their launches.",
     verify="`host.phase_kernels.optimizer` falls to a few, and so does `partition_ns.optimizer`.",
 )
 def optimizer_launches(evidence: Evidence) -> Answer:
@@ -35,7 +35,7 @@ def optimizer_launches(evidence: Evidence) -> Answer:
         for rank in evidence.ranks
         for k in rank.summary.top_kernels
     )
-    most = evidence.exclusive_ms("optimizer") + evidence.host_ms()
+    most = evidence.exclusive_ms("optimizer") + evidence.launching_ms("optimizer")
     many = count > FIXED.optimizer_launches and not fused
     warned = many and evidence.share(most) >= FIXED.optimizer_worth
     return Answer(
@@ -45,7 +45,7 @@ def optimizer_launches(evidence: Evidence) -> Answer:
             + (", a fused one among them" if fused else ""),
             _launches_of_fused(evidence) if warned else "",
         ],
-        evidence.saving(most) if warned else None,
+        evidence.saving(most, "optimizer", *HOST_IDLE) if warned else None,
         "Use `fused=True` (Adam, AdamW, SGD, Adagrad), or at least `foreach=True`."
         if warned
         else "",

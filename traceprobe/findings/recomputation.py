@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
 
 
@@ -10,7 +10,8 @@ from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
     "recomputation",
     title="Activations are computed twice",
     definition="Exclusive time of forward operations that run again on the autograd thread. The "
-    "saving is all of it and the idle time of `host-overhead`, since their launches go away too.",
+    "saving is all of it and the idle time of `host-overhead`, since their launches go away too, "
+    "but of that no more than the host spends between those launches.",
     verify="`partition_ns.recompute` falls, peak memory rises.",
 )
 def recomputation(evidence: Evidence) -> Answer:
@@ -25,7 +26,7 @@ def recomputation(evidence: Evidence) -> Answer:
     return Answer(
         evidence.flag(ms),
         [f"{evidence.amount(ms)} of recomputation"],
-        evidence.saving(ms + evidence.host_ms()),
+        evidence.saving(ms + evidence.launching_ms("recompute"), "recompute", *HOST_IDLE),
         "Checkpoint fewer layers if memory allows it, or only the cheap ones; a smaller batch "
         "without checkpointing may be faster.",
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from traceprobe.findings.evidence import Evidence
+from msgspec import UNSET
+
+from traceprobe.findings.evidence import Evidence, Saving
 from traceprobe.records.report import Finding, Status
 
 
@@ -15,13 +17,13 @@ class Answer:
 
     Args:
         evidence: sentences with the numbers behind the status; empty ones are left out.
-        saving_ms: upper bound of what a step gets shorter by, ms; see `Evidence.saving`.
+        saving: upper bound of what a step gets shorter by; see `Evidence.saving`.
         advice: what to do about it; empty where there is nothing to do.
     """
 
     status: Status
     evidence: Sequence[str]
-    saving_ms: float | None = None
+    saving: Saving | None = None
     advice: str = ""
 
 
@@ -42,22 +44,32 @@ class Rule:
     Args:
         definition: how status and saving are computed.
         verify: how a user can check the finding.
+        of_capture: it asks about the capture, not about the training in it.
+        of_gpu: it asks about what only a GPU has.
     """
 
     id: str
     title: str
     definition: str
     verify: str
+    of_capture: bool
+    of_gpu: bool
     answer: Callable[[Evidence], Answer]
 
     def __call__(self, evidence: Evidence) -> Finding:
         """The finding in a run."""
-        answer = self.answer(evidence)
+        if self.of_gpu and evidence.on_cpu:
+            answer = not_applicable("a CPU run has none")
+        elif evidence.no_training and not self.of_capture:
+            answer = inconclusive(f"the capture shows no training: {evidence.no_training}")
+        else:
+            answer = self.answer(evidence)
         return Finding(
             id=self.id,
             status=answer.status,
             title=self.title,
-            saving_ms_per_step=answer.saving_ms,
+            saving_ms_per_step=None if answer.saving is None else answer.saving.ms,
+            saving_of=UNSET if answer.saving is None else list(answer.saving.classes),
             evidence=[line for line in answer.evidence if line],
             advice=answer.advice,
             rule=self.definition,
@@ -70,12 +82,18 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(
-    id: str, *, title: str, definition: str, verify: str
+    id: str,
+    *,
+    title: str,
+    definition: str,
+    verify: str,
+    of_capture: bool = False,
+    of_gpu: bool = False,
 ) -> Callable[[Callable[[Evidence], Answer]], Rule]:
     """Register a function as the rule of that id."""
 
     def register(answer: Callable[[Evidence], Answer]) -> Rule:
-        RULES[id] = Rule(id, title, definition, verify, answer)
+        RULES[id] = Rule(id, title, definition, verify, of_capture, of_gpu, answer)
         return RULES[id]
 
     return register

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.verdict.thresholds import FIXED
 
@@ -33,7 +33,7 @@ def small_kernels(evidence: Evidence) -> Answer:
             f"{fmean(h.kernels_per_step for h in hosts):.0f} kernels {evidence.per}, "
             f"{mean:.1f} µs on average, in {launches:.0f} launches"
         ],
-        evidence.saving(evidence.host_ms()) if warned else None,
+        evidence.saving(evidence.host_ms(), *HOST_IDLE) if warned else None,
         "Fuse them (`torch.compile`, fused optimizers and losses), replay them as a CUDA graph, or "
         "raise the batch size so that each does more.",
     )

@@ -15,7 +15,9 @@ from traceprobe.verdict.thresholds import FIXED
     "synchronization",
     title="Synchronisation drains the device",
     definition="Blocking calls per step; idle time inside them, and after them until the host is "
-    "ahead of the GPU again. Waiting for data is not counted twice. The saving is that idle time.",
+    "ahead of the GPU again, but no more than the calls have lasted: without them the host would "
+    "be earlier by that, and what it does after them takes its time in either case. Waiting for "
+    "data is not counted. The saving is that idle time.",
     verify='`torch.cuda.set_sync_debug_mode("warn")` names the lines. After the change '
     "`host.syncs_per_step` is near 0.",
 )
@@ -27,21 +29,17 @@ def synchronization(evidence: Evidence) -> Answer:
             "Record the CUDA runtime (`ProfilerActivity.CUDA`, `nsys profile --trace=cuda`).",
         )
     count = fmean(r.summary.host.syncs_per_step for r in evidence.ranks)
-    after = fmean(
-        r.summary.host.idle_after_sync_ns / max(r.summary.iterations_used, 1)
-        for r in evidence.ranks
-    )
-    waited = evidence.exclusive_ms("idle_data_wait")
-    ms = max(after / 1e6 - waited, 0.0) + evidence.exclusive_ms("idle_sync")
-    ms = min(ms, evidence.exclusive_ms("idle_sync", "idle_host"))
+    cost = fmean(r.summary.host.sync_cost_ns / r.summary.steps for r in evidence.ranks)
+    ms = min(cost / 1e6, evidence.exclusive_ms("idle_sync", "idle_host"))
     matters = count >= FIXED.syncs
     return Answer(
         evidence.grade(evidence.share(ms)) if matters else "pass",
         [
             f"{count:.1f} blocking calls {evidence.per}{_calls(evidence)}",
-            f"{evidence.amount(ms)} of idle GPU in them and until the host is ahead again",
+            f"{evidence.amount(ms)} of idle GPU in them and until the host is ahead again, as far "
+            "as the calls delayed the host",
         ],
-        evidence.saving(ms) if matters else None,
+        evidence.saving(ms, "idle_sync", "idle_host") if matters else None,
         "Keep values on the GPU: no `.item()`, `.cpu()`, `print(loss)` or `if tensor:` in the "
         "step; log every N steps, and copy with `non_blocking=True`.",
     )

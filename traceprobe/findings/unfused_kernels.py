@@ -9,29 +9,42 @@ from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
 @rule(
     "unfused-kernels",
     title="Element-wise operations are not fused",
-    definition="Duration of the kernels of forward and backward pass that are no matrix kernels "
-    "and not made by a compiler: element-wise, reductions, copies, changes of layout. The saving "
-    "is all of it.",
+    definition="Time of the kernels of forward and backward pass that are element-wise, reductions "
+    "or copies by their names, and not fused. The saving is all of it. Where `memory-format` asks "
+    "for another layout, which replaces the same kernels, it is counted there.",
     verify="`kernel_ns.other` falls by more than `kernel_ns.fused` rises.",
 )
 def unfused_kernels(evidence: Evidence) -> Answer:
-    """Element-wise kernels, reductions, copies and changes of layout, outside of the optimizer."""
+    """Element-wise kernels, reductions and copies, outside of the optimizer."""
     if not evidence.has_kernels:
         return not_applicable("the run has no GPU kernels")
-    ms, fused = evidence.kernel_ms("other", "softmax", "layout"), evidence.kernel_ms("fused")
-    if evidence.kernel_ms("unknown") > ms:
+    ms, fused = evidence.kernel_ms("other", "softmax"), evidence.kernel_ms("fused")
+    unknown = evidence.kernel_ms("unknown")
+    if unknown > ms:
+        return _unknown(evidence, unknown)
+    converted = evidence.flag(evidence.kernel_ms("layout")) == "warn"
+    return Answer(
+        "warn" if evidence.share(ms) >= evidence.thresholds.bound else "pass",
+        [
+            f"{evidence.amount(ms)} in element-wise kernels, reductions and copies, {fused:.2f} ms "
+            "in fused kernels",
+            f"{unknown:.2f} ms in kernels whose names say nothing" if unknown else "",
+            "`memory-format` counts what they cost: another layout replaces them"
+            if converted
+            else "",
+        ],
+        None if converted else evidence.saving(ms, "other", "softmax"),
+        "`torch.compile` fuses them; without it, use fused operations "
+        "(`scaled_dot_product_attention`, fused losses and norms).",
+    )
+
+
+def _unknown(evidence: Evidence, ms: float) -> Answer:
+    """The answer where most of what could be element-wise has no name that tells."""
+    listed = (kernel.name for rank in evidence.ranks for kernel in rank.summary.top_kernels)
+    if any(name.startswith("CUDA graph ") for name in listed):
         return inconclusive(
             "the trace shows CUDA graphs only as a whole",
             "Record graph nodes: `nsys profile --cuda-graph-trace=node`.",
         )
-    return Answer(
-        "warn" if evidence.share(ms) >= evidence.thresholds.bound else "pass",
-        [
-            f"{evidence.amount(ms)} in element-wise kernels, reductions, copies and changes of "
-            f"layout, {fused:.2f} ms in kernels that a compiler fused"
-        ],
-        evidence.saving(ms),
-        "`torch.compile` fuses them; without it, use fused operations "
-        "(`scaled_dot_product_attention`, fused losses and norms) and "
-        "`memory_format=torch.channels_last` for convolutions.",
-    )
+    return inconclusive(f"{evidence.amount(ms)} in kernels whose names say nothing")

@@ -102,6 +102,7 @@ GPU_OPS: Mapping[str, Any] = {
     "operation": pl.Int8,  # Operation of communication, else UNKNOWN
     "group": pl.Int64,  # process group: the same number in every rank's file; UNKNOWN without one
     "group_size": pl.Int64,  # ranks in that group; UNKNOWN where not recorded
+    "grid": pl.Int32,  # tells launches of one kernel with other grids apart; UNKNOWN without one
 }
 """Columns of GPU work: kernels, copies, memsets, collectives; a row each."""
 
@@ -134,7 +135,7 @@ HOST_WORK: Mapping[str, Any] = {
     "t0": pl.Int64,  # start, ns
     "t1": pl.Int64,  # end, ns
 }
-"""Columns of stretches in which a thread runs one operator after the other."""
+"""Columns of stretches in which a thread runs operators, or waits in the operating system."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +201,8 @@ class Quality:
 class Trace:
     """One input file as columns.
 
-    `gpu_ops`, `host_calls`, `host_ranges` and `host_work` follow the schemas above.
+    `gpu_ops`, `host_calls` and `host_ranges` follow the schemas above; `host_work` (threads run one
+    operator after the other) and `host_waits` (they wait in the operating system) HOST_WORK.
 
     Args:
         rank_of: rank of each process where the file records it.
@@ -222,6 +224,7 @@ class Trace:
     profiled: frozenset[str] = frozenset()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     host_work: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_WORK))
+    host_waits: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_WORK))
 
 
 def frame(

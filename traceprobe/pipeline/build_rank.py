@@ -15,9 +15,18 @@ from msgspec.structs import replace
 
 from traceprobe.model.events import UNKNOWN, Device, Int64s, Trace
 from traceprobe.pipeline import communication
-from traceprobe.pipeline.rank_summary import MAX_COLLECTIVES, rank_summary, shorten
+from traceprobe.pipeline.rank_summary import MAX_COLLECTIVES, fit_table, rank_summary
 from traceprobe.records import rank as records
-from traceprobe.records.rank import DeviceInfo, Gap, Iteration, Lane, Rank, StepMarker, Timeline
+from traceprobe.records.rank import (
+    DeviceInfo,
+    Gap,
+    Iteration,
+    Lane,
+    Rank,
+    SpeedChange,
+    StepMarker,
+    Timeline,
+)
 from traceprobe.records.replay import COLUMNS, Replay
 from traceprobe.records.summary import Nanoseconds
 from traceprobe.timeline import collectives, partition, replay
@@ -80,6 +89,9 @@ def rank_record(
         if longest is None or longest == typical
         else _timeline(account, trace.names, zero, longest),
         input=UNKNOWN,
+        speed=UNSET
+        if account.speed is None
+        else msgspec.convert(account.speed, SpeedChange, from_attributes=True),
         replay=UNSET if device.kind == "cpu" else _replay(account),
         long=UNSET if long is None else _long(account, long),
     )
@@ -102,6 +114,7 @@ def completed_rank(
     rank: int,
     source: int,
     exposed_wait: Int64s | None,
+    stage_wait: Int64s | None,
     footprint: RankCollectives,
     groups: Sequence[collectives.CollectiveGroup],
 ) -> Rank:
@@ -110,6 +123,8 @@ def completed_rank(
     Args:
         rank: its number. source: index of the input file.
         exposed_wait: time per window spent waiting for other ranks, where known.
+        stage_wait: time per window spent waiting in messages between two ranks, where there are
+            any.
         footprint: what the other ranks were compared with.
         groups: its collectives, compared with those of the other ranks.
     """
@@ -118,6 +133,10 @@ def completed_rank(
     shown = [communication.collective_record(g, steps) for g in groups[:MAX_COLLECTIVES]]
     summary = replace(summary, collectives=shown)
     iterations = record.iterations
+    if stage_wait is not None and summary.communication is not None:
+        waited = int(stage_wait[footprint.chosen].sum())
+        told = replace(summary.communication, stage_wait_ns=waited)
+        summary = replace(summary, communication=told)
     if exposed_wait is not None:
         if summary.communication is not None:
             waited = int(exposed_wait[footprint.chosen].sum())
@@ -168,12 +187,13 @@ def _row(account: DeviceTimeline, columns: partition.Columns, window: int) -> Na
 def _gaps(account: DeviceTimeline, names: Sequence[str], zero: int) -> list[Gap]:
     """The longest idle gaps inside the account's windows."""
     gaps = account.gaps
-    low, high = int(account.edges[0]), int(account.edges[-1])
-    inside = (gaps.t0 >= low) & (gaps.t1 <= high) & (gaps.after != gaps.before)
+    window = np.searchsorted(account.edges, gaps.t0, "right") - 1
+    end = np.append(account.edges[1:], account.edges[-1])[np.maximum(window, 0)]
+    # One that reaches beyond its window is the pause after it; the last one is ended by no op.
+    inside = (window >= 0) & (gaps.t1 <= end) & (gaps.after != gaps.before)
     order = np.lexsort((gaps.t0, gaps.t0 - gaps.t1))
     rows = order[inside[order]][:MAX_GAPS]
     name = account.ops["name"].to_numpy()
-    window = np.searchsorted(account.edges, gaps.t0[rows], "right") - 1
     return [
         Gap(
             start_ns=int(gaps.t0[i]) - zero,
@@ -181,10 +201,10 @@ def _gaps(account: DeviceTimeline, names: Sequence[str], zero: int) -> list[Gap]
             iteration=_known(account.index[w]) if len(account.index) else None,
             cause=account.gap_causes[i],
             evidence=_EVIDENCE[account.gap_causes[i]],
-            before=shorten(names[name[gaps.before[i]]]),
-            after=shorten(names[name[gaps.after[i]]]),
+            before=fit_table(names[name[gaps.before[i]]]),
+            after=fit_table(names[name[gaps.after[i]]]),
         )
-        for i, w in zip(rows.tolist(), window.tolist(), strict=True)
+        for i, w in zip(rows.tolist(), window[rows].tolist(), strict=True)
     ]
 
 
@@ -205,7 +225,7 @@ def _timeline(account: DeviceTimeline, names: Sequence[str], zero: int, window: 
                 start_ns=(lane.t0 - picture.t0).tolist(),
                 duration_ns=(lane.t1 - lane.t0).tolist(),
                 label=lane.label,
-                detail=[shorten(d) for d in lane.detail],
+                detail=[fit_table(d) for d in lane.detail],
             )
             for lane in picture.lanes
         ],

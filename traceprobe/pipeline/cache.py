@@ -51,9 +51,9 @@ _FRAMES = {
     "host_calls": HOST_CALLS,
     "host_ranges": HOST_RANGES,
     "host_work": HOST_WORK,
+    "host_waits": HOST_WORK,
 }
 _DECODERS = ("msgspec", "numpy", "pandas", "polars")
-_BLOCK = 4 << 20
 LEAST_ENTRY, MOST_RATIO = 256 << 20, 16
 """Bytes that any entry may have, and how many times those of its trace: it is read into memory."""
 
@@ -93,7 +93,7 @@ def load(
     A folder that cannot be written, or an entry that is none, never costs the trace.
     """
     detect_format(path)
-    digest = _sha256(path)
+    digest = reading.sha256(path)
     try:
         entry = folder / f"{digest}-{form()}-{seal.owner()}.zip"
     except seal.NoSecret as error:
@@ -144,14 +144,6 @@ def form() -> str:
     for name in _DECODERS:
         digest.update(f"{name} {version(name)}\n".encode())
     return digest.hexdigest()[:16]
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _read(content: bytes, digest: str) -> Trace:

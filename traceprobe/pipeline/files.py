@@ -8,7 +8,7 @@ from pathlib import Path
 from traceprobe.options import Options
 from traceprobe.pipeline import parallel
 from traceprobe.pipeline.merge import merge
-from traceprobe.pipeline.trace_part import Lost, TracePart, read_or_lose, read_part
+from traceprobe.pipeline.trace_part import Lost, TracePart, read_in_turn
 from traceprobe.records.report import Report
 
 
@@ -23,10 +23,7 @@ def analyze_files(paths: Sequence[Path], options: Options) -> Report:
 
 
 def _parts(paths: Sequence[Path], options: Options) -> list[TracePart | Lost]:
-    """What a trace held is dropped before the next one is read."""
-    if len(paths) == 1:
-        return [read_part(paths[0], options)]
     jobs = min(parallel.cores(), len(paths))
     if jobs > 1:
         return parallel.read_all(paths, options, None, jobs, lambda position, fraction: None)
-    return [read_or_lose(path, options) for path in paths]
+    return read_in_turn(paths, options)

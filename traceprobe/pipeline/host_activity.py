@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,16 +13,25 @@ from msgspec import UNSET
 
 from traceprobe.model.events import UNKNOWN, Call, Int64s, Kind
 from traceprobe.model.taxonomy import Phase
-from traceprobe.records.summary import HostActivity
+from traceprobe.records.summary import HostActivity, SetUpCalls
+from traceprobe.timeline.cold_start import find_set_up
 from traceprobe.timeline.device_timeline import DeviceTimeline
+from traceprobe.timeline.intervals import per_window
 
 MAX_CALLS = 5
-"""Blocking calls that are named."""
-_API = re.compile(r"(cu|cuda|hip)[A-Z][A-Za-z]{3,40}")
+"""Names of calls that are listed."""
+_IN_PROCESS = "_SingleProcessDataLoaderIter"
+"""In the range that PyTorch writes around each batch of a loader without workers."""
+_API = re.compile(r"(cu|cuda|hip)[A-Z][A-Za-z]{3,60}")
 
 
 def host_activity(
-    account: DeviceTimeline, chosen: Int64s, inside: pl.DataFrame, names: Sequence[str]
+    account: DeviceTimeline,
+    chosen: Int64s,
+    inside: pl.DataFrame,
+    names: Sequence[str],
+    *,
+    on_cpu: bool,
 ) -> HostActivity:
     """Launches, kernels and waiting calls per used step, or over the whole capture.
 
@@ -48,10 +58,36 @@ def host_activity(
         launch_to_start_us_p50=round(float(delay) / 1e3, 3) if isinstance(delay, float) else None,
         syncs_per_step=round(int(calls["blocking"].sum()) / steps, 3),
         idle_after_sync_ns=int(account.host_late_after_sync[chosen].sum()),
+        sync_cost_ns=int(account.sync_cost[chosen].sum()),
         data_wait_inferred_ns=int(account.inferred[chosen].sum()),
         blocking_calls=_blocking(calls, names, steps) or UNSET,
         phase_kernels=_phase_kernels(inside, steps) or UNSET,
+        phase_launch_ns=_phase_launches(inside) or UNSET,
+        loader_in_process=any(
+            _IN_PROCESS in names[i] for i in process.ranges["name"].unique().to_list()
+        ),
+        **({} if on_cpu else _set_up(account, chosen, names)),
     )
+
+
+def _set_up(account: DeviceTimeline, chosen: Int64s, names: Sequence[str]) -> dict[str, Any]:
+    """What kept the device waiting as it was set up, in the chosen windows."""
+    process = account.process
+    found = find_set_up(process.calls, process.ops, account.gaps)
+    idle = per_window(found.idle, account.edges)
+    at = np.searchsorted(account.edges, found.calls["t1"].to_numpy(), "right") - 1
+    calls: dict[str, list[int]] = {}
+    for name, t0, t1 in found.calls.filter(np.isin(at, chosen)).select("name", "t0", "t1").rows():
+        api = _API.match(names[name])
+        calls.setdefault(api[0] if api else "another call", []).append(t1 - t0)
+    listed = [
+        SetUpCalls(name=name, count=len(lengths), longest_ns=max(lengths))
+        for name, lengths in sorted(calls.items(), key=lambda item: (-max(item[1]), item[0]))
+    ]
+    return {
+        "set_up": listed[:MAX_CALLS] or UNSET,
+        "set_up_idle_ns": int(idle[chosen].sum()),
+    }
 
 
 def _blocking(calls: pl.DataFrame, names: Sequence[str], steps: int) -> dict[str, float]:
@@ -63,6 +99,21 @@ def _blocking(calls: pl.DataFrame, names: Sequence[str], steps: int) -> dict[str
             counts[api[0]] += count
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return {name: round(count / steps, 3) for name, count in ordered[:MAX_CALLS]}
+
+
+def _phase_launches(inside: pl.DataFrame) -> dict[str, int]:
+    """Host time between the launches of kernels of the same phase that follow each other, ns."""
+    is_kernel, launched = pl.col("kind") == int(Kind.KERNEL), pl.col("thread") != UNKNOWN
+    ordered = inside.select("kind", "thread", "launch_t1", "phase").filter(is_kernel & launched)
+    ordered = ordered.sort("thread", "launch_t1", maintain_order=True)
+    same = (pl.col("thread") == pl.col("thread").shift(1)) & (
+        pl.col("phase") == pl.col("phase").shift(1)
+    )
+    apart = ordered.select("phase", apart=pl.col("launch_t1").diff()).filter(
+        ordered.select(same).to_series()
+    )
+    spent = dict(apart.group_by("phase").agg(pl.col("apart").sum()).rows())
+    return {phase.name.lower(): int(spent[int(phase)]) for phase in Phase if int(phase) in spent}
 
 
 def _phase_kernels(inside: pl.DataFrame, steps: int) -> dict[str, float]:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
+from msgspec import UNSET
+
 from traceprobe.errors import InternalError
-from traceprobe.records.rank import Rank
-from traceprobe.records.report import Input, Report
+from traceprobe.findings.evidence import UNSEEN
+from traceprobe.records.numbers import SHARE_ROUNDING
+from traceprobe.records.rank import Rank, mean_class_ms
+from traceprobe.records.report import Input, Report, Verdict
 from traceprobe.system import shell
+from traceprobe.verdict.bounds import agrees, deciding
 
 
-def verify(report: Report, ranks: Sequence[Rank]) -> Report:
+def verify(report: Report, ranks: Sequence[Rank], regular: Sequence[Rank] | None = None) -> Report:
     """The same report.
 
     Args:
         ranks: those of the report with all their details, of which it may leave some out.
+        regular: those that the findings are about, where they are not all of that.
 
     Raises:
         InternalError: something in it contradicts something else.
@@ -27,10 +33,36 @@ def verify(report: Report, ranks: Sequence[Rank]) -> Report:
         if id(rank) not in kept
         for problem in rank.problems()
     )
-    problems = list(chain(details, report.problems()))
+    problems = list(
+        chain(
+            details,
+            report.problems(),
+            _verdict_problems(report.verdict),
+            _saving_problems(report, ranks if regular is None else regular),
+        )
+    )
     if problems:
         raise InternalError(message(problems, report.inputs))
     return report
+
+
+def _verdict_problems(verdict: Verdict) -> Iterator[str]:
+    """Not part of the record, so that reports of versions that did not check this can be read."""
+    if not agrees(deciding(verdict.bound, verdict.secondary), verdict.shares):
+        yield f"the verdict says {verdict.bound}, which its shares contradict"
+
+
+def _saving_problems(report: Report, ranks: Sequence[Rank]) -> Iterator[str]:
+    """Nothing saves more of a class than there is; what a short capture hides comes on top."""
+    effect = report.quality.observer_effect
+    unseen = effect.unprofiled_step_ms - effect.profiled_step_ms if effect is not None else 0.0
+    for finding in report.findings:
+        saving, classes = finding.saving_ms_per_step, finding.saving_of
+        if saving is None or classes is UNSET or not classes:
+            continue
+        most = mean_class_ms(ranks, classes) + (max(unseen, 0.0) if UNSEEN & set(classes) else 0.0)
+        if saving > most * (1 + SHARE_ROUNDING) + 1e-3:
+            yield f"{finding.id} saves {saving} ms of {most:.6f} in {', '.join(classes)}"
 
 
 def message(problems: Sequence[str], inputs: Sequence[Input]) -> str:

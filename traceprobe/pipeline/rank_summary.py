@@ -70,8 +70,10 @@ def rank_summary(
         h2d=_host_to_device(account, chosen, inside),
         collectives_per_step=round(float(per_step.mean()), 3) if steps else None,
         coverage=_coverage(account),
-        host=host_activity(account, chosen, inside, trace.names),
-        kernel_ns=None if on_cpu else kernel_classes.time_by_class(inside, trace.names),
+        host=host_activity(account, chosen, inside, trace.names, on_cpu=on_cpu),
+        kernel_ns=None
+        if on_cpu
+        else kernel_classes.time_by_class(account.ops, trace.names, account.edges, chosen),
         top_kernels=_top_kernels(inside, trace.names),
         collectives_left_out=max(len(groups) - MAX_COLLECTIVES, 0),
     )
@@ -189,7 +191,7 @@ def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[KernelShare]:
             top.append(row)
     return [
         KernelShare(
-            name=shorten(names[row["name"]]),
+            name=fit_table(names[row["name"]]),
             phase="communication" if row["label"] < 0 else COMPUTE_PHASES[row["label"]],
             count=row["count"],
             total_ns=row["total"],
@@ -205,6 +207,6 @@ def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[KernelShare]:
     ]
 
 
-def shorten(name: str) -> str:
+def fit_table(name: str) -> str:
     """A name that fits a table; kernel names run to kilobytes of template arguments."""
     return name if len(name) <= MAX_DETAIL else name[: MAX_DETAIL - 1] + "…"

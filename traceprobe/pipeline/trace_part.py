@@ -7,7 +7,7 @@ so that each is made where there is a core and the memory for one trace.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -137,6 +137,26 @@ def read_or_lose(
             "alone to see where, and please report it",
             internal=True,
         )
+
+
+def read_in_turn(
+    paths: Sequence[Path],
+    options: Options,
+    folder: Path | None = None,
+    progress: Callable[[int], Progress | None] = lambda position: None,
+) -> list[TracePart | Lost]:
+    """The parts of files; what a trace held is dropped before the next one is read.
+
+    Args:
+        folder: of the cache, if there is one.
+        progress: the callback for the file at a position.
+
+    Raises:
+        TraceprobeError: the only file cannot be read; of several, see `read_or_lose`.
+        OSError: the only file cannot be opened.
+    """
+    read = read_part if len(paths) == 1 else read_or_lose
+    return [read(path, options, folder, progress(n)) for n, path in enumerate(paths)]
 
 
 def part_of(trace: Trace, options: Options) -> TracePart:

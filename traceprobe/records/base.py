@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterator
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
@@ -69,15 +69,17 @@ class Rendered(Saved, frozen=True, kw_only=True):
 
     def to_html(self) -> str:
         """One self-contained HTML page: no network, readable without scripts."""
-        return _rendered(self, "html")
+        page: str = resolve_name(f"{RENDERER}:render")(self, "html")
+        return page
 
     def _repr_html_(self) -> str:
-        text: str = _in_notebook("html")(self)
+        text: str = resolve_name(f"{RENDERER}.notebook:html")(self)
         return text
 
     def to_markdown(self) -> str:
         """A summary that fits an issue comment."""
-        return _rendered(self, "markdown")
+        text: str = resolve_name(f"{RENDERER}:render")(self, "markdown")
+        return text
 
     def chart(self, name: str, rank: int | None = None) -> alt.Chart:
         """An altair chart of the page with its data; `docs/library.md` has the names.
@@ -88,7 +90,7 @@ class Rendered(Saved, frozen=True, kw_only=True):
         Raises:
             UsageError: the result has no such chart; the message names those it has.
         """
-        found: alt.Chart = _in_notebook("chart")(self, name, rank)
+        found: alt.Chart = resolve_name(f"{RENDERER}.notebook:chart")(self, name, rank)
         return found
 
 
@@ -111,18 +113,6 @@ def _in_one_line(column: re.Match[str]) -> str:
 def compact_json(record: msgspec.Struct) -> bytes:
     """A record as JSON with sorted keys, as embedded in its page."""
     return msgspec.json.encode(record, order="sorted")
-
-
-def _rendered(record: Rendered, output: str) -> str:
-    """What `render(record, output)` of `RENDERER` makes of a record."""
-    text: str = import_module(RENDERER).render(record, output)
-    return text
-
-
-def _in_notebook(name: str) -> Callable[..., Any]:
-    """A function of `traceprobe.render.notebook`, found when asked for, as it is above."""
-    found: Callable[..., Any] = getattr(import_module(f"{RENDERER}.notebook"), name)
-    return found
 
 
 def _major(version: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -97,6 +97,18 @@ class LongIterations(msgspec.Struct, frozen=True, kw_only=True):
     """Mean of the others."""
 
 
+class SpeedChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of the GPU's speed within the capture, by how long the same kernels take."""
+
+    slow: list[int]
+    """Indices of the iterations in which they take longer."""
+    ratio: float
+    kernels: int
+    """How many of an iteration were compared."""
+    left_out: list[int]
+    """Indices of the iterations that do not count for it."""
+
+
 class Gap(msgspec.Struct, frozen=True, kw_only=True):
     """A stretch of time in which the device idles, ns after the time zero of its input."""
 
@@ -160,6 +172,8 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     """Not there without at least two used iterations in a row whose launches are in the trace."""
     long: LongIterations | msgspec.UnsetType = msgspec.UNSET
     """Not there where no iteration does more than the others."""
+    speed: SpeedChange | msgspec.UnsetType = msgspec.UNSET
+    """Not there where the GPU was equally fast in all iterations."""
 
     @property
     def iteration_count(self) -> int:
@@ -253,3 +267,10 @@ def mean_step_ms(ranks: Sequence[Rank]) -> float | None:
     """Mean step of several ranks, ms; None where none of them has steps."""
     means = [rank.summary.step_ms.mean for rank in ranks if rank.summary.step_ms is not None]
     return sum(means) / len(means) if means else None
+
+
+def mean_class_ms(ranks: Sequence[Rank], classes: Iterable[str]) -> float:
+    """Time of classes per step, mean of several ranks, ms; see `Summary.class_ns`."""
+    chosen = tuple(classes)
+    each = [sum(map(r.summary.class_ns, chosen)) / r.summary.steps for r in ranks]
+    return sum(each) / len(each) / 1e6

@@ -157,6 +157,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """How the finding and its saving are computed."""
     verify: Sentence = ""
     """How to check it without traceprobe."""
+    saving_of: list[Word] | msgspec.UnsetType = UNSET
+    """Classes of the partition, or of kernels, whose time the saving is at most; not there where
+    nothing is saved."""
 
 
 class Report(Rendered, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from traceprobe.model.taxonomy import BUSY, PARTITION, SHARE_CLASSES, SHARES
+from traceprobe.model.taxonomy import BUSY, KERNEL_CLASSES, PARTITION, SHARE_CLASSES, SHARES
 from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.texts import Name, PhaseName, Sentence, Word
 
@@ -53,6 +53,9 @@ class Communication(msgspec.Struct, frozen=True, kw_only=True):
     overlap_pct: float
     skew_exposed_ns: int | None = None
     """Exposed time spent waiting for the slowest rank; None where that cannot be told."""
+    stage_wait_ns: int | msgspec.UnsetType = msgspec.UNSET
+    """Exposed time spent waiting in messages from one rank to another, as the stages of a pipeline
+    do; not there without such messages."""
     all_reduces_per_step: float | None = None
     """None without used iterations, or where a collective does not say what it does."""
     bytes_per_step: int | None = None
@@ -109,6 +112,14 @@ class HostToDevice(msgspec.Struct, frozen=True, kw_only=True):
     pageable_bytes: int
 
 
+class SetUpCalls(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of one name that set something up; see `HostActivity.set_up`."""
+
+    name: Sentence
+    count: int
+    longest_ns: int
+
+
 class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
     """What a partition cannot say, per used iteration or over the whole capture."""
 
@@ -119,6 +130,9 @@ class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
     syncs_per_step: float
     idle_after_sync_ns: int
     """Host-late idle from a synchronisation until the host is ahead of the GPU again."""
+    sync_cost_ns: int = 0
+    """Idle in and after waiting calls that would be saved without them: never longer in all than
+    the calls themselves."""
     data_wait_inferred_ns: int
     """Part of idle_data_wait that no range names: the step thread was between the step ranges."""
     blocking_calls: dict[Sentence, float] | msgspec.UnsetType = msgspec.UNSET
@@ -126,6 +140,18 @@ class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
     where there are none."""
     phase_kernels: dict[Word, float] | msgspec.UnsetType = msgspec.UNSET
     """Kernels per step of each phase of computation, without collectives; not there without."""
+    set_up: list[SetUpCalls] | msgspec.UnsetType = msgspec.UNSET
+    """Calls in which the device idles as they set something up, the longest first; not there
+    without."""
+    set_up_idle_ns: int = 0
+    """Idle time of the device inside them."""
+
+    phase_launch_ns: dict[Word, int] | msgspec.UnsetType = msgspec.UNSET
+    """Host time between the launches of kernels of one phase that follow each other; not there
+    without such kernels."""
+    loader_in_process: bool = False
+    """A `DataLoader` with `num_workers=0` loads on the step thread, as the name of its range says;
+    false where no name tells."""
 
 
 class KernelShare(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,6 +196,16 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     def steps(self) -> int:
         """What turns totals into values per step; 1 where the whole capture is one window."""
         return max(self.iterations_used, 1)
+
+    def class_ns(self, name: str) -> int:
+        """Time of a class of the partition or of `KERNEL_CLASSES`.
+
+        Of communication it is all that collectives take, hidden or not: they take multiprocessors
+        and bandwidth from the kernels beside them, so that hidden ones cost time, too.
+        """
+        if name in KERNEL_CLASSES:
+            return (self.kernel_ns or {}).get(name, 0)
+        return (self.busy_ns if name == "communication" else self.partition_ns)[name] or 0
 
     def problems(self) -> Iterator[str]:
         """What it contradicts itself in."""

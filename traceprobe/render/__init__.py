@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from traceprobe.records.base import Record, Rendered
+from traceprobe.records.base import Record, Rendered, compact_json
 from traceprobe.render import html, markdown
 from traceprobe.render.document import Document
 
@@ -30,5 +30,5 @@ def render(record: Rendered, output: Output) -> str:
         return markdown.render(document_of(record))
     # A record made in Python may hold an int where the schema says float, or keys in another order;
     # one trip through JSON makes it what a reader of the file would have.
-    record = msgspec.json.decode(record.to_json(), type=type(record))
+    record = msgspec.json.decode(compact_json(record), type=type(record))
     return html.render(document_of(record))

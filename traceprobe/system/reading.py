@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -13,6 +14,8 @@ from traceprobe.errors import UsageError
 
 LARGEST_SAVED = 64 << 20
 """Bytes of a saved result: the report of a thousand ranks has a few megabytes."""
+_BLOCK = 4 << 20
+"""Bytes that are hashed at a time."""
 
 
 class NotRegular(UsageError):
@@ -55,6 +58,25 @@ def read_saved(path: Path, most: int = LARGEST_SAVED, *, follow: bool = True) ->
                 "name another file"
             )
         return found
+
+
+def sha256(path: Path, progress: Callable[[int, int], None] | None = None) -> str:
+    """The SHA-256 of a file, in hexadecimal.
+
+    Args:
+        progress: called with (bytes hashed, bytes of the file).
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    digest, done, total = hashlib.sha256(), 0, path.stat().st_size
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+            done += len(block)
+            if progress is not None:
+                progress(done, total)
+    return digest.hexdigest()
 
 
 @contextmanager

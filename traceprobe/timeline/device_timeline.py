@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 
 from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind, rows_of
 from traceprobe.model.taxonomy import IDLE_CAUSES
 from traceprobe.timeline import idle, iterations, partition
-from traceprobe.timeline.intervals import Intervals, intersect, merge, per_window
+from traceprobe.timeline.intervals import Intervals, intersect, merge, per_window, union
+from traceprobe.timeline.kernel_speed import SpeedChange, find_speed_change
 from traceprobe.timeline.process_timeline import ProcessTimeline
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_OTHER_SPEED = {
+    True: "the GPU was slower than in most iterations: the same kernels took longer",
+    False: "the GPU was faster than in most iterations: the same kernels took less long",
+}
 
 
 @dataclass(frozen=True)
@@ -26,11 +35,12 @@ class DeviceTimeline:
             the whole capture.
         used: which windows the summary covers.
         reasons: per marker, why it is left out, or None.
+        speed: the change of the GPU's speed among the iterations that would count, if any.
         exclusive: class to ns per window; sums to the window. busy: the same, inclusive.
         observed: classes that the trace can show; the others are null in the report, not 0.
         overlap: kind to ns per window during which compute runs too.
         inferred: part of idle_data_wait per window that no range names.
-        host_late_after_sync: per window.
+        host_late_after_sync, sync_cost: ns per window.
     """
 
     process: ProcessTimeline
@@ -40,6 +50,7 @@ class DeviceTimeline:
     index: Int64s
     used: Bools
     reasons: list[str | None]
+    speed: SpeedChange | None
     collectives: Int64s
     sets: Mapping[str, Intervals]
     exclusive: Mapping[str, Int64s]
@@ -50,6 +61,7 @@ class DeviceTimeline:
     gap_causes: list[str]
     inferred: Int64s
     host_late_after_sync: Int64s
+    sync_cost: Int64s
 
 
 def device_timeline(process: ProcessTimeline, device: int) -> DeviceTimeline:
@@ -62,6 +74,11 @@ def device_timeline(process: ProcessTimeline, device: int) -> DeviceTimeline:
     comm = (kind == int(Kind.COMM)) & (iteration >= 0)
     collectives = np.bincount(iteration[comm], minlength=count)
     reasons = _reasons(process, windows, collectives)
+    regular = [k for k in windows.index.tolist() if k != UNKNOWN and reasons[k] is None]
+    speed = find_speed_change(ops, np.array(regular, dtype=np.int64))
+    if speed is not None:
+        for k in speed.left_out:
+            reasons[k] = _OTHER_SPEED[k in speed.slow]
     edges, index = windows.edges, windows.index
     if len(index) and reasons[index[-1]] is not None:  # without a known end it gets no account
         edges, index = edges[:-1], index[:-1]
@@ -72,8 +89,11 @@ def device_timeline(process: ProcessTimeline, device: int) -> DeviceTimeline:
     gaps = idle.find_gaps(ops, int(edges[-1]), process.host.step_thread)
     by_cause = idle.idle_causes(gaps, process.host, process.loaders)
     compute = partition.compute_intervals(sets)
-    syncs = process.calls.filter(pl.col("blocking"))["t1"].to_numpy()
-    late = idle.idle_after_sync(gaps, ops, syncs)
+    syncs = process.calls.filter("blocking").select("t0", "t1")
+    late = idle.idle_after_sync(gaps, ops, syncs["t1"].to_numpy())
+    blamed = merge(by_cause["idle_sync"], by_cause["idle_host"])
+    waiting = union(syncs["t0"].to_numpy(), syncs["t1"].to_numpy())
+    cost = idle.sync_cost(gaps, ops, waiting, blamed)
     idle_sets = {cause: by_cause[cause] for cause in IDLE_CAUSES}
     return DeviceTimeline(
         process=process,
@@ -83,6 +103,7 @@ def device_timeline(process: ProcessTimeline, device: int) -> DeviceTimeline:
         index=index,
         used=used,
         reasons=reasons,
+        speed=speed,
         collectives=collectives,
         sets={**sets, **idle_sets},
         exclusive=partition.exclusive({**sets, **idle_sets}, edges),
@@ -96,7 +117,17 @@ def device_timeline(process: ProcessTimeline, device: int) -> DeviceTimeline:
         gap_causes=idle.main_causes(gaps, by_cause),
         inferred=per_window(by_cause["data_inferred"], edges),
         host_late_after_sync=per_window(late, edges),
+        sync_cost=_by_window(gaps.t0, cost, edges),
     )
+
+
+def _by_window(instants: Int64s, ns: Int64s, edges: Int64s) -> Int64s:
+    """Sum of what belongs to instants, in the windows that they are in."""
+    at = np.searchsorted(edges, instants, "right") - 1
+    inside = (at >= 0) & (at < len(edges) - 1)
+    sums = np.zeros(len(edges) - 1, dtype=np.int64)
+    np.add.at(sums, at[inside], ns[inside])
+    return sums
 
 
 def _reasons(

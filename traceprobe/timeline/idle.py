@@ -25,7 +25,7 @@ from traceprobe.timeline.intervals import (
     union,
 )
 from traceprobe.timeline.phases import PhaseRanges
-from traceprobe.timeline.quiet import Quiet, quiet_stretches
+from traceprobe.timeline.quiet import Quiet
 from traceprobe.timeline.step_markers import StepMarker
 
 
@@ -97,10 +97,9 @@ def find_gaps(ops: pl.DataFrame, until: int, step_thread: int) -> Gaps:
 
 
 def host_state(
-    ops: pl.DataFrame,
     calls: pl.DataFrame,
     ranges: pl.DataFrame,
-    work: pl.DataFrame,
+    quiet: Quiet,
     marks: PhaseRanges,
     marker: StepMarker | None,
     step_thread: int,
@@ -115,10 +114,6 @@ def host_state(
         low, high = int(marker.inside.t0[0]), int(marker.inside.t1[-1])
         outside = complement(marker.inside, low, high)
         inferred = subtract(outside, _sets(calls, {step_thread}).get(step_thread, EMPTY))
-    named = (marks.select("forward") | marks.select("backward")) & (marks.thread == step_thread)
-    quiet = quiet_stretches(
-        ops, calls, work, union(marks.t0[named], marks.t1[named]), {step_thread, *threads}
-    )
     in_call = _sets(calls, others)
     in_range = _sets(ranges, others, pl.col("source") != int(Source.PROFILER))
     return HostState(
@@ -205,13 +200,44 @@ def idle_after_sync(gaps: Gaps, ops: pl.DataFrame, sync_ends: Int64s) -> Interva
     late = gaps.late_until > gaps.t0
     if not late.any() or not len(sync_ends):
         return EMPTY
-    launch = ops["launch_t0"].to_numpy()
-    # An op without a launch says nothing of the host.
-    not_ahead = ops["thread"].to_numpy() == UNKNOWN
-    not_ahead[gaps.after[late]] = True
-    ahead = np.maximum.accumulate(np.where(not_ahead, -1, np.arange(len(launch))))
-    since = np.where(ahead >= 0, launch[np.maximum(ahead, 0)], np.iinfo(np.int64).min)[gaps.after]
-    at = np.searchsorted(np.sort(sync_ends), launch[gaps.after], "right") - 1
+    launch, since = _last_ahead(gaps, ops)
+    at = np.searchsorted(np.sort(sync_ends), launch, "right") - 1
     last_sync = np.where(at >= 0, np.sort(sync_ends)[np.maximum(at, 0)], np.iinfo(np.int64).min)
     hit = late & (last_sync > since)
     return union(gaps.t0[hit], gaps.late_until[hit])
+
+
+def _last_ahead(gaps: Gaps, ops: pl.DataFrame) -> tuple[Int64s, Int64s]:
+    """Of each gap, when the op that ends it was launched, and the last one ahead of the GPU."""
+    launch = ops["launch_t0"].to_numpy()
+    # An op without a launch says nothing of the host.
+    not_ahead = ops["thread"].to_numpy() == UNKNOWN
+    not_ahead[gaps.after[gaps.late_until > gaps.t0]] = True
+    ahead = np.maximum.accumulate(np.where(not_ahead, -1, np.arange(len(launch))))
+    since = np.where(ahead >= 0, launch[np.maximum(ahead, 0)], np.iinfo(np.int64).min)
+    return launch[gaps.after], since[gaps.after]
+
+
+def sync_cost(gaps: Gaps, ops: pl.DataFrame, syncs: Intervals, blamed: Intervals) -> Int64s:
+    """What the GPU would idle less in each gap if no call waited for it, at most; ns per gap.
+
+    Without its waiting calls the host would be earlier by as long as they lasted, and no more:
+    what it does besides, as writing a checkpoint, takes its time in either case. So from the last
+    launch ahead of the GPU on, the gaps together cost no more than the calls have lasted until the
+    launch that ends each of them.
+
+    Args:
+        syncs: when the host was in a waiting call.
+        blamed: idle time that may be charged to them: in the calls, and of the busy host.
+    """
+    launch, since = _last_ahead(gaps, ops)
+    idle = measure_until(blamed, gaps.late_until) - measure_until(blamed, gaps.t0)
+    lasted = measure_until(syncs, launch) - measure_until(syncs, since)
+    run = pl.DataFrame({"since": since, "idle": idle, "lasted": lasted}).with_columns(
+        total=pl.col("idle").cum_sum().over("since")
+    )
+    excess = (pl.col("total") - pl.col("lasted")).cum_max().over("since").clip(lower_bound=0)
+    charged = run.select("since", charged=pl.col("total") - excess)
+    before = pl.col("charged").shift(1, fill_value=0).over("since")
+    each = charged.select(pl.col("charged") - before).to_series()
+    return np.asarray(each.to_numpy(), dtype=np.int64)

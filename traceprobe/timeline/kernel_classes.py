@@ -1,33 +1,46 @@
-"""What kernels are for, by their names: matrices in which precision, or anything else.
+"""What kernels are for, by their names: matrices in which precision, element-wise work, or unknown.
 
 Libraries name their kernels by convention: cuBLAS and cuDNN (`sm80_xmma_gemm_f32f32_tf32f32…`,
 `nvjet_sm90_tst…`), CUTLASS (`cutlass_80_simt_sgemm…`, `…tensorop…s1688gemm_bf16…_align1`), older
-ones by architecture (`volta_sgemm…`, `ampere_fp16_s16816gemm…`). Where a name does not say, the
-class is `matmul_unknown`, not a guess.
+ones by architecture (`volta_sgemm…`, `ampere_fp16_s16816gemm…`). Where the name of a matrix kernel
+does not say its precision, the class is `matmul_unknown`, not a guess. Kernels that are neither
+PyTorch's nor those of a known library are told by the words of their names (`layer_norm`,
+`batchedTranspose`), and those without such a word are `unknown`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import polars as pl
 
-from traceprobe.model.events import Kind
+from traceprobe.model.events import Int64s, Kind
 from traceprobe.model.taxonomy import KERNEL_CLASSES, Phase
+from traceprobe.timeline.intervals import Intervals, union
+from traceprobe.timeline.partition import exclusive
 
 _MATMUL = re.compile(
-    r"gemm|gemv|bmm_|xmma|cutlass|nvjet|cublas|[sh]\d*cudnn"
-    r"|convolve|conv\dd|conv(fwd|bwd|_)|wgrad|dgrad|fprop|winograd|fmha|flash|sdpa|^cijk_|igemm|mma_",
+    r"gemm|gemv|bmm_|xmma|cutlass|nvjet|cublas|(?<![a-z])[sh]\d*cudnn"
+    r"|convolve|conv\dd|conv(fwd|bwd|_)|wgrad|dgrad|fprop|winograd|fmha|sdpa|^cijk_|igemm"
+    r"|(?<![a-z])(wg|[a-z])?mma_|paged_attention|(?<![a-z])attn_(fwd|bwd)"
+    r"|flash(?!infer::)|flashinfer::\w*(batch|single|mla|gemm)",
     re.IGNORECASE,
 )
 _NO_MATMUL = re.compile(
-    r"^void at::native::|multi_tensor_apply|splitkreduce|pooling"
-    r"|fbgemm_gpu::|bounds_check",
+    r"^at::native::|multi_tensor_apply|splitkreduce|pooling"
+    r"|fbgemm_gpu::|bounds_check|causal_conv1d|compute\w*OffsetsKernel",
     re.IGNORECASE,
 )
-_LAYOUT = re.compile(r"nchw_?to_?nhwc|nhwc_?to_?nchw", re.IGNORECASE)
+_LAYOUT = re.compile(
+    # The last are MIOpen's, around convolutions.
+    r"nchw_?(to_?|2)nhwc|nhwc_?(to_?|2)nchw|^batched_transpose_\d+x\d+_",
+    re.IGNORECASE,
+)
 _SOFTMAX = re.compile(r"softmax", re.IGNORECASE)
+_ROUTING = re.compile(r"top_?k|gating|routing|sampling", re.IGNORECASE)
+"""Softmax of something else than attention's scores."""
 _LOG_SOFTMAX = re.compile(
     # PyTorch's kernel for short rows is both, by the last argument but one of its template.
     r"log_?softmax|softmax_warp_(for|back)ward<[^<>]*\d, (true|\(bool\)1),",
@@ -36,7 +49,34 @@ _LOG_SOFTMAX = re.compile(
 _FUSED_ATTENTION = re.compile(r"fmha|flash|sdpa|attention", re.IGNORECASE)
 _THREE_TF32 = re.compile(r"^fmha_cutlass[FB]_f32_.*_sm([89]|1\d)\d")
 _GRAPH = re.compile(r"^CUDA graph \d+")
-_FUSED = re.compile(r"^triton_")
+_COMPILED = re.compile(r"^triton_|^CudaCodeGen::|^nvfuser|^(loop_|input_)?fusion_\d")
+"""Inductor's, those of TorchScript's fuser and its successor, and XLA's."""
+_FUSED = re.compile(
+    r"(?<!un)fused|liger|swi?glu|geglu|causal_conv1d|selective_scan|^cudnn::fusion::"
+    r"|split_embedding_|^transformer_engine::",
+    re.IGNORECASE,
+)
+"""Written as one by hand: Apex, Liger, Transformer Engine, Mamba, FBGEMM's tables, cuDNN."""
+_FAMILIES = re.compile(
+    r"^(at|c10|cub|thrust|at_cuda_detail|fbgemm_gpu|dali|epilogue)::|^cudnn::(ops|cnn|bn_)|^cask\w*_cudnn"
+    r"|^_ZN(2at|3c10|3cub|6thrust|14at_cuda_detail)|cunn_|split[kK]reduce|multi_tensor_apply"
+)
+"""Libraries whose other kernels are element-wise, reductions, copies or indexing."""
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_WORDS = frozenset(
+    _WORD.findall(
+        """
+    activation add batchnorm bias bn broadcast cast cat clamp concat convert copy cumsum div dropout
+    elementwise entropy exp expand fill gather gelu groupnorm histogram index indexing indices
+    interpolate layernorm ln loss mask masked memset mul multiply nll norm normalize pad padding
+    permute pointwise pool pooling quant quantize random reduce reduction relu rmsnorm rope rotary
+    scale scatter sigmoid silu softmax sort sub sum tanh topk transpose unrolled upsample vectorized
+    zero
+    """
+    )
+)
+"""What element-wise kernels, reductions, copies and indexing are called, each a whole word."""
+_WRAPPED = re.compile(r"^std::enable_if<.*>::type |^void |\(anonymous namespace\)::|<unnamed>::")
 _UNALIGNED = re.compile(r"_align[12](?!\d)")
 _HALF = re.compile(
     r"bf16|f16(?!f32_f32)|fp16|half|bfloat16|h(884|1688|16816)|nvjet_(sm\d+_)?(h|t|q)|e4m3|e5m2|fp8"
@@ -57,19 +97,31 @@ def kernel_class(name: str) -> str:
         return "layout"
     if _THREE_TF32.match(name):
         return "matmul_3xtf32"
-    softmax = _SOFTMAX.search(name) and not _LOG_SOFTMAX.search(name)
+    softmax = _SOFTMAX.search(name) and not (_LOG_SOFTMAX.search(name) or _ROUTING.search(name))
     if softmax and not _FUSED_ATTENTION.search(name):
         return "softmax"
-    if _FUSED.match(name):
+    if _COMPILED.match(name):
         return "fused"
-    if _NO_MATMUL.search(name) or not _MATMUL.search(name):
-        return "other"
+    # Arguments of templates name types of CUTLASS and cuBLAS in kernels of any kind.
+    base = re.split(r"[<(]", _WRAPPED.sub("", name), maxsplit=1)[0]
+    if _NO_MATMUL.search(base) or not _MATMUL.search(base):
+        return _other_class(base)
     half = _HALF.search(name)
     if half or _TF32.search(name):
         if _UNALIGNED.search(name):
             return "matmul_unaligned"
         return "matmul_half" if half else "matmul_tf32"
     return "matmul_fp32" if _FP32.search(name) else "matmul_unknown"
+
+
+def _other_class(base: str) -> str:
+    """The class of a kernel that is none of matrices, by what stands before its arguments."""
+    if base.startswith("at::native::"):  # PyTorch's own `fused_dropout` is as element-wise as any
+        return "other"
+    if _FUSED.search(base):
+        return "fused"
+    known = _FAMILIES.search(base) or any(w.lower() in _WORDS for w in _WORD.findall(base))
+    return "other" if known else "unknown"
 
 
 TENSOR_CORES = {
@@ -82,20 +134,29 @@ TENSOR_CORES = {
 """Classes of kernels that are known to run on tensor cores, or not to."""
 
 
-def time_by_class(ops: pl.DataFrame, names: Sequence[str]) -> dict[str, int]:
-    """Sum of the durations of the kernels of forward and backward pass, ns per class.
+def time_by_class(
+    ops: pl.DataFrame, names: Sequence[str], edges: Int64s, chosen: Int64s
+) -> dict[str, int]:
+    """Time of the device in each class of kernels of forward and backward pass, ns.
 
-    The optimizer's kernels and those of the loader are left out: other findings are about them.
+    Kernels that run at once do not count twice: classes claim time in the order of
+    `KERNEL_CLASSES`, as phases do, so that matrices come before what runs beside them. The
+    optimizer's kernels and those of the loader are left out: other findings are about them.
 
     Args:
-        ops: columns kind, phase, name, t0, t1.
+        ops: of one device, sorted by start; columns kind, phase, name, t0, t1.
+        edges: edges of its windows, ns. chosen: indices of the windows that count.
     """
     left_out = [int(Phase.OPTIMIZER), int(Phase.INPUT)]
     kernels = ops.select("kind", "phase", "name", "t0", "t1").filter(
         (pl.col("kind") == int(Kind.KERNEL)) & ~pl.col("phase").is_in(left_out)
     )
-    spent = kernels.group_by("name").agg(ns=(pl.col("t1") - pl.col("t0")).sum())
-    by_class = dict.fromkeys(KERNEL_CLASSES, 0)
-    for name, ns in spent.rows():
-        by_class[kernel_class(names[name])] += ns
-    return by_class
+    name, t0, t1 = (kernels[c].to_numpy() for c in ("name", "t0", "t1"))
+    distinct, of_row = np.unique(name, return_inverse=True)
+    classes = np.array([KERNEL_CLASSES.index(kernel_class(names[i])) for i in distinct], dtype=int)
+    of_kernel = classes[of_row]
+    sets: Mapping[str, Intervals] = {
+        each: union(t0[of_kernel == number], t1[of_kernel == number])
+        for number, each in enumerate(KERNEL_CLASSES)
+    }
+    return {each: int(ns[chosen].sum()) for each, ns in exclusive(sets, edges).items()}

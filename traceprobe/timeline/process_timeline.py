@@ -10,9 +10,11 @@ import polars as pl
 
 from traceprobe.model.events import UNKNOWN, Call, Int64s, Role, Trace, rows_of
 from traceprobe.timeline import idle, iterations, phases
+from traceprobe.timeline.intervals import union
 from traceprobe.timeline.iteration_groups import find_iterations
 from traceprobe.timeline.name_patterns import NamePattern
 from traceprobe.timeline.phases import PhaseRanges
+from traceprobe.timeline.quiet import quiet_stretches
 from traceprobe.timeline.step_markers import StepMarker
 
 
@@ -51,10 +53,10 @@ def process_timeline(
     Raises:
         UsageError: the step pattern is invalid or matches too little.
     """
-    ops, calls, ranges, work = (
-        rows_of(f, "pid", pid)
-        for f in (trace.gpu_ops, trace.host_calls, trace.host_ranges, trace.host_work)
+    ops, calls, ranges = (
+        rows_of(f, "pid", pid) for f in (trace.gpu_ops, trace.host_calls, trace.host_ranges)
     )
+    work, waits = (rows_of(f, "pid", pid) for f in (trace.host_work, trace.host_waits))
     marker = find_iterations(ranges, ops, calls, trace.names, step)
     marks = phases.phase_ranges(ranges, trace.names, names)
     step_thread = _step_thread(marker, marks, calls, ops)
@@ -69,6 +71,11 @@ def process_timeline(
     threads = set(ops["thread"].unique().to_list()) - {UNKNOWN}
     asked, recorded = iterations.launch_coverage(calls, marker)
     kernels = calls.filter(pl.col("call").is_in([int(Call.LAUNCH), int(Call.GRAPH_LAUNCH)]))
+    named = (marks.select("forward") | marks.select("backward")) & (marks.thread == step_thread)
+    inside = union(marks.t0[named], marks.t1[named])
+    waiting = rows_of(waits, "thread", step_thread)
+    blocked = union(waiting["t0"].to_numpy(), waiting["t1"].to_numpy())
+    quiet = quiet_stretches(ops, calls, work, inside, blocked, {step_thread, *threads})
     return ProcessTimeline(
         pid=pid,
         ops=ops.with_columns(iteration=iteration, phase=phase),
@@ -76,7 +83,7 @@ def process_timeline(
         ranges=ranges,
         marks=marks,
         marker=marker,
-        host=idle.host_state(ops, calls, ranges, work, marks, marker, step_thread, threads),
+        host=idle.host_state(calls, ranges, quiet, marks, marker, step_thread, threads),
         loaders=loaders,
         asked=asked,
         recorded=recorded,

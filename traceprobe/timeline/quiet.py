@@ -15,7 +15,7 @@ import polars as pl
 
 from traceprobe.model.accounting import BATCH_BYTES, LONG_INTERVALS, LONG_NS, RECURS, SCALAR_BYTES
 from traceprobe.model.events import Bools, Kind
-from traceprobe.timeline.intervals import EMPTY, Intervals, complement, merge, union
+from traceprobe.timeline.intervals import EMPTY, Intervals, complement, measure_until, merge, union
 
 
 class Quiet(NamedTuple):
@@ -35,6 +35,7 @@ def quiet_stretches(
     calls: pl.DataFrame,
     work: pl.DataFrame,
     named: Intervals,
+    blocked: Intervals,
     threads: set[int],
 ) -> Quiet:
     """The long quiet stretches of a process between its first and its last launch.
@@ -42,6 +43,7 @@ def quiet_stretches(
     Args:
         ops: its GPU ops. calls: its host calls. work: its rows of `HOST_WORK`.
         named: when its step thread is inside a range that names a phase.
+        blocked: when it waits in the operating system; empty where that is not recorded.
         threads: those that launch work, and the step thread.
     """
     launched = ops.filter(pl.col("thread").is_in(sorted(threads))).sort("launch_t0", "t0")
@@ -63,8 +65,10 @@ def quiet_stretches(
     batch, kind = _batches(launched), launched["kind"].to_numpy()
     result = kind[before] == int(Kind.D2H)
     worked_on = result & (launched["bytes"].to_numpy()[before] > SCALAR_BYTES)
-    # After a scalar, as of a loss that is printed, either may follow.
-    waited = ~result & (batch[before] | batch[after])
+    # After a scalar, as of a loss that is printed, either may follow; a thread that waits for
+    # another process or a file does not work on results.
+    waits = measure_until(blocked, t1) - measure_until(blocked, t0) >= (t1 - t0) / 2
+    waited = (~result & (batch[before] | batch[after])) | (~worked_on & waits)
 
     def chosen(which: Bools) -> Intervals:
         return Intervals(t0[which], t1[which])

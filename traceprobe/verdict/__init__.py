@@ -38,11 +38,12 @@ def judge(
     corrected = correct(ranks, run, unprofiled_ns, profiled, data_wait_ns, drained)
     decision = decide(corrected, ranks, quality, thresholds)
     terms = confidence.terms(decision, corrected, ranks, run, quality, profiled, thresholds)
+    sure = confidence.total(terms)
     return Verdict(
         bound=decision.bound,
         secondary=decision.secondary,
-        headline=wording.headline(decision, corrected, ranks),
-        confidence=confidence.total(terms),
+        headline=wording.headline(decision, corrected, ranks, sure, thresholds),
+        confidence=sure,
         confidence_terms=terms,
         shares=corrected.shares,
         reasons=wording.reasons(decision, corrected, ranks, run, thresholds),

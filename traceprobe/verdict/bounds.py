@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from traceprobe.model.taxonomy import SHARE_LABELS
+from traceprobe.model.taxonomy import SHARE_LABELS, SHARES
+from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Bound, Quality
 from traceprobe.verdict.correction import Corrected
+from traceprobe.verdict.no_training import why_no_training
 from traceprobe.verdict.thresholds import Thresholds
 
 PROFILE_MORE = "profile at least five consecutive steps (`schedule(wait=1, warmup=2, active=6)`)"
@@ -27,9 +29,14 @@ class Decision:
     @property
     def deciding(self) -> tuple[str, ...]:
         """What decides: the bound, the two causes of `mixed`, nothing where it is inconclusive."""
-        if self.bound == "mixed":
-            return tuple((self.secondary or "").split("+"))
-        return () if self.bound == "inconclusive" else (self.bound,)
+        return deciding(self.bound, self.secondary)
+
+
+def deciding(bound: Bound, secondary: str | None) -> tuple[str, ...]:
+    """What decides: the bound, the two causes of `mixed`, nothing where it is inconclusive."""
+    if bound == "mixed":
+        return tuple((secondary or "").split("+"))
+    return () if bound == "inconclusive" else (bound,)
 
 
 def decide(
@@ -46,7 +53,52 @@ def decide(
         for name in CANDIDATES
         if not (name == "overhead" and corrected.overhead_ruled_out)
     }
-    return by_threshold(shares, thresholds)
+    decision = by_threshold(shares, thresholds)
+    lead = _lead(decision.deciding, corrected.shares)
+    if lead >= 0:
+        return replace(decision, margin=min(decision.margin, lead))
+    return Decision("inconclusive", None, 0.0, (_disagreement(decision, corrected),))
+
+
+def agrees(deciding: Sequence[str], shares: Mapping[str, float]) -> bool:
+    """Whether shares allow a bound: nobody believes a verdict that its own numbers contradict.
+
+    I/O, communication and overhead are named only where no other of the three is larger, compute
+    only where nothing is.
+
+    Args:
+        deciding: the bound, the two causes of `mixed`, nothing where it is inconclusive.
+        shares: all five, fractions of the step.
+    """
+    return not deciding or _lead(deciding, shares) >= 0
+
+
+def _lead(deciding: Sequence[str], shares: Mapping[str, float]) -> float:
+    """By how much what decides is larger than the largest share that it has to exceed."""
+    rivals = SHARES if "compute" in deciding else CANDIDATES
+    others = [shares[name] for name in rivals if name not in deciding]
+    lead = min(shares[name] for name in deciding) - max(others)
+    return 0.0 if abs(lead) <= SHARE_ROUNDING else lead
+
+
+def _disagreement(decision: Decision, corrected: Corrected) -> str:
+    """Which evidence says something else than the shares, and what would settle it."""
+    shares = corrected.shares
+    largest = max(shares, key=lambda name: shares[name])
+    named = " and ".join(SHARE_LABELS[name] for name in decision.deciding)
+    if corrected.overhead_ruled_out and shares["overhead"] >= max(
+        shares[name] for name in CANDIDATES
+    ):
+        return (
+            f"overhead takes {shares['overhead']:.0%} of the profiled step, but the step is no "
+            "longer than without a profiler, which speaks against the host as the limit; record "
+            "more steps, and time the unprofiled ones right before and after them"
+        )
+    return (
+        f"{SHARE_LABELS[largest]} takes {shares[largest]:.0%}, more than {named}, and no cause "
+        "reaches its threshold; capture again with fewer kinds of events, so that the profiler "
+        "and copies to the host fill less of the step"
+    )
 
 
 def by_threshold(shares: Mapping[Bound, float], thresholds: Thresholds) -> Decision:
@@ -117,7 +169,15 @@ def _whole_capture(
 def _missing(
     corrected: Corrected, ranks: Sequence[Rank], quality: Quality, thresholds: Thresholds
 ) -> list[str]:
-    missing = []
+    missing = why_no_training(ranks)
+    if missing:  # whatever else is missing, it would not help
+        return missing
+    if any(warning.code == "clocks-disagree" for warning in quality.warnings):
+        missing.append(
+            "the clocks of host and GPU disagree in this file, by no constant offset: what the GPU "
+            "waits for cannot be told; capture again, with another version of the profiler if need "
+            "be"
+        )
     marked = [rank for rank in ranks if rank.step_marker is not None]
     if marked and not fewest_steps(marked):
         missing.append(f"no usable iteration; {PROFILE_MORE}")
@@ -139,11 +199,23 @@ def _missing(
     unexplained = sum(rank.summary.partition_ns["idle_unexplained"] or 0 for rank in ranks)
     idle, waiting = unexplained / (window or 1), corrected.unexplained_wait
     if idle + waiting > thresholds.unexplained:
-        missing.append(
-            f"{idle:.0%} of the time is idle that no host rows explain; record the "
-            "CPU too (`ProfilerActivity.CPU`, `nsys profile --trace=cuda,nvtx`)"
-            if idle >= waiting
-            else f"{waiting:.0%} of the time is ranks waiting for each other with no visible "
-            "cause; analyze the files of all ranks together"
-        )
+        missing.append(_unexplained(idle, waiting, ranks))
     return missing
+
+
+def _unexplained(idle: float, waiting: float, ranks: Sequence[Rank]) -> str:
+    if idle < waiting:
+        return (
+            f"{waiting:.0%} of the time is ranks waiting for each other with no visible cause; "
+            "record the host's calls and ranges on every rank"
+        )
+    if any(rank.summary.partition_ns["idle_host"] is not None for rank in ranks):
+        return (
+            f"{idle:.0%} of the time the device idles while the host makes no call, and nothing "
+            "tells what it does: annotate it, loading as `data_load` "
+            '(`torch.profiler.record_function("data_load")`, `torch.cuda.nvtx.range("data_load")`)'
+        )
+    return (
+        f"{idle:.0%} of the time is idle that no host rows explain; record the CPU too "
+        "(`ProfilerActivity.CPU`, `nsys profile --trace=cuda,nvtx`)"
+    )

@@ -57,6 +57,8 @@ class Corrected:
         skew: part of all shares together that is waiting for other ranks; None where one rank
             cannot tell it from transfer.
         drift: the change within the capture after which the shares were taken, if there is one.
+        calibration_untrusted: the unprofiled step is so much longer than the profiled one that it
+            is that of another clock, another load or another part of the run.
     """
 
     shares: dict[str, float]
@@ -66,11 +68,12 @@ class Corrected:
     unexplained_wait: float = 0.0
     skew: float | None = None
     drift: Drift | None = None
+    calibration_untrusted: bool = False
 
 
 def per_step(rank: Rank, drift: Drift | None = None) -> Times:
     """A rank's partition in the five groups plus skew; after `drift` where iterations follow it."""
-    totals, steps = rank.summary.partition_ns, max(rank.summary.iterations_used, 1)
+    totals, steps = rank.summary.partition_ns, rank.summary.steps
     waited = 0
     if rank.summary.communication is not None:
         waited = rank.summary.communication.skew_exposed_ns or 0
@@ -142,10 +145,18 @@ def correct(
     notes += distorted[:MAX_NOTES]
     if len(distorted) > MAX_NOTES:
         notes.append(f"and {len(distorted) - MAX_NOTES} more such notes about other ranks")
-    ruled_out = False
+    ruled_out = untrusted = False
     # Ranks step together: that the mean of one is a little shorter says nothing.
-    if unprofiled_ns is not None and steps and profiled & HEAVY:
-        ruled_out = sum(steps) / len(steps) <= unprofiled_ns
+    if unprofiled_ns is not None and steps:
+        step = sum(steps) / len(steps)
+        untrusted = step * FIXED.distortion < unprofiled_ns
+        ruled_out = not untrusted and bool(profiled & HEAVY) and step <= unprofiled_ns
+    if untrusted:
+        notes.append(
+            "a step takes far less time under the profiler than without it, which no profiler "
+            "does: the two were measured under different conditions, so one says little about the "
+            "other"
+        )
     if ruled_out:
         notes.append(
             "the profiled step is no longer than the unprofiled one, although the profiler slows "
@@ -153,7 +164,14 @@ def correct(
         )
     shares, unexplained, skew = _shares(times, run)
     return Corrected(
-        shares, ruled_out, split_unknown, notes, unexplained, skew if matched else None, drift
+        shares,
+        ruled_out,
+        split_unknown,
+        notes,
+        unexplained,
+        skew if matched else None,
+        drift,
+        untrusted,
     )
 
 

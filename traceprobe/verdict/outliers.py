@@ -1,4 +1,4 @@
-"""What a verdict says of an iteration that happened once and would change it."""
+"""What a verdict says of iterations that do more than the others."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ def with_outlier(usual: Verdict, whole: Verdict, long: Sequence[LongIterations])
     """
     found = max(long, key=lambda each: each.extra_ns)
     count = len(found.indices)
-    which = f"iteration {found.indices[0]}" if count == 1 else f"iterations {found.indices}"
+    which = f"Iteration {found.indices[0]}" if count == 1 else f"Iterations {found.indices}"
     length = found.extra_ns / count / 1e6 + found.regular_ms
-    what = max(found.extra_partition_ns, key=lambda name: found.extra_partition_ns[name])
     left_out = (
-        f"{which.capitalize()} took {length:,.0f} ms ({CLASS_LABELS[what]}), the others "
-        f"{found.regular_ms:.1f} ms, and {'is' if count == 1 else 'are'} left out"
+        f"{which} took {length:,.0f} ms ({_mostly(found)}), the others {found.regular_ms:.1f} ms, "
+        f"and {'is' if count == 1 else 'are'} left out"
     )
     reason = f"{left_out}; with {'it' if count == 1 else 'them'} the verdict would be: " + (
         BOUND_LABELS[whole.bound].lower()
@@ -33,3 +32,31 @@ def with_outlier(usual: Verdict, whole: Verdict, long: Sequence[LongIterations])
     return replace(
         usual, headline=f"{usual.headline} {left_out}.", reasons=[*usual.reasons, reason]
     )
+
+
+def with_recurring(verdict: Verdict, usual: Verdict, long: Sequence[LongIterations]) -> Verdict:
+    """The verdict of all iterations, whose headline says that some recur and decide it.
+
+    Args:
+        usual: the verdict without the long iterations.
+    """
+    found = max(long, key=lambda each: each.extra_ns)
+    which = (
+        f"Every {found.every}th iteration takes"
+        if found.every is not None
+        else f"{len(found.indices)} iterations take"
+    )
+    extra = found.extra_ns / len(found.indices) / 1e6
+    more = (
+        f"{which} {extra:,.0f} ms more than the {found.regular_ms:.1f} ms of the others, above all "
+        f"{_mostly(found)}"
+    )
+    reason = f"{more}; without that the verdict would be: {BOUND_LABELS[usual.bound].lower()}"
+    return replace(
+        verdict, headline=f"{verdict.headline} {more}.", reasons=[*verdict.reasons, reason]
+    )
+
+
+def _mostly(long: LongIterations) -> str:
+    more = long.extra_partition_ns
+    return CLASS_LABELS[max(more, key=lambda name: more[name])]

@@ -6,7 +6,6 @@ tools add columns. Every value is an integer from the start: UTC nanoseconds do 
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -23,9 +22,8 @@ from traceprobe.ingest.nsight.open_export import (
 from traceprobe.ingest.nsight.tables import Database
 from traceprobe.ingest.untrusted_values import tool_version
 from traceprobe.model.events import Origin, Quality, Trace
+from traceprobe.system.reading import sha256
 
-_BLOCK = 4 << 20
-"""Bytes that are hashed at a time."""
 _TOOL = re.compile(r"(?:NsightSystems-cli-|nsight-systems(?:-cli)?/)(\d{4}\.\d+(?:\.\d+)?)")
 
 
@@ -33,7 +31,7 @@ def read_nsight(
     path: Path, detected: DetectedFormat, progress: Callable[[int, int], None], limits: Limits
 ) -> Trace:
     """The trace in an Nsight Systems export. Errors are those of `traceprobe.ingest.read_trace`."""
-    digest = _sha256(path, progress)
+    digest = sha256(path, progress)
     quality = Quality()
     with open_export(path, detected, limits, quality) as db:
         origin = Origin(
@@ -47,16 +45,6 @@ def read_nsight(
         trace = build_trace(db, origin, quality)
         _warn_of_damage(db, quality)
         return trace
-
-
-def _sha256(path: Path, progress: Callable[[int, int], None]) -> str:
-    digest, done, total = hashlib.sha256(), 0, path.stat().st_size
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-            done += len(block)
-            progress(done, total)
-    return digest.hexdigest()
 
 
 def _warn_of_damage(db: Database, quality: Quality) -> None:
