@@ -119,9 +119,7 @@ def test_an_iteration_without_gpu_work_leaves_its_time_to_the_one_before():
 def test_a_window_that_would_begin_before_its_predecessor_is_joined_to_it():
     kind = array([Kind.KERNEL] * 5)
     t0 = array([100, 300, 200, 250, 400])
-    found = iterations.gpu_windows(
-        array([0, 1, 2, 3, 4]), kind, t0, t0 + 50, marker_at(range(5))
-    )
+    found = iterations.gpu_windows(array([0, 1, 2, 3, 4]), kind, t0, t0 + 50, marker_at(range(5)))
     assert found.index.tolist() == [0, 1, 4]
     assert found.edges.tolist() == [100, 300, 400, 450]
 
@@ -236,8 +234,6 @@ def skipped(lengths, collectives=None, covered=None):
         array(collectives or [0] * count),
     )
     return [LAST if reason == LAST else reason and reason.split(":")[0] for reason in found]
-
-
 
 
 @pytest.mark.parametrize(

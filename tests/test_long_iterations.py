@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 import traceprobe
 from tests.builders.program import UPDATE, Program
+from traceprobe.formatting import ordinal
 from traceprobe.timeline.long_iterations import long_iterations
 
 MS = 1_000_000
@@ -80,6 +81,16 @@ def test_an_evaluation_and_a_checkpoint_every_fifth_step_are_named_with_their_pe
     assert "copies to the host" in found.advice or "async_save" in found.advice
 
 
+def test_every_third_step_is_called_so():
+    report = report_of(loop(lambda program, k: think(program, 9 * MS * (k % 3 == 2)), 19))
+    assert finding(report).evidence[0].startswith("every 3rd iteration took 9.0 ms more")
+
+
+def test_numbers_are_counted_in_english():
+    words = "1st 2nd 3rd 4th 10th 11th 12th 13th 20th 21st 22nd 33rd 101st 111th 112th"
+    assert [ordinal(int(word[:-2])) for word in words.split()] == words.split()
+
+
 def test_long_iterations_that_recur_count_in_the_shares():
     report = report_of(loop(evaluate_and_save, 21))
     assert report.ranks[0].summary.iterations_used == 20
@@ -111,7 +122,9 @@ def test_a_recompilation_does_not_decide(steps):
     assert report.ranks[0].summary.iterations_used == 15 - len(steps)
     assert "left out" in report.verdict.headline
     assert all(str(k) in report.verdict.headline for k in steps)
-    assert "with it the verdict would be: " in " ".join(report.verdict.reasons).replace("them", "it")
+    assert "with it the verdict would be: " in " ".join(report.verdict.reasons).replace(
+        "them", "it"
+    )
     assert finding(report).saving_ms_per_step is None
     assert finding(report).status == "warn"
     skipped = {i.index: i.skip_reason for i in report.ranks[0].iterations if not i.used}

@@ -169,7 +169,9 @@ def test_only_what_recurs_and_is_no_scalar_is_a_batch(size, times, cause):
 
 
 @pytest.mark.parametrize(
-    ("pause", "cause"), [(QUIET, "idle_unexplained"), (900_000, "idle_host")], ids=["3 ms", "0.9 ms"]
+    ("pause", "cause"),
+    [(QUIET, "idle_unexplained"), (900_000, "idle_host")],
+    ids=["3 ms", "0.9 ms"],
 )
 def test_a_short_pause_is_pythons(pause, cause):
     def body(program):
