@@ -1,4 +1,4 @@
-"""Iterations that do more than the others: which are long, what fills them, what the verdict says."""
+"""Iterations that do more than the others: which are long, what fills them, what follows."""
 
 from __future__ import annotations
 
