@@ -195,9 +195,7 @@ def _missing(
             f"only {covered:.0%} of the launches have a GPU row: the capture lost GPU work; "
             "synchronise before stopping the profiler, or capture fewer steps"
         )
-    window = sum(rank.summary.window_ns for rank in ranks)
-    unexplained = sum(rank.summary.partition_ns["idle_unexplained"] or 0 for rank in ranks)
-    idle, waiting = unexplained / (window or 1), corrected.unexplained_wait
+    idle, waiting = corrected.unexplained_idle, corrected.unexplained_wait
     if idle + waiting > thresholds.unexplained:
         missing.append(_unexplained(idle, waiting, ranks))
     return missing
