@@ -56,7 +56,7 @@ def decide(
     lead = _lead(decision.deciding, corrected.shares)
     if lead >= 0:
         return replace(decision, margin=min(decision.margin, lead))
-    return Decision("inconclusive", None, 0.0, (_disagreement(decision, corrected),))
+    return Decision("inconclusive", None, 0.0, (_disagreement(decision, corrected, thresholds),))
 
 
 def agrees(deciding: Sequence[str], shares: Mapping[str, float]) -> bool:
@@ -80,7 +80,7 @@ def _lead(deciding: Sequence[str], shares: Mapping[str, float]) -> float:
     return 0.0 if abs(lead) <= SHARE_ROUNDING else lead
 
 
-def _disagreement(decision: Decision, corrected: Corrected) -> str:
+def _disagreement(decision: Decision, corrected: Corrected, thresholds: Thresholds) -> str:
     """Which evidence says something else than the shares, and what would settle it."""
     shares = corrected.shares
     largest = max(shares, key=lambda name: shares[name])
@@ -92,6 +92,11 @@ def _disagreement(decision: Decision, corrected: Corrected) -> str:
             f"overhead takes {shares['overhead']:.0%} of the profiled step, but the step is no "
             "longer than without a profiler, which speaks against the host as the limit; record "
             "more steps, and time the unprofiled ones right before and after them"
+        )
+    if largest in CANDIDATES:
+        return (
+            f"{SHARE_LABELS[largest]} takes {shares[largest]:.0%}, more than {named}, and yet less "
+            f"than the threshold of {thresholds.bound:.0%}; judge by a lower threshold"
         )
     return (
         f"{SHARE_LABELS[largest]} takes {shares[largest]:.0%}, more than {named}, and no cause "
