@@ -58,14 +58,18 @@ NAMED_IN = {("AblationVerdict", "shares"): "AblationShares"}
 """Names of one record that mean something else than elsewhere."""
 OPTIONAL = {
     ("Finding", "saving_of"),
+    ("Communication", "stage_wait_ns"),
     ("HostActivity", "blocking_calls"),
     ("HostActivity", "phase_kernels"),
     ("HostActivity", "phase_launch_ns"),
+    ("HostActivity", "set_up"),
     ("Quality", "damage"),
     ("Quality", "lost"),
     ("Rank", "replay"),
+    ("Rank", "speed"),
     ("Report", "memory"),
     ("Report", "roofline"),
+    ("Run", "late_ranks"),
     ("Run", "links"),
     ("Run", "overview"),
     ("Verdict", "limit"),

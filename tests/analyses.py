@@ -9,6 +9,8 @@ from pathlib import Path
 import traceprobe
 from tests.conftest import ROOT
 
+REFUSED = (traceprobe.EmptyTrace, traceprobe.UnsupportedInput)
+"""Errors of files of the corpus that are no traces of a training run, or of another tool."""
 SAMPLES = sorted((ROOT / "sample_traces").glob("*.gz"))
 
 

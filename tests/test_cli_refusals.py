@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -216,8 +217,8 @@ def test_options_that_make_no_sense(cli, trace, options, part):
 def test_two_files_of_one_rank(cli, trace):
     from tests.builders.scenario import Process
 
-    loop = type(LOOP)(**{**vars(LOOP), "process": Process(rank=3)})
-    for name in "ab":
+    for name, steps in {"a": 5, "b": 6}.items():
+        loop = replace(LOOP, steps=steps, process=Process(rank=3))
         write_trace(cli.folder / f"{name}.json", loop)
     message = refused(cli, "analyze", "a.json", "b.json")
     assert "a.json and b.json both say that they are rank 3" in message

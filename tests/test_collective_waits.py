@@ -162,12 +162,41 @@ def test_without_collectives_in_common_nothing_is_matched(scenarios):
     assert match(*scenarios) is None
 
 
-def test_without_a_step_marker_nothing_is_matched():
-    def bare(number):
-        script = Script(Process(1_000 * (number + 1), rank=number))
-        return script.op("comm", 10, 20, (0, 5)).build()
+def bare(number, *arrivals, first=0, clock=0, lasts=400, world=2):
+    """A rank without step markers: collectives that begin at these times and end together.
 
-    assert match(bare(0), bare(1)) is None
+    Args:
+        arrivals: per collective, before its end. first: those that the capture came too late for.
+    """
+    script = Script(Process(1_000 * (number + 1), rank=number), world_size=world)
+    end = 0
+    for i, arrival in enumerate(arrivals):
+        end += 7_000 + 20 * (7_919 * i**3 % 1_009)  # uneven, so that only one shift fits
+        if i >= first:
+            script.op("kernel", end - arrival - 500, end - arrival, (end - 6_000, end - 5_990))
+            call = (end - arrival - 50, end - arrival - 40)
+            script.op("comm", end - arrival, end, call, stream=COMM_STREAM)
+    return script.build().shifted(clock)
+
+
+def test_without_a_step_marker_the_capture_is_one_step():
+    found = match(bare(0, *[3_000] * 8), bare(1, *[1_000] * 8, clock=10**12))
+    assert (found.count, found.steps) == (8, 1)
+    assert (found.transfer_ns, found.wait_ns) == (8_000, [16_000, 0])
+
+
+def test_captures_without_steps_are_aligned_by_the_ends_of_their_collectives():
+    late, early = bare(0, *[1_000] * 20, first=5, clock=10**12), bare(1, *[3_000] * 17)
+    for ranks in ([late, early], [early, late]):
+        report = analyze(*ranks)
+        assert report.run.collectives_matched == 12
+        assert report.run.transfer_ns == 12 * 1_000
+        assert sorted(g.matched for r in report.ranks for g in r.summary.collectives) == [12, 12]
+
+
+def test_captures_that_have_no_collective_in_common_match_none():
+    other = bare(1, *[1_000] * 30, first=21)
+    assert analyze(bare(0, *[1_000] * 20), other).run.transfer_ns is None
 
 
 def test_the_run_names_transfer_skew_and_straggler_per_step():
@@ -188,6 +217,16 @@ def test_the_run_names_transfer_skew_and_straggler_per_step():
 def test_the_straggler_has_more_of_something_than_the_others(late, cause):
     run = analyze(rank(0, *EARLY), rank(1, *LATE, **late)).run
     assert (run.straggler_rank, run.straggler_cause) == (1, cause)
+
+
+def test_a_few_ranks_that_come_last_by_turns_are_named_together():
+    """Of six ranks, the second and the fifth are late in turns."""
+    few = ((4_000, 5_000), (6_000, 9_000)), ((2_000, 5_000), (8_000, 9_000))
+    none = ((2_000, 5_000), (6_000, 9_000))
+    ranks = [rank(n, *{1: few[0], 4: few[1]}.get(n, none), world=6) for n in range(6)]
+    report = analyze(*ranks)
+    assert (report.run.straggler_rank, report.run.late_ranks) == (None, [1, 4])
+    assert "the other ranks wait for ranks 1 and 4" in report.verdict.reasons
 
 
 @pytest.mark.parametrize(("arrival", "straggler"), [(4_780, None), (4_820, 1)])
@@ -240,7 +279,8 @@ def test_processes_without_a_rank_take_the_numbers_that_are_left():
     def unnumbered(pid):
         return Script(Process(pid)).op("kernel", 10, 20, (0, 5)).build()
 
-    report = analyze(unnumbered(5), rank(1, *LATE), merge(unnumbered(7), unnumbered(6)))
+    numbered = rank(1, *LATE, world=None)
+    report = analyze(unnumbered(5), numbered, merge(unnumbered(7), unnumbered(6)))
     assert [(r.rank, r.pid) for r in report.ranks] == [(0, 5), (1, 2_000), (2, 6), (3, 7)]
 
 

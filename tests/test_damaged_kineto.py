@@ -241,7 +241,7 @@ def test_the_rank_is_that_of_the_file_else_that_of_its_collectives(tmp_path, mak
 
 def test_the_rank_is_else_that_of_the_name_else_of_the_place(tmp_path):
     names = ["run.rank5.json", "other.json", "run.rank2.json"]
-    traces = [read_bytes(of_rank(), tmp_path, name) for name in names]
+    traces = [read_bytes(of_rank(file=name), tmp_path, name) for name in names]
     assert [r.rank for r in traceprobe.analyze(traces).ranks] == [5, 0, 2]
     traces[1] = read_bytes(of_rank(None, notes(1000, 7)), tmp_path, "other.json")
     assert [r.rank for r in traceprobe.analyze(traces).ranks] == [5, 7, 2]
@@ -249,7 +249,7 @@ def test_the_rank_is_else_that_of_the_name_else_of_the_place(tmp_path):
 
 def test_where_all_files_claim_one_rank_their_names_decide(tmp_path):
     names = ["run.rank1.json", "run.rank0.json"]
-    traces = [read_bytes(of_rank(0), tmp_path, name) for name in names]
+    traces = [read_bytes(of_rank(0, file=name), tmp_path, name) for name in names]
     report = traceprobe.analyze(traces)
     assert [r.rank for r in report.ranks] == [1, 0]
     assert report.quality.damage == {"ranks-contradicted": 2}

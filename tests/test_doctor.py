@@ -9,14 +9,13 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from tests.analyses import report_of
+from tests.analyses import REFUSED, report_of
 from tests.builders import nsight
 from tests.cli_runner import LOOP, Cli, spawn, write_trace
 from tests.conftest import ROOT, trace_files
 from tests.test_doctor_machine import BARE, GOOD
 from tests.test_privacy import CANARY, KINETO, NSIGHT, in_chrome_trace, in_export
 from traceprobe.doctor import examine, examine_machine, gather, machine, recorded, whole, written
-from traceprobe.errors import EmptyTrace
 from traceprobe.records.diagnosis import Diagnosis
 from traceprobe.render import terminal
 from traceprobe.render.pages.diagnosis import document
@@ -167,8 +166,8 @@ def test_every_file_of_the_corpus_is_examined(corpus_row, corpus):
     paths = trace_files(corpus_row)
     try:
         report_of(*paths)
-    except EmptyTrace:
-        with pytest.raises(EmptyTrace):
+    except REFUSED:
+        with pytest.raises(REFUSED):
             examine(paths)
         return
     found = examine(paths)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -187,8 +188,8 @@ def test_nothing_but_damaged_ranks_is_an_error(cli):
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_two_files_that_claim_one_rank(cli, jobs):
-    for name in "ab":
-        write_trace(cli.folder / f"{name}.json", of_rank(3))
+    for name, steps in {"a": 5, "b": 6}.items():
+        write_trace(cli.folder / f"{name}.json", replace(of_rank(3), steps=steps))
     done = cli("analyze", "a.json", "b.json", "--jobs", jobs).expect(2)
     assert "a.json and b.json both say that they are rank 3" in done.err
 

@@ -190,6 +190,8 @@ class _Rows:
         if cat == "kernel":
             args |= {"queued": 0, "registers per thread": 32, "shared memory": 0}
             args |= {"grid": [132, 1, 1], "block": [128, 1, 1], "est. achieved occupancy %": 0}
+        if op.blocks is not None:
+            args["blocks per SM"] = op.blocks / 132
         if op.message:
             args |= _message(op.message)
         if op.graph:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import zlib
 from collections.abc import Iterable
+from dataclasses import replace
 
 from tests.builders import truth
 from tests.builders.scenario import Op, Operator, Scenario
@@ -25,6 +27,7 @@ from traceprobe.model.events import (
 
 ORIGIN = Origin("memory", "0" * 64, "kineto", "E", "tests", 0)
 OPERATIONS = {
+    "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)".lower(): Operation.SEND_RECV,
     "allgather": Operation.ALL_GATHER,
     "send": Operation.SEND_RECV,
     "recv": Operation.SEND_RECV,
@@ -41,7 +44,10 @@ def trace(scenario: Scenario, profiled: Iterable[str] = (), **metadata: object) 
         return index.setdefault(name, len(index))
 
     ops = [
-        row | {"name": number(op.label), "role": _role(scenario, row)} | _message(op)
+        row
+        | {"name": number(op.label), "role": _role(scenario, row)}
+        | _message(op)
+        | {"grid": op.blocks or UNKNOWN}
         for op, row in _ops(scenario)
     ]
     calls = [row | {"name": number(row["name"])} for row in truth.host_calls(scenario)]
@@ -65,7 +71,8 @@ def trace(scenario: Scenario, profiled: Iterable[str] = (), **metadata: object) 
     if scenario.world_size is not None:
         metadata = {"world_size": scenario.world_size, **metadata}
     return Trace(
-        origin=ORIGIN,
+        # Traces of one content are copies of one file.
+        origin=replace(ORIGIN, sha256=hashlib.sha256(repr(scenario).encode()).hexdigest()),
         names=list(index),
         gpu_ops=_frame(GPU_OPS, ops).sort("t0", "t1", "stream", "correlation", maintain_order=True),
         host_calls=_frame(HOST_CALLS, calls).sort("t0", "t1", "thread"),

@@ -178,7 +178,7 @@ class _Export:
             return {"graphId": 4, "graphExecId": 5}
         short = self.text(op.label.split("(")[0].split("<")[0].split("::")[-1])
         names = {"demangledName": self.text(op.label), "shortName": short, "launchType": 1}
-        shape = {"registersPerThread": 32, "gridX": 132, "gridY": 1, "gridZ": 1}
+        shape = {"registersPerThread": 32, "gridX": op.blocks or 132, "gridY": 1, "gridZ": 1}
         block = {"blockX": 128, "blockY": 1, "blockZ": 1, "graphId": 4 if op.graph else None}
         return node | names | shape | block
 

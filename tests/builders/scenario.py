@@ -70,6 +70,7 @@ class Op:
     launch: Launch | None = None
     graph: bool = False
     message: Message | None = None
+    blocks: int | None = None
 
     @property
     def label(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from traceprobe.anonymise.names import public_name
+from traceprobe.ingest.foreign_traces import FOREIGN_PROCESSES
 from traceprobe.ingest.kineto.columns import LONGEST_US
 from traceprobe.slicing.kineto_events import read_metadata, readable_events, write_trace
 from traceprobe.slicing.kineto_fields import METADATA_EVENTS, public_event, public_metadata
@@ -55,7 +56,7 @@ def without_names(value: Any) -> Any:
         return {public_name(str(key)): without_names(item) for key, item in value.items()}
     if isinstance(value, list):
         return [without_names(item) for item in value]
-    if isinstance(value, str) and not _NUMERIC.fullmatch(value):
+    if isinstance(value, str) and not _NUMERIC.fullmatch(value) and value not in FOREIGN_PROCESSES:
         return public_name(value)
     return value
 

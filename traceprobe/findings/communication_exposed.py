@@ -6,6 +6,7 @@ from statistics import fmean
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
+from traceprobe.verdict.pipeline import bubble_ms
 from traceprobe.verdict.thresholds import FIXED
 
 FEWER = "Send fewer and larger messages: raise `bucket_cap_mb`."
@@ -39,7 +40,9 @@ def communication_exposed(evidence: Evidence) -> Answer:
         return not_applicable("no communication kernels")
     ms = evidence.exclusive_ms("communication")
     counts = [n for s in summaries if (n := s.collectives_per_step) is not None]
-    status = evidence.grade(evidence.verdict.shares.get("communication", 0.0))
+    # Waiting between the stages of a pipeline has a finding of its own.
+    bubble = evidence.share(bubble_ms(evidence.ranks) or 0.0)
+    status = evidence.grade(evidence.verdict.shares.get("communication", 0.0) - bubble)
     matters = status in ("warn", "fail")
     size = _mean_bytes(evidence)
     small = matters and size is not None and size < FIXED.small_message

@@ -10,6 +10,11 @@ SLOWEST = (
     "Look at the slowest rank first: its own finding is the cause, the collective is only where "
     "the others wait."
 )
+ALL_RANKS = "Analyze the trace files of all ranks together: `traceprobe analyze rank*.json.gz`."
+SAME_STEPS = (
+    "Record the same steps on all ranks: with the same `schedule` on each, and `prof.step()` in "
+    "each iteration."
+)
 TURNS = (
     "No single rank is to blame. Look at what varies from step to step on each of them: batches of "
     "different sizes, data loading, garbage collection, other processes on the machine."
@@ -32,9 +37,10 @@ def communication_skew(evidence: Evidence) -> Answer:
     if run is None:
         return not_applicable("one process, one rank")
     if run.skew_ns is None or run.transfer_ns is None:
+        complete = len(evidence.ranks) >= run.world_size
         return inconclusive(
             f"the run has {run.world_size} ranks, and their collectives could not be matched",
-            "Analyze the trace files of all ranks together: `traceprobe analyze rank*.json.gz`.",
+            SAME_STEPS if complete else ALL_RANKS,
         )
     ms = run.skew_ns / 1e6
     who = late(run, evidence.step_ms())

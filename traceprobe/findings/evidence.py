@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import fmean
 from typing import Any
 
@@ -17,6 +18,7 @@ from traceprobe.records.run import Run
 from traceprobe.verdict import gpu_specs as gpus
 from traceprobe.verdict.drift import Drift, find_drift
 from traceprobe.verdict.gpu_specs import Gpu
+from traceprobe.verdict.no_training import gpu_rows_missing, why_no_training
 from traceprobe.verdict.thresholds import Thresholds
 
 HOST_IDLE = ("idle_host", "idle_latency")
@@ -63,6 +65,17 @@ class Evidence:
         """What times refer to: "per step", or "in the capture" where there is no step marker."""
         marked = any(r.summary.iterations_used for r in self.ranks)
         return "per step" if marked else "in the capture"
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the run used no GPU; one whose GPU rows are missing did."""
+        ranks = self.ranks
+        return all(r.device.kind == "cpu" and not gpu_rows_missing(r) for r in ranks)
+
+    @cached_property
+    def no_training(self) -> str:
+        """Why nothing that the capture shows of a step is true of training; else empty."""
+        return next(iter(why_no_training(self.ranks)), "")
 
     @property
     def drift(self) -> Drift | None:
@@ -196,6 +209,17 @@ class Evidence:
     def cores(self) -> int | None:
         """CPUs that a process of the program may use, where the capture recorded it."""
         return whole(_mapping(self.capture, "hardware").get("cpu_count")) or None
+
+    @property
+    def has_nvlink(self) -> bool | None:
+        """Whether NVLink joins the GPUs of the machine; None where the capture did not record it.
+
+        As `nvidia-smi topo` calls connections: NV and the number of links.
+        """
+        joined = _mapping(self.capture, "hardware").get("links")
+        if not isinstance(joined, list) or not joined:
+            return None
+        return any(isinstance(name, str) and name.startswith("NV") for name in joined)
 
     @property
     def allows_tf32(self) -> bool:

@@ -44,17 +44,26 @@ class Rule:
     Args:
         definition: how status and saving are computed.
         verify: how a user can check the finding.
+        of_capture: it asks about the capture, not about the training in it.
+        of_gpu: it asks about what only a GPU has.
     """
 
     id: str
     title: str
     definition: str
     verify: str
+    of_capture: bool
+    of_gpu: bool
     answer: Callable[[Evidence], Answer]
 
     def __call__(self, evidence: Evidence) -> Finding:
         """The finding in a run."""
-        answer = self.answer(evidence)
+        if self.of_gpu and evidence.on_cpu:
+            answer = not_applicable("a CPU run has none")
+        elif evidence.no_training and not self.of_capture:
+            answer = inconclusive(f"the capture shows no training: {evidence.no_training}")
+        else:
+            answer = self.answer(evidence)
         return Finding(
             id=self.id,
             status=answer.status,
@@ -73,12 +82,18 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(
-    id: str, *, title: str, definition: str, verify: str
+    id: str,
+    *,
+    title: str,
+    definition: str,
+    verify: str,
+    of_capture: bool = False,
+    of_gpu: bool = False,
 ) -> Callable[[Callable[[Evidence], Answer]], Rule]:
     """Register a function as the rule of that id."""
 
     def register(answer: Callable[[Evidence], Answer]) -> Rule:
-        RULES[id] = Rule(id, title, definition, verify, answer)
+        RULES[id] = Rule(id, title, definition, verify, of_capture, of_gpu, answer)
         return RULES[id]
 
     return register

@@ -20,6 +20,7 @@ ADVICE = (
     "and is expected to be missing.",
     verify="`iterations[].skip_reason` names the reason of each. A new capture leaves out the last "
     "one only.",
+    of_capture=True,
 )
 def unused_iterations(evidence: Evidence) -> Answer:
     """Iterations left out beyond the last one, which never has an end."""

@@ -13,16 +13,18 @@ from functools import lru_cache
 
 import numpy as np
 
+from traceprobe.ingest.communication_kernels import own_name
 from traceprobe.ingest.joins import per_name
 from traceprobe.ingest.untrusted_values import MOST_BYTES, NAME_LENGTH, bounded_text
 from traceprobe.model.events import UNKNOWN, Int64s, Ints, Kind, Operation
 
 # Longer names first: "reduce" is in "all_reduce" and "reduce_scatter", "gather" in "all_gather".
+# Tokens are dispatched to experts, and their results combined, by messages from all to all.
 _OPERATIONS = (
     (re.compile(r"all_?reduce|cross_?device_?reduce", re.I), Operation.ALL_REDUCE),
     (re.compile(r"reduce_?scatter", re.I), Operation.REDUCE_SCATTER),
     (re.compile(r"all_?gather", re.I), Operation.ALL_GATHER),
-    (re.compile(r"all_?to_?all|all2all", re.I), Operation.ALL_TO_ALL),
+    (re.compile(r"all_?to_?all|all2all|dispatch|combine", re.I), Operation.ALL_TO_ALL),
     (re.compile(r"broad_?cast", re.I), Operation.BROADCAST),
     (re.compile(r"barrier", re.I), Operation.BARRIER),
     (re.compile(r"PtoP|P2P|Peer", re.I), Operation.COPY),
@@ -48,8 +50,8 @@ def collective_operation(name: str) -> Operation:
 
     Of a kernel's name the part before its arguments counts: their types mention other operations.
     """
-    head = re.split(r"[<(]", name, maxsplit=1)[0] if name.startswith("nccl") else name
-    return next((found for pattern, found in _OPERATIONS if pattern.search(head)), Operation.OTHER)
+    own = own_name(name)
+    return next((found for pattern, found in _OPERATIONS if pattern.search(own)), Operation.OTHER)
 
 
 def collective_operations(kind: Ints, name: Ints, names: Sequence[str]) -> Int64s:

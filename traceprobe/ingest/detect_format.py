@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from traceprobe.errors import DamagedInput, UnsupportedInput
-from traceprobe.ingest import sparse_files
+from traceprobe.ingest import foreign_traces, sparse_files
 from traceprobe.ingest.gunzip import Gunzip
 from traceprobe.system import shell
 from traceprobe.system.reading import NotRegular, errors_named, open_regular
@@ -49,6 +49,9 @@ def detect_format(path: Path) -> DetectedFormat:
         raise DamagedInput(f"{path.name}: the file is empty; capture or copy it again")
     if head.startswith(SQLITE_MAGIC):
         return DetectedFormat("nsys", gzipped, head)
+    foreign = foreign_traces.of_head(head)
+    if foreign is not None:
+        raise UnsupportedInput(f"{path.name}: is {foreign}; {foreign_traces.READS}")
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     if text[:1] in (b"{", b"["):
         return DetectedFormat("kineto", gzipped, head)

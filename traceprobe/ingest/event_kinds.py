@@ -7,15 +7,9 @@ from __future__ import annotations
 
 import re
 
+from traceprobe.ingest.communication_kernels import is_communication
 from traceprobe.model.events import Call, Kind
 
-# Collective kernels of NCCL, RCCL, NVSHMEM, DeepEP, PyTorch symmetric memory (multimem, one/two
-# shot) and the custom all-reduces of inference engines (cross_device_reduce, lamport).
-_COLLECTIVE = re.compile(
-    r"nccl|rccl|nvshmem|deep_?ep|multimem|cross_?device_?reduce|(one|two)_?shot|lamport"
-    r"|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|all2all",
-    re.IGNORECASE,
-)
 _COPIES = (
     (re.compile(r"HtoD|HtoA|M2D|Host -> Device|Host-to-(Device|Array)", re.I), Kind.H2D),
     (re.compile(r"DtoH|AtoH|D2M|Device -> Host|(Device|Array)-to-Host", re.I), Kind.D2H),
@@ -32,6 +26,7 @@ _CALLS = (
 _BLOCKING = re.compile(
     r"(Stream|Device|Event|Ctx|Context)Synchronize|^(cuda|cu|hip)Memcpy(?!.*(Async|Peer))"
 )
+_WAITS_FOR_STREAMS = re.compile(r"(Stream|Device|Ctx|Context)Synchronize")
 # Rows of the profiler's own work. "Command Buffer Full", lazy loading and module loading are
 # stalls of the driver that the program has without a profiler too, so they are not here.
 _PROFILER = re.compile(
@@ -42,8 +37,8 @@ _PROFILER = re.compile(
 
 
 def kernel_kind(name: str) -> Kind:
-    """COMM for collective kernels, else KERNEL."""
-    return Kind.COMM if _COLLECTIVE.search(name) else Kind.KERNEL
+    """COMM for kernels that communicate, else KERNEL."""
+    return Kind.COMM if is_communication(name) else Kind.KERNEL
 
 
 def copy_kind(name: str) -> Kind:
@@ -64,6 +59,11 @@ def call_kind(api: str) -> Call:
 def is_blocking(api: str) -> bool:
     """Whether the call waits for the GPU: synchronisations and copies that are not Async."""
     return bool(_BLOCKING.search(api))
+
+
+def waits_for_streams(api: str) -> bool:
+    """Whether the call waits for all work of a stream or a device, not for an event in it."""
+    return bool(_WAITS_FOR_STREAMS.search(api))
 
 
 def is_profiler(name: str) -> bool:

@@ -17,6 +17,9 @@ OVERRUN_MEDIANS = 50
 """A kernel may overrun the next one of its stream by so many median kernels."""
 LONGEST_NS = 30 * 86_400 * 1_000_000_000
 """No GPU op takes a month."""
+OVERLAP_PART, OVERLAP_NS, OVERLAP_SHARE = 0.5, 10_000, 0.02
+"""Kernels of one stream overlap by more than programmatic launches explain where they run together
+for so much of the shorter one and so long; and where so large a share of them does."""
 _MOST_TOGETHER = 2.0**62
 _STREAM = ("pid", "device", "stream")
 _CLOCK_NS = 1_000
@@ -28,6 +31,66 @@ def plausible_sizes(sizes: Ints) -> Ints:
     sizes = np.where(sizes > MOST_BYTES, UNKNOWN, sizes)
     together = float(np.maximum(sizes, 0).sum(dtype=np.float64))
     return sizes if together < _MOST_TOGETHER else np.full_like(sizes, UNKNOWN)
+
+
+def grid_number(blocks: np.typing.NDArray[np.float64]) -> Ints:
+    """Blocks of kernels as int32; UNKNOWN where there are none, or more than any grid has."""
+    known = (blocks > 0) & (blocks < np.iinfo(np.int32).max)
+    return np.where(known, np.rint(np.where(known, blocks, 0)), UNKNOWN).astype(np.int32)
+
+
+def drop_duplicates(gpu: dict[str, Any], quality: Quality) -> dict[str, Any]:
+    """GPU ops, each once: a stream cannot run the same op twice at the same time.
+
+    Rows are the same that agree in process, device, stream, times, name and correlation.
+    """
+    keys = ("pid", "device", "stream", "t0", "t1", "name", "correlation")
+    order = np.lexsort([gpu[c] for c in keys])
+    same = np.ones(max(len(order) - 1, 0), dtype=bool)
+    for column in keys:
+        same &= gpu[column][order][1:] == gpu[column][order][:-1]
+    # Ops of no length say nothing of their own, and one at a time may stand for many.
+    rows = order[1:][same]
+    rows = rows[gpu["t1"][rows] > gpu["t0"][rows]]
+    if not len(rows):
+        return gpu
+    quality.damaged(
+        "duplicate-rows",
+        len(rows),
+        "GPU rows are in the file more than once; each was counted once.",
+    )
+    return {column: np.delete(values, rows) for column, values in gpu.items()}
+
+
+def warn_of_overlaps(gpu: dict[str, Any], quality: Quality) -> None:
+    """Warn where kernels of one stream run at once for longer than heads and tails explain.
+
+    Programmatic launches let the head of a kernel overlap the tail of the one before it. Graphs and
+    collectives are not compared, see `drop_overruns`.
+    """
+    kernel = np.flatnonzero((gpu["kind"] == int(Kind.KERNEL)) & ~gpu["graph"])
+    if len(kernel) < 2:
+        return
+    columns = {c: gpu[c][kernel] for c in (*_STREAM, "t0", "t1")}
+    order = np.lexsort([columns[c] for c in ("t1", "t0", *_STREAM)])
+    first, second = order[:-1], order[1:]
+    same = np.ones(len(first), dtype=bool)
+    for column in _STREAM:
+        same &= columns[column][first] == columns[column][second]
+    ends = np.minimum(columns["t1"][first], columns["t1"][second])
+    shorter = np.minimum(
+        columns["t1"][first] - columns["t0"][first], columns["t1"][second] - columns["t0"][second]
+    )
+    together = np.maximum(ends - columns["t0"][second], 0)
+    over = same & (together > OVERLAP_PART * shorter) & (together > OVERLAP_NS)
+    count = int(np.count_nonzero(over))
+    if count > OVERLAP_SHARE * len(kernel):
+        quality.damaged(
+            "overlapping-kernels",
+            count,
+            "kernels run while the one before them on their stream still does, which no stream "
+            "allows: rows of several devices or runs may be mixed in this file.",
+        )
 
 
 def drop_overruns(gpu: dict[str, Any], quality: Quality) -> dict[str, Any]:

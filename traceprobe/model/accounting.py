@@ -1,4 +1,4 @@
-"""Numbers that decide which iterations and ranks count, listed by `analyze --thresholds`.
+"""Numbers that decide what counts and as what, listed by `analyze --thresholds`.
 
 The accounting applies them and knows no other threshold.
 """
@@ -12,6 +12,9 @@ WARM_UP = 3.0
 STRAGGLER = 2 / 3
 """Part of the waiting for which a rank must have come last, to be the one that is waited for. Of
 two ranks that take turns, each is last for half of it."""
+FEW_LATE = 1 / 3
+"""Part of the ranks that may together be waited for. Where all take turns, two thirds of them are
+last for as much of the waiting as `STRAGGLER`."""
 
 LONG_NS = 1_000_000
 LONG_INTERVALS = 20
@@ -31,3 +34,24 @@ MOST_LONG = 3
 """One iteration in so many may be long; where more are, being long is usual."""
 LONE_WAIT = 10
 """Medians that a wait for data lasts at least, if it is no burst of a loader's."""
+SET_UP_NS = 200_000
+"""What a call lasts at least to be one of set-up. Loading a kernel's code takes 0.3 ms and more."""
+SET_UP_MEDIANS = 10.0
+"""Medians of the calls of its name that it lasts at least."""
+CLOCK_CHANGED = 1.10
+"""Ratio of how long the same kernels take from which on the GPU's speed changed. Steady public
+captures stay below 1.02."""
+CLOCK_LONG_NS = 10_000
+"""What a kernel lasts at least to be compared: shorter ones are mostly latency."""
+CLOCK_KERNELS = 10
+"""Kernels of an iteration that are compared at least."""
+CLOCK_SHARE = 0.5
+"""Share of all kernel time that they make up at least."""
+FEWEST_STEADY = 3
+"""Iterations that have to be left where those of another speed are left out."""
+ENDS_TOGETHER = 0.1
+"""Deviation of the differences between the ends of collectives on two ranks, in intervals between
+two collectives, up to which they are the same ones: half would be as near to the next one, and
+several may come that near by chance."""
+FEWEST_ALIGNED = 4
+"""Collectives that two captures must have in common to be aligned by them."""

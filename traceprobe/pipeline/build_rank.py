@@ -17,7 +17,16 @@ from traceprobe.model.events import UNKNOWN, Device, Int64s, Trace
 from traceprobe.pipeline import communication
 from traceprobe.pipeline.rank_summary import MAX_COLLECTIVES, fit_table, rank_summary
 from traceprobe.records import rank as records
-from traceprobe.records.rank import DeviceInfo, Gap, Iteration, Lane, Rank, StepMarker, Timeline
+from traceprobe.records.rank import (
+    DeviceInfo,
+    Gap,
+    Iteration,
+    Lane,
+    Rank,
+    SpeedChange,
+    StepMarker,
+    Timeline,
+)
 from traceprobe.records.replay import COLUMNS, Replay
 from traceprobe.records.summary import Nanoseconds
 from traceprobe.timeline import collectives, partition, replay
@@ -80,6 +89,9 @@ def rank_record(
         if longest is None or longest == typical
         else _timeline(account, trace.names, zero, longest),
         input=UNKNOWN,
+        speed=UNSET
+        if account.speed is None
+        else msgspec.convert(account.speed, SpeedChange, from_attributes=True),
         replay=UNSET if device.kind == "cpu" else _replay(account),
         long=UNSET if long is None else _long(account, long),
     )
@@ -102,6 +114,7 @@ def completed_rank(
     rank: int,
     source: int,
     exposed_wait: Int64s | None,
+    stage_wait: Int64s | None,
     footprint: RankCollectives,
     groups: Sequence[collectives.CollectiveGroup],
 ) -> Rank:
@@ -110,6 +123,8 @@ def completed_rank(
     Args:
         rank: its number. source: index of the input file.
         exposed_wait: time per window spent waiting for other ranks, where known.
+        stage_wait: time per window spent waiting in messages between two ranks, where there are
+            any.
         footprint: what the other ranks were compared with.
         groups: its collectives, compared with those of the other ranks.
     """
@@ -118,6 +133,10 @@ def completed_rank(
     shown = [communication.collective_record(g, steps) for g in groups[:MAX_COLLECTIVES]]
     summary = replace(summary, collectives=shown)
     iterations = record.iterations
+    if stage_wait is not None and summary.communication is not None:
+        waited = int(stage_wait[footprint.chosen].sum())
+        told = replace(summary.communication, stage_wait_ns=waited)
+        summary = replace(summary, communication=told)
     if exposed_wait is not None:
         if summary.communication is not None:
             waited = int(exposed_wait[footprint.chosen].sum())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,18 +13,25 @@ from msgspec import UNSET
 
 from traceprobe.model.events import UNKNOWN, Call, Int64s, Kind
 from traceprobe.model.taxonomy import Phase
-from traceprobe.records.summary import HostActivity
+from traceprobe.records.summary import HostActivity, SetUpCalls
+from traceprobe.timeline.cold_start import find_set_up
 from traceprobe.timeline.device_timeline import DeviceTimeline
+from traceprobe.timeline.intervals import per_window
 
 MAX_CALLS = 5
-"""Blocking calls that are named."""
+"""Names of calls that are listed."""
 _IN_PROCESS = "_SingleProcessDataLoaderIter"
 """In the range that PyTorch writes around each batch of a loader without workers."""
-_API = re.compile(r"(cu|cuda|hip)[A-Z][A-Za-z]{3,40}")
+_API = re.compile(r"(cu|cuda|hip)[A-Z][A-Za-z]{3,60}")
 
 
 def host_activity(
-    account: DeviceTimeline, chosen: Int64s, inside: pl.DataFrame, names: Sequence[str]
+    account: DeviceTimeline,
+    chosen: Int64s,
+    inside: pl.DataFrame,
+    names: Sequence[str],
+    *,
+    on_cpu: bool,
 ) -> HostActivity:
     """Launches, kernels and waiting calls per used step, or over the whole capture.
 
@@ -58,7 +66,28 @@ def host_activity(
         loader_in_process=any(
             _IN_PROCESS in names[i] for i in process.ranges["name"].unique().to_list()
         ),
+        **({} if on_cpu else _set_up(account, chosen, names)),
     )
+
+
+def _set_up(account: DeviceTimeline, chosen: Int64s, names: Sequence[str]) -> dict[str, Any]:
+    """What kept the device waiting as it was set up, in the chosen windows."""
+    process = account.process
+    found = find_set_up(process.calls, process.ops, account.gaps)
+    idle = per_window(found.idle, account.edges)
+    at = np.searchsorted(account.edges, found.calls["t1"].to_numpy(), "right") - 1
+    calls: dict[str, list[int]] = {}
+    for name, t0, t1 in found.calls.filter(np.isin(at, chosen)).select("name", "t0", "t1").rows():
+        api = _API.match(names[name])
+        calls.setdefault(api[0] if api else "another call", []).append(t1 - t0)
+    listed = [
+        SetUpCalls(name=name, count=len(lengths), longest_ns=max(lengths))
+        for name, lengths in sorted(calls.items(), key=lambda item: (-max(item[1]), item[0]))
+    ]
+    return {
+        "set_up": listed[:MAX_CALLS] or UNSET,
+        "set_up_idle_ns": int(idle[chosen].sum()),
+    }
 
 
 def _blocking(calls: pl.DataFrame, names: Sequence[str], steps: int) -> dict[str, float]:

@@ -23,6 +23,7 @@ from traceprobe.pipeline.build_overview import FEWEST, survey
 from traceprobe.pipeline.build_rank import completed_rank
 from traceprobe.pipeline.build_run import run_record
 from traceprobe.pipeline.invariants import verify
+from traceprobe.pipeline.one_run import missing_ranks, of_one_run, unmatched
 from traceprobe.pipeline.rank_numbers import overruled_ranks, rank_numbers
 from traceprobe.pipeline.trace_part import Lost, TracePart, part_of
 from traceprobe.records.ablation import Ablation
@@ -32,13 +33,17 @@ from traceprobe.records.rank import DeviceInfo, Rank, mean_step_ms
 from traceprobe.records.report import LostInput, Message, ObserverEffect, Quality, Report, Verdict
 from traceprobe.records.roofline import Roofline
 from traceprobe.timeline import collectives
+from traceprobe.timeline.capture_alignment import aligned
 from traceprobe.timeline.collective_matching import match_transfers
 from traceprobe.timeline.collective_waits import CollectiveWaits, collective_waits
+from traceprobe.timeline.stage_waits import IS_MESSAGE, stage_waits
 from traceprobe.verdict import agreement, judge
+from traceprobe.verdict.confidence import RANK_DOUBTS
 from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.links import links
 from traceprobe.verdict.outliers import with_outlier, with_recurring
 from traceprobe.verdict.roofline import FILLED, roofline, with_limit
+from traceprobe.verdict.thresholds import FIXED
 from traceprobe.version import __version__
 
 MAX_NAMED = 5
@@ -52,7 +57,7 @@ def analyze(traces: Trace | Sequence[Trace], options: Options | None = None) -> 
         The report, as described in `docs/report-json.md`: times in ns, shares as fractions.
 
     Raises:
-        UsageError: an option is invalid, or two inputs claim the same rank.
+        UsageError: an option is invalid, or the inputs are of several runs.
     """
     inputs = [traces] if isinstance(traces, Trace) else list(traces)
     chosen = options or Options()
@@ -68,7 +73,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         options: those that the parts were made with.
 
     Raises:
-        UsageError: an option is invalid, or two inputs claim the same rank.
+        UsageError: an option is invalid, or the inputs are of several runs.
         DamagedInput: no input could be read.
         InternalError: none could, for reasons that are traceprobe's own, or the report contradicts
             itself.
@@ -80,7 +85,9 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
             raise InternalError(lost[0].reason)
         more = f" (and {len(lost) - 1} more inputs that cannot be read)" if len(lost) > 1 else ""
         raise DamagedInput(f"{lost[0].reason}{more}")
-    records, regular, matched = _records(kept)
+    inputs = of_one_run(kept)
+    kept = inputs.parts
+    records, regular, matched, doubts = _records(kept)
     if options.rank is not None:
         known = ", ".join(str(record.rank) for record in records)
         records = [r for r in records if r.rank == options.rank]
@@ -88,26 +95,39 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         if not records:
             raise UsageError(f"--rank {options.rank}: no such rank; the inputs hold {known}")
     world = max((part.metadata.get("world_size", 0) for part in kept), default=0) or None
-    together = run_record(records, matched if len(records) > 1 else None, world)
+    if options.rank is None:
+        doubts |= missing_ranks([record.rank for record in records], world)
+    doubts |= inputs.warnings
+    together = run_record(
+        records,
+        matched if len(records) > 1 else None,
+        world,
+        doubtful=any(code in doubts for code in RANK_DOUBTS),
+    )
     if together is not None and matched is not None:
         found = links(records, together.world_size)
         together = replace(together, links=UNSET if found is None else found)
     profiled = frozenset().union(*(part.profiled for part in kept))
-    unprofiled = _unprofiled_ms(kept, options)
-    quality = _quality(kept, lost, records, unprofiled)
+    noted = _unprofiled_ms(kept, options)
+    unprofiled = None if _unbelievable(noted, records, options) else noted
+    if unprofiled != noted:
+        doubts |= {
+            "implausible-calibration": "The capture recorded a step time without a profiler that "
+            "is no time of these steps; it was not used."
+        }
+    quality = _quality(kept, lost, records, unprofiled, doubts)
 
     def judged(ranks: Sequence[Rank], quality: Quality) -> Verdict:
         effect = quality.observer_effect
         step_ns = None if effect is None else effect.unprofiled_step_ms * 1e6
-        wait_ns = _recorded_wait_ns(kept)
+        wait_ns = _recorded_wait_ns(kept) if unprofiled == noted else None
         return judge(ranks, together, quality, profiled, step_ns, options.thresholds, wait_ns)
 
     verdict = usual = judged(records, quality)
     long, regular_quality = [r.long for r in records if r.long is not UNSET], quality
     if long:
-        regular_quality = _quality(
-            kept, lost, regular, _regular_ms(kept, unprofiled, records, regular)
-        )
+        step_ms = _regular_ms(kept, unprofiled, records, regular)
+        regular_quality = _quality(kept, lost, regular, step_ms, doubts)
         usual = judged(regular, regular_quality)
         if usual.bound != verdict.bound and any(each.once for each in long):
             verdict = usual = with_outlier(usual, verdict, long)
@@ -155,26 +175,40 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
 
 def _records(
     parts: Sequence[TracePart],
-) -> tuple[list[Rank], list[Rank], CollectiveWaits | None]:
+) -> tuple[list[Rank], list[Rank], CollectiveWaits | None, dict[str, str]]:
     """The devices of all inputs, closed, and what their collectives say together.
 
     Returns:
-        (all, regular, collectives): the devices with all used iterations, and without long ones.
+        (all, regular, collectives, warnings): the devices with all used iterations, and without
+        long ones.
     """
     devices = [(source, found) for source, part in enumerate(parts) for found in part.devices]
-    footprints = [found.footprint for _, found in devices]
-    numbers = rank_numbers(parts)
-    matched = collective_waits(footprints)
+    footprints = aligned([found.footprint for _, found in devices])
+    processes = rank_numbers(parts)
+    numbers = [processes[source, found.record.pid] for source, found in devices]
+    if len(processes) == 1 and len(devices) > 1 and not parts[0].rank_of:
+        numbers = list(range(len(devices)))  # each GPU of the one program is a rank to NCCL
     shared = match_transfers(footprints)
+    stages = stage_waits(footprints, shared)
+    matched = collective_waits(footprints, stages)
     waits = matched.exposed_wait if matched else [None] * len(devices)
+    between = stages.exposed if stages else [None] * len(devices)
     every: list[Rank] = []
     regular: list[Rank] = []
-    for (source, found), wait, mine in zip(devices, waits, shared, strict=True):
+    for (source, found), number, footprint, wait, stage, mine in zip(
+        devices, numbers, footprints, waits, between, shared, strict=True
+    ):
         for records, part in ((every, found), (regular, found.regular or found)):
-            groups = collectives.with_matches(part.groups, found.footprint.collectives, mine)
-            rank = numbers[source, found.record.pid]
-            records.append(completed_rank(part.record, rank, source, wait, part.footprint, groups))
-    return every, regular, matched
+            groups = collectives.with_matches(part.groups, footprint.collectives, mine)
+            summarised = part.footprint
+            records.append(
+                completed_rank(part.record, number, source, wait, stage, summarised, groups)
+            )
+    warnings = unmatched(
+        collectives=sum(len(f.collectives.filter(~IS_MESSAGE)) > 0 for f in footprints) > 1,
+        found=any(mine is not None and len(mine.row) for mine in shared),
+    )
+    return every, regular, matched, warnings
 
 
 def _sidecars(parts: Sequence[TracePart]) -> list[Sidecar]:
@@ -193,6 +227,24 @@ def _unprofiled_ms(parts: Sequence[TracePart], options: Options) -> float | None
         return options.unprofiled_step_ms
     known = _per_iteration(parts, "unprofiled_step_ms")
     return max(known) if known else None
+
+
+def _unbelievable(unprofiled_ms: float | None, records: Sequence[Rank], options: Options) -> bool:
+    """Whether no profiler can make so much of a difference: another unit, or another run.
+
+    Raises:
+        UsageError: the number is the user's.
+    """
+    profiled = mean_step_ms(records)
+    if unprofiled_ms is None or profiled is None:
+        return False
+    ratio = max(profiled / unprofiled_ms, unprofiled_ms / profiled)
+    if ratio > FIXED.implausible_ratio and options.unprofiled_step_ms is not None:
+        raise UsageError(
+            f"--unprofiled-step-ms {unprofiled_ms:.6g}: a step in the trace lasts {profiled:.4g} "
+            "ms, and no profiler makes so much of a difference; give milliseconds of one step"
+        )
+    return ratio > FIXED.implausible_ratio
 
 
 def _regular_ms(
@@ -295,6 +347,7 @@ def _quality(
     lost: Sequence[Lost],
     records: Sequence[Rank],
     unprofiled_ms: float | None,
+    doubts: Mapping[str, str],
 ) -> Quality:
     profiled = mean_step_ms(records)
     effect = None
@@ -311,6 +364,7 @@ def _quality(
     if contradicted:
         damage["ranks-contradicted"] = contradicted
     warnings = {code: text for p in parts for code, text in p.quality.warnings.items()}
+    warnings |= doubts
     if contradicted:
         warnings["ranks-contradicted"] = (
             f"{contradicted} files claim a rank that another one claims too; their ranks were "

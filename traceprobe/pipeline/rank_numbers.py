@@ -57,6 +57,12 @@ def overruled_ranks(parts: Sequence[TracePart]) -> dict[tuple[int, int], int]:
     return named if told else {}
 
 
+def named_rank(name: str) -> int | None:
+    """The rank in the name of a file, where it is called so."""
+    match = _RANK.search(name)
+    return None if match is None else int(match[1])
+
+
 def _named(
     parts: Sequence[TracePart], unknown: Sequence[tuple[int, int]]
 ) -> dict[tuple[int, int], int]:

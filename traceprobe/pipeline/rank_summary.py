@@ -70,7 +70,7 @@ def rank_summary(
         h2d=_host_to_device(account, chosen, inside),
         collectives_per_step=round(float(per_step.mean()), 3) if steps else None,
         coverage=_coverage(account),
-        host=host_activity(account, chosen, inside, trace.names),
+        host=host_activity(account, chosen, inside, trace.names, on_cpu=on_cpu),
         kernel_ns=None
         if on_cpu
         else kernel_classes.time_by_class(account.ops, trace.names, account.edges, chosen),

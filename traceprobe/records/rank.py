@@ -97,6 +97,18 @@ class LongIterations(msgspec.Struct, frozen=True, kw_only=True):
     """Mean of the others."""
 
 
+class SpeedChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of the GPU's speed within the capture, by how long the same kernels take."""
+
+    slow: list[int]
+    """Indices of the iterations in which they take longer."""
+    ratio: float
+    kernels: int
+    """How many of an iteration were compared."""
+    left_out: list[int]
+    """Indices of the iterations that do not count for it."""
+
+
 class Gap(msgspec.Struct, frozen=True, kw_only=True):
     """A stretch of time in which the device idles, ns after the time zero of its input."""
 
@@ -160,6 +172,8 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     """Not there without at least two used iterations in a row whose launches are in the trace."""
     long: LongIterations | msgspec.UnsetType = msgspec.UNSET
     """Not there where no iteration does more than the others."""
+    speed: SpeedChange | msgspec.UnsetType = msgspec.UNSET
+    """Not there where the GPU was equally fast in all iterations."""
 
     @property
     def iteration_count(self) -> int:

@@ -53,6 +53,9 @@ class Communication(msgspec.Struct, frozen=True, kw_only=True):
     overlap_pct: float
     skew_exposed_ns: int | None = None
     """Exposed time spent waiting for the slowest rank; None where that cannot be told."""
+    stage_wait_ns: int | msgspec.UnsetType = msgspec.UNSET
+    """Exposed time spent waiting in messages from one rank to another, as the stages of a pipeline
+    do; not there without such messages."""
     all_reduces_per_step: float | None = None
     """None without used iterations, or where a collective does not say what it does."""
     bytes_per_step: int | None = None
@@ -109,6 +112,14 @@ class HostToDevice(msgspec.Struct, frozen=True, kw_only=True):
     pageable_bytes: int
 
 
+class SetUpCalls(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of one name that set something up; see `HostActivity.set_up`."""
+
+    name: Sentence
+    count: int
+    longest_ns: int
+
+
 class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
     """What a partition cannot say, per used iteration or over the whole capture."""
 
@@ -129,6 +140,11 @@ class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
     where there are none."""
     phase_kernels: dict[Word, float] | msgspec.UnsetType = msgspec.UNSET
     """Kernels per step of each phase of computation, without collectives; not there without."""
+    set_up: list[SetUpCalls] | msgspec.UnsetType = msgspec.UNSET
+    """Calls in which the device idles as they set something up, the longest first; not there
+    without."""
+    set_up_idle_ns: int = 0
+    """Idle time of the device inside them."""
 
     phase_launch_ns: dict[Word, int] | msgspec.UnsetType = msgspec.UNSET
     """Host time between the launches of kernels of one phase that follow each other; not there

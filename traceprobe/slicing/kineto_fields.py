@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from traceprobe.ingest.foreign_traces import FOREIGN_PROCESSES
 from traceprobe.ingest.kineto.columns import CALLS, GPU, OPERATORS, OVERHEAD, RANGES, STACKS
 from traceprobe.ingest.untrusted_values import tool_version
 from traceprobe.slicing.public_values import is_public_thread, public_record
@@ -178,9 +179,9 @@ def _is_known(text: str) -> bool:
 
 def _named(what: Any, arguments: Mapping[str, Any]) -> dict[str, str]:
     """What a metadata event names: threads of libraries keep their names, processes lose theirs."""
-    if what == "process_name":
-        return {"name": "python"}
     label, name = (str(arguments.get(key, "")) for key in ("labels", "name"))
+    if what == "process_name":  # those that tell whose trace it is are no program's
+        return {"name": name if name in FOREIGN_PROCESSES else "python"}
     if what == "process_labels" and _LABEL.fullmatch(label):
         return {"labels": label}
     return {"name": name} if what == "thread_name" and is_public_thread(name) else {}

@@ -85,7 +85,8 @@ def within_groups(tables: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
 def match_transfers(ranks: Sequence[RankCollectives]) -> list[MatchedCollectives | None]:
     """Collectives that several ranks have, each process group among the ranks that it has.
 
-    A step counts for a group where all of its ranks launched the same number in it.
+    A step counts for a group where all of its ranks launched the same number in it. Messages
+    between two ranks are matched in the order of their ends, all else in that of the launches.
 
     Returns:
         Per rank, its matched collectives; None for one rank alone.
@@ -99,8 +100,11 @@ def match_transfers(ranks: Sequence[RankCollectives]) -> list[MatchedCollectives
         every = every.with_columns(group=pl.lit(UNKNOWN, pl.Int64), holders=pl.lit(len(tables)))
     else:
         every = every.with_columns(holders=pl.col("rank").n_unique().over("group"))
+    # Stages send and receive in an order of their own, but a message ends on both at once.
+    message = pl.col("operation") == int(Operation.SEND_RECV)
     every = (
-        every.with_columns(order=pl.int_range(pl.len()).over("rank", "step", "group"))
+        every.sort("rank", pl.when(message).then("t1").otherwise(None), "row", nulls_last=True)
+        .with_columns(order=pl.int_range(pl.len()).over("rank", "step", "group"))
         .with_columns(
             transfer=pl.col("duration").min().over("step", "group", "order"),
             ranks=pl.len().over("step", "group", "order").cast(pl.Int64),
@@ -118,7 +122,7 @@ def match_transfers(ranks: Sequence[RankCollectives]) -> list[MatchedCollectives
 def _launched(table: pl.DataFrame, rank: int) -> pl.DataFrame:
     return table.with_row_index("row").select(
         pl.col("row").cast(pl.Int64),
-        *("step", "group", "operation", "group_size"),
+        *("step", "group", "operation", "group_size", "t1"),
         duration=pl.col("t1") - pl.col("t0"),
         rank=pl.lit(rank),
     )

@@ -8,17 +8,18 @@ So only durations are compared, never clocks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
-from traceprobe.model.accounting import STRAGGLER
+from traceprobe.model.accounting import FEW_LATE, STRAGGLER
 from traceprobe.model.events import Int64s
 from traceprobe.timeline import skew
 from traceprobe.timeline.collective_matching import within_groups
 from traceprobe.timeline.intervals import Intervals, per_window, subtract, union
 from traceprobe.timeline.rank_collectives import EXPLAINS, RankCollectives
+from traceprobe.timeline.stage_waits import IS_MESSAGE, StageWaits, causes
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class CollectiveWaits:
     """Matched collectives of a run.
 
     Args:
-        count: collectives matched across all ranks, in iterations that every rank uses.
+        count: collectives matched across all ranks, in iterations that every rank uses, and
+            messages between two ranks matched on both.
         steps: those iterations.
         transfer_ns: sum of the transfer times.
         wait_ns: per rank, time inside collectives beyond the transfer.
@@ -53,6 +55,15 @@ class CollectiveWaits:
         return slowest if found else None, max(cause, key=lambda name: cause[name])
 
     @property
+    def mostly_last_together(self) -> list[int]:
+        """The few ranks that came last for most of the waiting; none where many take turns."""
+        order = np.argsort(-np.array(self.late_ns), kind="stable")
+        reached = np.cumsum(np.array(self.late_ns)[order]) >= STRAGGLER * sum(self.late_ns)
+        few = order[: int(np.argmax(reached)) + 1]
+        waits = sum(self.late_ns) > 0 and len(few) <= FEW_LATE * len(order)
+        return sorted(few.tolist()) if waits else []
+
+    @property
     def causes(self) -> dict[str, float] | None:
         """Parts of the waiting by cause, over all late ranks; they sum to 1. None without any."""
         total = sum(sum(of_rank.values()) for of_rank in self.causes_ns)
@@ -65,17 +76,30 @@ class CollectiveWaits:
         return {**parts, skew.UNEXPLAINED: round(max(1 - sum(parts.values()), 0.0), 6)}
 
 
-def collective_waits(ranks: Sequence[RankCollectives]) -> CollectiveWaits | None:
+def collective_waits(
+    ranks: Sequence[RankCollectives], stages: StageWaits | None = None
+) -> CollectiveWaits | None:
     """Waiting in the collectives that all ranks have, matched by iteration and launch order.
 
-    None where there are none.
+    None where there are none, nor messages between two ranks.
 
     Where the trace tells process groups or operations apart, the order counts within each, and only
     those of all ranks matter. Copies are no collectives.
     Iterations in which the ranks launched different numbers of collectives are left out.
+
+    Args:
+        stages: waiting in messages between two ranks, of which all take their turns in some. Only
+            what a rank waits beyond that is waiting for a slower one.
     """
-    tables = within_groups([f.collectives for f in ranks])
-    if len(tables) < 2 or not all(len(t) for t in tables):
+    if len(ranks) < 2:
+        return None
+    found = _of_all_ranks(ranks)
+    return found if stages is None else _with_stages(found, ranks, stages)
+
+
+def _of_all_ranks(ranks: Sequence[RankCollectives]) -> CollectiveWaits | None:
+    tables = within_groups([f.collectives.filter(~IS_MESSAGE) for f in ranks])
+    if not all(len(t) for t in tables):
         return None
     counts = [t.group_by("step").agg(len=_numbers()) for t in tables]
     common = counts[0]
@@ -99,6 +123,45 @@ def collective_waits(ranks: Sequence[RankCollectives]) -> CollectiveWaits | None
             for t, f in zip(matched, ranks, strict=True)
         ],
     )
+
+
+def _with_stages(
+    found: CollectiveWaits | None, ranks: Sequence[RankCollectives], stages: StageWaits
+) -> CollectiveWaits:
+    """With the messages between two ranks, of which only one-sided waiting is for a slower rank."""
+    one_sided = [ns[r.chosen].sum() for ns, r in zip(stages.one_sided, ranks, strict=True)]
+    if found is None:
+        found = CollectiveWaits(
+            count=0,
+            steps=min(max(r.collectives["step"].n_unique(), 1) for r in ranks),
+            transfer_ns=0,
+            wait_ns=[0] * len(ranks),
+            late_ns=[0.0] * len(ranks),
+            causes_ns=[dict.fromkeys((*EXPLAINS, skew.UNEXPLAINED), 0.0) for _ in ranks],
+            exposed_wait=[np.zeros_like(ns) for ns in stages.exposed],
+        )
+    return replace(
+        found,
+        count=found.count + stages.matched,
+        transfer_ns=found.transfer_ns + round(sum(stages.transfer_ns) / len(ranks)),
+        wait_ns=[a + int(b) for a, b in zip(found.wait_ns, one_sided, strict=True)],
+        late_ns=[a + b for a, b in zip(found.late_ns, stages.late_ns, strict=True)],
+        causes_ns=[
+            {name: a[name] + b[name] for name in a}
+            for a, b in zip(found.causes_ns, causes(ranks, stages), strict=True)
+        ],
+        # What waits in both at once, on two streams, waits once.
+        exposed_wait=[
+            np.minimum(a + b, _exposed(r))
+            for a, b, r in zip(found.exposed_wait, stages.one_sided, ranks, strict=True)
+        ],
+    )
+
+
+def _exposed(rank: RankCollectives) -> Int64s:
+    rows = rank.collectives
+    running = union(rows["t0"].to_numpy(), rows["t1"].to_numpy())
+    return per_window(subtract(running, rank.computing), rank.edges)
 
 
 def _numbers() -> pl.Expr:

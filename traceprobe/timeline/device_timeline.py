@@ -12,10 +12,16 @@ from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind, rows_of
 from traceprobe.model.taxonomy import IDLE_CAUSES
 from traceprobe.timeline import idle, iterations, partition
 from traceprobe.timeline.intervals import Intervals, intersect, merge, per_window, union
+from traceprobe.timeline.kernel_speed import SpeedChange, find_speed_change
 from traceprobe.timeline.process_timeline import ProcessTimeline
 
 if TYPE_CHECKING:
     import polars as pl
+
+_OTHER_SPEED = {
+    True: "the GPU was slower than in most iterations: the same kernels took longer",
+    False: "the GPU was faster than in most iterations: the same kernels took less long",
+}
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,7 @@ class DeviceTimeline:
             the whole capture.
         used: which windows the summary covers.
         reasons: per marker, why it is left out, or None.
+        speed: the change of the GPU's speed among the iterations that would count, if any.
         exclusive: class to ns per window; sums to the window. busy: the same, inclusive.
         observed: classes that the trace can show; the others are null in the report, not 0.
         overlap: kind to ns per window during which compute runs too.
@@ -43,6 +50,7 @@ class DeviceTimeline:
     index: Int64s
     used: Bools
     reasons: list[str | None]
+    speed: SpeedChange | None
     collectives: Int64s
     sets: Mapping[str, Intervals]
     exclusive: Mapping[str, Int64s]
@@ -66,6 +74,11 @@ def device_timeline(process: ProcessTimeline, device: int) -> DeviceTimeline:
     comm = (kind == int(Kind.COMM)) & (iteration >= 0)
     collectives = np.bincount(iteration[comm], minlength=count)
     reasons = _reasons(process, windows, collectives)
+    regular = [k for k in windows.index.tolist() if k != UNKNOWN and reasons[k] is None]
+    speed = find_speed_change(ops, np.array(regular, dtype=np.int64))
+    if speed is not None:
+        for k in speed.left_out:
+            reasons[k] = _OTHER_SPEED[k in speed.slow]
     edges, index = windows.edges, windows.index
     if len(index) and reasons[index[-1]] is not None:  # without a known end it gets no account
         edges, index = edges[:-1], index[:-1]
@@ -90,6 +103,7 @@ def device_timeline(process: ProcessTimeline, device: int) -> DeviceTimeline:
         index=index,
         used=used,
         reasons=reasons,
+        speed=speed,
         collectives=collectives,
         sets={**sets, **idle_sets},
         exclusive=partition.exclusive({**sets, **idle_sets}, edges),

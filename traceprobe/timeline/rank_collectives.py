@@ -24,8 +24,11 @@ EXPLAINS = ("io", "overhead", "compute")
 """Groups of classes that can make a rank late. Communication cannot: it is what the others wait
 in."""
 
+WHOLE = ""
+"""Label of the capture where it is one step, for want of a step marker."""
+
 TABLE = {
-    "step": pl.String,  # label of the iteration
+    "step": pl.String,  # label of the iteration, or WHOLE
     "iteration": pl.Int64,
     "order": pl.Int64,  # of launch, within an iteration
     "group": pl.Int64,
@@ -46,7 +49,7 @@ class RankCollectives:
     """Collectives of one device and what surrounds them; ns on the clock of its trace.
 
     Args:
-        collectives: those launched in used iterations, in launch order, as `TABLE`.
+        collectives: those launched in the iterations of the summary, in launch order, as `TABLE`.
         computing: computation beside any of them.
         edges: of the windows. index: number of the iteration of each, UNKNOWN between iterations.
         chosen: indices of the windows that the summary covers.
@@ -80,10 +83,8 @@ def summary_windows(timeline: DeviceTimeline) -> Int64s:
 
 
 def _collectives(timeline: DeviceTimeline) -> pl.DataFrame:
-    marker = timeline.process.marker
-    if marker is None:
-        return pl.DataFrame(schema=TABLE)
-    used = timeline.index[timeline.used]
+    """Those of the iterations that the summary covers; without any, of the capture as one step."""
+    marker, index = timeline.process.marker, timeline.index
     rows = (
         timeline.ops.filter(IS_COLLECTIVE)
         .sort("launch_t0", "t0")
@@ -91,12 +92,18 @@ def _collectives(timeline: DeviceTimeline) -> pl.DataFrame:
             begin=pl.col("t1").shift(1).over("group"),
             follows=pl.int_range(pl.len()).over("group") > 0,
         )
-        .filter(pl.col("iteration").is_in(used.tolist()))
     )
-    begins = np.zeros(len(marker.starts), dtype=np.int64)
-    known = timeline.index != UNKNOWN
-    begins[timeline.index[known]] = timeline.edges[:-1][known]
-    window = begins[rows["iteration"].to_numpy()]
+    if marker is None or not len(index):
+        rows = rows.with_columns(iteration=pl.lit(0, pl.Int64))
+        labels = [WHOLE] * len(rows)
+        window = np.full(len(rows), timeline.edges[0])
+    else:
+        covered = index[summary_windows(timeline)]
+        rows = rows.filter(pl.col("iteration").is_in(covered.tolist()))
+        labels = [marker.labels[k] for k in rows["iteration"].to_list()]
+        begins = np.zeros(len(marker.starts), dtype=np.int64)
+        begins[index[index != UNKNOWN]] = timeline.edges[:-1][index != UNKNOWN]
+        window = begins[rows["iteration"].to_numpy()]
     instants = {
         # Where none comes before it, the window stands in for its end.
         "begin": rows["begin"].fill_null(pl.Series(window)).to_numpy(),
@@ -104,7 +111,7 @@ def _collectives(timeline: DeviceTimeline) -> pl.DataFrame:
         "end": rows["t1"].to_numpy(),
     }
     return rows.select(
-        pl.Series("step", [marker.labels[k] for k in rows["iteration"].to_list()], pl.String),
+        pl.Series("step", labels, pl.String),
         "iteration",
         pl.int_range(pl.len()).over("iteration").cast(pl.Int64).alias("order"),
         *("group", "operation", "group_size", "bytes", "t0", "t1", "follows"),

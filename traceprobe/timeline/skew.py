@@ -79,17 +79,17 @@ def wait_causes(computing: Sequence[Intervals], arrivals: Arrivals) -> list[dict
     barrier[-1] = True
     first = np.flatnonzero(np.concatenate([[True], barrier[:-1]]))
     blame = np.add.reduceat(arrivals.last * weight.sum(axis=0), first, axis=1)
-    excess = {
-        name: _excess(
+    more = {
+        name: excess(
             _spent(arrivals.spent_begin[name][:, first], arrivals.spent_end[name][:, barrier])
         )
         for name in EXPLAINS
     }
-    return _divide(blame, excess)
+    return divide(blame, more)
 
 
-def _divide(blame: Floats, excess: dict[str, Floats]) -> list[dict[str, float]]:
-    """Blame (rank, stretch) in proportion to the excesses, as far as these reach."""
+def divide(blame: Floats, excess: dict[str, Floats]) -> list[dict[str, float]]:
+    """Blame (rank, stretch) in proportion to the excesses, as far as these reach; ns by cause."""
     others = max(len(blame) - 1, 1)
     needed = np.maximum(sum(excess.values()), blame / others)
     each = np.divide(blame, needed, out=np.zeros_like(blame), where=needed > 0)
@@ -101,7 +101,7 @@ def _divide(blame: Floats, excess: dict[str, Floats]) -> list[dict[str, float]]:
     ]
 
 
-def _excess(spent: Int64s) -> Floats:
+def excess(spent: Int64s | Floats) -> Floats:
     """By how much each rank exceeds the mean of the others, per stretch; 0 where it does not."""
     others = (spent.sum(axis=0) - spent) / (len(spent) - 1)
     more: Floats = np.maximum(spent - others, 0.0)

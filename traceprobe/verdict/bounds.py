@@ -10,6 +10,7 @@ from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Bound, Quality
 from traceprobe.verdict.correction import Corrected
+from traceprobe.verdict.no_training import why_no_training
 from traceprobe.verdict.thresholds import Thresholds
 
 PROFILE_MORE = "profile at least five consecutive steps (`schedule(wait=1, warmup=2, active=6)`)"
@@ -173,7 +174,15 @@ def _whole_capture(
 def _missing(
     corrected: Corrected, ranks: Sequence[Rank], quality: Quality, thresholds: Thresholds
 ) -> list[str]:
-    missing = []
+    missing = why_no_training(ranks)
+    if missing:  # whatever else is missing, it would not help
+        return missing
+    if any(warning.code == "clocks-disagree" for warning in quality.warnings):
+        missing.append(
+            "the clocks of host and GPU disagree in this file, by no constant offset: what the GPU "
+            "waits for cannot be told; capture again, with another version of the profiler if need "
+            "be"
+        )
     marked = [rank for rank in ranks if rank.step_marker is not None]
     if marked and not fewest_steps(marked):
         missing.append(f"no usable iteration; {PROFILE_MORE}")
@@ -203,7 +212,7 @@ def _unexplained(idle: float, waiting: float, ranks: Sequence[Rank]) -> str:
     if idle < waiting:
         return (
             f"{waiting:.0%} of the time is ranks waiting for each other with no visible cause; "
-            "analyze the files of all ranks together"
+            "record the host's calls and ranges on every rank"
         )
     if any(rank.summary.partition_ns["idle_host"] is not None for rank in ranks):
         return (

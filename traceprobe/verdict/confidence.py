@@ -8,12 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec import UNSET
+
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Quality, Term
 from traceprobe.records.run import Run
 from traceprobe.verdict.bounds import Decision
 from traceprobe.verdict.correction import HEAVY, Corrected
 from traceprobe.verdict.thresholds import FIXED, Thresholds
+
+DAMAGE = frozenset(
+    {
+        *("clock-offset", "damaged-tables", "duplicate-rows", "filtered-export"),
+        *("graph-launches-unrecorded", "gzip-checksum", "implausible-calibration"),
+        *("impossible-durations", "missing-pages", "no-real-tables", "overlapping-kernels"),
+        *("oversized-events", "ranks-contradicted", "several-processes", "shared-gpu"),
+        *("starts-before-launch", "truncated-file", "unfinished-write", "zero-durations"),
+    }
+)
+"""Codes of warnings that rows are missing or wrong, of which each costs confidence."""
+OTHER_RUN = ("clocks-disjoint", "collectives-unmatched")
+"""Warnings by which the ranks may be of different runs."""
+RANK_DOUBTS = ("identical-inputs", "ranks-missing", *OTHER_RUN)
+"""Warnings that leave open what ranks wait for."""
 
 
 def terms(
@@ -33,8 +50,9 @@ def terms(
     listed = [
         _term("base", FIXED.confidence_base, "a bound was found"),
         _term("margin", FIXED.confidence_margin * closeness, why),
-        *_evidence(decision, ranks, run),
+        *_evidence(decision, ranks, run, quality),
         *_capture(corrected, ranks, thresholds),
+        *_damage(quality),
     ]
     if distorted(decision, quality, profiled):
         above = sum(term.value for term in listed) - thresholds.low_confidence
@@ -61,7 +79,9 @@ def _term(name: str, value: float, why: str) -> Term:
     return Term(name=name, value=round(value, 4), why=why)
 
 
-def _evidence(decision: Decision, ranks: Sequence[Rank], run: Run | None) -> Iterator[Term]:
+def _evidence(
+    decision: Decision, ranks: Sequence[Rank], run: Run | None, quality: Quality
+) -> Iterator[Term]:
     window = sum(rank.summary.window_ns for rank in ranks) or 1
     waited = sum(rank.summary.partition_ns["idle_data_wait"] or 0 for rank in ranks)
     inferred = sum(rank.summary.host.data_wait_inferred_ns for rank in ranks)
@@ -71,8 +91,13 @@ def _evidence(decision: Decision, ranks: Sequence[Rank], run: Run | None) -> Ite
             -FIXED.penalty_inferred * inferred / waited,
             "no range marks the data wait; it is inferred from the step thread being between steps",
         )
-    if (run is None or run.transfer_ns is None) and "communication" in decision.deciding:
+    codes = {warning.code for warning in quality.warnings}
+    communicates = "communication" in decision.deciding
+    if communicates and (run is None or run.transfer_ns is None):
         why = "one rank cannot tell communication from waiting for other ranks"
+        yield _term("single-rank", -FIXED.penalty_single_rank, why)
+    elif codes.intersection(RANK_DOUBTS if communicates else OTHER_RUN):
+        why = "it is in doubt that these are the ranks of one run, and all of them"
         yield _term("single-rank", -FIXED.penalty_single_rank, why)
     if decision.bound != "io":
         unknown = sum(
@@ -82,6 +107,17 @@ def _evidence(decision: Decision, ranks: Sequence[Rank], run: Run | None) -> Ite
         )
         share = min(unknown / window, FIXED.penalty_unattributed)
         yield _term("unattributed", -share, "kernel time whose phase is unknown")
+
+
+def _damage(quality: Quality) -> Iterator[Term]:
+    found = sorted({warning.code for warning in quality.warnings} & DAMAGE)
+    if quality.events_lost:
+        found.append("events-lost")
+    if quality.lost is not UNSET:
+        found.append("rank-lost")
+    if found:
+        cost = min(len(found) * FIXED.penalty_damage, FIXED.penalty_damage_most)
+        yield _term("damage", -cost, f"rows are missing or wrong: {', '.join(found)}")
 
 
 def _capture(corrected: Corrected, ranks: Sequence[Rank], thresholds: Thresholds) -> Iterator[Term]:

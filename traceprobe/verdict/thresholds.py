@@ -11,7 +11,29 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from traceprobe.model.accounting import MIN_COVERAGE, STRAGGLER, WARM_UP
+from traceprobe.model.accounting import (
+    BATCH_BYTES,
+    CLOCK_CHANGED,
+    CLOCK_KERNELS,
+    CLOCK_LONG_NS,
+    CLOCK_SHARE,
+    ENDS_TOGETHER,
+    FEW_LATE,
+    FEWEST_ALIGNED,
+    FEWEST_STEADY,
+    LONE_WAIT,
+    LONG_INTERVALS,
+    LONG_ITERATION,
+    LONG_NS,
+    MIN_COVERAGE,
+    MOST_LONG,
+    RECURS,
+    SCALAR_BYTES,
+    SET_UP_MEDIANS,
+    SET_UP_NS,
+    STRAGGLER,
+    WARM_UP,
+)
 
 STEP = "share of the step"
 POINTS = "confidence"
@@ -91,8 +113,95 @@ class Constants:
         "a rank that came last for so much is the straggler",
         "derived: of two ranks that take turns each has half",
     )
+    few_late: float = _number(
+        FEW_LATE,
+        "share of the ranks",
+        "as many may together be those that are waited for",
+        "derived: of ranks that take turns, twice as many have `straggler`",
+    )
+    ends_together: float = _number(
+        ENDS_TOGETHER,
+        "intervals between collectives",
+        "ends of collectives that are the same ones on two ranks deviate less",
+        "chosen: a half would be as near to the next one",
+    )
+    fewest_aligned: int = _number(
+        FEWEST_ALIGNED,
+        "collectives",
+        "two captures without steps are aligned by at least so many",
+        "chosen: fewer meet by chance",
+    )
+    apart_s: float = _number(
+        5.0,
+        "s",
+        "between two captures, beyond the length of the longer: they are not of the same time",
+        "chosen: ranks begin with the same step, and clocks of machines differ by less",
+    )
     straggling: float = _number(
         0.01, STEP, "waiting for other ranks is worth a sentence", "HTA's straggler candidates"
+    )
+
+    clock_changed: float = _number(
+        CLOCK_CHANGED,
+        "ratio",
+        "the same kernels take so much longer when the GPU's speed has changed",
+        "steady public captures stay below 1.02",
+    )
+    clock_long_us: float = _number(
+        CLOCK_LONG_NS / 1e3, "µs", "the shortest kernel that tells", "`short_kernel_us`"
+    )
+    clock_kernels: int = _number(
+        CLOCK_KERNELS, "kernels", "of an iteration that tell", "chosen: no few noisy kernels decide"
+    )
+    clock_share: float = _number(
+        CLOCK_SHARE, "share of kernel time", "that they make up", "a majority"
+    )
+    fewest_steady: int = _number(
+        FEWEST_STEADY, "iterations", "left where others are left out", "`min_iterations`"
+    )
+
+    # Captures that show no training
+    cold_start: float = _number(
+        0.20, STEP, "calls of set-up allow no verdict", "chosen: `bound`, which they could fake"
+    )
+    set_up_us: float = _number(
+        SET_UP_NS / 1e3, "µs", "the shortest call of set-up", "loading a kernel's code: 0.3 ms"
+    )
+    set_up_medians: float = _number(
+        SET_UP_MEDIANS,
+        "medians",
+        "a call of set-up lasts so many calls of its name",
+        "chosen: no call in a warm loop of the public traces does",
+    )
+
+    long_iteration: float = _number(
+        LONG_ITERATION,
+        "medians",
+        "an iteration that does more than the others lasts",
+        "chosen: less is noise",
+    )
+    most_long: int = _number(
+        MOST_LONG, "iterations", "one in so many may be long", "chosen: else it is usual"
+    )
+    lone_wait: float = _number(
+        LONE_WAIT, "medians", "a single wait for data is no loader's burst", "chosen: many workers"
+    )
+
+    # What the host's silence means. The accounting itself applies these.
+    long_ms: float = _number(
+        LONG_NS / 1e6, "ms", "a silence of the host needs a cause", "docs/definitions.md"
+    )
+    long_intervals: int = _number(
+        LONG_INTERVALS, "intervals between launches", "and it lasts so many", "docs/definitions.md"
+    )
+    batch_bytes: int = _number(
+        BATCH_BYTES, "bytes", "a copy to the device brings input", "chosen: less is a scalar"
+    )
+    scalar_bytes: int = _number(
+        SCALAR_BYTES, "bytes", "a copy to the host is a loss or a flag", "chosen: eight numbers"
+    )
+    recurs: int = _number(
+        RECURS, "copies", "of one size make it that of a batch", "chosen: one in each iteration"
     )
 
     # Confidence
@@ -147,6 +256,12 @@ class Constants:
         0.1, POINTS, "one rank split what the profiler left", "chosen: half of a single rank's"
     )
 
+    penalty_damage: float = _number(
+        0.05, POINTS, "a warning of missing or wrong rows", "chosen: as for few iterations"
+    )
+    penalty_damage_most: float = _number(
+        0.2, POINTS, "all of them, at most", "chosen: as for an inferred data wait"
+    )
     penalty_calibration: float = _number(
         0.1,
         POINTS,
@@ -160,6 +275,9 @@ class Constants:
         STEP,
         "work that does not fit into the unprofiled step is reported",
         "chosen: its noise",
+    )
+    implausible_ratio: float = _number(
+        20.0, "ratio", "no profiler makes a step so much longer or shorter", "chosen: stacks make 5"
     )
     taken_out: float = _number(
         0.005,
@@ -208,6 +326,18 @@ class Constants:
         "sizes of messages that tell latency from bandwidth",
         "chosen: closer sizes cannot tell the two apart",
     )
+    end_stage: float = _number(
+        1.5,
+        "ratio",
+        "messages over the fewest of any rank, below which a stage is at an end of its pipeline",
+        "derived: between them a stage has twice as many",
+    )
+    bubble_excess: float = _number(
+        1.25, "ratio", "a bubble over its ideal that is too long", "chosen: a quarter more"
+    )
+    mostly_bubble: float = _number(
+        0.5, "share of communication", "communication is mostly pipeline bubble", "a majority"
+    )
     gpu_memory_least: float = _number(
         0.93, "ratio", "reported over printed memory, at least", "less ECC and the driver's part"
     )
@@ -247,6 +377,15 @@ class Constants:
     )
     small_message: float = _number(
         1e6, "bytes", "its start costs more than its bytes", "chosen: on most links"
+    )
+    bus_message: float = _number(
+        16e6, "bytes", "a message that shows the speed of links", "chosen: below, latency counts"
+    )
+    low_bandwidth: float = _number(
+        0.15,
+        "share of NVLink",
+        "collectives that do not go over NVLink reach less",
+        "PCIe 5.0 has 64 GB/s, 0.14 of Hopper's NVLink; over it 0.5 and more was measured",
     )
     count_rounding: float = _number(
         1e-3, "messages per step", "counts of messages differ", "rounding of the means"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import UNSET
+
 from traceprobe.model.taxonomy import BOUND_LABELS, SHARE_LABELS
 from traceprobe.records.rank import Rank, mean_step_ms
 from traceprobe.records.report import Bound
@@ -11,6 +13,7 @@ from traceprobe.records.run import Run
 from traceprobe.verdict.bounds import Decision
 from traceprobe.verdict.correction import Corrected
 from traceprobe.verdict.drift import Drift
+from traceprobe.verdict.pipeline import bubble_ms
 from traceprobe.verdict.thresholds import FIXED, Thresholds
 
 _SUBJECT = {
@@ -61,10 +64,21 @@ def _headline(decision: Decision, corrected: Corrected, ranks: Sequence[Rank]) -
         first, second = decision.deciding
         return (
             f"Two causes are about equal: {100 * corrected.shares[first]:.0f} %{every} is "
-            f"{_SUBJECT[first]}, {100 * corrected.shares[second]:.0f} % is {_SUBJECT[second]}."
+            f"{_subject(first, corrected, ranks)}, {100 * corrected.shares[second]:.0f} % is "
+            f"{_subject(second, corrected, ranks)}."
         )
     share = corrected.shares[decision.bound]
-    return f"{100 * share:.0f} %{every} is {_SUBJECT[decision.bound]}."
+    return f"{100 * share:.0f} %{every} is {_subject(decision.bound, corrected, ranks)}."
+
+
+def _subject(name: str, corrected: Corrected, ranks: Sequence[Rank]) -> str:
+    """What a share is; communication that is mostly waiting between stages by its own name."""
+    bubble = bubble_ms(ranks) if name == "communication" else None
+    steps = [rank.summary.window_ns / rank.summary.steps / 1e6 for rank in ranks]
+    exposed = corrected.shares[name] * sum(steps) / max(len(steps), 1)
+    if bubble is None or bubble < FIXED.mostly_bubble * exposed:
+        return _SUBJECT[name]
+    return f"{_SUBJECT[name]}, most of it pipeline bubble: stages that wait for each other"
 
 
 def reasons(
@@ -96,11 +110,20 @@ def reasons(
     sentences += _data_wait(ranks, corrected.drift)
     sentences += _idle(ranks)
     if run is not None and run.transfer_ns is not None and run.skew_ns is not None:
+        step = mean_step_ms(ranks)
+        per = "per step" if step is not None else "in the capture"
+        # What all that are there wait for one that is not looks like transfer.
+        most = "at most " if len(ranks) < run.world_size else ""
         sentences.append(
-            f"collectives take {run.transfer_ns / 1e6:.2f} ms per step for transfer and "
+            f"collectives take {most}{run.transfer_ns / 1e6:.2f} ms {per} for transfer and "
             f"{run.skew_ns / 1e6:.2f} ms for waiting for other ranks"
         )
-        sentences += late(run, mean_step_ms(ranks))
+        sentences += late(run, step)
+    elif decision.bound == "communication" and run is not None and len(ranks) >= run.world_size:
+        sentences.append(
+            "what of it is waiting for other ranks is not known: their collectives could not be "
+            "matched"
+        )
     elif decision.bound == "communication":
         sentences.append(
             "one rank cannot tell communication from waiting for other ranks; analyze the files "
@@ -115,6 +138,9 @@ def late(run: Run, step_ms: float | None) -> list[str]:
         who = f"the other ranks wait for rank {run.straggler_rank}"
         if run.straggler_cause is not None and run.straggler_cause != "other":
             who += f", which spends more time on {SHARE_LABELS[run.straggler_cause]}"
+    elif run.late_ranks is not UNSET:
+        *most, last = map(str, run.late_ranks)
+        who = f"the other ranks wait for ranks {', '.join(most)} and {last}"
     elif step_ms is not None and (run.skew_ns or 0) / 1e6 > FIXED.straggling * step_ms:
         who = "no single rank is the straggler: ranks take turns being last"
     else:

@@ -14,6 +14,7 @@ from traceprobe.ingest.collective_metadata import collective_operation, group_id
 from traceprobe.ingest.joins import Table, concatenate_tables, keep_rows, narrow_table
 from traceprobe.ingest.kineto.event import Args, Event, Number
 from traceprobe.ingest.kineto.occupancy import Occupancy
+from traceprobe.ingest.plausibility import grid_number
 from traceprobe.ingest.untrusted_values import (
     FARTHEST_NS,
     LONGEST_NS,
@@ -52,6 +53,8 @@ _COPY_KIND, _COLLECTIVE = map(attrgetter, ("copy_kind", "collective"))
 _BLOCKS, _OCCUPANCY = map(attrgetter, ("blocks", "occupancy"))
 _NONE = Args()
 NOTES_OF_COLLECTIVES = "record_param_comms"
+_MOST_PROCESSES = 100
+"""Processes whose names are looked at."""
 _LISTED = 30
 """Ranks that PyTorch writes of a group before it writes dots."""
 WORK = ("kernel", "memcpy", "memset")
@@ -83,6 +86,7 @@ class EventColumns:
     names: _Index = field(default_factory=_Index)
     parts: dict[str, list[Table]] = field(default_factory=dict)
     thread_names: dict[tuple[int, int], str] = field(default_factory=dict)
+    process_names: set[str] = field(default_factory=set)
     categories: set[str] = field(default_factory=set)
     flows: dict[str, list[Table]] = field(default_factory=dict)
     ranks: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -163,7 +167,8 @@ class EventColumns:
         category = map(_WORK_OF.__getitem__, map(_CATEGORY, events))
         times = self._times(events)
         duration = np.where(times["t0"] == _MISSING, 0, times["t1"] - times["t0"])
-        self.occupancy.add(duration, floats(args, _BLOCKS), floats(args, _OCCUPANCY))
+        blocks = floats(args, _BLOCKS)
+        self.occupancy.add(duration, blocks, floats(args, _OCCUPANCY))
         return {
             **times,
             "name": self._names(map(_copy_name if named else _NAME, events), len(events)),
@@ -172,13 +177,18 @@ class EventColumns:
             "category": np.fromiter(category, dtype=np.int64, count=len(events)),
             "correlation": integers(args, _CORRELATION),
             "external": _external(args),
+            "grid": grid_number(blocks * 1000),
             "graph": np.maximum(integers(args, _GRAPH), integers(args, _GRAPH_NODE)),
             **_messages(events, args),
         }
 
     def _uncategorised(self, events: list[Event]) -> None:
         for event in events:
-            if event.ph == "M" and event.name == "thread_name" and event.args is not None:
+            if event.ph != "M" or event.args is None:
+                continue
+            if event.name == "process_name" and len(self.process_names) < _MOST_PROCESSES:
+                self.process_names.add(bounded_text(event.args.name))
+            elif event.name == "thread_name":
                 key = (integer(event.pid), integer(event.tid))
                 self.thread_names[key] = bounded_text(event.args.name)
         legacy = [e for e in events if e.ph == "X"]

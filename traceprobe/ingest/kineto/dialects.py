@@ -107,6 +107,6 @@ def _unknown_ops(count: int) -> dict[str, Any]:
     """Columns of `GPU_OPS` that such traces say nothing of."""
     unknown, no = np.full(count, UNKNOWN, dtype=np.int64), np.zeros(count, dtype=bool)
     return {
-        **dict.fromkeys(("bytes", "correlation", "group", "group_size"), unknown),
+        **dict.fromkeys(("bytes", "correlation", "group", "group_size", "grid"), unknown),
         **dict.fromkeys(("pageable", "graph"), no),
     }

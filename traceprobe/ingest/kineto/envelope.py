@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from traceprobe.ingest.foreign_traces import FOREIGN_KEYS
 from traceprobe.ingest.kineto.duplicate_keys import has_duplicate_key
 from traceprobe.ingest.untrusted_values import HALF, JSON_ERRORS, bounded_int
 from traceprobe.model.events import Quality
@@ -126,7 +127,9 @@ def top_level_properties(head: bytes, tail: bytes, quality: Quality) -> dict[str
 
 def _is_known(key: str) -> bool:
     """Whether a property is read; tools that rewrite traces spell some of them as they like."""
-    return key in TOP_LEVEL or key.replace("_", "").lower() == "distributedinfo"
+    return (
+        key in TOP_LEVEL or key in FOREIGN_KEYS or key.replace("_", "").lower() == "distributedinfo"
+    )
 
 
 def _values(text: bytes) -> dict[str, bytes]:

@@ -81,12 +81,26 @@ def trace_metadata(metadata: Mapping[str, Any], quality: Quality) -> dict[str, A
     return facts
 
 
-def why_empty(metadata: Mapping[str, Any], operators: Table | None) -> str:
-    """The reason from the file itself where it has one."""
-    for level in ("ERROR", "WARNING"):
-        messages = metadata.get(level)
-        if isinstance(messages, list) and messages:
-            return f"no GPU work in the trace. The profiler said: {quote_messages(messages[:1])}"
+def why_missing(metadata: Mapping[str, Any], launches: int) -> str:
+    """A sentence about launches without one GPU row, with what the profiler said, if anything."""
+    said = _said(metadata)
+    return (
+        f"{launches} kernels were launched and the trace has not one GPU row: the profiler did not "
+        f"record the GPU.{f' It said: {said}' if said else ''}"
+    )
+
+
+def why_empty(metadata: Mapping[str, Any], operators: Table | None, launches: int) -> str:
+    """The reason from the file itself where it has one.
+
+    Args:
+        launches: calls that launch a kernel.
+    """
+    if launches:
+        return why_missing(metadata, launches)
+    said = _said(metadata)
+    if said:
+        return f"no GPU work in the trace. The profiler said: {said}"
     if operators is None:
         return (
             "no GPU work and no operators in the trace; profile with "
@@ -96,3 +110,12 @@ def why_empty(metadata: Mapping[str, Any], operators: Table | None) -> str:
         "no GPU work, and no step or phase annotations to describe a CPU run; call `prof.step()` "
         'each iteration or wrap it in `record_function("step N")`'
     )
+
+
+def _said(metadata: Mapping[str, Any]) -> str:
+    """The first of what the profiler noted of itself, errors before warnings."""
+    for level in ("ERROR", "WARNING"):
+        messages = metadata.get(level)
+        if isinstance(messages, list) and messages:
+            return quote_messages(messages[:1])
+    return ""

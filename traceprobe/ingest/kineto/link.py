@@ -13,8 +13,16 @@ from typing import Any
 import numpy as np
 
 from traceprobe.errors import EmptyTrace
+from traceprobe.ingest.clocks import align_clocks
 from traceprobe.ingest.collective_metadata import collective_operations
-from traceprobe.ingest.event_kinds import api_name, call_kind, copy_kind, is_blocking, kernel_kind
+from traceprobe.ingest.event_kinds import (
+    api_name,
+    call_kind,
+    copy_kind,
+    is_blocking,
+    kernel_kind,
+    waits_for_streams,
+)
 from traceprobe.ingest.joins import (
     Table,
     empty_table,
@@ -31,9 +39,16 @@ from traceprobe.ingest.kineto.facts import (
     rank_of_pid,
     trace_metadata,
     why_empty,
+    why_missing,
 )
 from traceprobe.ingest.kineto.ranges import host_ranges, host_work, operator_sources
-from traceprobe.ingest.plausibility import drop_overruns, plausible_sizes, warn_of_impossible_times
+from traceprobe.ingest.plausibility import (
+    drop_duplicates,
+    drop_overruns,
+    plausible_sizes,
+    warn_of_impossible_times,
+    warn_of_overlaps,
+)
 from traceprobe.ingest.untrusted_values import NAME_LENGTH, bounded_text
 from traceprobe.model.events import (
     GPU_OPS,
@@ -52,6 +67,8 @@ from traceprobe.model.events import (
     Trace,
     frame,
 )
+
+LAUNCHES = (int(Call.LAUNCH), int(Call.GRAPH_LAUNCH))
 
 
 def build_trace(
@@ -83,22 +100,30 @@ def build_trace(
         None if operators is None else operator_sources(operators, names, columns.categories)
     )
     ranges = host_ranges(tables, names, annotation)
+    launches = int(np.isin(host_calls["call"], LAUNCHES).sum())
     kind = "gpu"
     if "gpu" in tables:
         gpu = _gpu_ops(tables["gpu"], names, host_calls, operators, pids)
     elif "legacy_gpu" in tables:
         gpu = legacy_ops(tables, names)
-    elif operators is not None and annotation is not None and len(ranges["t0"]):
+    elif operators is not None and annotation is not None and (len(ranges["t0"]) or launches):
         own = {c: v[annotation < 0] for c, v in operators.items()}
         gpu, kind = cpu_work(own, ranges, names, role), "cpu"
         if not len(gpu["t0"]):
-            raise EmptyTrace(f"{origin.name}: {why_empty(metadata, None)}")
-        quality.warn(
-            "cpu-run", "There is no GPU work: the report describes the process's CPU threads."
-        )
+            raise EmptyTrace(f"{origin.name}: {why_empty(metadata, None, launches)}")
+        if launches:
+            quality.warn(
+                "gpu-rows-missing",
+                f"{why_missing(metadata, launches)} The numbers describe the process's CPU "
+                "threads.",
+            )
+        else:
+            quality.warn(
+                "cpu-run", "There is no GPU work: the report describes the process's CPU threads."
+            )
     else:
         lost = f"; {quality.events_lost} damaged events are lost" if quality.events_lost else ""
-        raise EmptyTrace(f"{origin.name}: {why_empty(metadata, operators)}{lost}")
+        raise EmptyTrace(f"{origin.name}: {why_empty(metadata, operators, launches)}{lost}")
     work = host_work(operators if kind == "gpu" else None)
     tables.clear()
     del operators
@@ -107,8 +132,13 @@ def build_trace(
     ) & (host_calls["correlation"] != UNKNOWN)
     if kind == "gpu":
         gpu["bytes"] = plausible_sizes(gpu["bytes"])
+        waits = per_name(host_calls["name"], names, waits_for_streams).astype(bool)
+        gpu = drop_duplicates(gpu, quality)
+        gpu = align_clocks(gpu, host_calls, waits, quality)
         warn_of_impossible_times(gpu, quality)
-        gpu = gpu if len(pids) > 1 else drop_overruns(gpu, quality)
+        if len(pids) == 1:
+            gpu = drop_overruns(gpu, quality)
+            warn_of_overlaps(gpu, quality)
     ops = frame(GPU_OPS, gpu, ("t0", "t1", "stream", "correlation"))
     devices = [
         (int(p), int(d))
@@ -208,7 +238,10 @@ def _gpu_ops(
         site["role"] = np.where(found, role, site["role"])
     kind = _kinds(gpu, names)
     by_name = collective_operations(kind, gpu["name"], names)
-    same = ("device", "stream", "name", "t0", "t1", "bytes", "correlation", "group", "group_size")
+    same = (
+        *("device", "stream", "name", "t0", "t1", "bytes"),
+        *("correlation", "group", "group_size", "grid"),
+    )
     return {
         **{c: gpu[c] for c in same},
         **site,

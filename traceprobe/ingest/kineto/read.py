@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 import msgspec
 import polars as pl
 
-from traceprobe.errors import DamagedInput
+from traceprobe.errors import DamagedInput, UnsupportedInput
+from traceprobe.ingest import foreign_traces
 from traceprobe.ingest.detect_format import DetectedFormat, printable
 from traceprobe.ingest.gunzip import warn_of_checksums
 from traceprobe.ingest.kineto.chunks import LONGEST, BlockReader, EventSplitter, read_ahead
@@ -74,6 +75,10 @@ def read_kineto(
             f"events are longer than {LONGEST >> 20} MiB; they were left out.",
         )
     metadata = top_level_properties(split.head, split.tail, quality)
+    if "gpu" not in columns.parts:
+        foreign = foreign_traces.of_chrome_trace(columns.process_names, metadata)
+        if foreign is not None:
+            raise UnsupportedInput(f"{path.name}: is {foreign}; {foreign_traces.READS}")
     origin = Origin(
         name=printable(path.name),
         sha256=reader.digest.hexdigest(),

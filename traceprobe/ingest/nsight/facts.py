@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from traceprobe.ingest.nsight.ids import pid
-from traceprobe.ingest.nsight.tables import KERNEL, Database
+from traceprobe.ingest.nsight.tables import KERNEL, RUNTIME, Database
 from traceprobe.ingest.profiler_messages import quote_messages
 from traceprobe.ingest.sidecar import checked
 from traceprobe.ingest.untrusted_values import (
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 _RANK_KEYS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _WORLD_KEYS = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
+WHY_MISSING = (
+    " Look for another profiler or monitor that uses the GPU (DCGM, a second nsys), and for a "
+    "driver newer than nsys; let the program end by itself, then profile it again"
+)
+"""Said where the file gives no reason."""
 _OF_GPU = ("name", "computeMajor", "computeMinor", "smCount", "totalMemory", "threadsPerWarp")
 
 
@@ -175,13 +180,23 @@ def diagnostics(db: Database) -> tuple[tuple[int, str], ...]:
     )
 
 
-def why_empty(db: Database) -> str:
-    """The reason from the file's own diagnostics, else what is missing."""
+def why_empty(db: Database, launches: int) -> str:
+    """The reason from the file's own diagnostics, else what is missing.
+
+    Args:
+        launches: calls that launch a kernel.
+    """
     texts = [text for _, text in diagnostics(db)]
     telling = [t for t in texts if re.search(r"CUDA|CUPTI|driver", t)] or texts
-    if telling:
-        return f"no GPU work in the export. Nsight Systems said: {quote_messages(telling)}"
-    if KERNEL not in db.columns:
+    said = f" Nsight Systems said: {quote_messages(telling)}" if telling else ""
+    if launches:
+        return (
+            f"{launches} kernels were launched and the export has not one GPU row: the GPU's work "
+            f"was not recorded.{said or WHY_MISSING}"
+        )
+    if said:
+        return f"no GPU work in the export.{said}"
+    if KERNEL not in db.columns and RUNTIME not in db.columns:
         return (
             "no CUDA tables in the export: either CUDA was not traced (`nsys profile "
             "--trace=cuda,nvtx`) "

@@ -11,8 +11,23 @@ from typing import Any
 import numpy as np
 
 from traceprobe.errors import EmptyTrace
-from traceprobe.ingest.event_kinds import api_name, call_kind, copy_kind, is_blocking, kernel_kind
-from traceprobe.ingest.joins import Table, concatenate_tables, find_rows, keep_rows, take_rows
+from traceprobe.ingest.clocks import align_clocks
+from traceprobe.ingest.event_kinds import (
+    api_name,
+    call_kind,
+    copy_kind,
+    is_blocking,
+    kernel_kind,
+    waits_for_streams,
+)
+from traceprobe.ingest.joins import (
+    Table,
+    concatenate_tables,
+    find_rows,
+    keep_rows,
+    per_name,
+    take_rows,
+)
 from traceprobe.ingest.nsight import facts as facts
 from traceprobe.ingest.nsight import nccl as nsight_nccl
 from traceprobe.ingest.nsight import ranges as nsight_ranges
@@ -27,7 +42,14 @@ from traceprobe.ingest.nsight.tables import (
     Database,
 )
 from traceprobe.ingest.nsight.waits import host_waits
-from traceprobe.ingest.plausibility import drop_overruns, plausible_sizes, warn_of_impossible_times
+from traceprobe.ingest.plausibility import (
+    drop_duplicates,
+    drop_overruns,
+    grid_number,
+    plausible_sizes,
+    warn_of_impossible_times,
+    warn_of_overlaps,
+)
 from traceprobe.model.events import (
     GPU_OPS,
     HOST_CALLS,
@@ -35,6 +57,7 @@ from traceprobe.model.events import (
     HOST_WORK,
     UNKNOWN,
     Call,
+    Ints,
     Kind,
     Origin,
     Quality,
@@ -63,14 +86,19 @@ def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
     """
     names = NameTable()
     ops = _gpu_ops(db, names, quality)
-    if not ops:
-        raise EmptyTrace(f"{origin.name}: {facts.why_empty(db)}")
     calls = _host_calls(db, names)
+    if not ops:
+        launches = int(np.isin(calls["call"], (int(Call.LAUNCH), int(Call.GRAPH_LAUNCH))).sum())
+        raise EmptyTrace(f"{origin.name}: {facts.why_empty(db, launches)}")
     gpu, host = _link(concatenate_tables(ops), calls)
     del calls
     gpu["bytes"] = plausible_sizes(gpu["bytes"])
+    synchronises = per_name(host["name"], list(names.index), waits_for_streams).astype(bool)
+    gpu = drop_duplicates(gpu, quality)
+    gpu = align_clocks(gpu, host, synchronises, quality)
     warn_of_impossible_times(gpu, quality)
     gpu = drop_overruns(gpu, quality)
+    warn_of_overlaps(gpu, quality)
     known = facts.trace_metadata(db, quality)
     gpu |= nsight_nccl.collective_columns(db, gpu, names, known.get("world_size"))
     last = max(int(c["t1"].max()) for c in (gpu, host) if len(c["t1"]))
@@ -101,6 +129,7 @@ def _gpu_ops(db: Database, names: NameTable, quality: Quality) -> list[dict[str,
     common = {**TIMES, "deviceId": 0, "streamId": 0, "correlationId": UNKNOWN, "globalPid": UNKNOWN}
     parts = []
     named = {"demangledName": UNKNOWN, "shortName": UNKNOWN, "graphNodeId": 0}
+    named |= dict.fromkeys(("gridX", "gridY", "gridZ"), UNKNOWN)
     if kernels := db.integers(KERNEL, common | named):
         text, short = kernels["demangledName"], kernels["shortName"]
         text = np.where(text == UNKNOWN, short, text)
@@ -158,7 +187,16 @@ def _op(
         "pageable": no if pageable is None else pageable,
         "graph": no if graph is None else graph,
         "correlation": rows["correlationId"],
+        "grid": _grids(rows),
     }
+
+
+def _grids(rows: Table) -> Ints:
+    """Blocks of each kernel; UNKNOWN of what has no grid."""
+    if "gridX" not in rows:
+        return np.full(len(rows["start"]), UNKNOWN, dtype=np.int32)
+    sizes = [np.maximum(rows[c], 0).astype(np.float64) for c in ("gridX", "gridY", "gridZ")]
+    return grid_number(sizes[0] * sizes[1] * sizes[2])
 
 
 def _host_calls(db: Database, names: NameTable) -> dict[str, Any]:

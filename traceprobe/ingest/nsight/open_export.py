@@ -15,6 +15,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from traceprobe.errors import DamagedInput, EmptyTrace, UnsupportedInput, UsageError
+from traceprobe.ingest import foreign_traces
 from traceprobe.ingest.detect_format import DetectedFormat, printable
 from traceprobe.ingest.gunzip import Gunzip, warn_of_checksums
 from traceprobe.ingest.limits import DEFAULT_LIMITS, Limits, UnpackedBudget
@@ -68,6 +69,9 @@ def open_export(
         _database(file, path.name, quality) as db,
     ):
         try:
+            foreign = foreign_traces.of_tables(db.table_names)
+            if foreign is not None and "StringIds" not in db.columns:
+                raise UnsupportedInput(f"{path.name}: is {foreign}; {foreign_traces.READS}")
             if not db.columns.keys() & EXPORT_TABLES:
                 if "unfinished-write" in quality.warnings:
                     raise DamagedInput(f"{path.name}: {quality.warnings['unfinished-write']}")

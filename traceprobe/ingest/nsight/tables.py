@@ -71,6 +71,7 @@ class Database:
     Attributes:
         columns: names of the columns of each table.
         left_out: tables of an export that are there as something else.
+        table_names: of all tables, those of an export or not.
     """
 
     def __init__(self, connection: sqlite3.Connection, budget: int) -> None:
@@ -90,6 +91,7 @@ class Database:
         # What the entry calls itself is a text like any other; a real table has a page.
         real = [name for name, page, sql in named if page and sql == _TABLE]
         self.columns = {name: columns for name in real if (columns := self._columns(name))}
+        self.table_names = [row[0] for row in rows if isinstance(row[0], str)]
         self.left_out = sorted({name for name, _, _ in named} - set(self.columns))
 
     def _columns(self, table: str) -> set[str]:

@@ -1,0 +1,228 @@
+"""Captures that show no training, and traces of other tools: what is said instead of a bound."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+
+from tests.builders import kineto, nsight
+from tests.builders.loop import training_loop
+from tests.builders.scenario import Script
+from traceprobe import analyze
+from traceprobe.errors import EmptyTrace, UnsupportedInput
+from traceprobe.ingest.read_trace import read_trace
+
+MS = 1_000_000
+LOOP = {
+    "steps": 8,
+    "h2d_ns": 40_000,
+    "forward_ns": 4 * MS,
+    "backward_ns": 6 * MS,
+    "optimizer_ns": MS,
+    "sync_ns": 50_000,
+}
+
+
+def report_of(scenario, tmp_path, write=kineto.write, suffix="json", **options):
+    return analyze(read_trace(write(scenario, tmp_path / f"trace.{suffix}", **options)))
+
+
+def finding(report, name):
+    return next(f for f in report.findings if f.id == name)
+
+
+def statuses(report, *names):
+    return {finding(report, name).status for name in names}
+
+
+def without_gpu_rows(scenario):
+    """The host of a run of which the profiler recorded no GPU op."""
+    ops = {op.correlation for op in scenario.ops}
+    return replace(scenario, ops=(), calls=tuple(scenario.host_calls())), len(ops)
+
+
+ABOUT_STEPS = ("host-overhead", "synchronization", "data-wait", "small-kernels")
+
+
+def test_launches_without_a_gpu_row_are_a_failed_capture_and_no_cpu_run(tmp_path):
+    scenario, _ = training_loop(**LOOP)
+    failed, _ = without_gpu_rows(scenario)
+    report = report_of(failed, tmp_path, header=(("WARNING", ["CUPTI is not initialized"]),))
+    assert report.verdict.bound == "inconclusive"
+    assert "no GPU rows" in report.verdict.headline
+    assert finding(report, "gpu-rows-missing").status == "fail"
+    assert "CUPTI is not" in " ".join(finding(report, "gpu-rows-missing").evidence)
+    assert [w.code for w in report.quality.warnings] == ["gpu-rows-missing"]
+    assert statuses(report, *ABOUT_STEPS) == {"inconclusive"}
+
+
+def test_the_same_without_any_annotation_is_no_other_case(tmp_path):
+    scenario, _ = training_loop(**LOOP)
+    failed, _ = without_gpu_rows(replace(scenario, ranges=()))
+    report = report_of(failed, tmp_path)
+    assert finding(report, "gpu-rows-missing").status == "fail"
+
+
+def test_an_export_says_how_many_launches_it_has_and_that_no_gpu_row_is_there(tmp_path):
+    scenario, _ = training_loop(**LOOP)
+    failed, _ = without_gpu_rows(scenario)
+    launches = sum(call.api == "cudaLaunchKernel" for call in failed.calls)
+    with pytest.raises(EmptyTrace, match=f"{launches} kernels were launched .* not one GPU row"):
+        read_trace(nsight.write(failed, tmp_path / "run.sqlite"))
+
+
+def test_a_run_on_a_cpu_launches_nothing(tmp_path):
+    script = Script()
+    for k in range(8):
+        script.range(f"step {k}", k * 10 * MS, (k + 1) * 10 * MS)
+        script.operator("aten::mm", k * 10 * MS, k * 10 * MS + 9 * MS, sequence=k)
+    report = report_of(script.build(), tmp_path)
+    assert report.verdict.bound == "compute"
+    assert finding(report, "gpu-rows-missing").status == "not-applicable"
+
+
+def test_copies_alone_are_no_training(tmp_path):
+    script = Script()
+    for k in range(200):
+        at = k * MS
+        script.op("h2d", at + 20_000, at + 400_000, (at, at + 5_000), bytes=1 << 20)
+        script.call("cudaStreamSynchronize", at + 10_000, at + 410_000)
+    report = report_of(script.build(), tmp_path, nsight.write, "sqlite")
+    assert report.verdict.bound == "inconclusive"
+    assert "no kernel" in report.verdict.headline
+    assert finding(report, "gpu-rows-missing").status == "fail"
+    assert statuses(report, *ABOUT_STEPS, "h2d-exposed") == {"inconclusive"}
+
+
+def launches(count, slow=(), *, again=False, busy_ns=0):
+    """Kernels of 50 µs, one launched every 60 µs; of some the launch lasts long.
+
+    Args:
+        slow: (number of the launch, how long it lasts), ns.
+        again: every kernel is the same, so that its first launch is the first of all.
+        busy_ns: how long the kernel before a slow launch keeps the GPU busy.
+    """
+    script, at, free = Script(), 0, 0
+    slow, order = dict(slow), random.Random(1)  # without a period that would be an iteration
+    for k in range(count):
+        lasts = slow.get(k, 6_000)
+        start = max(at + lasts - 1_000, free)
+        end = start + (busy_ns if k + 1 in slow and busy_ns else 50_000)
+        name = "gemm" if again else f"gemm_{k if k < 40 else order.randrange(40)}"
+        script.op("kernel", start, end, (at, at + lasts), name=name)
+        at, free = at + max(lasts, 60_000), end
+    return script.build()
+
+
+def test_first_launches_that_load_code_are_a_cold_start(tmp_path):
+    report = report_of(launches(400, {1: 6 * MS, 2: 4 * MS}), tmp_path)
+    assert report.verdict.bound == "inconclusive"
+    assert "cold start" in report.verdict.headline
+    found = finding(report, "cold-start")
+    assert found.status == "fail"
+    assert found.evidence[1] == "2 × cudaLaunchKernel, the longest 6.0 ms"
+    assert finding(report, "host-overhead").status == "inconclusive"
+
+
+def test_a_launch_that_waits_for_a_full_queue_is_no_cold_start(tmp_path):
+    report = report_of(launches(400, {1: 6 * MS, 2: 4 * MS}, busy_ns=7 * MS), tmp_path)
+    assert finding(report, "cold-start").status == "pass"
+
+
+def test_a_kernel_that_ran_before_is_warm(tmp_path):
+    report = report_of(launches(400, {200: 6 * MS, 300: 4 * MS}, again=True), tmp_path)
+    assert finding(report, "cold-start").status == "pass"
+
+
+def test_allocations_of_every_step_are_the_pace_of_the_run(tmp_path):
+    script = Script()
+    for k in range(150):
+        at = k * MS
+        script.call("cudaMalloc", at, at + 400_000)
+        script.op("kernel", at + 420_000, at + 990_000, (at + 400_000, at + 406_000), name="gemm")
+    report = report_of(script.build(), tmp_path, nsight.write, "sqlite")
+    assert finding(report, "cold-start").status == "pass"
+    assert report.verdict.bound != "inconclusive"
+
+
+def test_set_up_of_an_iteration_that_does_not_count_is_not_judged(tmp_path):
+    scenario, _ = training_loop(**LOOP)
+    first = min(op.t0 for op in scenario.ops if op.kind == "kernel")
+    ops = [
+        replace(op, launch=op.launch and replace(op.launch, t0=op.launch.t0 - 80 * MS), name="load")
+        if op.t0 == first
+        else op
+        for op in scenario.ops
+    ]
+    report = report_of(replace(scenario, ops=tuple(ops)), tmp_path)
+    assert finding(report, "cold-start").status == "pass"
+    assert report.verdict.bound == "compute"
+
+
+def chrome(tmp_path, *processes, event=None, **keys):
+    rows = [
+        {"ph": "M", "name": "process_name", "pid": n, "tid": 0, "args": {"name": name}}
+        for n, name in enumerate(processes)
+    ]
+    rows += [
+        event or {"ph": "X", "name": "op", "pid": 0, "tid": 0, "ts": k, "dur": 1} for k in (1, 2)
+    ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({**keys, "traceEvents": rows}), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("processes", "keys", "named"),
+    [
+        (["Python", "CANN", "Ascend Hardware"], {}, "Ascend NPUs"),
+        (["/host:CPU", "/device:TPU:0"], {}, "XLA's profiler"),
+        (["/job:localhost/replica:0/task:0/device:GPU:0 Compute"], {}, "TensorFlow"),
+        (["0 CPU HIP API", "6 GPU0"], {}, "rocprof"),
+        (["Browser", "Renderer"], {}, "Chrome browser"),
+        (["MainProcess"], {"viztracer_metadata": {"version": "1.0"}}, "VizTracer"),
+    ],
+)
+def test_traces_of_other_tools_are_refused_by_name(tmp_path, processes, keys, named):
+    with pytest.raises(UnsupportedInput, match=f"is a .*{named}.*; traceprobe reads"):
+        read_trace(chrome(tmp_path, *processes, **keys))
+
+
+@pytest.mark.parametrize(
+    ("head", "named"),
+    [
+        (
+            b'{"$schema":"https://www.speedscope.app/file-format-schema.json","profiles":[]}',
+            "speed",
+        ),
+        (b'{ "rocprofiler-sdk-tool": []}', "rocprofv3"),
+        (b"{\xa9\x03\xfa\x08train.py\xe9\x01\x00\x00\x00", "cProfile"),
+        (b"NVR\x00\x01\x00", "Nsight Compute"),
+        (b"\n\x80\x05\x12\x0b/device:TPU:0 (pid 1)" + bytes(60), "XLA"),
+    ],
+)
+def test_files_of_other_tools_are_told_by_how_they_begin(tmp_path, head, named):
+    path = tmp_path / "trace.bin"
+    path.write_bytes(head)
+    with pytest.raises(UnsupportedInput, match=named):
+        read_trace(path)
+
+
+@pytest.mark.parametrize(
+    ("table", "named"),
+    [("rocpd_kernelapi", "rocpd"), ("CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "nvprof")],
+)
+def test_databases_of_other_tools_are_told_by_their_tables(tmp_path, table, named):
+    path = nsight.write(training_loop(**LOOP)[0], tmp_path / "run.sqlite")
+    nsight.edit(path, f"CREATE TABLE {table} (start INTEGER)", "DROP TABLE StringIds")
+    with pytest.raises(UnsupportedInput, match=named):
+        read_trace(path)
+
+
+def test_gpu_rows_make_a_trace_ours_whatever_its_processes_are_called(tmp_path):
+    scenario, _ = training_loop(**LOOP)
+    named = replace(scenario, processes=(replace(scenario.processes[0], name="Browser"),))
+    assert report_of(named, tmp_path).verdict.bound == "compute"

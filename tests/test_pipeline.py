@@ -1,0 +1,101 @@
+"""Pipelines by their schedules: what is bubble, what is waiting for a slower stage."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import traceprobe
+from tests.builders import memory
+from tests.builders.pipeline import Pipeline
+from traceprobe.verdict.pipeline import bubble_ms, schedule
+
+
+def analyze(plan, *chosen):
+    ranks = plan.ranks()
+    return traceprobe.analyze([memory.trace(ranks[n]) for n in chosen or range(plan.stages)])
+
+
+def finding(report, id="pipeline-bubble"):
+    return next(f for f in report.findings if f.id == id)
+
+
+def ideal(plan):
+    return (plan.stages - 1) / (plan.micro_batches + plan.stages - 1)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    stages=st.integers(2, 5),
+    micro_batches=st.integers(1, 6),
+    schedule=st.sampled_from(["gpipe", "1f1b"]),
+    named=st.booleans(),
+)
+def test_equal_stages_wait_as_long_as_their_schedule_has_to_let_them(
+    stages, micro_batches, schedule, named
+):
+    plan = Pipeline(stages, micro_batches, schedule=schedule, named=named)
+    report = analyze(plan)
+    found = bubble_ms(report.ranks)
+    step = sum(r.summary.step_ms.mean for r in report.ranks) / stages
+    turn = (plan.forward_ns + plan.backward_ns) / 1e6
+    # Messages lengthen a step, so that the stages cannot wait exactly as long as without any.
+    messages = 4 * (stages + micro_batches) * plan.transfer_ns / 1e6
+    if micro_batches > 1 or named or stages == 2:
+        assert found == pytest.approx((stages - 1) * turn, abs=messages)
+        assert found / step == pytest.approx(ideal(plan), abs=messages / step)
+    assert report.verdict.shares["overhead"] == pytest.approx(0, abs=0.01)
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_the_bubble_is_communication_and_named_in_the_headline(stages, schedule):
+    report = analyze(Pipeline(stages, 3, schedule=schedule))
+    assert report.verdict.bound == "communication"
+    assert "pipeline bubble" in report.verdict.headline
+    found = finding(report)
+    assert found.status == "fail"
+    expected = (stages - 1) / (3 + stages - 1)
+    assert f"{expected:.1%}, with {stages} stages and 3 micro-batches" in found.evidence[1]
+    assert finding(report, "communication-exposed").status == "pass"
+
+
+def test_many_micro_batches_leave_no_bubble_worth_a_word():
+    report = analyze(Pipeline(2, 40))
+    assert report.verdict.bound == "compute"
+    assert finding(report).status == "pass"
+    assert finding(report).saving_ms_per_step is None
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_waiting_for_a_slower_stage_is_skew_and_the_slowest_is_named(stages):
+    report = analyze(Pipeline(stages, 8, slower={1: 3}))
+    assert report.run.straggler_rank == 1
+    assert report.run.straggler_cause == "compute"
+    assert report.verdict.bound == "compute"
+    own = report.ranks[1].summary
+    assert bubble_ms(report.ranks) == own.communication.stage_wait_ns / own.steps / 1e6
+
+
+def test_one_stage_alone_says_that_it_cannot_tell_bubble_from_imbalance():
+    plan = Pipeline(2, 4)
+    alone = analyze(plan, 0)
+    both = analyze(plan)
+    assert alone.verdict.bound == "communication"
+    assert "pipeline bubble" in alone.verdict.headline
+    assert finding(alone).saving_ms_per_step == pytest.approx(
+        finding(both).saving_ms_per_step, rel=0.01
+    )
+    assert any("one rank alone cannot tell" in line for line in finding(alone).evidence)
+    assert alone.verdict.confidence < both.verdict.confidence
+
+
+def test_stages_are_counted_only_where_all_ranks_are_there():
+    report = analyze(Pipeline(4, 4), 0, 1, 2)
+    assert schedule(report.ranks, report.run.world_size) is None
+
+
+def test_without_messages_there_is_no_pipeline():
+    report = analyze(Pipeline(1, 4))
+    assert finding(report).status == "not-applicable"

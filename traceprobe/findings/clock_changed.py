@@ -1,0 +1,45 @@
+"""Was the GPU equally fast throughout the capture?"""
+
+from __future__ import annotations
+
+from msgspec import UnsetType
+
+from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.rule import Answer, rule
+from traceprobe.records.rank import Rank, SpeedChange
+
+
+@rule(
+    "clock-changed",
+    title="The GPU's speed changed during the capture",
+    definition="How much longer the same kernels (name, grid and place in the iteration) take in "
+    "some iterations than in others: the median over their time, communication left out. From a "
+    "ratio of 1.1 on, the smaller part of the iterations is left out where at least three remain.",
+    verify="`nvidia-smi dmon -s pc` shows power and clocks during the run; a capture at a constant "
+    "clock has no such finding.",
+    of_capture=True,
+    of_gpu=True,
+)
+def clock_changed(evidence: Evidence) -> Answer:
+    """The same kernels take longer in one part of the capture than in another."""
+    changed = [(r, r.speed) for r in evidence.ranks if not isinstance(r.speed, UnsetType)]
+    if not changed:
+        return Answer("pass", ["the same kernels take equally long in all iterations"])
+    kept = any(not speed.left_out for _, speed in changed)
+    return Answer(
+        "fail" if kept else "warn",
+        [_sentence(rank, speed, len(evidence.ranks) > 1) for rank, speed in changed],
+        advice="Look for a limit on power or heat (`nvidia-smi -q -d PERFORMANCE`) and for other "
+        "jobs on the host; capture again when the GPU is warm and alone, or lock its clocks "
+        "(`nvidia-smi -lgc`).",
+    )
+
+
+def _sentence(rank: Rank, speed: SpeedChange, several: bool) -> str:
+    where = f"rank {rank.rank}: " if several else ""
+    counted = f"{len(speed.left_out)} of them do not count" if speed.left_out else "all count"
+    slow = ", ".join(map(str, speed.slow))
+    return (
+        f"{where}the same {speed.kernels} kernels take {speed.ratio:.2f} times as long in "
+        f"iterations {slow}; {counted}"
+    )

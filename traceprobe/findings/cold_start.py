@@ -1,0 +1,43 @@
+"""Does the capture show training, or how it is set up?"""
+
+from __future__ import annotations
+
+from msgspec import UnsetType
+
+from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.rule import Answer, not_applicable, rule
+from traceprobe.records.report import Status
+from traceprobe.verdict.no_training import WARM_UP, cold_share
+from traceprobe.verdict.thresholds import FIXED
+
+
+@rule(
+    "cold-start",
+    title="The capture begins before the program is warm",
+    definition="Idle time of the GPU inside calls of set-up: they last at least ten times as long "
+    "as other calls of their name, and 0.2 ms; a launch is one only for the first time that its "
+    "kernel runs. The worst rank counts. Nothing is saved, since a training run does this once.",
+    verify="A capture that begins some steps later has no such calls.",
+    of_capture=True,
+)
+def cold_start(evidence: Evidence) -> Answer:
+    """The GPU waits for calls that a process makes only once."""
+    if evidence.on_cpu:
+        return not_applicable("no calls of CUDA in a CPU run")
+    worst = max(evidence.ranks, key=cold_share)
+    share, host = cold_share(worst), worst.summary.host
+    known = [] if isinstance(host.set_up, UnsetType) else host.set_up
+    cold = share > FIXED.cold_start
+    status: Status = "fail" if cold else "warn" if share >= evidence.thresholds.notable else "pass"
+    return Answer(
+        status,
+        [
+            f"{share:.1%} of the time that is judged, {host.set_up_idle_ns / 1e6:.1f} ms, the GPU "
+            "waits for calls of set-up",
+            *(
+                f"{calls.count} × {calls.name}, the longest {calls.longest_ns / 1e6:.1f} ms"
+                for calls in (known if status != "pass" else [])
+            ),
+        ],
+        advice="" if status == "pass" else f"Run a few steps first: {WARM_UP}.",
+    )

@@ -1,0 +1,59 @@
+"""Do the stages of a pipeline wait for each other's micro-batches?"""
+
+from __future__ import annotations
+
+from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.rule import Answer, not_applicable, rule
+from traceprobe.verdict.pipeline import bubble_ms, schedule
+from traceprobe.verdict.thresholds import FIXED
+
+MORE = (
+    "Give the pipeline more micro-batches per step: the bubble shrinks with their number. "
+    "Interleaved stages shrink it further; 1F1B needs less memory than GPipe, which allows more of "
+    "them."
+)
+BALANCE = (
+    "The stages wait longer than their schedule has to let them: make them equally long, and see "
+    "what delays the micro-batches."
+)
+
+
+@rule(
+    "pipeline-bubble",
+    title="Pipeline stages wait for each other",
+    definition="Time per step that a stage waits in messages from one rank to another, beyond "
+    "their transfer and while nothing is computed, of the rank that waits least: so much all take "
+    "turns in. The transfer is the shorter duration on the two ranks of a message, or the shortest "
+    "of its size where one rank is known. The ideal of GPipe and 1F1B is (stages − 1) / "
+    "(micro-batches + stages − 1). The saving is all of it.",
+    verify="Double the micro-batches of a step without changing their size and time it without a "
+    "profiler: the step gets less than twice as long, by one bubble.",
+)
+def pipeline_bubble(evidence: Evidence) -> Answer:
+    """Waiting in messages between two ranks, which all stages take turns in."""
+    ms = bubble_ms(evidence.ranks)
+    if ms is None:
+        return not_applicable("no messages from one rank to another")
+    # Without a profiler there may be less communication than in the trace.
+    kept = evidence.verdict.shares.get("communication", 0.0) * evidence.corrected_step_ms()
+    ms = min(ms, kept)
+    world = evidence.run.world_size if evidence.run is not None else 1
+    plan = schedule(evidence.ranks, world)
+    share, status = evidence.share(ms), evidence.grade(evidence.share(ms))
+    matters = status in ("warn", "fail")
+    longer = plan is not None and share > FIXED.bubble_excess * plan.ideal
+    return Answer(
+        status,
+        [
+            f"{evidence.amount(ms)} of waiting in messages from one rank to another",
+            f"the ideal of GPipe and 1F1B is {plan.ideal:.1%}, with {plan.stages} stages and "
+            f"{plan.micro_batches} micro-batches as the number of messages tells"
+            if plan is not None
+            else "the ideal of GPipe and 1F1B is (stages − 1) / (micro-batches + stages − 1)",
+            "one rank alone cannot tell the bubble from waiting for a slower stage"
+            if len(evidence.ranks) == 1
+            else "",
+        ],
+        evidence.saving(ms) if matters else None,
+        "" if not matters else f"{BALANCE} {MORE}" if longer else MORE,
+    )

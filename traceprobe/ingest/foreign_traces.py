@@ -1,0 +1,64 @@
+"""Traces of other tools and devices that look like ours: what they are, by what they hold.
+
+They are refused by name, since a reader of another dialect would find operators without a GPU and
+call that a run on a CPU.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+READS = (
+    "traceprobe reads traces of PyTorch's profiler from NVIDIA and AMD GPUs and from CPUs, and "
+    "SQLite exports of Nsight Systems"
+)
+"""What is supported, as the end of a refusal."""
+_ASCEND = "a trace of Ascend NPUs, by torch_npu or MindSpore"
+_XLA = "a trace of XLA's profiler (JAX, TensorFlow or a TPU)"
+FOREIGN_PROCESSES = frozenset({"Ascend Hardware", "CANN", "Browser", "Renderer"})
+"""Names of processes that are those of a tool or a device, whatever program runs there."""
+_PROCESSES = (
+    (re.compile(r"Ascend Hardware$|CANN$"), _ASCEND),
+    (re.compile(r"/(host|device|job):"), _XLA),
+    (re.compile(r"\d+ (CPU H(IP|SA) API|GPU\d+|COPY)$"), "a trace of rocprof"),
+    (re.compile(r"Renderer$|Browser$"), "a trace of the Chrome browser"),
+)
+FOREIGN_KEYS = {
+    "viztracer_metadata": "a trace of VizTracer",
+    "rocprofiler-sdk-tool": "a trace of rocprofv3",
+    "androidProcessDump": "a trace of Android",
+}
+"""Top-level keys that only other tools write, and whose they are."""
+_HEADS = (
+    (re.compile(rb'\{\s*"\$schema"\s*:\s*"https?://www\.speedscope'), "a speedscope profile"),
+    (re.compile(rb'\{\s*"rocprofiler-sdk-tool"'), FOREIGN_KEYS["rocprofiler-sdk-tool"]),
+    (re.compile(rb"[{\xfb][)(\xa9\xa8]"), "a profile of cProfile"),
+    (re.compile(rb"NVR\0"), "a report of Nsight Compute"),
+    (re.compile(rb"\n.{0,300}/(host|device):(CPU|GPU|TPU|metadata)", re.DOTALL), _XLA),
+)
+_TABLES = (
+    (re.compile(r"rocpd_"), "a database of rocprof (rocpd)"),
+    (re.compile(r"CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL$"), "a profile of nvprof"),
+)
+
+
+def of_head(head: bytes) -> str | None:
+    """What a file is that begins with these bytes; None where it may be one of ours."""
+    return next((what for pattern, what in _HEADS if pattern.match(head)), None)
+
+
+def of_chrome_trace(processes: Iterable[str], keys: Iterable[str]) -> str | None:
+    """What a Chrome trace is whose processes and top-level keys have these names."""
+    named = set(processes)
+    for pattern, what in _PROCESSES:
+        if any(pattern.match(name) for name in named):
+            return what
+    return next((FOREIGN_KEYS[key] for key in keys if key in FOREIGN_KEYS), None)
+
+
+def of_tables(tables: Iterable[str]) -> str | None:
+    """What a SQLite database is that has these tables."""
+    names = list(tables)
+    found = (what for pattern, what in _TABLES if any(pattern.match(name) for name in names))
+    return next(found, None)

@@ -1,0 +1,67 @@
+"""Captures that show no training: GPU work was not recorded, or most of it is a cold start.
+
+Nothing that such a capture says of a step is true of training, so neither a bound nor a finding
+about the step is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from traceprobe.model.taxonomy import COMPUTE_PHASES
+from traceprobe.records.rank import Rank
+from traceprobe.verdict.thresholds import FIXED
+
+WARM_UP = (
+    "let it warm up before the capture begins (`schedule(wait=1, warmup=2, active=6)`, "
+    "or with Nsight Systems `--capture-range=cudaProfilerApi`)"
+)
+
+
+def why_no_training(ranks: Sequence[Rank]) -> list[str]:
+    """What is missing of a training run, with what to do; empty where nothing is."""
+    missing = []
+    unrecorded = [rank for rank in ranks if gpu_rows_missing(rank)]
+    if unrecorded:
+        missing.append(
+            f"{_of(unrecorded, ranks)}kernels were launched, but the capture has no GPU rows: "
+            "profile again and let no other profiler use the GPU meanwhile"
+        )
+    elif without_kernels(ranks):
+        missing.append(
+            "the GPU ran no kernel, only copies and memsets: nothing was computed while the "
+            "capture ran; capture the training loop"
+        )
+    cold = [rank for rank in ranks if cold_share(rank) > FIXED.cold_start]
+    if cold:
+        most = max(map(cold_share, cold))
+        missing.append(
+            f"{_of(cold, ranks)}{most:.0%} of the time is a cold start, in which the GPU waits "
+            f"until it is set up: {WARM_UP}"
+        )
+    return missing
+
+
+def gpu_rows_missing(rank: Rank) -> bool:
+    """Whether launches were recorded and no kernel was. A run on a CPU launches nothing."""
+    if rank.device.kind == "cpu":
+        return rank.summary.coverage is not None
+    return without_kernels([rank]) and rank.summary.host.launches_per_step > 0
+
+
+def without_kernels(ranks: Sequence[Rank]) -> bool:
+    """Whether no device ran a kernel, those of communication included."""
+    classes = (*COMPUTE_PHASES, "communication")
+    return all(not rank.summary.busy_ns[name] for rank in ranks for name in classes)
+
+
+def cold_share(rank: Rank) -> float:
+    """Part of the time that is judged in which the device idles inside calls of set-up."""
+    return rank.summary.host.set_up_idle_ns / max(rank.summary.window_ns, 1)
+
+
+def _of(some: Sequence[Rank], ranks: Sequence[Rank]) -> str:
+    """Which of several ranks, as the beginning of a sentence."""
+    if len(ranks) == 1 or len(some) == len(ranks):
+        return ""
+    return f"on rank {some[0].rank} " if len(some) == 1 else f"on {len(some)} of the ranks "
