@@ -63,7 +63,7 @@ NAMES = {
     "data copy in": "h2d",
     "to_device": "h2d",
     "Forward": "forward",
-    "DistributedDataParallel.forward": "forward",
+    "DistributedDataParallel.forward": None,  # what frameworks write for themselves is no name
     "fwd_pass": "forward",
     "my_fwd": None,
     "forward_backward": None,
@@ -74,7 +74,7 @@ NAMES = {
     "Optimiser step": "optimizer",
     ADAM_STEP: "optimizer",
     "allreduce": "communication",
-    "nccl:all_reduce": "communication",
+    "nccl:all_reduce": None,
     "gradient_sync": "communication",
     "step 3": None,
 }
