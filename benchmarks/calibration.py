@@ -44,7 +44,12 @@ METHOD = (
     "program was made, or by a reading of its own. A verdict is *right* if it names that bound, or "
     "one of several that are defensible; a trace without a verdict, or that is refused, "
     "*abstained*. Two things are asked of the confidence: of the verdicts stated with 0.8 and more "
-    "95 % are right, of those with 0.5 to 0.8, 80 %. Below 0.3 a verdict is called possible only."
+    "95 % are right, of those with 0.5 to 0.8, 80 %. Up to 0.3 a verdict is called possible only."
+)
+OPEN = (
+    "The rules of traceprobe were made with most of these traces in sight, of the hardware matrix "
+    "alone none was fitted: for the others the table says that no verdict is stated with more "
+    "confidence than it deserves there, and is no fresh test."
 )
 MADE = (
     "This page is made by `python benchmarks/calibration.py CORPUS` from "
@@ -127,7 +132,7 @@ def page(rows: Sequence[Row]) -> str:
     """The rows as a page."""
     wrong = sorted((r for r in rows if r.outcome == "wrong"), key=lambda r: -r.confidence)
     lines = ["# Calibration of the confidence", ""]
-    for text in (METHOD, MADE):
+    for text in (METHOD, OPEN, MADE):
         lines += [*wrap(text, 100), ""]
     for title, chosen in _groups(rows):
         lines += [f"## {title[0].upper()}{title[1:]}", "", *_table(chosen), ""]
