@@ -47,9 +47,8 @@ METHOD = (
     "95 % are right, of those with 0.5 to 0.8, 80 %. Up to 0.3 a verdict is called possible only."
 )
 OPEN = (
-    "The rules of traceprobe were made with most of these traces in sight, of the hardware matrix "
-    "alone none was fitted: for the others the table says that no verdict is stated with more "
-    "confidence than it deserves there, and is no fresh test."
+    "The rules were made with the traces of the corpus in sight: their tables show where the "
+    "confidence stands, and are no fresh test. None was fitted to the hardware matrix."
 )
 MADE = (
     "This page is made by `python benchmarks/calibration.py CORPUS` from "
