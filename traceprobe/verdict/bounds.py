@@ -46,6 +46,12 @@ def decide(
     missing = _missing(corrected, ranks, quality, thresholds)
     if missing:
         return Decision("inconclusive", None, 0.0, tuple(missing))
+    decision = _by_shares(corrected, ranks, thresholds)
+    return _with_unexplained(decision, corrected, ranks, thresholds)
+
+
+def _by_shares(corrected: Corrected, ranks: Sequence[Rank], thresholds: Thresholds) -> Decision:
+    """The decision as if all time were explained."""
     if fewest_steps(ranks) < thresholds.min_iterations:
         return _whole_capture(corrected.shares, ranks, thresholds)
     shares = {
@@ -58,6 +64,36 @@ def decide(
     if lead >= 0:
         return replace(decision, margin=min(decision.margin, lead))
     return Decision("inconclusive", None, 0.0, (_disagreement(decision, corrected, thresholds),))
+
+
+def _with_unexplained(
+    decision: Decision, corrected: Corrected, ranks: Sequence[Rank], thresholds: Thresholds
+) -> Decision:
+    """The decision, unless time of unknown cause could make another one of it.
+
+    Such time may be waiting for data as well as work of the host. Where it is enough to make a
+    bound of a candidate, the run is not known to be bound by compute; where it could make another
+    cause as large as the one that is named, that is not far from another answer.
+    """
+    idle, waiting = _unexplained_shares(corrected, ranks)
+    largest = max(corrected.shares[name] for name in CANDIDATES if name not in decision.deciding)
+    if decision.bound == "compute":
+        room = thresholds.bound - largest - idle - waiting
+        if room <= 0 < idle + waiting:
+            why = _unexplained(idle, waiting, ranks)
+            return Decision("inconclusive", None, 0.0, (why,))
+    elif decision.bound in CANDIDATES:
+        room = max(corrected.shares[decision.bound] - largest - idle - waiting, 0.0)
+    else:
+        return decision
+    return replace(decision, margin=min(decision.margin, room)) if idle + waiting else decision
+
+
+def _unexplained_shares(corrected: Corrected, ranks: Sequence[Rank]) -> tuple[float, float]:
+    """Idle time, and waiting for other ranks, that nothing explains; fractions of the step."""
+    window = sum(rank.summary.window_ns for rank in ranks)
+    unexplained = sum(rank.summary.partition_ns["idle_unexplained"] or 0 for rank in ranks)
+    return unexplained / (window or 1), corrected.unexplained_wait
 
 
 def agrees(deciding: Sequence[str], shares: Mapping[str, float]) -> bool:
@@ -145,11 +181,18 @@ def fewest_steps(ranks: Sequence[Rank]) -> int:
 def _whole_capture(
     shares: dict[str, float], ranks: Sequence[Rank], thresholds: Thresholds
 ) -> Decision:
-    """Without a step marker, or with one or two iterations, only a majority decides."""
+    """Without a step marker, or with one or two iterations, only a majority decides.
+
+    Where most is computation, and yet a candidate takes what makes a bound of steps, it depends on
+    what the steps are.
+    """
     answers: tuple[Bound, ...] = (*CANDIDATES, "compute")
     first = max(answers, key=lambda name: shares[name])
-    if shares[first] >= thresholds.whole_capture:
-        return Decision(first, None, shares[first] - thresholds.whole_capture)
+    rival = max(CANDIDATES, key=lambda name: shares[name])
+    room = thresholds.bound - shares[rival] if first == "compute" else 1.0
+    margin = shares[first] - thresholds.whole_capture
+    if margin >= 0 and room > 0:
+        return Decision(first, None, min(margin, room))
     steps = fewest_steps(ranks)
     reason, remedy = (
         (f"there are only {steps} usable iterations", PROFILE_MORE)
@@ -160,15 +203,14 @@ def _whole_capture(
             "with --step",
         )
     )
-    return Decision(
-        "inconclusive",
-        None,
-        0.0,
-        (
-            f"{reason}, and no cause accounts for {thresholds.whole_capture:.0%} of the capture "
-            f"(the largest is {SHARE_LABELS[first]} with {shares[first]:.0%}); {remedy}",
-        ),
+    why = (
+        f"no cause accounts for {thresholds.whole_capture:.0%} of the capture (the largest is "
+        f"{SHARE_LABELS[first]} with {shares[first]:.0%})"
+        if margin < 0
+        else f"{SHARE_LABELS[rival]} takes {shares[rival]:.0%} beside {shares[first]:.0%} of "
+        "computation, which makes it the bound if the steps are like that"
     )
+    return Decision("inconclusive", None, 0.0, (f"{reason}, and {why}; {remedy}",))
 
 
 def _missing(
@@ -200,9 +242,7 @@ def _missing(
             f"only {covered:.0%} of the launches have a GPU row: the capture lost GPU work; "
             "synchronise before stopping the profiler, or capture fewer steps"
         )
-    window = sum(rank.summary.window_ns for rank in ranks)
-    unexplained = sum(rank.summary.partition_ns["idle_unexplained"] or 0 for rank in ranks)
-    idle, waiting = unexplained / (window or 1), corrected.unexplained_wait
+    idle, waiting = _unexplained_shares(corrected, ranks)
     if idle + waiting > thresholds.unexplained:
         missing.append(_unexplained(idle, waiting, ranks))
     return missing
