@@ -32,9 +32,10 @@ def prepare(script, clock=0):
     return process_timeline(trace, PID, None, phases.compile_phase_names({}))
 
 
-def gaps_of(ready):
-    """Gaps between the ops, none after the last one."""
-    return idle.find_gaps(ready.ops, int(ready.ops["t1"].max()), PID)
+def gaps_of(ready, until=None):
+    """The gaps until the last op ends, or until a later time."""
+    last = int(ready.ops["t1"].max())
+    return idle.find_gaps(ready.ops, last if until is None else until, ready.host.step_thread)
 
 
 def rows_of(intervals):
