@@ -327,6 +327,10 @@ def test_in_a_mesh_each_rank_is_matched_in_its_own_groups():
     assert [g.matched for g in found] == [2 * 5] * 4
     assert [g.transfer_ns for g in found] == [5 * (1_000 + n) for n in (1_000, 1_100) * 2]
     assert [g.skew_ns for g in found] == [5 * n for n in (0, 500, 200, 500 + 200)]
+    # No group has all ranks, so the run has what the groups say of theirs.
+    assert report.run.collectives_matched == 4 * 5
+    assert report.run.transfer_ns == (2_000 + 2_100) / 2
+    assert report.run.skew_ns == (0 + 500 + 200 + 700) / 4
 
 
 def test_operations_that_alternate_differently_are_told_apart_without_groups():
