@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
-from traceprobe.findings.rule import Answer, not_applicable, rule
+from traceprobe.findings.rule import Answer, rule
 from traceprobe.verdict.no_training import gpu_rows_missing, without_kernels
 
 
@@ -14,6 +14,7 @@ from traceprobe.verdict.no_training import gpu_rows_missing, without_kernels
     "of a GPU that computes nothing.",
     verify="A new capture lists kernels in `top_kernels`, and `coverage` is near 1.",
     of_capture=True,
+    of_gpu=True,
 )
 def gpu_rows_missing_(evidence: Evidence) -> Answer:
     """Launches without a kernel: the capture failed, whatever the run did."""
@@ -32,8 +33,6 @@ def gpu_rows_missing_(evidence: Evidence) -> Answer:
             "torch.profiler), for a driver newer than the profiler's CUPTI, and for permissions on "
             "performance counters; then capture again, and synchronise before the profiler stops.",
         )
-    if evidence.on_cpu:
-        return not_applicable("no launches: a CPU run")
     if without_kernels(evidence.ranks):
         return Answer(
             "fail",

@@ -42,6 +42,11 @@ def why_no_training(ranks: Sequence[Rank]) -> list[str]:
     return missing
 
 
+def runs_on_cpu(ranks: Sequence[Rank]) -> bool:
+    """Whether the run used no GPU; one whose GPU rows are missing did."""
+    return all(rank.device.kind == "cpu" and not gpu_rows_missing(rank) for rank in ranks)
+
+
 def gpu_rows_missing(rank: Rank) -> bool:
     """Whether launches were recorded and no kernel was. A run on a CPU launches nothing."""
     if rank.device.kind == "cpu":
