@@ -69,6 +69,7 @@ OPTIONAL = {
     ("Rank", "speed"),
     ("Report", "memory"),
     ("Report", "roofline"),
+    ("Run", "late_ranks"),
     ("Run", "links"),
     ("Run", "overview"),
     ("Verdict", "limit"),

@@ -1,7 +1,7 @@
 """Whether work grows as its input does, and not as its square.
 
-Four times as much takes 4 times as long where work is linear and 16 times where it is quadratic; the
-limit of 8 lies between them, a factor of two from either, which is more than a busy computer adds to
+Four times as much takes 4 times as long where work is linear, 16 times where it is quadratic. The
+limit of 8 lies between them, a factor of two from either: more than a busy computer adds to
 the least of ten measurements (or a buffer that is outgrown once).
 """
 

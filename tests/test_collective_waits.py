@@ -219,6 +219,16 @@ def test_the_straggler_has_more_of_something_than_the_others(late, cause):
     assert (run.straggler_rank, run.straggler_cause) == (1, cause)
 
 
+def test_a_few_ranks_that_come_last_by_turns_are_named_together():
+    """Of six ranks, the second and the fifth are late in turns."""
+    few = ((4_000, 5_000), (6_000, 9_000)), ((2_000, 5_000), (8_000, 9_000))
+    none = ((2_000, 5_000), (6_000, 9_000))
+    ranks = [rank(n, *{1: few[0], 4: few[1]}.get(n, none), world=6) for n in range(6)]
+    report = analyze(*ranks)
+    assert (report.run.straggler_rank, report.run.late_ranks) == (None, [1, 4])
+    assert "the other ranks wait for ranks 1 and 4" in report.verdict.reasons
+
+
 @pytest.mark.parametrize(("arrival", "straggler"), [(4_780, None), (4_820, 1)])
 def test_a_skew_of_one_percent_of_the_step_names_no_straggler(arrival, straggler):
     run = analyze(rank(0, (4_600, 5_000)), rank(1, (arrival, 5_000))).run

@@ -40,6 +40,9 @@ def report(tmp_path_factory):
     return traceprobe.analyze(traces)
 
 
+WAIT = {"idle_data_wait": 100 * MS}
+
+
 def in_rank(**changes):
     """Changes of the last rank."""
     return lambda r: replace(r, ranks=[*r.ranks[:-1], replace(r.ranks[-1], **changes)])
@@ -230,6 +233,20 @@ def test_an_error_that_nobody_foresaw_has_the_code_of_internal_errors(
     assert (done.code, done.out, cli.files()) == (70, "", {"run.json"})
     assert "internal error: ZeroDivisionError" in done.err
     assert "Traceback" not in done.err
+
+
+def test_a_saving_above_the_classes_that_it_removes_is_not_written(report):
+    (wait,) = (f for f in report.findings if f.id == "data-wait")
+    assert wait.saving_of == ["idle_data_wait"]
+    assert verify(replace(report, findings=[wait]), report.ranks).findings == [wait]
+    more = replace(wait, saving_ms_per_step=wait.saving_ms_per_step + 0.01)
+    with pytest.raises(InternalError, match="data-wait saves .* in idle_data_wait"):
+        verify(replace(report, findings=[more]), report.ranks)
+    longer = [
+        replace(r, summary=replace(r.summary, partition_ns={**r.summary.partition_ns, **WAIT}))
+        for r in report.ranks
+    ]
+    assert verify(replace(report, findings=[more]), report.ranks, longer).findings == [more]
 
 
 def test_a_verdict_that_its_shares_contradict_is_not_written(report):

@@ -323,3 +323,32 @@ def test_without_ranges_the_step_thread_launches_most_and_is_not_autograd():
         launch(script, 30 + k, thread=AUTOGRAD)
     assert prepare(script).host.step_thread == PID
     assert prepare(launch(script, 50, 51, thread=WORKER)).host.step_thread == WORKER
+
+
+@pytest.mark.parametrize(
+    ("phase", "means", "resembles"),
+    [
+        (
+            "data",
+            ["data_load", "my_data_wait", "dataloading", "data loading: data_fetch", "dataloader"],
+            ["metadata_load", "update_metadata_fetch"],
+        ),
+        (
+            "h2d",
+            [
+                "h2d",
+                "copy_in",
+                "CopyIn",
+                "batch: copy in",
+                "copy_inputs",
+                "to_device",
+                "x.to_device",
+            ],
+            ["auto_device_map", "deepcopy_inputs", "copy_index", "copying", "deep_copy_initial"],
+        ),
+    ],
+)
+def test_a_name_means_a_phase_by_its_words_not_by_parts_of_them(phase, means, resembles):
+    pattern = phases.compile_phase_names({})[phase]
+    assert pattern.find(means).tolist() == [True] * len(means)
+    assert pattern.find(resembles).tolist() == [False] * len(resembles)

@@ -215,6 +215,17 @@ class Evidence:
         return whole(_mapping(self.capture, "hardware").get("cpu_count")) or None
 
     @property
+    def has_nvlink(self) -> bool | None:
+        """Whether NVLink joins the GPUs of the machine; None where the capture did not record it.
+
+        As `nvidia-smi topo` calls connections: NV and the number of links.
+        """
+        joined = _mapping(self.capture, "hardware").get("links")
+        if not isinstance(joined, list) or not joined:
+            return None
+        return any(isinstance(name, str) and name.startswith("NV") for name in joined)
+
+    @property
     def allows_tf32(self) -> bool:
         """Whether the capture recorded that products and convolutions may both use TF32."""
         flags = _mapping(self.capture, "flags")

@@ -23,10 +23,12 @@ def memory_format(evidence: Evidence) -> Answer:
     ms = evidence.kernel_ms("layout")
     if not ms:
         return not_applicable("no kernels that convert between NCHW and NHWC")
+    status = evidence.flag(ms)
+    most = ms + evidence.kernel_ms("other")
     return Answer(
-        evidence.flag(ms),
+        status,
         [f"{evidence.amount(ms)} in kernels that convert NCHW to NHWC or back"],
-        evidence.saving(ms + evidence.kernel_ms("other"), "layout", "other"),
+        evidence.saving(most, "layout", "other") if status == "warn" else None,
         "Keep model and batches in the layout that tensor cores read: "
         "`model.to(memory_format=torch.channels_last)` and the same for every batch "
         "(`channels_last_3d` for volumes).",

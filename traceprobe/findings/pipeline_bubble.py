@@ -55,5 +55,5 @@ def pipeline_bubble(evidence: Evidence) -> Answer:
             else "",
         ],
         evidence.saving(ms) if matters else None,
-        f"{BALANCE} {MORE}" if longer else MORE,
+        "" if not matters else f"{BALANCE} {MORE}" if longer else MORE,
     )

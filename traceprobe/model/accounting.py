@@ -12,6 +12,9 @@ WARM_UP = 3.0
 STRAGGLER = 2 / 3
 """Part of the waiting for which a rank must have come last, to be the one that is waited for. Of
 two ranks that take turns, each is last for half of it."""
+FEW_LATE = 1 / 3
+"""Part of the ranks that may together be waited for. Where all take turns, two thirds of them are
+last for as much of the waiting as `STRAGGLER`."""
 
 LONG_NS = 1_000_000
 LONG_INTERVALS = 20

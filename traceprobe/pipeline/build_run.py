@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import UNSET
+
 from traceprobe.records.rank import Rank
 from traceprobe.records.run import Run
 from traceprobe.timeline.collective_waits import CollectiveWaits
@@ -40,10 +42,12 @@ def run_record(
     slowest, cause = matched.mostly_last
     if doubtful:
         slowest = None
-    if slowest is not None:
-        summary = ranks[slowest].summary
-        if skew <= FIXED.straggling * summary.window_ns / summary.steps:
-            slowest = None
+    # In a run all steps take about the same time, whoever is waited for.
+    summary = ranks[slowest or 0].summary
+    waits = skew > FIXED.straggling * summary.window_ns / summary.steps
+    if not waits:
+        slowest = None
+    together = [] if slowest is not None or doubtful or not waits else matched.mostly_last_together
     return Run(
         world_size=size,
         collectives_matched=matched.count,
@@ -52,4 +56,5 @@ def run_record(
         straggler_rank=None if slowest is None else ranks[slowest].rank,
         straggler_cause=None if slowest is None else cause,
         skew_causes=matched.causes,
+        late_ranks=[ranks[n].rank for n in together] or UNSET,
     )

@@ -80,24 +80,25 @@ def of_one_run(parts: Sequence[TracePart]) -> Inputs:
 
 def missing_ranks(ranks: Sequence[int], world_size: int | None) -> dict[str, str]:
     """A warning where several ranks are given, but not all."""
+    warnings: dict[str, str] = {}
     absent = sorted(set(range(world_size or 0)) - set(ranks))
-    if len(ranks) < 2 or not absent or len(ranks) >= (world_size or 0):
-        return {}
-    named = ", ".join(map(str, absent[:MAX_NAMED]))
-    return {
-        "ranks-missing": f"{len(absent)} of {world_size} ranks are missing ({named}"
-        f"{_more(absent)}). What the others wait for may be one of them; give the files of all."
-    }
+    if 1 < len(ranks) < (world_size or 0) and absent:
+        named = ", ".join(map(str, absent[:MAX_NAMED]))
+        warnings["ranks-missing"] = (
+            f"{len(absent)} of {world_size} ranks are missing ({named}{_more(absent)}). What the "
+            "others wait for may be one of them; give the files of all."
+        )
+    return warnings
 
 
 def unmatched(*, collectives: bool, found: bool) -> dict[str, str]:
     """A warning where several ranks have collectives, and none is on two of them."""
-    if not collectives or found:
-        return {}
-    return {
-        "collectives-unmatched": "No collective was found on two ranks; the inputs may be of "
-        "different runs."
-    }
+    warnings: dict[str, str] = {}
+    if collectives and not found:
+        warnings["collectives-unmatched"] = (
+            "No collective was found on two ranks; the inputs may be of different runs."
+        )
+    return warnings
 
 
 def _without_copies(parts: Sequence[TracePart]) -> tuple[list[TracePart], list[str]]:

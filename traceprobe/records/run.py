@@ -82,6 +82,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     straggler_cause: Word | None
     skew_causes: dict[Word, float] | None = None
     """Parts of the exposed waiting by what the ranks that came last had more of; they sum to 1."""
+    late_ranks: list[int] | msgspec.UnsetType = msgspec.UNSET
+    """Ranks that are waited for together; not there where it is one, nobody, or most by turns."""
     overview: Overview | msgspec.UnsetType = msgspec.UNSET
     """Not there with fewer than three ranks."""
     links: Links | msgspec.UnsetType = msgspec.UNSET
@@ -101,6 +103,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
             yield "straggler without a cause, or the reverse"
         if self.straggler_rank is not None and self.straggler_rank not in numbers:
             yield "the straggler is none of the ranks"
+        late = [] if self.late_ranks is msgspec.UNSET else self.late_ranks
+        if not set(late) <= set(numbers) or (late and self.straggler_rank is not None):
+            yield "the late ranks are none of the ranks, or there is a straggler too"
         causes = sum((self.skew_causes or {}).values())
         if self.skew_causes and (self.skew_ns is None or not abs(causes - 1) <= SHARE_ROUNDING):
             yield "skew_causes without skew, or they do not sum to 1"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from traceprobe.model.accounting import STRAGGLER
+from traceprobe.model.accounting import FEW_LATE, STRAGGLER
 from traceprobe.model.events import Int64s
 from traceprobe.timeline import skew
 from traceprobe.timeline.collective_matching import within_groups
@@ -53,6 +53,15 @@ class CollectiveWaits:
         cause = self.causes_ns[slowest]
         found = self.late_ns[slowest] >= STRAGGLER * sum(self.late_ns)
         return slowest if found else None, max(cause, key=lambda name: cause[name])
+
+    @property
+    def mostly_last_together(self) -> list[int]:
+        """The few ranks that came last for most of the waiting; none where many take turns."""
+        order = np.argsort(-np.array(self.late_ns), kind="stable")
+        reached = np.cumsum(np.array(self.late_ns)[order]) >= STRAGGLER * sum(self.late_ns)
+        few = order[: int(np.argmax(reached)) + 1]
+        waits = sum(self.late_ns) > 0 and len(few) <= FEW_LATE * len(order)
+        return sorted(few.tolist()) if waits else []
 
     @property
     def causes(self) -> dict[str, float] | None:

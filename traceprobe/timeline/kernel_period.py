@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -17,6 +18,7 @@ import polars as pl
 from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind
 from traceprobe.timeline.repetitions import (
     REGULAR,
+    SAME,
     Cycle,
     contents_of,
     covers,
@@ -71,6 +73,13 @@ class _Kernels:
     thread: Int64s
 
 
+class _Repetitions(NamedTuple):
+    """Edges of repetitions, as positions of kernels; `nested` if most of each repeats in itself."""
+
+    edges: Int64s
+    nested: np.bool_ | bool
+
+
 def is_update(ids: Int64s, names: Sequence[str]) -> Bools:
     """Which kernels are named like those that update parameters.
 
@@ -121,7 +130,8 @@ def kernel_period(ops: pl.DataFrame, calls: pl.DataFrame, names: Sequence[str]) 
         own = np.bincount(thread[updates]).argmax()
         others = np.flatnonzero(np.isin(thread, busy[busy != own]))
         ends = _update_ends(updates & (thread == own), others)
-        edges = _repetitions(ends, dense, updates=True)
+        found = _repetitions(ends, dense, updates=True)
+        edges = None if found is None else found.edges
     if edges is None:
         edges = _without_updates(kernels, dense, [thread == one for one in busy], calls)
     if edges is None:
@@ -143,25 +153,33 @@ def _without_updates(
 
     Forward and backward pass are launched by two threads, and a repetition has both: so the most
     frequent such one is an iteration. One thread alone launches the layers of a model, which repeat
-    too: there an iteration ends where the host waits, or else with the rarest kernel that recurs.
+    too: there an iteration ends where the host waits. Else it is what layers repeat in, or what
+    hardly anything but repetitions is beside: a model has a beginning and an end.
 
     Args:
         threads: for each thread that launches a good part of the kernels, which ones.
     """
-    alone = len(threads) < 2
-    anchors = sorted(_rare(dense), key=len, reverse=not alone)
-    if alone:
-        waits = np.sort(calls.filter(pl.col("blocking"))["t0"].to_numpy())
-        ends = np.unique(np.searchsorted(kernels.t0, waits)) - 1
-        anchors = [ends[ends >= 0], *anchors]
-    for at in anchors:
-        edges = _repetitions(at, dense, strict=alone)
-        if edges is None or edges[-1] - edges[0] < _LEAST_COVERED * len(dense) / 2:
-            continue
-        counts = (np.diff(np.concatenate([[0], np.cumsum(t)])[edges]) for t in threads)
-        if all((count > 0).mean() >= REGULAR for count in counts):
-            return _at_pauses(edges, kernels)
+    if len(threads) > 1:
+        for at in reversed(_rare(dense)):
+            found = _repetitions(at, dense)
+            if found is not None and _holds_all(found.edges, threads):
+                return _at_pauses(found.edges, kernels)
+        return None
+    waits = np.sort(calls.filter(pl.col("blocking"))["t0"].to_numpy())
+    ends = np.unique(np.searchsorted(kernels.t0, waits)) - 1
+    for at in (ends[ends >= 0], *_rare(dense)):
+        found = _repetitions(at, dense, strict=True)
+        if found is not None:
+            part = (found.edges[-1] - found.edges[0]) / len(dense)
+            if part >= (_LEAST_PART if found.nested else SAME):
+                return _at_pauses(found.edges, kernels)
     return None
+
+
+def _holds_all(edges: Int64s, threads: Sequence[Bools]) -> bool:
+    """Whether repetitions hold kernels of every thread."""
+    counts = (np.diff(np.concatenate([[0], np.cumsum(thread)])[edges]) for thread in threads)
+    return all((count > 0).mean() >= REGULAR for count in counts)
 
 
 def _launched(ops: pl.DataFrame) -> _Kernels:
@@ -181,8 +199,8 @@ def _rare(dense: Int64s) -> list[Int64s]:
 
 def _repetitions(
     at: Int64s, dense: Int64s, *, updates: bool = False, strict: bool = False
-) -> Int64s | None:
-    """Edges of repetitions that end with anchors, as positions of kernels; None without a period.
+) -> _Repetitions | None:
+    """Repetitions that end with anchors; None without a period.
 
     Args:
         at: positions of the anchor. dense: names. updates: whether the anchor ends an update.
@@ -205,7 +223,8 @@ def _repetitions(
     if contents[regular].sum() < _LEAST_COVERED * contents.sum():
         return None
     edges = _extended(after[offset::size], dense, typical)
-    return edges if len(edges) > REPEATS else None
+    nested = cycle is not None and size > 1 and np.bincount(cycle.typical).max() > size / 2
+    return _Repetitions(edges, nested) if len(edges) > REPEATS else None
 
 
 def _size(cycle: Cycle, contents: Int64s, updates: bool, strict: bool) -> tuple[int, int]:

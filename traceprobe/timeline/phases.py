@@ -22,9 +22,9 @@ from traceprobe.timeline.kernel_period import is_update
 from traceprobe.timeline.name_patterns import NamePattern
 
 RANGE_NAMES: Mapping[str, str] = {
-    "data": r"data_?(load|wait|fetch)|dataloader|next_?batch|enumerate\(Data(Loader|Pipe)\)"
+    "data": r"(^|[^a-z])data_?(load|wait|fetch)|dataloader|next_?batch|enumerate\(Data(Loader|Pipe)\)"
     r"|train_dataloader_next",
-    "h2d": r"h2d|host.?to.?device|copy.?in|to_device",
+    "h2d": r"h2d|host.?to.?device|(^|[^a-z])(copy.?in(put)?s?|to_device)([^a-z]|$)",
     "forward": r"\bforward\b|^fwd",
     "backward": r"\bbackward\b|^bwd",
     "optimizer": r"optimi[sz]er|optim\.step",
@@ -39,7 +39,9 @@ _PHASE_OF_RANGE = {
     "backward": Phase.BACKWARD,
     "optimizer": Phase.OPTIMIZER,
 }
-_LOADER_RANGE = re.compile(r"\[DALI\]|DataLoader|DataPipe|Prefetch|data_?load", re.IGNORECASE)
+_LOADER_RANGE = re.compile(
+    r"\[DALI\]|DataLoader|DataPipe|Prefetch|(?<![a-z])data_?load", re.IGNORECASE
+)
 _OF_A_FRAMEWORK = re.compile(
     r"^(FSDP::|FullyShardedDataParallel|DistributedDataParallel\.|DataParallel\.|autograd::"
     r"|(nccl|gloo|mpi|ucc):|c10d|Torch-Compiled|## Call |ProfilerStep#)"

@@ -25,7 +25,7 @@ def links(ranks: Sequence[Rank], world_size: int) -> Links | None:
     fitted = fit(messages, "ring") if world_size > 1 else None
     if fitted is None:
         return None
-    peak = _nvlink(ranks)
+    peak = nvlink_gbps(ranks)
     return Links(
         gbps=round(fitted.gbps, 3),
         latency_us=round(fitted.latency_us, 3) if fitted.latency_known else None,
@@ -52,8 +52,8 @@ def _messages(ranks: Sequence[Rank], world_size: int) -> list[Message]:
     ]
 
 
-def _nvlink(ranks: Sequence[Rank]) -> float | None:
-    """One direction, GB/s; None where the devices differ, or are not known."""
+def nvlink_gbps(ranks: Sequence[Rank]) -> float | None:
+    """What NVLink of the devices does in one direction; None where they differ or are not known."""
     gpus = [find_gpu(*facts) for facts in {rank.device.facts for rank in ranks}]
     peaks = {None if gpu is None else gpu.nvlink_gbps for gpu in gpus}
     return peaks.pop() if len(peaks) == 1 else None

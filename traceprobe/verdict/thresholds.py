@@ -12,14 +12,23 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from traceprobe.model.accounting import (
+    BATCH_BYTES,
     CLOCK_CHANGED,
     CLOCK_KERNELS,
     CLOCK_LONG_NS,
     CLOCK_SHARE,
     ENDS_TOGETHER,
+    FEW_LATE,
     FEWEST_ALIGNED,
     FEWEST_STEADY,
+    LONE_WAIT,
+    LONG_INTERVALS,
+    LONG_ITERATION,
+    LONG_NS,
     MIN_COVERAGE,
+    MOST_LONG,
+    RECURS,
+    SCALAR_BYTES,
     SET_UP_MEDIANS,
     SET_UP_NS,
     STRAGGLER,
@@ -104,6 +113,12 @@ class Constants:
         "a rank that came last for so much is the straggler",
         "derived: of two ranks that take turns each has half",
     )
+    few_late: float = _number(
+        FEW_LATE,
+        "share of the ranks",
+        "as many may together be those that are waited for",
+        "derived: of ranks that take turns, twice as many have `straggler`",
+    )
     ends_together: float = _number(
         ENDS_TOGETHER,
         "intervals between collectives",
@@ -157,6 +172,36 @@ class Constants:
         "medians",
         "a call of set-up lasts so many calls of its name",
         "chosen: no call in a warm loop of the public traces does",
+    )
+
+    long_iteration: float = _number(
+        LONG_ITERATION,
+        "medians",
+        "an iteration that does more than the others lasts",
+        "chosen: less is noise",
+    )
+    most_long: int = _number(
+        MOST_LONG, "iterations", "one in so many may be long", "chosen: else it is usual"
+    )
+    lone_wait: float = _number(
+        LONE_WAIT, "medians", "a single wait for data is no loader's burst", "chosen: many workers"
+    )
+
+    # What the host's silence means. The accounting itself applies these.
+    long_ms: float = _number(
+        LONG_NS / 1e6, "ms", "a silence of the host needs a cause", "docs/definitions.md"
+    )
+    long_intervals: int = _number(
+        LONG_INTERVALS, "intervals between launches", "and it lasts so many", "docs/definitions.md"
+    )
+    batch_bytes: int = _number(
+        BATCH_BYTES, "bytes", "a copy to the device brings input", "chosen: less is a scalar"
+    )
+    scalar_bytes: int = _number(
+        SCALAR_BYTES, "bytes", "a copy to the host is a loss or a flag", "chosen: eight numbers"
+    )
+    recurs: int = _number(
+        RECURS, "copies", "of one size make it that of a batch", "chosen: one in each iteration"
     )
 
     # Confidence
@@ -332,6 +377,15 @@ class Constants:
     )
     small_message: float = _number(
         1e6, "bytes", "its start costs more than its bytes", "chosen: on most links"
+    )
+    bus_message: float = _number(
+        16e6, "bytes", "a message that shows the speed of links", "chosen: below, latency counts"
+    )
+    low_bandwidth: float = _number(
+        0.15,
+        "share of NVLink",
+        "collectives that do not go over NVLink reach less",
+        "PCIe 5.0 has 64 GB/s, 0.14 of Hopper's NVLink; over it 0.5 and more was measured",
     )
     count_rounding: float = _number(
         1e-3, "messages per step", "counts of messages differ", "rounding of the means"
