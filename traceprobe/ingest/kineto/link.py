@@ -21,7 +21,7 @@ from traceprobe.ingest.event_kinds import (
     copy_kind,
     is_blocking,
     kernel_kind,
-    waits_for_streams,
+    waits_for,
 )
 from traceprobe.ingest.joins import (
     Table,
@@ -132,7 +132,7 @@ def build_trace(
     ) & (host_calls["correlation"] != UNKNOWN)
     if kind == "gpu":
         gpu["bytes"] = plausible_sizes(gpu["bytes"])
-        waits = per_name(host_calls["name"], names, waits_for_streams).astype(bool)
+        waits = per_name(host_calls["name"], names, waits_for)
         gpu = drop_duplicates(gpu, quality)
         gpu = align_clocks(gpu, host_calls, waits, quality)
         warn_of_impossible_times(gpu, quality)
