@@ -68,14 +68,18 @@ def align_clocks(
         gpu: columns of GPU_OPS. calls: of HOST_CALLS.
         waits_for: `WaitsFor` of each call.
     """
-    places = np.unique(np.stack([gpu["pid"], gpu["device"]], axis=1), axis=0)
+    places = [
+        (int(pid), int(device))
+        for pid in np.unique(gpu["pid"])
+        for device in np.unique(gpu["device"][gpu["pid"] == pid])
+    ]
     moved = {}
-    for pid, device in places.tolist():
+    for pid, device in places:
         rows = np.flatnonzero((gpu["pid"] == pid) & (gpu["device"] == device) & gpu["linked"])
         if len(rows) < _FEWEST:
             continue
         waited = (calls["pid"] == pid) & (calls["t1"] - calls["t0"] >= _WAITED_NS)
-        alone = np.count_nonzero(places[:, 0] == pid) == 1
+        alone = sum(owner == pid for owner, _ in places) == 1
         calls_for = {
             what: np.stack([calls["t0"][rows_of], calls["t1"][rows_of]])
             for what in (WaitsFor.STREAM, WaitsFor.DEVICE)
