@@ -67,6 +67,15 @@ def test_the_same_without_any_annotation_is_no_other_case(tmp_path):
     assert finding(report, "gpu-rows-missing").status == "fail"
 
 
+def test_operators_of_cuda_libraries_do_not_run_on_a_cpu(tmp_path):
+    run = cpu_run(loading=6)
+    convolution = replace(run.operators[0], name="aten::cudnn_convolution")
+    report = report_of(replace(run, operators=(*run.operators, convolution)), tmp_path)
+    assert report.verdict.bound == "inconclusive"
+    assert "`aten::cudnn_convolution` ran" in " ".join(finding(report, "gpu-rows-missing").evidence)
+    assert finding(report, "data-wait").status == "inconclusive"
+
+
 def test_an_export_says_how_many_launches_it_has_and_that_no_gpu_row_is_there(tmp_path):
     scenario, _ = training_loop(**LOOP)
     failed, _ = without_gpu_rows(scenario)

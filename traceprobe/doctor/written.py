@@ -31,7 +31,7 @@ COVERED_WARNINGS = {
     "processes": ("several-processes", "no-process-ids"),
     "excerpt": ("filtered-export",),
     "graphs": ("graph-level-capture", "graph-launches-unrecorded"),
-    "gpu-work": ("cpu-run",),
+    "gpu-work": ("cpu-run", "gpu-rows-missing"),
 }
 """Check to the warnings of the reader that it is about."""
 

@@ -169,7 +169,7 @@ def _whole_capture(
 def _missing(
     corrected: Corrected, ranks: Sequence[Rank], quality: Quality, thresholds: Thresholds
 ) -> list[str]:
-    missing = why_no_training(ranks)
+    missing = why_no_training(ranks, quality)
     if missing:  # whatever else is missing, it would not help
         return missing
     if any(warning.code == "clocks-disagree" for warning in quality.warnings):

@@ -32,7 +32,7 @@ from traceprobe.ingest.joins import (
     union_of_rows,
 )
 from traceprobe.ingest.kineto.columns import WORK, EventColumns
-from traceprobe.ingest.kineto.dialects import cpu_work, legacy_ops
+from traceprobe.ingest.kineto.dialects import cpu_work, gpu_operator, legacy_ops
 from traceprobe.ingest.kineto.facts import (
     gpu_device,
     profiled,
@@ -111,11 +111,12 @@ def build_trace(
         gpu, kind = cpu_work(own, ranges, names, role), "cpu"
         if not len(gpu["t0"]):
             raise EmptyTrace(f"{origin.name}: {why_empty(metadata, None, launches)}")
-        if launches:
+        only_on_gpu = gpu_operator(operators, ranges, names)
+        if launches or only_on_gpu is not None:
             quality.warn(
                 "gpu-rows-missing",
-                f"{why_missing(metadata, launches)} The numbers describe the process's CPU "
-                "threads.",
+                f"{why_missing(metadata, launches, only_on_gpu)} The numbers describe the "
+                "process's CPU threads.",
             )
         else:
             quality.warn(
