@@ -74,10 +74,18 @@ class _Kernels:
 
 
 class _Repetitions(NamedTuple):
-    """Edges of repetitions, as positions of kernels; `nested` if most of each repeats in itself."""
+    """What repeats in a sequence of kernels.
+
+    Args:
+        edges: of repetitions, as positions of kernels.
+        nested: whether most of each repeats in itself.
+        part: of the kernels that lie in repetitions, or, at either end, in a part of one: an anchor
+            may be any of the kernels of an iteration.
+    """
 
     edges: Int64s
     nested: np.bool_ | bool
+    part: float
 
 
 def is_update(ids: Int64s, names: Sequence[str]) -> Bools:
@@ -169,10 +177,8 @@ def _without_updates(
     ends = np.unique(np.searchsorted(kernels.t0, waits)) - 1
     for at in (ends[ends >= 0], *_rare(dense)):
         found = _repetitions(at, dense, strict=True)
-        if found is not None:
-            part = (found.edges[-1] - found.edges[0]) / len(dense)
-            if part >= (_LEAST_PART if found.nested else SAME):
-                return _at_pauses(found.edges, kernels)
+        if found is not None and found.part >= (_LEAST_PART if found.nested else SAME):
+            return _at_pauses(found.edges, kernels)
     return None
 
 
@@ -224,7 +230,12 @@ def _repetitions(
         return None
     edges = _extended(after[offset::size], dense, typical)
     nested = cycle is not None and size > 1 and np.bincount(cycle.typical).max() > size / 2
-    return _Repetitions(edges, nested) if len(edges) > REPEATS else None
+    if len(edges) <= REPEATS:
+        return None
+    inside = int(edges[-1] - edges[0])
+    for end in (dense[: edges[0]], dense[edges[-1] :]):
+        inside += int(np.minimum(np.bincount(end, minlength=len(typical)), typical).sum())
+    return _Repetitions(edges, nested, inside / len(dense))
 
 
 def _size(cycle: Cycle, contents: Int64s, updates: bool, strict: bool) -> tuple[int, int]:
