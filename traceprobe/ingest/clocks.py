@@ -134,7 +134,7 @@ def _offset(ops: Mapping[str, Any], calls: Mapping[WaitsFor, Int64s]) -> int | N
         found = waits.offset
     elif not is_late:
         found = _of_launches(ops)
-    if found is None:
+    if found is None or (waits is not None and abs(waits.offset - found) > DISAGREE_NS / 2):
         return None
     left = np.count_nonzero(ops["launch_t0"] - ops["t0"] + found > EARLY_NS)
     return found if left < max(_FEWEST, EARLY_SHARE * len(early)) else None
