@@ -535,8 +535,8 @@ def test_numbers_of_two_processes_are_not_mixed(tmp_path):
 
 
 def test_what_is_found_is_counted_exactly(tmp_path):
-    early = with_ops(lambda i, o: later(-MS)(i, o) if i % 10 == 0 else o)
-    count = len([o for i, o in enumerate(early.ops) if i % 10 == 0])
+    early = with_ops(lambda i, o: later(-MS)(i, o) if i % 40 == 0 else o)
+    count = len([o for i, o in enumerate(early.ops) if i % 40 == 0])
     found = outcomes(as_kineto(early)(tmp_path))["kernel-causality"].found
     assert found.startswith(f"{count} of {len(early.ops)} GPU ops start before")
     lag = MS - min(o.t0 - o.launch.t0 for o in base().ops)

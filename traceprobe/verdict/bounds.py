@@ -10,7 +10,7 @@ from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Bound, Quality
 from traceprobe.verdict.correction import Corrected
-from traceprobe.verdict.no_training import why_no_training
+from traceprobe.verdict.no_training import runs_on_cpu, why_no_training
 from traceprobe.verdict.thresholds import Thresholds
 
 PROFILE_MORE = "profile at least five consecutive steps (`schedule(wait=1, warmup=2, active=6)`)"
@@ -209,7 +209,7 @@ def _whole_capture(
 def _missing(
     corrected: Corrected, ranks: Sequence[Rank], quality: Quality, thresholds: Thresholds
 ) -> list[str]:
-    missing = why_no_training(ranks)
+    missing = why_no_training(ranks, quality)
     if missing:  # whatever else is missing, it would not help
         return missing
     if any(warning.code == "clocks-disagree" for warning in quality.warnings):
@@ -222,8 +222,9 @@ def _missing(
     if marked and not fewest_steps(marked):
         missing.append(f"no usable iteration; {PROFILE_MORE}")
     if not marked and quality.gpu_ops < thresholds.min_gpu_ops:
+        what = "operators" if runs_on_cpu(ranks) else "GPU ops"
         missing.append(
-            f"{quality.gpu_ops} GPU ops, at least {thresholds.min_gpu_ops} are needed; profile "
+            f"{quality.gpu_ops} {what}, at least {thresholds.min_gpu_ops} are needed; profile "
             "more work"
         )
     # Of a whole capture nothing is known of its borders: there low coverage costs confidence only.
