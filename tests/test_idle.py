@@ -263,7 +263,7 @@ def test_an_op_without_a_launch_does_not_say_that_the_host_was_ahead(clock):
 def cost_of_syncs(script):
     """What synchronisations cost in each gap, with idle time of the host charged to them."""
     ready = prepare(script)
-    gaps = idle.find_gaps(ready.ops)
+    gaps = gaps_of(ready)
     causes = idle.idle_causes(gaps, ready.host, ready.loaders)
     calls = ready.calls.filter("blocking")
     syncs = union(calls["t0"].to_numpy(), calls["t1"].to_numpy())
