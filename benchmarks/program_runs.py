@@ -14,7 +14,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import tarfile
 import tempfile
 import threading
 import time
@@ -28,11 +27,11 @@ from queue import Empty, Queue
 from typing import Any
 
 from benchmarks.gpu_clocks import GpuClocks
+from benchmarks.program_recordings import bundle, export, is_writing
 from benchmarks.program_rows import Row
 from benchmarks.program_worker import Job, run_in_fork
 from traceprobe.capture import nsys_tool
 from traceprobe.capture.hardware import nvidia_smi
-from traceprobe.capture.progress import reported_states
 from traceprobe.capture.recording_plan import RecordingPlan
 
 _Spawned = multiprocessing.get_context("spawn").Process
@@ -40,8 +39,6 @@ AHEAD = 6
 """Runs that may get ready before their turn."""
 TURN_S = 60
 READY_S = 120
-PART_BYTES, ALL_BYTES = 15 << 20, 62 << 20
-"""Recordings are bundled in parts of about this size; what comes after so many is left out."""
 LIBRARIES = ("torch", "torchvision", "transformers", "accelerate", "lightning", "timm")
 
 
@@ -253,7 +250,7 @@ class Session:
                 taken.update(run.slots)
 
     def _look_after(self, run: Run) -> None:
-        if run.holds and (len(run.done) == run.row.ranks or _is_writing(run.folder, run.row.ranks)):
+        if run.holds and (len(run.done) == run.row.ranks or is_writing(run.folder, run.row.ranks)):
             run.holds = False
         limit = math.inf  # its turn comes when it comes
         if run.granted is not None:
@@ -277,7 +274,7 @@ class Session:
             return
         if run.job.backend == "nsys" and run.export is None:
             run.holds = False
-            run.export = self.exporters.submit(_export, run.folder)
+            run.export = self.exporters.submit(export, run.folder)
         if run.export is None or run.export.done():
             self._end(run)
 
@@ -300,7 +297,7 @@ class Session:
         wanted = run.row.ranks if run.job.backend == "torch" else 1
         row, kept = self.rows[run.row.name], False
         if len(traces) == wanted:
-            kept = _bundle(traces, f"{run.row.name}/{run.job.backend}", self.plan.out)
+            kept = bundle(traces, f"{run.row.name}/{run.job.backend}", self.plan.out)
         elif run.failed is None:
             run.failed = "no recording"
         size = sum(path.stat().st_size for path in traces)
@@ -379,11 +376,6 @@ def _machine(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _is_writing(folder: Path, ranks: int) -> bool:
-    """Whether the steps of all ranks are over."""
-    return all("writing the trace" in reported_states(folder, rank) for rank in range(ranks))
-
-
 def _is_alive(process: Any) -> bool:
     if isinstance(process, subprocess.Popen):
         return process.poll() is None
@@ -398,26 +390,3 @@ def _kill(process: Any) -> None:
     elif process.is_alive():
         process.kill()
         process.join()
-
-
-def _export(folder: Path) -> None:
-    """From the report of Nsight Systems, as `traceprobe profile` does it."""
-    target = nsys_tool.export_sqlite(folder / "run.nsys-rep", folder / "run.sqlite")
-    nsys_tool.embed_sidecars(target, nsys_tool.read_sidecars(folder))
-    subprocess.run(["gzip", "-f", str(target)], check=True)
-
-
-def _bundle(traces: list[Path], name: str, out: Path) -> bool:
-    """Append files to the first part that has room for them; whether there was any."""
-    size = sum(path.stat().st_size for path in traces)
-    if size + sum(part.stat().st_size for part in out.glob("part*.tar")) > ALL_BYTES:
-        return False
-    number = 0
-    while (part := out / f"part{number}.tar").exists() and (
-        part.stat().st_size + size > PART_BYTES
-    ):
-        number += 1
-    with tarfile.open(part, "a") as tar:
-        for path in traces:
-            tar.add(path, f"{name}/{path.name}")
-    return True
