@@ -108,9 +108,9 @@ BROKEN = {
     "busy": (in_iteration(busy_ns=moved(-10 * MS, forward=0)), "forward is exclusive"),
     "half a window": (in_iteration(end_ns=None), "half a window"),
     "backward window": (in_iteration(end_ns=lambda t: t - 10**12), "ends before it begins"),
-    "not adjacent": (
+    "overlapping windows": (
         in_iteration(start_ns=lambda t: t - 7, partition_ns=moved(7, forward=0)),
-        "are not adjacent",
+        "overlap",
     ),
     "order": (in_iteration(index=7), "iteration 7 is the one at 2"),
     "skipped": (in_iteration(skip_reason="warm-up"), "used and skipped"),

@@ -116,22 +116,28 @@ def host_state(
         outside = complement(marker.inside, low, high)
         inferred = subtract(outside, _sets(calls, {step_thread}).get(step_thread, EMPTY))
     data_annotated = union(marks.t0[data], marks.t1[data])
-    data_inferred = merge(subtract(inferred, quiet.host), quiet.data)
-    # What is left around a wait that is known is no long stretch.
-    unknown = subtract(quiet.unknown, merge(data_annotated, data_inferred))
-    long = unknown.t1 - unknown.t0 >= LONG_NS
-    quiet = quiet._replace(unknown=Intervals(unknown.t0[long], unknown.t1[long]))
+    between = subtract(inferred, quiet.host)
+    known = merge(data_annotated, between)
+    quiet = quiet._replace(
+        data=_long(subtract(quiet.data, known)), unknown=_long(subtract(quiet.unknown, known))
+    )
     in_call = _sets(calls, others)
     in_range = _sets(ranges, others, pl.col("source") != int(Source.PROFILER))
     return HostState(
         profiler=union(profiler["t0"].to_numpy(), profiler["t1"].to_numpy()),
         data_annotated=data_annotated,
-        data_inferred=data_inferred,
+        data_inferred=merge(between, quiet.data),
         quiet=quiet,
         sync=_sets(calls, {step_thread, *threads}, pl.col("blocking")),
         busy={t: merge(in_call.get(t, EMPTY), in_range.get(t, EMPTY)) for t in others},
         step_thread=step_thread,
     )
+
+
+def _long(stretches: Intervals) -> Intervals:
+    """The long ones of what ranges leave; a little around a wait that is known is Python's."""
+    long = stretches.t1 - stretches.t0 >= LONG_NS
+    return Intervals(stretches.t0[long], stretches.t1[long])
 
 
 def _sets(
