@@ -37,6 +37,9 @@ class Row:
     note: str = ""
 
 
+UNDIVIDED = frozenset({"fsdp-small", "fsdp-large", "tensor-parallel"})
+"""Rows of which taking out the other ranks also takes out what the host does to shard and to call
+collectives: the ablation tells communication and overhead together, not apart."""
 LOADING = {"loading": "--no-loading"}
 RANKS = {"communication": "--one-rank"}
 HOST = {"host": "--no-host"}

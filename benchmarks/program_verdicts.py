@@ -123,13 +123,14 @@ def judged(traces: list[Path]) -> dict[str, Any]:
     except TraceprobeError as error:
         return {"error": f"{type(error).__name__}: {error}"}
     verdict, first = report.verdict, report.ranks[0]
-    busy = first.summary.busy_ns
+    busy, effect = first.summary.busy_ns, report.quality.observer_effect
     phases = {name: ns for name in _PHASES if (ns := busy.get(name))}
     return {
         "bound": verdict.bound,
         "secondary": verdict.secondary,
         "confidence": verdict.confidence,
         "shares": verdict.shares,
+        "calibrated_ms": None if effect is None else effect.unprofiled_step_ms,
         "iterations": first.summary.iterations_used,
         "step_ms": None if first.summary.step_ms is None else first.summary.step_ms.mean,
         "marker": None if first.step_marker is None else first.step_marker.kind,

@@ -6,9 +6,14 @@ from collections.abc import Iterator
 from statistics import mean
 from typing import Any
 
+from benchmarks.program_rows import UNDIVIDED
+
 Results = dict[str, Any]
 NEAR = 0.03
 """A truth this close to a threshold cannot tell a right verdict from a wrong one."""
+CHANGED = 0.2
+"""Part by which the recording's own step without a profiler differs from the program's, where other
+load on the machine, or other batches, made it another run."""
 SHARES = ("io", "communication", "overhead")
 BACKENDS = {"torch": "torch.profiler", "nsys": "Nsight Systems"}
 
@@ -34,7 +39,12 @@ def page(results: Results) -> str:
 
 
 def outcome(row: dict[str, Any], verdict: dict[str, Any]) -> str:
-    """Of a verdict: "right", "wrong", "near" where the truth is near a threshold, or "unknown"."""
+    """Of a verdict: "right", "wrong", or why the truth does not tell.
+
+    It is "near" where the truth is near a threshold, "undivided" where the verdict names the other
+    one of communication and overhead, which the ablation cannot tell apart, "changed" where the
+    recording was of a run at another pace, and "unknown" without a truth.
+    """
     truth = row["truth"]
     if truth is None or "overhead" not in truth["shares"]:
         return "unknown"
@@ -42,7 +52,15 @@ def outcome(row: dict[str, Any], verdict: dict[str, Any]) -> str:
         return "wrong"
     if verdict["bound"] == truth["bound"]:
         return "right"
-    return "near" if truth["margin"] < NEAR else "wrong"
+    if truth["margin"] < NEAR:
+        return "near"
+    either = {"communication", "overhead", "mixed"}
+    if row["name"] in UNDIVIDED and {verdict["bound"], truth["bound"]} <= either:
+        return "undivided"
+    pace = verdict.get("calibrated_ms")
+    if pace is not None and abs(pace / truth["step_ms"] - 1) > CHANGED:
+        return "changed"
+    return "wrong"
 
 
 def rows(results: Results) -> Iterator[tuple[dict[str, Any], str, dict[str, Any]]]:
@@ -66,12 +84,23 @@ def _machine(results: Results) -> str:
 
 def _summary(results: Results) -> str:
     outcomes = [outcome(row, verdict) for row, _, verdict in rows(results)]
-    counts = {name: outcomes.count(name) for name in ("right", "wrong", "near", "unknown")}
+    names = ("right", "wrong", "near", "undivided", "changed", "unknown")
+    counts = {name: outcomes.count(name) for name in names}
     lines = [
         f"- {len(results['rows'])} programs, {len(outcomes)} recordings: {counts['right']} "
         f"verdicts are right, {counts['wrong']} wrong, {counts['near']} differ where the truth is "
         f"within {100 * NEAR:.0f} points of a threshold."
     ]
+    if counts["undivided"]:
+        lines.append(
+            f"- {counts['undivided']} name the other one of communication and overhead, where "
+            "taking out the other ranks takes out the host's work for them too."
+        )
+    if counts["changed"]:
+        lines.append(
+            f"- {counts['changed']} differ where the recording's own step without a profiler is "
+            f"more than {100 * CHANGED:.0f} % off the program's: the run had changed its pace."
+        )
     if counts["unknown"]:
         lines.append(f"- Of {counts['unknown']} recordings the truth is not known.")
     for share in SHARES:

@@ -44,7 +44,7 @@ def whole_iterations(
         ops: GPU ops of the process. ranges: its host ranges.
     """
     count = marker.windows
-    if count < 4 or marker.kind in ("user", "kernels"):
+    if count < 4 or marker.kind == "user":
         return marker
     launched = ops.filter(pl.col("thread") != UNKNOWN)
     window = marker.iteration_at(launched["launch_t0"].to_numpy())

@@ -56,7 +56,7 @@ class Period:
             the last launch of each but the last.
         end: end of the last launch of the last.
         anchor: name of the last kernel of a repetition.
-        thread: that launches it.
+        thread: the step thread.
     """
 
     starts: Int64s
@@ -160,13 +160,9 @@ def kernel_period(ops: pl.DataFrame, calls: pl.DataFrame, names: Sequence[str]) 
         return None
     dense = np.unique(kernels.name, return_inverse=True)[1].astype(np.int64)
     threads = _busy_threads(kernels)
-    edges = None
     ends = _updates(kernels, names, threads)
-    if len(ends):
-        found = _repetitions(ends, dense, updates=True)
-        edges = None if found is None else found.edges
-    if edges is None:
-        edges = _without_updates(kernels, dense, threads, calls)
+    found = _repetitions(ends, dense, updates=True) if len(ends) else None
+    edges = _without_updates(kernels, dense, threads, calls) if found is None else found.edges
     if edges is None:
         return None
     first, last = int(edges[0]), int(edges[-1])
@@ -175,7 +171,8 @@ def kernel_period(ops: pl.DataFrame, calls: pl.DataFrame, names: Sequence[str]) 
         starts=np.maximum.accumulate(starts),
         end=int(kernels.t1[last - 1]),
         anchor=names[kernels.name[last - 1]],
-        thread=int(kernels.thread[last - 1]),
+        # An update is the step thread's, and so is the beginning of a forward pass.
+        thread=int(kernels.thread[first if found is None else last - 1]),
     )
 
 
