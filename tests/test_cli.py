@@ -90,7 +90,8 @@ def test_rendering_again_changes_no_byte(cli, trace):
 
 
 def test_rendering_an_inconclusive_report_again_changes_no_byte(cli):
-    trace = write_trace(cli.folder / "short.json", loop=type(LOOP)(steps=3, forward_ns=4_000_000))
+    thirds = {"forward_ns": 400_000, "data_wait_ns": 400_000, "tail_ns": 400_000}
+    trace = write_trace(cli.folder / "short.json", loop=type(LOOP)(steps=2, **thirds))
     cli("analyze", trace, "-o", "a.json", "-o", "a.html").expect(0)
     cli("render", "a.json", "-o", "b.html", "-o", "b.json").expect(0)
     assert (cli.folder / "a.html").read_bytes() == (cli.folder / "b.html").read_bytes()
@@ -134,7 +135,8 @@ def test_the_summary_keeps_to_the_columns(cli, trace, monkeypatch, columns):
 
 
 def test_an_inconclusive_verdict_is_an_answer(cli):
-    trace = write_trace(cli.folder / "short.json", loop=type(LOOP)(steps=3, forward_ns=4_000_000))
+    thirds = {"forward_ns": 400_000, "data_wait_ns": 400_000, "tail_ns": 400_000}
+    trace = write_trace(cli.folder / "short.json", loop=type(LOOP)(steps=2, **thirds))
     done = cli("analyze", trace, "-o", "-").expect(0)
     assert json.loads(done.out)["verdict"]["bound"] == "inconclusive"
 

@@ -32,6 +32,12 @@ def prepare(script, clock=0):
     return process_timeline(trace, PID, None, phases.compile_phase_names({}))
 
 
+def gaps_of(ready, until=None):
+    """The gaps until the last op ends, or until a later time."""
+    last = int(ready.ops["t1"].max())
+    return idle.find_gaps(ready.ops, last if until is None else until, ready.host.step_thread)
+
+
 def rows_of(intervals):
     return list(zip(intervals.t0.tolist(), intervals.t1.tolist(), strict=True))
 
@@ -39,7 +45,7 @@ def rows_of(intervals):
 def causes(script):
     """Each cause that occurs, with its intervals; inferred waits are data waits, too."""
     ready = prepare(script)
-    found = idle.idle_causes(idle.find_gaps(ready.ops), ready.host, ready.loaders)
+    found = idle.idle_causes(gaps_of(ready), ready.host, ready.loaders)
     return {cause: rows_of(part) for cause, part in found.items() if len(part.t0)}
 
 
@@ -191,7 +197,7 @@ def test_a_gap_lasts_until_any_stream_has_work():
     script = Script().op("kernel", 0, 500, (-50, -40)).op("h2d", 10, 100, (-30, -20), stream=20)
     script.op("kernel", 300, 450, (200, 210), stream=20)
     script.op("memset", 500, 510, (400, 410)).op("comm", 600, 700, (50, 60), stream=30)
-    gaps = idle.find_gaps(prepare(script).ops)
+    gaps = gaps_of(prepare(script))
     assert list(zip(gaps.t0, gaps.t1, strict=True)) == [(510, 600)]
     assert (gaps.before.tolist(), gaps.after.tolist()) == ([3], [4])
 
@@ -199,14 +205,14 @@ def test_a_gap_lasts_until_any_stream_has_work():
 def test_the_op_before_a_gap_is_the_one_that_ran_last():
     script = Script().op("kernel", 0, 500, (-50, -40)).op("kernel", 10, 100, (-30, -20), stream=8)
     script.op("kernel", 600, 700, (50, 60))
-    assert idle.find_gaps(prepare(script).ops).before.tolist() == [0]
+    assert gaps_of(prepare(script)).before.tolist() == [0]
 
 
 def test_the_main_cause_of_a_gap_fills_most_of_it():
     script = gap().range("data_loading", 100, 400).call("cudaStreamSynchronize", 400, 850)
     script.op("kernel", 2_000, 2_100, (1_150, 1_160)).op("kernel", 3_000, 3_100)
     ready = prepare(script)
-    gaps = idle.find_gaps(ready.ops)
+    gaps = gaps_of(ready)
     found = idle.main_causes(gaps, idle.idle_causes(gaps, ready.host, ready.loaders))
     assert found == ["idle_sync", "idle_latency", "idle_unexplained"]
 
@@ -214,7 +220,7 @@ def test_the_main_cause_of_a_gap_fills_most_of_it():
 def late_after_sync(script, clock=0):
     ready = prepare(script, clock)
     syncs = ready.calls.filter(ready.calls["blocking"])["t1"].to_numpy()
-    return rows_of(idle.idle_after_sync(idle.find_gaps(ready.ops), ready.ops, syncs))
+    return rows_of(idle.idle_after_sync(gaps_of(ready), ready.ops, syncs))
 
 
 def after_a_sync():
@@ -257,7 +263,7 @@ def test_an_op_without_a_launch_does_not_say_that_the_host_was_ahead(clock):
 def cost_of_syncs(script):
     """What synchronisations cost in each gap, with idle time of the host charged to them."""
     ready = prepare(script)
-    gaps = idle.find_gaps(ready.ops)
+    gaps = gaps_of(ready)
     causes = idle.idle_causes(gaps, ready.host, ready.loaders)
     calls = ready.calls.filter("blocking")
     syncs = union(calls["t0"].to_numpy(), calls["t1"].to_numpy())

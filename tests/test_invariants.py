@@ -108,9 +108,9 @@ BROKEN = {
     "busy": (in_iteration(busy_ns=moved(-10 * MS, forward=0)), "forward is exclusive"),
     "half a window": (in_iteration(end_ns=None), "half a window"),
     "backward window": (in_iteration(end_ns=lambda t: t - 10**12), "ends before it begins"),
-    "not adjacent": (
+    "overlapping windows": (
         in_iteration(start_ns=lambda t: t - 7, partition_ns=moved(7, forward=0)),
-        "are not adjacent",
+        "overlap",
     ),
     "order": (in_iteration(index=7), "iteration 7 is the one at 2"),
     "skipped": (in_iteration(skip_reason="warm-up"), "used and skipped"),
@@ -240,7 +240,7 @@ def test_a_saving_above_the_classes_that_it_removes_is_not_written(report):
     assert wait.saving_of == ["idle_data_wait"]
     assert verify(replace(report, findings=[wait]), report.ranks).findings == [wait]
     more = replace(wait, saving_ms_per_step=wait.saving_ms_per_step + 0.01)
-    with pytest.raises(InternalError, match="data-wait saves .* in idle_data_wait"):
+    with pytest.raises(InternalError, match=r"data-wait saves .* in idle_data_wait"):
         verify(replace(report, findings=[more]), report.ranks)
     longer = [
         replace(r, summary=replace(r.summary, partition_ns={**r.summary.partition_ns, **WAIT}))

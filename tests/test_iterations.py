@@ -16,8 +16,18 @@ from traceprobe.timeline.step_markers import StepMarker
 PITCH, LENGTH = 1_000, 500
 
 
+LAST = "the last iteration: the next is not recorded"
+
+
 def array(values):
     return np.array(values, dtype=np.int64)
+
+
+def marker_at(starts, ends=None):
+    """Iterations that begin at these times; the last one ends with the capture unless said."""
+    starts = array(starts)
+    ends = np.append(starts[1:], UNKNOWN) if ends is None else array(ends)
+    return StepMarker("range", "", starts, ends, ("",) * len(starts), 0, None, 1.0)
 
 
 def steps(count=6, *, lag=200, inside=900):
@@ -47,14 +57,14 @@ def reasons_of(rank):
 
 def test_a_launch_belongs_to_the_last_step_that_had_begun():
     found = iterations.iteration_of_launches(
-        array([0, 10, 20]), array([-5, 0, 9, 10, 25]), np.ones(5, dtype=bool)
+        marker_at([0, 10, 20]), array([-5, 0, 9, 10, 25]), np.ones(5, dtype=bool)
     )
     assert found.tolist() == [UNKNOWN, 0, 0, 1, 2]
 
 
 def test_without_a_launch_an_op_belongs_to_no_iteration():
     found = iterations.iteration_of_launches(
-        array([-9, 10]), array([UNKNOWN]), np.zeros(1, dtype=bool)
+        marker_at([-9, 10]), array([UNKNOWN]), np.zeros(1, dtype=bool)
     )
     assert found.tolist() == [UNKNOWN]
 
@@ -109,14 +119,16 @@ def test_an_iteration_without_gpu_work_leaves_its_time_to_the_one_before():
 def test_a_window_that_would_begin_before_its_predecessor_is_joined_to_it():
     kind = array([Kind.KERNEL] * 5)
     t0 = array([100, 300, 200, 250, 400])
-    found = iterations.gpu_windows(array([0, 1, 2, 3, 4]), kind, t0, t0 + 50, 5)
+    found = iterations.gpu_windows(array([0, 1, 2, 3, 4]), kind, t0, t0 + 50, marker_at(range(5)))
     assert found.index.tolist() == [0, 1, 4]
     assert found.edges.tolist() == [100, 300, 400, 450]
 
 
 def test_without_ops_of_iterations_there_are_no_windows():
     kind = array([Kind.KERNEL, Kind.H2D])
-    found = iterations.gpu_windows(array([UNKNOWN, 0]), kind, array([0, 5]), array([3, 9]), 2)
+    found = iterations.gpu_windows(
+        array([UNKNOWN, 0]), kind, array([0, 5]), array([3, 9]), marker_at([0, 1])
+    )
     assert (found.index.tolist(), found.edges.tolist()) == ([], [])
 
 
@@ -137,13 +149,13 @@ def test_coverage_counts_the_launches_of_each_step_that_have_a_gpu_row():
         *((9, Call.COPY, False), (10, Call.COPY, True), (11, Call.SYNC, False)),
         *((12, Call.OTHER, False), (13, Call.OTHER, True)),
     )
-    asked, recorded = iterations.launch_coverage(rows, array([0, 10]))
+    asked, recorded = iterations.launch_coverage(rows, marker_at([0, 10]))
     assert (asked.tolist(), recorded.tolist()) == ([3, 2], [1, 2])
 
 
 def test_a_memset_without_a_row_is_no_evidence_of_a_cut_capture():
     rows = calls((0, Call.MEMSET, False), (1, Call.MEMSET, True), (2, Call.LAUNCH, True))
-    asked, recorded = iterations.launch_coverage(rows, array([0]))
+    asked, recorded = iterations.launch_coverage(rows, marker_at([0]))
     assert (asked.tolist(), recorded.tolist()) == ([2], [2])
 
 
@@ -169,35 +181,59 @@ def test_an_iteration_left_out_still_has_its_partition():
     assert rank.summary.window_ns == 4 * PITCH
 
 
-def test_the_last_window_has_no_end():
+def test_the_last_iteration_is_left_out_where_three_others_count():
     rank = analyze(steps())
-    assert reasons_of(rank) == {5: "the last iteration has no end"}
+    assert reasons_of(rank) == {5: LAST}
     assert 5 not in windows_of(rank)
+
+
+@pytest.mark.parametrize(
+    ("count", "used"), [(1, 1), (2, 2), (3, 3), (4, 3), (8, 7)], ids=lambda n: str(n)
+)
+def test_the_last_iteration_counts_where_fewer_than_three_others_do(count, used):
+    rank = analyze(steps(count))
+    assert rank.summary.iterations_used == used
+    assert [i.used for i in rank.iterations] == [True] * used + [False] * (count - used)
+
+
+@pytest.mark.parametrize(("lag", "inside", "end"), [(200, 900, 2_800), (600, 900, 3_000)])
+def test_a_last_window_ends_where_its_range_and_its_last_op_have_ended(lag, inside, end):
+    rank = analyze(steps(3, lag=lag, inside=inside))
+    assert windows_of(rank)[2] == (2_000 + lag - 100, end)
+
+
+def test_iterations_that_were_cut_do_not_replace_the_last_one():
+    script = steps(4).call("cudaLaunchKernel", 300, 301)
+    assert [i.used for i in analyze(script).iterations] == [False, True, True, True]
+
+
+def test_marks_without_length_do_not_say_when_the_last_iteration_ends():
+    script = Script()
+    for k in range(3):
+        script.range(f"step {k}", k * PITCH, k * PITCH, form="mark")
+        script.op("kernel", k * PITCH + 200, k * PITCH + 700, (k * PITCH + 100, k * PITCH + 110))
+    assert reasons_of(analyze(script)) == {2: "the last iteration has no end"}
 
 
 def test_the_last_window_has_no_end_though_a_further_step_begins_without_gpu_work():
     rank = analyze(steps().range("step 6", 6_000, 6_900))
     assert 5 not in windows_of(rank)
     assert rank.iterations[5].launches == 1
-    assert rank.iterations[5].skip_reason == "the last iteration has no end"
+    assert rank.iterations[5].skip_reason == LAST
     assert rank.iterations[6].skip_reason == "no GPU work"
 
 
 def skipped(lengths, collectives=None, covered=None):
     """Reasons for windows of these lengths; the last one is that of the last marker."""
     count = len(lengths)
-    marker = StepMarker("range", "", np.arange(count), ("",) * count, 0, None, 1.0)
     edges = np.concatenate([[0], np.cumsum(lengths)])
     found = iterations.skip_reasons(
-        iterations.GpuWindows(np.arange(count), edges),
-        marker,
+        iterations.GpuWindows(np.arange(count), edges, True),
+        marker_at(range(count), range(1, count + 1)),
         covered or [1.0] * count,
         array(collectives or [0] * count),
     )
-    return [reason and reason.split(":")[0] for reason in found]
-
-
-LAST = "the last iteration has no end"
+    return [LAST if reason == LAST else reason and reason.split(":")[0] for reason in found]
 
 
 @pytest.mark.parametrize(
@@ -258,18 +294,18 @@ def test_an_iteration_without_launches_has_no_coverage_to_miss():
 
 
 def test_where_no_iteration_can_be_used_all_windows_are_summarised():
-    script = steps(2).call("cudaLaunchKernel", 300, 301)
+    script = steps(2).call("cudaLaunchKernel", 300, 301).call("cudaLaunchKernel", 1_300, 1_301)
     summary = analyze(script).summary
     assert (summary.iterations_used, summary.step_ms) == (0, None)
     assert summary.window_ns == PITCH
 
 
 def test_where_no_iteration_has_a_window_the_whole_capture_is_summarised():
-    script = Script().op("kernel", 3_100, 3_600, (3_000, 3_010)).op("kernel", 100, 200)
+    script = Script().op("kernel", 3_100, 3_600).op("kernel", 100, 200)
     for k in range(4):
         script.range(f"step {k}", k * PITCH, k * PITCH + 900)
     rank = analyze(script)
-    assert reasons_of(rank) == dict.fromkeys(range(3), "no GPU work") | {3: LAST}
+    assert reasons_of(rank) == dict.fromkeys(range(4), "no GPU work")
     assert rank.summary.window_ns == 3_500
 
 

@@ -112,4 +112,4 @@ def test_a_slice_of_a_damaged_trace_holds_its_good_part(tmp_path):
     data = (tmp_path / "trace.json").read_bytes()
     (tmp_path / "trace.json.gz").write_bytes(gzip.compress(data[: len(data) * 9 // 10]))
     slice_trace(tmp_path / "trace.json.gz", tmp_path / "cut.json", (1, 4))
-    assert list(accounts(tmp_path / "cut.json")) == ["step 1", "step 2"]
+    assert list(accounts(tmp_path / "cut.json")) == ["step 1", "step 2", "step 3"]

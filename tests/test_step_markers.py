@@ -16,7 +16,9 @@ PITCH = 1_000
 
 def find(script, step=None):
     trace = memory.trace(script.build())
-    return step_markers.find_step_marker(trace.host_ranges, trace.gpu_ops, trace.names, step)
+    return step_markers.find_step_marker(
+        trace.host_ranges, trace.gpu_ops, trace.host_calls, trace.names, step
+    )
 
 
 def numbered(script, name, count=5, *, length=900, offset=0, first=0, **columns):
@@ -224,23 +226,14 @@ def test_iterations_begin_when_the_loader_is_asked(name):
     assert marker.inside is None
 
 
-def test_bursts_of_optimizer_kernels_that_recur_evenly_delimit_iterations():
+def test_without_ranges_the_period_of_the_kernels_delimits_iterations():
     marker = find(optimizer_bursts(Script(), thread=AUTOGRAD))
-    assert (marker.kind, marker.thread) == ("kernels", AUTOGRAD)
-    assert starts(marker) == [560 + k * PITCH for k in range(5)]  # end of the second launch
-    assert marker.pattern == ADAM
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ({"uneven": 2}, "one period has more kernels than the others"),
-        ({"periods": 3}, "three bursts delimit only two windows"),
-        ({"launches": 0}, "no kernel is an optimizer's"),
-    ],
-)
-def test_kernels_that_do_not_recur_evenly_delimit_nothing(options, why):
-    assert find(optimizer_bursts(Script(), **options)) is None, why
+    assert (marker.kind, marker.thread, marker.pattern) == ("kernels", AUTOGRAD, ADAM)
+    # The first launch, then the ends of the last launch of each update.
+    assert starts(marker) == [100] + [560 + k * PITCH for k in range(4)]
+    assert marker.ends.tolist() == [560 + k * PITCH for k in range(5)]
+    assert marker.labels[:2] == ("period 0", "period 1")
+    assert marker.inside is None
 
 
 def test_kernels_without_a_launch_site_delimit_nothing():
@@ -274,12 +267,12 @@ def test_the_first_kind_of_marker_that_exists_wins(first):
     assert find(script).kind == first
 
 
-@pytest.mark.parametrize(("count", "kind"), [(3, "optimizer"), (4, "range")])
+@pytest.mark.parametrize(("count", "kind"), [(2, "optimizer"), (3, "range")])
 def test_a_kind_that_delimits_three_windows_goes_before_one_that_delimits_fewer(count, kind):
     assert find(accumulation(numbered(Script(), "step {}", count))).kind == kind
 
 
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_kind_that_delimits_fewer_windows_is_better_than_none(count):
     assert len(find(numbered(Script(), "step {}", count)).starts) == count
 
@@ -288,9 +281,15 @@ def test_a_few_steps_go_before_bursts_of_kernels():
     assert find(optimizer_bursts(numbered(Script(), "step {}", 2))).kind == "range"
 
 
-def test_a_single_step_delimits_nothing():
-    assert find(numbered(Script(), "step {}", 1)) is None
-    assert find(optimizer_bursts(numbered(Script(), "step {}", 1))).kind == "kernels"
+def test_a_single_step_is_one_iteration_of_which_little_is_sure():
+    marker = find(numbered(Script(), "step {}", 1))
+    assert (starts(marker), marker.ends.tolist(), marker.confidence) == ([0], [900], 0.5)
+
+
+def test_a_single_instant_delimits_nothing():
+    script = Script().range("step 0", 0, 0, form="mark")
+    assert find(script) is None
+    assert find(optimizer_bursts(script)).kind == "kernels"
 
 
 def test_without_any_of_these_there_is_no_marker():

@@ -232,7 +232,7 @@ def test_what_failed_programs_say_and_the_variables_of_rungs_are_in_no_record(
 
 
 def test_a_rung_with_too_few_steps_to_compare_has_failed(cli, ladder, recorded, monkeypatch):
-    short = LOOP.__class__(**{**LOOP.__dict__, "steps": 3})
+    short = LOOP.__class__(**{**LOOP.__dict__, "steps": 2})
     monkeypatch.setattr(
         run_recording,
         "run_recording",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -156,7 +158,9 @@ def test_thresholds_are_options_and_printed():
         ({"idle_data_wait": 501, "forward": 499}, "io"),
         ({"communication": 500, "forward": 400, "idle_host": 100}, "communication"),
         ({"idle_host": 500, "forward": 400, "idle_sync": 100}, "overhead"),
-        ({"unattributed": 500, "idle_host": 300, "h2d": 200}, "compute"),
+        ({"unattributed": 620, "idle_host": 199, "h2d": 181}, "compute"),
+        ({"unattributed": 600, "idle_host": 200, "h2d": 200}, "inconclusive"),
+        ({"forward": 660, "idle_host": 340}, "inconclusive"),
         ({"forward": 499, "h2d": 250, "idle_host": 251}, "inconclusive"),
         ({"d2h": 600, "forward": 400}, "inconclusive"),
     ],
@@ -185,16 +189,16 @@ def test_without_a_step_marker_a_hundred_gpu_ops_are_needed(ops, expected):
 @pytest.mark.parametrize(
     ("rank", "reason"),
     [
-        (records.rank(step(), steps=2), "2 usable iterations, 3 are needed"),
+        (records.rank(step(400, 300), steps=2), "there are only 2 usable iterations"),
         (records.rank(step(), coverage=0.899), "only 90% of the launches have a GPU row"),
-        (records.rank(step(idle_unexplained=301)), "30% of the time is idle that no host rows"),
+        (records.rank(step(idle_unexplained=301)), "30% of the time the device idles while the"),
     ],
 )
 def test_what_is_missing_makes_it_inconclusive_and_is_said(rank, reason):
     decision = decide(rank)
     assert (decision.bound, decision.secondary) == ("inconclusive", None)
     assert decision.missing[0].startswith(reason)
-    assert ";" in decision.missing[0]  # and what to do about it
+    assert re.search("[;:] ", decision.missing[0])  # and what to do about it
 
 
 @pytest.mark.parametrize(
@@ -203,21 +207,72 @@ def test_what_is_missing_makes_it_inconclusive_and_is_said(rank, reason):
         records.rank(step(), steps=3),
         records.rank(step(), coverage=0.9),
         records.rank(step(), coverage=None),
-        records.rank(step(idle_unexplained=300)),
+        records.rank(step(idle_unexplained=199)),
+        records.rank(step(100, idle_unexplained=99)),
     ],
 )
 def test_what_just_suffices_is_judged(rank):
     assert decide(rank).bound == "compute"
 
 
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize("parts", [{"idle_unexplained": 200}, {"io": 100, "idle_unexplained": 100}])
+def test_unexplained_time_that_would_make_a_bound_leaves_compute_open(parts, marked):
+    decision = decide(records.rank(step(**parts), marked=marked))
+    assert decision.bound == "inconclusive"
+    assert "nothing tells what it does" in decision.missing[0]
+
+
+@pytest.mark.parametrize(
+    ("parts", "margin"),
+    [
+        ({"io": 400}, 0.45),
+        ({"io": 400, "idle_unexplained": 280}, 0.36),  # 12 points from as much of another cause
+        ({"io": 400, "overhead": 100, "idle_unexplained": 280}, 0.06),
+        ({"io": 300, "overhead": 100, "idle_unexplained": 280}, 0.0),
+        ({"idle_unexplained": 100}, 0.3),
+    ],
+)
+def test_unexplained_time_may_be_any_cause(parts, margin):
+    found = terms(records.rank(step(**parts), attributed_share=None))
+    assert found["margin"] == pytest.approx(margin)
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_one_or_two_iterations_are_judged_as_a_whole_capture_is(steps):
+    assert decide(records.rank(step(501), steps=steps)).bound == "io"
+    assert decide(records.rank(step(), steps=steps)).bound == "compute"
+    missing = decide(records.rank(step(499, 251), steps=steps)).missing
+    assert f"there are only {steps} usable iterations" in missing[0]
+
+
+@pytest.mark.parametrize(("steps", "most"), [(1, 0.5), (2, 0.5), (3, 0.9)])
+def test_of_one_or_two_iterations_no_verdict_is_sure(steps, most):
+    found = terms(records.rank(step(900), steps=steps))
+    assert sum(found.values()) == pytest.approx(most)
+
+
+def test_no_iteration_is_no_verdict():
+    decision = decide(records.rank(step(), iterations_used=0))
+    assert decision.missing[0].startswith("no usable iteration")
+
+
+def test_the_marks_of_an_iteration_count_as_much_as_iterations():
+    """Two rollouts with four updates each show eight steps of training."""
+    marks = StepMarker(kind="range", pattern="step", count=2, confidence=0.95, per_iteration=4)
+    two = records.rank(step(400, 300), steps=2)
+    assert decide(two).bound == "inconclusive"
+    assert decide(replace(two, step_marker=marks)).bound == "io"
+
+
 def test_the_worst_rank_decides_what_is_missing_and_everything_is_listed():
-    poor = records.rank(step(), 1, steps=1, coverage=0.5)
+    poor = records.rank(step(idle_unexplained=900), 1, coverage=0.5)
     decision = decide(records.rank(step()), poor)
     assert len(decision.missing) == 2
 
 
 def test_an_inconclusive_verdict_has_no_confidence_and_names_what_is_missing():
-    short = [records.rank(step(400), steps=2)]
+    short = [records.rank(step(400, 300), steps=2)]
     verdict = judge(short, None, records.quality(), frozenset(), None, Thresholds())
     assert (verdict.confidence, verdict.confidence_terms) == (0, [])
     assert verdict.missing[0] in verdict.headline

@@ -22,6 +22,7 @@ _ESCAPE_SEQUENCE = re.compile(
     r"|\x1b[ -/]*[0-~]",  # all other two-character sequences
     re.DOTALL,
 )
+_ENDINGS = {1: "st", 2: "nd", 3: "rd"}
 _SPACES = re.compile(r"\s+")
 _REMEMBERED = 1_000
 """Characters of the longest name that is cleaned once only."""
@@ -50,6 +51,12 @@ def shorten(name: str, limit: int) -> str:
     if len(text) <= limit and len(name) <= limit * 8:
         return text
     return text[: limit - 1].rstrip() + "…"
+
+
+def ordinal(number: int) -> str:
+    """`3rd`, `5th`, `12th`, `21st`."""
+    last = 0 if number // 10 % 10 == 1 else number % 10
+    return f"{number}{_ENDINGS.get(last, 'th')}"
 
 
 def encodable(text: str, encoding: str) -> str:

@@ -14,6 +14,7 @@ from traceprobe.model.events import (
     GPU_OPS,
     HOST_CALLS,
     HOST_RANGES,
+    HOST_WORK,
     UNKNOWN,
     Device,
     Operation,
@@ -86,7 +87,16 @@ def trace(scenario: Scenario, profiled: Iterable[str] = (), **metadata: object) 
         thread_names=scenario.thread_names,
         profiled=frozenset(profiled),
         metadata=metadata,
+        host_work=_frame(HOST_WORK, _work(scenario)),
     )
+
+
+def _work(scenario: Scenario):
+    """A row for each operator; readers join those that follow each other."""
+    return [
+        {"pid": o.pid, "thread": o.thread, "t0": o.t0, "t1": o.t1}
+        for o in sorted(scenario.operators, key=lambda o: (o.pid, o.thread, o.t0))
+    ]
 
 
 def _ops(scenario: Scenario):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence, Saving
 from traceprobe.findings.rule import Answer, rule
+from traceprobe.formatting import ordinal
 from traceprobe.model.taxonomy import CLASS_LABELS
 from traceprobe.records.rank import LongIterations
 from traceprobe.verdict.thresholds import FIXED
@@ -63,7 +64,7 @@ def long_iterations(evidence: Evidence) -> Answer:
 
 def _which(found: LongIterations) -> str:
     if found.every is not None:
-        return f"every {found.every}th iteration"
+        return f"every {ordinal(found.every)} iteration"
     if len(found.indices) == 1:
         return f"iteration {found.indices[0]}"
     return f"{len(found.indices)} iterations"

@@ -208,7 +208,8 @@ def _devices(trace: Trace, options: Options) -> Iterator[DevicePart]:
             windows += steps * sum(other.pid == found.pid for other in trace.devices)
             options.limits.check("windows", windows, trace.origin.name)
         account = device_timeline(prepared[found.pid], found.index)
-        if account.edges[0] == account.edges[-1]:  # a device that only ever cleared a few bytes
+        works = (account.ops["t1"] > account.ops["t0"]).any()
+        if not works or account.edges[0] == account.edges[-1]:  # it only ever cleared a few bytes
             continue
         if options.steps is not None:
             account = _limit(account, options.steps)

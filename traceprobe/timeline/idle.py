@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from traceprobe.model.accounting import LONG_NS
 from traceprobe.model.events import UNKNOWN, Int64s, Source
 from traceprobe.model.taxonomy import IDLE_CAUSES
 from traceprobe.timeline.intervals import (
@@ -114,17 +115,29 @@ def host_state(
         low, high = int(marker.inside.t0[0]), int(marker.inside.t1[-1])
         outside = complement(marker.inside, low, high)
         inferred = subtract(outside, _sets(calls, {step_thread}).get(step_thread, EMPTY))
+    data_annotated = union(marks.t0[data], marks.t1[data])
+    between = subtract(inferred, quiet.host)
+    known = merge(data_annotated, between)
+    quiet = quiet._replace(
+        data=_long(subtract(quiet.data, known)), unknown=_long(subtract(quiet.unknown, known))
+    )
     in_call = _sets(calls, others)
     in_range = _sets(ranges, others, pl.col("source") != int(Source.PROFILER))
     return HostState(
         profiler=union(profiler["t0"].to_numpy(), profiler["t1"].to_numpy()),
-        data_annotated=union(marks.t0[data], marks.t1[data]),
-        data_inferred=merge(subtract(inferred, quiet.host), quiet.data),
+        data_annotated=data_annotated,
+        data_inferred=merge(between, quiet.data),
         quiet=quiet,
         sync=_sets(calls, {step_thread, *threads}, pl.col("blocking")),
         busy={t: merge(in_call.get(t, EMPTY), in_range.get(t, EMPTY)) for t in others},
         step_thread=step_thread,
     )
+
+
+def _long(stretches: Intervals) -> Intervals:
+    """The long ones of what ranges leave; a little around a wait that is known is Python's."""
+    long = stretches.t1 - stretches.t0 >= LONG_NS
+    return Intervals(stretches.t0[long], stretches.t1[long])
 
 
 def _sets(

@@ -63,7 +63,7 @@ def gpu_windows(
     never = np.iinfo(np.int64).max
     begin = np.full(count, never, dtype=np.int64)
     np.minimum.at(begin, iteration[opens], t0[opens])
-    finish = np.full(count, UNKNOWN, dtype=np.int64)
+    finish = np.full(count, np.iinfo(np.int64).min, dtype=np.int64)
     np.maximum.at(finish, iteration[iteration >= 0], t1[iteration >= 0])
     index = np.flatnonzero(begin != never)
     if not len(index):

@@ -99,11 +99,16 @@ def _cycle(labels: Int64s, length: int) -> Cycle:
 
 
 def most_frequent(contents: Int64s) -> Int64s:
-    """Contents of a window of the most frequent kind; of a window in the middle, if none recurs."""
+    """Contents of a window of the most frequent kind; of a window in the middle, if none recurs.
+
+    The shortest of its kind: a longer one may hold what happens now and then, such as a line of the
+    log, and the first and the last repetition would not have all of it.
+    """
     labels = _labels(contents)
     if labels is None:
         return np.asarray(contents[len(contents) // 2])
-    return np.asarray(contents[np.flatnonzero(labels == np.bincount(labels).argmax())[0]])
+    alike = contents[labels == np.bincount(labels).argmax()]
+    return np.asarray(alike[np.argmin(alike.sum(axis=1))])
 
 
 def plain_windows(cycle: Cycle, contents: Int64s) -> Bools | None:

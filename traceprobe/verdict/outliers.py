@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from traceprobe.formatting import ordinal
 from traceprobe.model.taxonomy import BOUND_LABELS, CLASS_LABELS
 from traceprobe.records.rank import LongIterations
 from traceprobe.records.report import Verdict
@@ -42,7 +43,7 @@ def with_recurring(verdict: Verdict, usual: Verdict, long: Sequence[LongIteratio
     """
     found = max(long, key=lambda each: each.extra_ns)
     which = (
-        f"Every {found.every}th iteration takes"
+        f"Every {ordinal(found.every)} iteration takes"
         if found.every is not None
         else f"{len(found.indices)} iterations take"
     )

@@ -1,0 +1,240 @@
+"""Iterations that do more than the others: which are long, what fills them, what follows."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from msgspec import UNSET
+
+import traceprobe
+from tests.builders.program import UPDATE, Program
+from traceprobe.formatting import ordinal
+from traceprobe.timeline.long_iterations import long_iterations
+
+MS = 1_000_000
+LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+
+
+def loop(extra, count=16, *, waits=None):
+    """Steps of 2 ms, kept busy by the GPU; `extra(program, k)` is what a step does besides.
+
+    Args:
+        waits: ns that step k waits for its loader.
+    """
+    program = Program()
+    for k in range(count):
+        with program.range(f"step {k}"):
+            with program.range(LOADER):
+                program.sleep(waits(k) if waits else 20_000)
+            program.copy_in()
+            program.kernels([f"forward_{i}" for i in range(6)], ns=150_000)
+            program.kernels([f"backward_{i}" for i in range(6)], ns=150_000, backward=True)
+            program.kernel(UPDATE, 100_000).wait()
+            extra(program, k)
+    return program
+
+
+def nothing(program, k):
+    """No step does more than another."""
+
+
+def think(program, ns):
+    """Python at work, in operators."""
+    begin = program.now
+    program.sleep(ns).script.operator("aten::add", begin, program.now)
+
+
+def report_of(program):
+    return traceprobe.analyze(program.trace())
+
+
+def finding(report):
+    return next(f for f in report.findings if f.id == "long-iterations")
+
+
+def test_where_all_are_alike_none_is_long():
+    report = report_of(loop(nothing))
+    assert (finding(report).status, finding(report).saving_ms_per_step) == ("pass", None)
+    assert report.ranks[0].long is UNSET
+
+
+def evaluate_and_save(program, k):
+    """Every fifth step: an evaluation of 3 ms, and a checkpoint that takes 10 ms to copy."""
+    if k % 5 == 4:
+        program.kernels([f"forward_{i}" for i in range(20)], ns=150_000)
+        program.copy_out(500_000_000, 10 * MS)
+
+
+def test_an_evaluation_and_a_checkpoint_every_fifth_step_are_named_with_their_period():
+    report = report_of(loop(evaluate_and_save, 21))
+    (long,) = [rank.long for rank in report.ranks]
+    assert (long.indices, long.every, long.once) == ([4, 9, 14, 19], 5, False)
+    assert long.regular_ms == pytest.approx(2.0, rel=0.1)
+    assert long.extra_partition_ns["d2h"] == pytest.approx(4 * 10 * MS, rel=0.01)
+    assert long.extra_ns == pytest.approx(4 * 13 * MS, rel=0.02)
+    found = finding(report)
+    assert found.status == "fail"
+    assert found.saving_ms_per_step == pytest.approx(13 * 4 / 20, rel=0.02)
+    assert found.evidence[0].startswith("every 5th iteration took 13.0 ms more")
+    assert "copies to the host" in found.advice or "async_save" in found.advice
+
+
+def test_every_third_step_is_called_so():
+    report = report_of(loop(lambda program, k: think(program, 9 * MS * (k % 3 == 2)), 19))
+    assert finding(report).evidence[0].startswith("every 3rd iteration took 9.0 ms more")
+
+
+def test_numbers_are_counted_in_english():
+    words = "1st 2nd 3rd 4th 10th 11th 12th 13th 20th 21st 22nd 33rd 101st 111th 112th"
+    assert [ordinal(int(word[:-2])) for word in words.split()] == words.split()
+
+
+def test_long_iterations_that_recur_count_in_the_shares():
+    report = report_of(loop(evaluate_and_save, 21))
+    assert report.ranks[0].summary.iterations_used == 20
+    assert report.verdict.shares["other"] == pytest.approx(40 / (20 * 2 + 4 * 13), rel=0.1)
+
+
+def test_other_findings_are_about_the_regular_iterations():
+    def save(program, k):
+        if k % 5 == 4:
+            think(program, 40 * MS)
+
+    report = report_of(loop(save, 21))
+    assert report.verdict.bound == "overhead"
+    assert "Every 5th iteration takes 40 ms more" in report.verdict.headline
+    assert any("would be: compute" in reason for reason in report.verdict.reasons)
+    overhead = next(f for f in report.findings if f.id == "host-overhead")
+    assert overhead.status == "pass"
+
+
+def recompile(*steps):
+    """So many steps are spent in a compiler for most of half a second."""
+    return lambda program, k: think(program, 400 * MS) if k in steps else None
+
+
+@pytest.mark.parametrize("steps", [(7,), (3, 4)], ids=["one step", "two in a row"])
+def test_a_recompilation_does_not_decide(steps):
+    report = report_of(loop(recompile(*steps)))
+    assert report.verdict.bound == "compute"
+    assert report.ranks[0].summary.iterations_used == 15 - len(steps)
+    assert "left out" in report.verdict.headline
+    assert all(str(k) in report.verdict.headline for k in steps)
+    assert "with it the verdict would be: " in " ".join(report.verdict.reasons).replace(
+        "them", "it"
+    )
+    assert finding(report).saving_ms_per_step is None
+    assert finding(report).status == "warn"
+    skipped = {i.index: i.skip_reason for i in report.ranks[0].iterations if not i.used}
+    assert all(skipped[k].startswith("long: 40") for k in steps)
+
+
+def test_compilation_in_the_first_two_steps_does_not_decide():
+    report = report_of(loop(recompile(0, 1)))
+    assert report.verdict.bound == "compute"
+    assert not {0, 1} & {i.index for i in report.ranks[0].iterations if i.used}
+
+
+def test_one_epoch_that_begins_does_not_decide():
+    report = report_of(loop(nothing, waits=lambda k: 3_000 * MS if k == 8 else 20_000))
+    assert report.verdict.bound == "compute"
+    assert "Iteration 7 took 3,002 ms (idle: waiting for data)" in report.verdict.headline
+    assert "persistent_workers" in finding(report).advice
+
+
+def test_a_loader_that_delivers_in_bursts_has_no_outliers():
+    report = report_of(loop(nothing, waits=lambda k: 1_400 * MS if k % 2 else 20_000))
+    assert report.verdict.bound == "io"
+    assert finding(report).status == "pass"
+    assert "left out" not in report.verdict.headline
+
+
+@pytest.mark.parametrize("every", [3, 5, 8])
+def test_a_burst_that_is_rare_is_the_loaders_pace_too(every):
+    report = report_of(loop(nothing, 25, waits=lambda k: 30 * MS if k % every == 1 else 20_000))
+    assert report.verdict.bound == "io"
+    assert finding(report).status == "pass"
+
+
+def test_an_outlier_that_changes_nothing_stays():
+    report = report_of(loop(recompile(7), waits=lambda k: 200 * MS))
+    assert report.verdict.bound == "io"
+    assert report.ranks[0].summary.iterations_used == 15
+    assert "left out" not in report.verdict.headline
+
+
+def account(lengths, waits=None):
+    """As much of a device's timeline as the rule looks at; lengths in µs."""
+    edges = np.concatenate([[0], np.cumsum(lengths)])
+    wait = np.array(waits or [0] * len(lengths), dtype=np.int64)
+    return SimpleNamespace(
+        edges=edges,
+        used=np.ones(len(lengths), dtype=bool),
+        index=np.arange(len(lengths)),
+        exclusive={"idle_data_wait": wait, "forward": np.diff(edges) - wait},
+    )
+
+
+@pytest.mark.parametrize(
+    ("lengths", "long"),
+    [
+        ([10] * 9, None),
+        ([10, 10, 16, 10, 10, 10], [2]),
+        ([10, 10, 15, 10, 10, 10], None),
+        ([10, 20, 10, 20, 10, 20], None),
+        ([10, 10, 20, 10, 10, 20], [2, 5]),
+        ([10, 10, 99], None),
+        ([10, 10, 10, 99], [3]),
+    ],
+    ids=[
+        "all alike",
+        "1.6 medians",
+        "1.5 medians",
+        "every second one",
+        "every third one",
+        "three iterations tell nothing",
+        "one of four",
+    ],
+)
+def test_which_iterations_are_long(lengths, long):
+    found = long_iterations(account(lengths))
+    assert (None if found is None else found.windows.tolist()) == long
+
+
+@pytest.mark.parametrize(
+    ("waits", "long"),
+    [
+        ([0, 0, 0, 95, 0, 0], [3]),
+        ([0, 0, 0, 85, 0, 0], None),
+        ([0, 95, 0, 95, 0, 0], None),
+    ],
+    ids=["one of more than ten medians", "one of less", "two"],
+)
+def test_of_waits_for_data_only_a_single_very_long_one_counts(waits, long):
+    found = long_iterations(account([10 + wait for wait in waits], waits))
+    assert (None if found is None else found.windows.tolist()) == long
+
+
+@pytest.mark.parametrize(
+    ("at", "every", "once"),
+    [
+        ([4], None, True),
+        ([4, 5], None, True),
+        ([4, 9], 5, False),
+        ([4, 9, 14], 5, False),
+        ([4, 9, 13], None, False),
+        ([4, 5, 6], None, False),
+    ],
+)
+def test_what_recurs_has_a_period_and_what_happened_once_has_none(at, every, once):
+    found = long_iterations(account([30 if k in at else 10 for k in range(20)]))
+    assert (found.windows.tolist(), found.every, found.once) == (at, every, once)
+
+
+def test_what_long_iterations_have_more_of_is_told_by_class():
+    lengths, waits = [20, 20, 20, 60, 20, 20], [5, 5, 5, 1, 5, 5]
+    found = long_iterations(account(lengths, waits))
+    assert dict(found.extra) == {"forward": 59 - 15}
+    assert found.extra_ns == 40

@@ -1,0 +1,208 @@
+"""Long quiet stretches of the host: what surrounds them tells what it waited for, or nothing does.
+
+Each program is a loop without ranges around what it waits for; most of it is waiting.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import traceprobe
+from tests.builders.program import BATCH, UPDATE, Program
+
+MS = 1_000_000
+QUIET = 3 * MS
+
+
+def step(program):
+    """A training step of 0.2 ms; the GPU keeps up with the host."""
+    program.kernels([f"forward_{k}" for k in range(20)], ns=4_900)
+    program.kernels([f"backward_{k}" for k in range(20)], ns=4_900, backward=True)
+    program.kernels([UPDATE] * 2, ns=4_900)
+
+
+def loop(body, count=10):
+    """A loop whose steps are marked by updates, as any PyTorch trace has them."""
+    program = Program()
+    for _ in range(count):
+        body(program)
+        with program.range("Optimizer.step#SGD.step"):
+            program.kernel(UPDATE, 4_900)
+    return program
+
+
+def analyze(program):
+    return traceprobe.analyze(program.trace())
+
+
+def idle(report):
+    """Milliseconds per step of each idle cause that takes a tenth of one or more."""
+    summary = report.ranks[0].summary
+    each = {
+        cause: (ns or 0) / summary.iterations_used / MS
+        for cause, ns in summary.partition_ns.items()
+        if cause.startswith("idle_")
+    }
+    return {cause: round(ms, 1) for cause, ms in each.items() if ms >= 0.1}
+
+
+def own_iterator(program):
+    """An iterator of the user's own: nothing is recorded until its batch is copied."""
+    program.sleep(QUIET).copy_in()
+    step(program)
+
+
+def one_batch_ahead(program):
+    """Accelerate's loader: the next batch is asked for after this one was copied."""
+    program.copy_in().sleep(QUIET)
+    step(program)
+
+
+def test_a_batch_that_is_copied_after_a_quiet_stretch_was_waited_for():
+    report = analyze(loop(own_iterator))
+    assert idle(report)["idle_data_wait"] == pytest.approx(3.0, abs=0.1)
+    assert report.ranks[0].summary.host.data_wait_inferred_ns > 0
+    assert report.verdict.bound == "io"
+
+
+def test_a_batch_that_is_copied_before_the_wait_was_waited_for_as_well():
+    report = analyze(loop(one_batch_ahead))
+    assert idle(report)["idle_data_wait"] == pytest.approx(3.0, abs=0.1)
+    assert report.verdict.bound == "io"
+
+
+def test_after_results_were_copied_to_the_host_it_works_on_them():
+    def simulate(program):
+        program.copy_in()
+        step(program)
+        program.copy_out(4_096).sleep(QUIET)
+
+    report = analyze(loop(simulate))
+    assert idle(report)["idle_host"] == pytest.approx(3.0, abs=0.1)
+    assert "idle_data_wait" not in idle(report)
+    assert report.verdict.bound == "overhead"
+
+
+def test_after_a_scalar_was_copied_to_the_host_nobody_knows():
+    def print_loss(program):
+        step(program)
+        program.copy_out(4).sleep(QUIET).copy_in()
+
+    report = analyze(loop(print_loss))
+    assert idle(report)["idle_unexplained"] == pytest.approx(3.0, abs=0.1)
+    assert report.verdict.bound == "inconclusive"
+    assert "%" in report.verdict.missing[0]
+
+
+def test_without_a_copy_at_either_end_nobody_knows():
+    def vanish(program):
+        step(program)
+        program.sleep(QUIET)
+
+    report = analyze(loop(vanish))
+    assert idle(report)["idle_unexplained"] == pytest.approx(3.0, abs=0.1)
+    assert report.verdict.bound == "inconclusive"
+
+
+def test_a_little_that_is_unexplained_leaves_a_verdict():
+    def hesitate(program):
+        step(program)
+        program.kernel("attention", 12 * MS).wait().sleep(QUIET)
+
+    report = analyze(loop(hesitate))
+    assert idle(report)["idle_unexplained"] == pytest.approx(3.0, abs=0.1)
+    assert report.verdict.bound == "compute"
+
+
+def test_a_host_that_runs_operators_is_not_quiet():
+    def work(program):
+        step(program)
+        for _ in range(30):
+            begin = program.now
+            program.sleep(QUIET // 30).script.operator("aten::add", begin, program.now)
+
+    report = analyze(loop(work))
+    assert idle(report)["idle_host"] == pytest.approx(3.0, abs=0.1)
+    assert report.verdict.bound == "overhead"
+
+
+def test_nor_is_one_that_calls_the_driver():
+    def call(program):
+        step(program)
+        for _ in range(30):
+            begin = program.now
+            program.sleep(QUIET // 30).script.call("cudaEventQuery", begin, program.now)
+
+    assert idle(analyze(loop(call)))["idle_host"] == pytest.approx(3.0, abs=0.1)
+
+
+def test_what_a_range_of_the_forward_pass_encloses_is_the_hosts():
+    def annotated(program):
+        with program.range("forward"):
+            program.sleep(QUIET)
+            step(program)
+
+    found = idle(analyze(loop(annotated)))
+    assert found["idle_host"] == pytest.approx(3.0, abs=0.1)
+    assert "idle_unexplained" not in found
+
+
+@pytest.mark.parametrize(
+    ("size", "times", "cause"),
+    [
+        (BATCH, 10, "idle_data_wait"),
+        (8, 10, "idle_unexplained"),
+        (BATCH, 2, "idle_unexplained"),
+    ],
+    ids=["a batch", "a scalar", "a size that hardly recurs"],
+)
+def test_only_what_recurs_and_is_no_scalar_is_a_batch(size, times, cause):
+    numbers = iter(range(10))
+
+    def body(program):
+        number = next(numbers)
+        program.sleep(QUIET).copy_in(size if number < times else size + 1_000 * number)
+        step(program)
+
+    found = idle(analyze(loop(body)))
+    assert max(found, key=lambda name: found[name]) == cause
+
+
+@pytest.mark.parametrize(
+    ("pause", "cause"),
+    [(QUIET, "idle_unexplained"), (900_000, "idle_host")],
+    ids=["3 ms", "0.9 ms"],
+)
+def test_a_short_pause_is_pythons(pause, cause):
+    def body(program):
+        step(program)
+        program.sleep(pause)
+
+    assert cause in idle(analyze(loop(body)))
+
+
+def test_where_launches_are_slow_a_pause_has_to_be_longer_to_be_quiet():
+    """Twenty times the median time between launches: here 4 ms."""
+
+    def slow(program):
+        for _ in range(20):
+            program.kernel("forward", 20_000).sleep(195_000)
+        program.sleep(QUIET)
+
+    assert "idle_unexplained" not in idle(analyze(loop(slow)))
+
+
+def test_between_step_ranges_work_on_results_is_no_wait_for_data():
+    def body(program, number):
+        with program.range(f"step {number}"):
+            program.copy_in()
+            step(program)
+            program.copy_out(4_096)
+        program.sleep(QUIET)
+
+    program = Program()
+    for number in range(10):
+        body(program, number)
+    found = idle(analyze(program))
+    assert found["idle_host"] == pytest.approx(3.0, abs=0.1)
+    assert "idle_data_wait" not in found
