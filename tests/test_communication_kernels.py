@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+import traceprobe
+from tests.builders import kineto
+from tests.builders.scenario import COMM_STREAM, Process, Script
 from traceprobe.ingest.collective_metadata import collective_operation
 from traceprobe.ingest.communication_kernels import own_name
 from traceprobe.ingest.event_kinds import kernel_kind
@@ -88,3 +91,21 @@ def test_names_that_only_resemble_them_are_computation(name):
 def test_a_kernels_own_name_is_what_stands_before_arguments():
     assert own_name("void a::(anonymous namespace)::f<int, (b)1>(int*)") == "void a::f"
     assert own_name("<unnamed>::g(int)") == "g"
+
+
+def test_the_range_around_a_launch_tells_what_a_kernel_of_sends_and_receives_does(tmp_path):
+    """PyTorch's ranges name the operation; a kernel outside of any keeps that of its name."""
+    script = Script(Process(1_000))
+    for k, name in enumerate(["nccl:all_to_all", "nccl:all_reduce", "nccl:coalesced", ""]):
+        at = 10_000 * k
+        if name:
+            script.range(name, at, at + 1_000)
+        script.op(
+            *("comm", at + 2_000, at + 9_000, (at + 100, at + 200)),
+            stream=COMM_STREAM,
+            name="ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)",
+        )
+    trace = traceprobe.load(kineto.write(script.build(), tmp_path / "a.json"))
+    assert [Operation(n).name for n in trace.gpu_ops["operation"]] == [
+        *("ALL_TO_ALL", "ALL_REDUCE", "SEND_RECV", "SEND_RECV"),
+    ]

@@ -31,6 +31,7 @@ from traceprobe.ingest.joins import (
     take_rows,
     union_of_rows,
 )
+from traceprobe.ingest.kineto.collective_ranges import operations_by_ranges
 from traceprobe.ingest.kineto.columns import WORK, EventColumns
 from traceprobe.ingest.kineto.dialects import cpu_work, gpu_operator, legacy_ops
 from traceprobe.ingest.kineto.facts import (
@@ -104,6 +105,7 @@ def build_trace(
     kind = "gpu"
     if "gpu" in tables:
         gpu = _gpu_ops(tables["gpu"], names, host_calls, operators, pids)
+        gpu["operation"] = operations_by_ranges(gpu, ranges, names)
     elif "legacy_gpu" in tables:
         gpu = legacy_ops(tables, names)
     elif operators is not None and annotation is not None and (len(ranges["t0"]) or launches):
