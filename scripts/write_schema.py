@@ -65,6 +65,7 @@ OPTIONAL = {
     ("HostActivity", "set_up"),
     ("Quality", "damage"),
     ("Quality", "lost"),
+    ("Rank", "long"),
     ("Rank", "replay"),
     ("Rank", "speed"),
     ("Report", "memory"),

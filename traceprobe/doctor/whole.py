@@ -53,8 +53,8 @@ _KINDS = {
 @CHECKS.add(
     "iterations",
     tests="Iterations that can be used. Fails below 3, warns below 8.",
-    meaning="Below 3 only what fills half of the time decides. With few iterations a single slow one, such as a "
-    "loader's stall, moves every share, and nothing shows whether it is typical.",
+    meaning="Below 3 only what fills half of the time decides. With few iterations a single slow "
+    "one, such as a loader's stall, moves every share, and nothing shows whether it is typical.",
     fix="Record more steps: `schedule(wait=1, warmup=2, active=8)`, `traceprobe profile "
     "--active 16`.",
 )

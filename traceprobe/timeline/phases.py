@@ -22,8 +22,8 @@ from traceprobe.timeline.kernel_period import is_update
 from traceprobe.timeline.name_patterns import NamePattern
 
 RANGE_NAMES: Mapping[str, str] = {
-    "data": r"(^|[^a-z])data_?(load|wait|fetch)|dataloader|next_?batch|enumerate\(Data(Loader|Pipe)\)"
-    r"|train_dataloader_next",
+    "data": r"(^|[^a-z])data_?(load|wait|fetch)|dataloader|next_?batch"
+    r"|enumerate\(Data(Loader|Pipe)\)|train_dataloader_next",
     "h2d": r"h2d|host.?to.?device|(^|[^a-z])(copy.?in(put)?s?|to_device)([^a-z]|$)",
     "forward": r"\bforward\b|^fwd",
     "backward": r"\bbackward\b|^bwd",
