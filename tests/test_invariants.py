@@ -240,7 +240,7 @@ def test_a_saving_above_the_classes_that_it_removes_is_not_written(report):
     assert wait.saving_of == ["idle_data_wait"]
     assert verify(replace(report, findings=[wait]), report.ranks).findings == [wait]
     more = replace(wait, saving_ms_per_step=wait.saving_ms_per_step + 0.01)
-    with pytest.raises(InternalError, match="data-wait saves .* in idle_data_wait"):
+    with pytest.raises(InternalError, match=r"data-wait saves .* in idle_data_wait"):
         verify(replace(report, findings=[more]), report.ranks)
     longer = [
         replace(r, summary=replace(r.summary, partition_ns={**r.summary.partition_ns, **WAIT}))
