@@ -80,6 +80,14 @@ def test_a_corpus_is_analysed_and_read_back(tmp_path):
     assert (tmp_path / "calibration.md").read_text() == calibration.page(rows)
 
 
+def test_no_random_loop_is_judged_wrongly_with_confidence(tmp_path):
+    rows = list(calibration.loop_rows(24, tmp_path))
+    assert [r for r in rows if r.outcome == "wrong" and r.confidence > 0.3] == []
+    whole = [r for r in rows if r.name.endswith("everything")]
+    assert sum(r.outcome == "right" for r in whole) >= 0.8 * len(whole) > 3
+    assert not list(tmp_path.iterdir())
+
+
 def test_runs_near_the_threshold_of_their_ablation_are_left_out():
     verdict = {"bound": "io", "confidence": 0.9}
     far, near = ({"oracle": {"bound": "io", "margin": margin}} for margin in (0.03, 0.02))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from dataclasses import replace
 
 import pytest
 
 from tests.builders import kineto, nsight
 from tests.builders.loop import training_loop
-from tests.builders.scenario import Script
+from tests.builders.scenario import PID, Range, Script
 from traceprobe import analyze
 from traceprobe.errors import EmptyTrace, UnsupportedInput
 from traceprobe.ingest.read_trace import read_trace
@@ -64,6 +65,15 @@ def test_the_same_without_any_annotation_is_no_other_case(tmp_path):
     failed, _ = without_gpu_rows(replace(scenario, ranges=()))
     report = report_of(failed, tmp_path)
     assert finding(report, "gpu-rows-missing").status == "fail"
+
+
+def test_operators_of_cuda_libraries_do_not_run_on_a_cpu(tmp_path):
+    run = cpu_run(loading=6)
+    convolution = replace(run.operators[0], name="aten::cudnn_convolution")
+    report = report_of(replace(run, operators=(*run.operators, convolution)), tmp_path)
+    assert report.verdict.bound == "inconclusive"
+    assert "`aten::cudnn_convolution` ran" in " ".join(finding(report, "gpu-rows-missing").evidence)
+    assert finding(report, "data-wait").status == "inconclusive"
 
 
 def test_an_export_says_how_many_launches_it_has_and_that_no_gpu_row_is_there(tmp_path):
@@ -226,3 +236,50 @@ def test_gpu_rows_make_a_trace_ours_whatever_its_processes_are_called(tmp_path):
     scenario, _ = training_loop(**LOOP)
     named = replace(scenario, processes=(replace(scenario.processes[0], name="Browser"),))
     assert report_of(named, tmp_path).verdict.bound == "compute"
+
+
+def cpu_run(*, loading=0, between=0, steps=10, marked=True):
+    """Three operators and their backward pass on a CPU, 3 ms each; times in ms."""
+    script, at = Script(), 0
+    for k in range(steps):
+        begin = at
+        if loading:
+            name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+            script.range(name, at, at + loading * MS)
+            at += loading * MS
+        for number in range(4):
+            forward = {"forward_thread": int(number == 3), "sequence": k}
+            script.operator(f"aten::op{number}", at, at + 3 * MS, **forward)
+            at += int((3 + between) * MS)
+        if marked:
+            script.range(f"step {k}", begin, at)
+    return script.build()
+
+
+OF_GPUS = re.compile(r"\bGPUs?\b|CUDA|cuda|\bdevice\b|[Kk]ernel|[Ll]aunch|multiprocessor|pinned")
+
+
+@pytest.mark.parametrize(
+    ("run", "bound"),
+    [
+        ({"loading": 6}, "io"),
+        ({"between": 3}, "overhead"),
+        ({"between": 0.5}, "compute"),
+    ],
+)
+def test_a_run_on_a_cpu_is_told_in_its_own_words(tmp_path, run, bound):
+    report = report_of(cpu_run(**run), tmp_path)
+    assert report.verdict.bound == bound
+    findings = [f for f in report.findings if f.status != "not-applicable"]
+    said = [report.verdict.headline, *report.verdict.reasons]
+    said += [text for f in findings for text in (f.title, *f.evidence, f.advice)]
+    assert [text for text in said if OF_GPUS.search(text)] == []
+    assert "host-overhead" in {f.id for f in findings}
+
+
+def test_a_cpu_run_that_is_too_short_counts_operators(tmp_path):
+    whole = Range("main", PID, 0, 30 * MS)
+    report = report_of(replace(cpu_run(steps=2, marked=False), ranges=(whole,)), tmp_path)
+    assert "8 operators, at least 100 are needed" in " ".join(report.verdict.missing)
+    assert report.verdict.bound == "inconclusive"
+    assert [text for text in report.verdict.missing if OF_GPUS.search(text)] == []

@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import kineto, nsight
 from tests.builders.loop import training_loop
-from tests.builders.scenario import Script
+from tests.builders.scenario import Process, Script
 from traceprobe import Options, UsageError, analyze
 from traceprobe.ingest.read_trace import read_trace
 
@@ -186,3 +186,34 @@ def test_a_recorded_step_of_another_unit_is_not_used(tmp_path):
     report = analyze(replace(trace, metadata={"traceprobe": {"unprofiled_step_ms": 1e4}}))
     assert report.quality.observer_effect is None
     assert [w.code for w in report.quality.warnings] == ["implausible-calibration"]
+
+
+@pytest.mark.parametrize("ms", [-60, 60])
+def test_one_synchronisation_of_the_device_is_enough(tmp_path, ms):
+    """It waits for all streams, so nothing that was launched before can end later."""
+    script, at = Script(), 100 * MS
+    for k in range(40):
+        for stream in (7, 9):
+            script.op(
+                "kernel", at + 40_000, at + 900_000 + k * 1_000, (at, at + 5_000), stream=stream
+            )
+            at += 10_000
+        at += MS
+    script.op("kernel", at + 40_000, at + 5 * MS, (at, at + 5_000))
+    script.call("cudaDeviceSynchronize", at + 6_000, at + 5 * MS + 8_000)
+    whole = script.build()
+    assert codes(read(whole, tmp_path)) == set()
+    trace = read(gpu_moved(whole, ms * MS), tmp_path)
+    assert codes(trace) == {"clock-offset"}
+    latency = (trace.gpu_ops["t0"] - trace.gpu_ops["launch_t0"]).min()
+    assert latency == pytest.approx(40_000, abs=10_000)
+
+
+def test_a_synchronisation_of_one_of_two_devices_says_nothing_of_the_other(tmp_path):
+    script, at = Script(Process(devices=("NVIDIA H200", "NVIDIA H200"))), 0
+    for _ in range(20):
+        script.op("kernel", at + 20_000, at + 2 * MS, (at, at + 5_000))
+        script.op("kernel", at + 30_000, at + 9 * MS, (at + 6_000, at + 11_000), device=1)
+        script.call("cudaDeviceSynchronize", at + 12_000, at + 2 * MS + 8_000)
+        at += 10 * MS
+    assert codes(read(script.build(), tmp_path)) == set()

@@ -162,7 +162,7 @@ def test_without_collectives_in_common_nothing_is_matched(scenarios):
     assert match(*scenarios) is None
 
 
-def bare(number, *arrivals, first=0, clock=0, lasts=400, world=2):
+def bare(number, *arrivals, first=0, clock=0, world=2):
     """A rank without step markers: collectives that begin at these times and end together.
 
     Args:
@@ -173,7 +173,9 @@ def bare(number, *arrivals, first=0, clock=0, lasts=400, world=2):
     for i, arrival in enumerate(arrivals):
         end += 7_000 + 20 * (7_919 * i**3 % 1_009)  # uneven, so that only one shift fits
         if i >= first:
-            script.op("kernel", end - arrival - 500, end - arrival, (end - 6_000, end - 5_990))
+            # A kernel of each name, so that they are no steps either.
+            kernel = (end - arrival - 500, end - arrival, (end - 6_000, end - 5_990))
+            script.op("kernel", *kernel, name="kernel_" + chr(97 + i))
             call = (end - arrival - 50, end - arrival - 40)
             script.op("comm", end - arrival, end, call, stream=COMM_STREAM)
     return script.build().shifted(clock)
@@ -325,6 +327,10 @@ def test_in_a_mesh_each_rank_is_matched_in_its_own_groups():
     assert [g.matched for g in found] == [2 * 5] * 4
     assert [g.transfer_ns for g in found] == [5 * (1_000 + n) for n in (1_000, 1_100) * 2]
     assert [g.skew_ns for g in found] == [5 * n for n in (0, 500, 200, 500 + 200)]
+    # No group has all ranks, so the run has what the groups say of theirs.
+    assert report.run.collectives_matched == 4 * 5
+    assert report.run.transfer_ns == (2_000 + 2_100) / 2
+    assert report.run.skew_ns == (0 + 500 + 200 + 700) / 4
 
 
 def test_operations_that_alternate_differently_are_told_apart_without_groups():

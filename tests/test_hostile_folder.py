@@ -59,7 +59,7 @@ COMMANDS = {
         ["inspect", "--anonymise", "run.sqlite.gz", "-f", "-o", "copy.sqlite"],
     ],
     "render": [["render", "report.json", "-f", "-o", "c.html"], ["render", "report.json"]],
-    "doctor": [["doctor"], ["doctor", "run.json", "run.sqlite.gz"]],
+    "doctor": [["doctor"], ["doctor", "run.json"], ["doctor", "run.sqlite.gz"]],
     "compare": [["compare", "report.json", "folder", "-f", "-o", "d.html"]],
     "ladder": [["ladder", "run.json", "folder", "-f", "-o", "e.md"]],
     "scaling": [["scaling", "run.json", "folder", "--mode", "weak", "-f", "-o", "f.html"]],

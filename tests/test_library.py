@@ -101,6 +101,7 @@ def test_thresholds_are_options(trace, report):
     higher = traceprobe.Options(thresholds=Thresholds(bound=share + 0.01))
     changed = traceprobe.analyze(trace, higher).verdict
     assert (report.verdict.bound, changed.bound) == ("io", "inconclusive")
+    assert "judge by a lower threshold" in changed.missing[0]
     assert changed.thresholds["bound"] == share + 0.01
     assert changed.shares == report.verdict.shares
 

@@ -158,7 +158,9 @@ def test_thresholds_are_options_and_printed():
         ({"idle_data_wait": 501, "forward": 499}, "io"),
         ({"communication": 500, "forward": 400, "idle_host": 100}, "communication"),
         ({"idle_host": 500, "forward": 400, "idle_sync": 100}, "overhead"),
-        ({"unattributed": 500, "idle_host": 300, "h2d": 200}, "compute"),
+        ({"unattributed": 620, "idle_host": 199, "h2d": 181}, "compute"),
+        ({"unattributed": 600, "idle_host": 200, "h2d": 200}, "inconclusive"),
+        ({"forward": 660, "idle_host": 340}, "inconclusive"),
         ({"forward": 499, "h2d": 250, "idle_host": 251}, "inconclusive"),
         ({"d2h": 600, "forward": 400}, "inconclusive"),
     ],
@@ -205,11 +207,35 @@ def test_what_is_missing_makes_it_inconclusive_and_is_said(rank, reason):
         records.rank(step(), steps=3),
         records.rank(step(), coverage=0.9),
         records.rank(step(), coverage=None),
-        records.rank(step(idle_unexplained=300)),
+        records.rank(step(idle_unexplained=199)),
+        records.rank(step(100, idle_unexplained=99)),
     ],
 )
 def test_what_just_suffices_is_judged(rank):
     assert decide(rank).bound == "compute"
+
+
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize("parts", [{"idle_unexplained": 200}, {"io": 100, "idle_unexplained": 100}])
+def test_unexplained_time_that_would_make_a_bound_leaves_compute_open(parts, marked):
+    decision = decide(records.rank(step(**parts), marked=marked))
+    assert decision.bound == "inconclusive"
+    assert "nothing tells what it does" in decision.missing[0]
+
+
+@pytest.mark.parametrize(
+    ("parts", "margin"),
+    [
+        ({"io": 400}, 0.45),
+        ({"io": 400, "idle_unexplained": 280}, 0.36),  # 12 points from as much of another cause
+        ({"io": 400, "overhead": 100, "idle_unexplained": 280}, 0.06),
+        ({"io": 300, "overhead": 100, "idle_unexplained": 280}, 0.0),
+        ({"idle_unexplained": 100}, 0.3),
+    ],
+)
+def test_unexplained_time_may_be_any_cause(parts, margin):
+    found = terms(records.rank(step(**parts), attributed_share=None))
+    assert found["margin"] == pytest.approx(margin)
 
 
 @pytest.mark.parametrize("steps", [1, 2])

@@ -31,7 +31,8 @@ COVERED_WARNINGS = {
     "processes": ("several-processes", "no-process-ids"),
     "excerpt": ("filtered-export",),
     "graphs": ("graph-level-capture", "graph-launches-unrecorded"),
-    "gpu-work": ("cpu-run",),
+    "gpu-work": ("cpu-run", "gpu-rows-missing"),
+    "kernel-causality": ("clock-offset", "clocks-disagree", "starts-before-launch"),
 }
 """Check to the warnings of the reader that it is about."""
 
@@ -141,7 +142,8 @@ def _runaways(evidence: Evidence) -> Judgement:
 @CHECKS.add(
     "kernel-causality",
     tests="GPU ops that start before the call that launched them, beyond the resolution of "
-    "the file. Fails for 1 % of the launched ops or more, warns for fewer.",
+    "the file. Fails for 1 % of the launched ops or more, and for an offset of the clocks, warns "
+    "for fewer.",
     meaning="The clocks of host and GPU disagree in this file. The parts of the GPU's own time "
     "hold; the causes of its idle time are read at the wrong host times: waiting for data, "
     "synchronisation, host and latency may stand for each other, in either direction.",
@@ -151,6 +153,9 @@ def _causality(evidence: Evidence) -> Judgement:
     launched = evidence.launched
     if not evidence.on_gpu or not len(launched):
         return absent("no GPU op has its launch in the file")
+    offset = evidence.trace.quality.warnings.get("clock-offset")
+    if offset is not None:
+        return "fail", offset.rstrip(".")
     early = (launched["launch_t0"] - launched["t0"]).to_numpy()
     early = early[early > (1000 if evidence.whole_microseconds else 0)]
     if not len(early):

@@ -18,6 +18,7 @@ from traceprobe.verdict.thresholds import FIXED
     "scores), as far as the run has such kernels.",
     verify="`kernel_ns.softmax` is 0, and kernels with `flash`, `fmha` or `sdpa` in their names "
     "run.",
+    of_gpu=True,
 )
 def attention_unfused(evidence: Evidence) -> Answer:
     """Softmax kernels, which fused attention does without."""

@@ -69,7 +69,7 @@ def bus_bandwidth(evidence: Evidence) -> Answer:
             f"most of it in messages of {largest.bytes / 1e6:.1f} MB",
             f"{evidence.amount(total)} of transfer in large messages",
         ],
-        evidence.saving(saved) if slow else None,
+        evidence.saving(saved, "communication") if slow else None,
         TRANSPORT if slow else "",
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import UnsetType
 
 from traceprobe.findings.evidence import Evidence
-from traceprobe.findings.rule import Answer, not_applicable, rule
+from traceprobe.findings.rule import Answer, rule
 from traceprobe.records.report import Status
 from traceprobe.verdict.no_training import WARM_UP, cold_share
 from traceprobe.verdict.thresholds import FIXED
@@ -19,11 +19,10 @@ from traceprobe.verdict.thresholds import FIXED
     "kernel runs. The worst rank counts. Nothing is saved, since a training run does this once.",
     verify="A capture that begins some steps later has no such calls.",
     of_capture=True,
+    of_gpu=True,
 )
 def cold_start(evidence: Evidence) -> Answer:
     """The GPU waits for calls that a process makes only once."""
-    if evidence.on_cpu:
-        return not_applicable("no calls of CUDA in a CPU run")
     worst = max(evidence.ranks, key=cold_share)
     share, host = cold_share(worst), worst.summary.host
     known = [] if isinstance(host.set_up, UnsetType) else host.set_up

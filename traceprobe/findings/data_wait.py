@@ -11,6 +11,7 @@ from traceprobe.findings.rule import Answer, inconclusive, rule
 @rule(
     "data-wait",
     title="The device waits for input data",
+    title_on_cpu="The step waits for input data",
     definition="Idle time per step during which the step thread is inside a data range, or between "
     "the step ranges and in no CUDA call. The second part is inferred, and the evidence says how "
     "much. The saving is all of it, and what the step lasts longer without a profiler than in the "
@@ -36,9 +37,9 @@ def data_wait(evidence: Evidence) -> Answer:
     return Answer(
         status,
         [
-            f"{evidence.amount(ms)} of idle GPU while the step thread waits for data",
-            f"{inferred / total:.0%} of it is inferred: the step thread is between step ranges and "
-            "in no CUDA call"
+            f"{evidence.amount(ms)} of {evidence.idle} while the step thread waits for data",
+            f"{inferred / total:.0%} of it is inferred: the step thread is between step ranges"
+            f"{'' if evidence.on_cpu else ' and in no CUDA call'}"
             if inferred
             else "",
             f"{drained.after.data_wait_ns / 1e6:.2f} ms ({drained.after.share:.1%}) once the "
@@ -46,7 +47,8 @@ def data_wait(evidence: Evidence) -> Answer:
             if drained
             else "",
             evidence.worst("idle_data_wait"),
-            "`num_workers=0`: each batch is loaded on the step thread, between the launches"
+            "`num_workers=0`: each batch is loaded on the step thread"
+            f"{'' if evidence.on_cpu else ', between the launches'}"
             if slow and _workers(evidence) == 0
             else "",
             _enough_workers(evidence) if slow else "",
@@ -54,8 +56,9 @@ def data_wait(evidence: Evidence) -> Answer:
         evidence.saving(ms + evidence.unseen_ms(), "idle_data_wait") if ms else None,
         (_start_workers(evidence) if slow else "")
         + "Give the loader more workers (`num_workers`) and a deeper queue (`prefetch_factor`), "
-        "keep them alive (`persistent_workers=True`), move decoding and augmentation to the GPU, "
-        "or store the data in a form that needs less work per sample.",
+        "keep them alive (`persistent_workers=True`), "
+        + ("" if evidence.on_cpu else "move decoding and augmentation to the GPU, ")
+        + "or store the data in a form that needs less work per sample.",
     )
 
 

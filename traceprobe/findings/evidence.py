@@ -18,7 +18,7 @@ from traceprobe.records.run import Run
 from traceprobe.verdict import gpu_specs as gpus
 from traceprobe.verdict.drift import Drift, find_drift
 from traceprobe.verdict.gpu_specs import Gpu
-from traceprobe.verdict.no_training import gpu_rows_missing, why_no_training
+from traceprobe.verdict.no_training import runs_on_cpu, unrecorded_ranks, why_no_training
 from traceprobe.verdict.thresholds import Thresholds
 
 HOST_IDLE = ("idle_host", "idle_latency")
@@ -69,13 +69,17 @@ class Evidence:
     @property
     def on_cpu(self) -> bool:
         """Whether the run used no GPU; one whose GPU rows are missing did."""
-        ranks = self.ranks
-        return all(r.device.kind == "cpu" and not gpu_rows_missing(r) for r in ranks)
+        return runs_on_cpu(self.ranks) and not unrecorded_ranks(self.ranks, self.quality)
+
+    @property
+    def idle(self) -> str:
+        """What it is called when the device does nothing."""
+        return "time without an operator" if self.on_cpu else "idle GPU"
 
     @cached_property
     def no_training(self) -> str:
         """Why nothing that the capture shows of a step is true of training; else empty."""
-        return next(iter(why_no_training(self.ranks)), "")
+        return next(iter(why_no_training(self.ranks, self.quality)), "")
 
     @property
     def drift(self) -> Drift | None:

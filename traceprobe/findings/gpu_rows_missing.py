@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
-from traceprobe.findings.rule import Answer, not_applicable, rule
-from traceprobe.verdict.no_training import gpu_rows_missing, without_kernels
+from traceprobe.findings.rule import Answer, rule
+from traceprobe.verdict.no_training import unrecorded_ranks, without_kernels
 
 
 @rule(
     "gpu-rows-missing",
     title="The GPU's work is not in the capture",
-    definition="Ranks that launch kernels while not one kernel is in their capture, and captures "
-    "of a GPU that computes nothing.",
+    definition="Ranks that launch kernels, or run operators of CUDA's libraries, while not one "
+    "kernel is in their capture; and captures of a GPU that computes nothing.",
     verify="A new capture lists kernels in `top_kernels`, and `coverage` is near 1.",
     of_capture=True,
+    of_gpu=True,
 )
 def gpu_rows_missing_(evidence: Evidence) -> Answer:
     """Launches without a kernel: the capture failed, whatever the run did."""
-    failed = [rank for rank in evidence.ranks if gpu_rows_missing(rank)]
+    failed = unrecorded_ranks(evidence.ranks, evidence.quality)
     said = [w.message for w in evidence.quality.warnings if w.code == "gpu-rows-missing"]
+    launches = evidence.quality.launches_without_gpu_op
     if failed:
         named = ", ".join(str(rank.rank) for rank in failed)
         return Answer(
             "fail",
             [
-                f"{evidence.quality.launches_without_gpu_op} launches and copies have no GPU row",
+                f"{launches} launches and copies have no GPU row" if launches else "",
                 f"kernels are missing on rank {named}" if len(evidence.ranks) > 1 else "",
                 *said,
             ],
             advice="Look for other profilers and monitors that use CUPTI (DCGM, Nsight, a second "
-            "torch.profiler), for a driver newer than the profiler's CUPTI, and for permissions on "
-            "performance counters; then capture again, and synchronise before the profiler stops.",
+            "torch.profiler), for a driver newer than the profiler's CUPTI, for permissions on "
+            "performance counters, and whether `ProfilerActivity.CUDA` is asked for; then capture "
+            "again, and synchronise before the profiler stops.",
         )
-    if evidence.on_cpu:
-        return not_applicable("no launches: a CPU run")
     if without_kernels(evidence.ranks):
         return Answer(
             "fail",

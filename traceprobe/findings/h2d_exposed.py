@@ -24,6 +24,7 @@ PREFETCH = (
     "notable.",
     verify="Keep one batch on the GPU and time the loop without a profiler. Compare the rate with "
     "that of pinned copies on the same machine.",
+    of_gpu=True,
 )
 def h2d_exposed(evidence: Evidence) -> Answer:
     """Host-to-device copies during which no kernel runs."""

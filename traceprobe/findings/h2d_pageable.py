@@ -14,6 +14,7 @@ from traceprobe.verdict.thresholds import FIXED
     "go through a staging buffer, block the host and cannot overlap. The saving is that of "
     "`h2d-exposed`, by their part of the bytes.",
     verify="After the change the report says 0 MB pageable, and `h2d.gbps` rises.",
+    of_gpu=True,
 )
 def h2d_pageable(evidence: Evidence) -> Answer:
     """Pageable copies go through a staging buffer, block the host and cannot overlap."""

@@ -11,6 +11,7 @@ from traceprobe.findings.rule import Answer, inconclusive, rule
 @rule(
     "host-overhead",
     title="The host does not keep the device busy",
+    title_on_cpu="Much time passes between the operators",
     definition="Idle time per step because the next op was launched late (`idle_host`), or "
     "launched in time and started later (`idle_latency`). The saving is no more of it than what is "
     "left once the profiler's part is taken out.",
@@ -27,6 +28,17 @@ def host_overhead(evidence: Evidence) -> Answer:
     late, latency = evidence.exclusive_ms("idle_host"), evidence.exclusive_ms("idle_latency")
     # What the verdict keeps after the observer effect is what a change can still save.
     share = evidence.verdict.shares.get("overhead", 0.0)
+    if evidence.on_cpu:
+        return Answer(
+            evidence.grade(min(evidence.share(late), share)),
+            [
+                f"{evidence.amount(late)} between operators: Python and the framework",
+                evidence.worst("idle_host"),
+            ],
+            evidence.saving(evidence.host_ms(), *HOST_IDLE),
+            "Do more in each operator: a larger batch, tensors instead of loops over their "
+            "elements, `torch.compile`; and keep Python out of the inner loop.",
+        )
     launches = fmean(r.summary.host.launches_per_step for r in evidence.ranks)
     corrected = evidence.quality.observer_effect is not None
     return Answer(

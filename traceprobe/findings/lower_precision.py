@@ -28,6 +28,7 @@ ADVICE = {
     "to that of bf16, or of fp16 where the GPU has no bf16, as in `tf32-off`; all other kernels "
     "are halved, since their operands have half the size.",
     verify="`kernel_ns` moves from `matmul_fp32` and `matmul_tf32` to `matmul_half`.",
+    of_gpu=True,
 )
 def lower_precision(evidence: Evidence) -> Answer:
     """Matrices in fp32 or TF32 on a GPU that is faster in 16 bits."""

@@ -14,6 +14,7 @@ from traceprobe.findings.rule import Answer, not_applicable, rule
     "element-wise and normalising kernels: in the other layout they are other kernels, which may "
     "be much faster.",
     verify="`kernel_ns.layout` is near 0, and `kernel_ns.other` does not rise by as much.",
+    of_gpu=True,
 )
 def memory_format(evidence: Evidence) -> Answer:
     """Kernels between NCHW and NHWC."""

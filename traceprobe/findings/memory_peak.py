@@ -19,6 +19,7 @@ MOST_NAMED = 3
     "memory of the device, in the step whose memory was measured. No saving is computed: it is "
     "about what fits, not about time.",
     verify="`torch.cuda.max_memory_reserved()` and `nvidia-smi` before and after.",
+    of_gpu=True,
 )
 def memory_peak(evidence: Evidence) -> Answer:
     """How much of the device a step keeps, and what would lower its peak."""

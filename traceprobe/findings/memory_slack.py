@@ -20,6 +20,7 @@ ADVICE = (
     "cached blocks and gaps between blocks. No saving is computed.",
     verify="`torch.cuda.max_memory_reserved()` less `torch.cuda.max_memory_allocated()` gets "
     "smaller; the peak in use stays.",
+    of_gpu=True,
 )
 def memory_slack(evidence: Evidence) -> Answer:
     """Cached and fragmented memory beside the peak."""

@@ -13,6 +13,7 @@ from traceprobe.findings.rule import Answer, not_applicable, rule
     "while no kernel runs. The saving is all of it.",
     verify="`partition_ns.memory` and `partition_ns.d2h` fall after the change, and the step gets "
     "shorter by as much.",
+    of_gpu=True,
 )
 def memory_traffic(evidence: Evidence) -> Answer:
     """Device-to-device and device-to-host copies and memsets during which no kernel runs."""

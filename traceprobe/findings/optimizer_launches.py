@@ -23,6 +23,7 @@ FUSED = re.compile(r"(?<!un)fused", re.IGNORECASE)
     "optimizer by its name. The saving is the exclusive time of them all and the idle time of "
     "`host-overhead`, but of that no more than the host spends between their launches.",
     verify="`host.phase_kernels.optimizer` falls to a few, and so does `partition_ns.optimizer`.",
+    of_gpu=True,
 )
 def optimizer_launches(evidence: Evidence) -> Answer:
     """Kernels in the optimizer against those of a fused one."""

@@ -10,6 +10,7 @@ from traceprobe.verdict.thresholds import FIXED
 @rule(
     "phase-attribution",
     title="Kernels without a phase",
+    title_on_cpu="Operators without a phase",
     definition="Share of kernel time, communication left out, whose phase is known; the worst rank "
     "counts.",
     verify="`traceprobe inspect` lists the ranges of the file. After annotating, "
@@ -22,11 +23,12 @@ def phase_attribution(evidence: Evidence) -> Answer:
         return not_applicable("no kernels")
     share = min(shares)
     linked = evidence.quality.gpu_ops_linked / max(evidence.quality.gpu_ops, 1)
+    work = "operator" if evidence.on_cpu else "kernel"
     return Answer(
         "pass" if share >= FIXED.attributed else "warn",
         [
-            f"{share:.1%} of kernel time is attributed to a phase",
-            f"{linked:.1%} of the GPU ops have a launch row",
+            f"{share:.1%} of {work} time is attributed to a phase",
+            "" if evidence.on_cpu else f"{linked:.1%} of the GPU ops have a launch row",
         ],
         advice="Annotate forward pass and optimizer (`record_function` or NVTX; the backward pass "
         "is found without), or map your own names with `--phase forward=REGEX`.",

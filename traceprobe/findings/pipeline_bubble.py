@@ -54,6 +54,6 @@ def pipeline_bubble(evidence: Evidence) -> Answer:
             if len(evidence.ranks) == 1
             else "",
         ],
-        evidence.saving(ms) if matters else None,
+        evidence.saving(ms, "communication") if matters else None,
         "" if not matters else f"{BALANCE} {MORE}" if longer else MORE,
     )

@@ -12,6 +12,10 @@ REMEASURE = (
     "after the last step) and pass the step time with `--unprofiled-step-ms`; profile without "
     "`with_stack` and `profile_memory`."
 )
+REMEASURE_ON_CPU = (
+    "Time the same loop without a profiler and pass the step time with `--unprofiled-step-ms`; "
+    "profile without `with_stack` and `profile_memory`."
+)
 SMALLER = (
     "Capture fewer iterations or fewer kinds of events, so that the profiler has nothing to write "
     "out while the GPU waits."
@@ -28,9 +32,10 @@ SMALLER = (
 )
 def profiler_distortion(evidence: Evidence) -> Answer:
     """The step under the profiler against the step without it."""
+    again = REMEASURE_ON_CPU if evidence.on_cpu else REMEASURE
     effect = evidence.quality.observer_effect
     flush = evidence.exclusive_ms("idle_profiler")
-    rows = f"{flush:.2f} ms {evidence.per} of idle GPU under the profiler's own rows"
+    rows = f"{flush:.2f} ms {evidence.per} of {evidence.idle} under the profiler's own rows"
     if flush < FIXED.flush_ms:
         rows = ""
     if effect is not None:
@@ -43,7 +48,7 @@ def profiler_distortion(evidence: Evidence) -> Answer:
                 "verdict is corrected for it",
                 rows,
             ],
-            advice=REMEASURE if distorted else "",
+            advice=again if distorted else "",
         )
     marks = sorted(evidence.profiled & HEAVY)
     if not marks:
@@ -61,5 +66,5 @@ def profiler_distortion(evidence: Evidence) -> Answer:
             "is unknown",
             rows,
         ],
-        advice=REMEASURE,
+        advice=again,
     )

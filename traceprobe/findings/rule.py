@@ -46,6 +46,7 @@ class Rule:
         verify: how a user can check the finding.
         of_capture: it asks about the capture, not about the training in it.
         of_gpu: it asks about what only a GPU has.
+        title_on_cpu: the title of a run on a CPU, where that is another.
     """
 
     id: str
@@ -54,12 +55,13 @@ class Rule:
     verify: str
     of_capture: bool
     of_gpu: bool
+    title_on_cpu: str
     answer: Callable[[Evidence], Answer]
 
     def __call__(self, evidence: Evidence) -> Finding:
         """The finding in a run."""
         if self.of_gpu and evidence.on_cpu:
-            answer = not_applicable("a CPU run has none")
+            answer = not_applicable("the run uses the CPU alone")
         elif evidence.no_training and not self.of_capture:
             answer = inconclusive(f"the capture shows no training: {evidence.no_training}")
         else:
@@ -67,7 +69,7 @@ class Rule:
         return Finding(
             id=self.id,
             status=answer.status,
-            title=self.title,
+            title=(self.title_on_cpu if evidence.on_cpu else "") or self.title,
             saving_ms_per_step=None if answer.saving is None else answer.saving.ms,
             saving_of=UNSET if answer.saving is None else list(answer.saving.classes),
             evidence=[line for line in answer.evidence if line],
@@ -89,11 +91,12 @@ def rule(
     verify: str,
     of_capture: bool = False,
     of_gpu: bool = False,
+    title_on_cpu: str = "",
 ) -> Callable[[Callable[[Evidence], Answer]], Rule]:
     """Register a function as the rule of that id."""
 
     def register(answer: Callable[[Evidence], Answer]) -> Rule:
-        RULES[id] = Rule(id, title, definition, verify, of_capture, of_gpu, answer)
+        RULES[id] = Rule(id, title, definition, verify, of_capture, of_gpu, title_on_cpu, answer)
         return RULES[id]
 
     return register

@@ -17,6 +17,7 @@ from traceprobe.verdict.thresholds import FIXED
     "away at best.",
     verify="`host.kernels_per_step` falls, `host.mean_kernel_us` rises, and the unprofiled step "
     "gets shorter.",
+    of_gpu=True,
 )
 def small_kernels(evidence: Evidence) -> Answer:
     """Mean kernel duration against the cost of a launch."""

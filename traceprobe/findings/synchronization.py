@@ -20,6 +20,7 @@ from traceprobe.verdict.thresholds import FIXED
     "data is not counted. The saving is that idle time.",
     verify='`torch.cuda.set_sync_debug_mode("warn")` names the lines. After the change '
     "`host.syncs_per_step` is near 0.",
+    of_gpu=True,
 )
 def synchronization(evidence: Evidence) -> Answer:
     """Blocking calls, and the idle GPU until the host is ahead of it again."""

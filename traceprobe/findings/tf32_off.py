@@ -22,6 +22,7 @@ ADVICE = (
     "allowed. The saving is by the ratio of the GPU's dense peaks, of which fp32 is taken to reach "
     "half at least.",
     verify="`kernel_ns` moves from `matmul_fp32` to `matmul_tf32`.",
+    of_gpu=True,
 )
 def tf32_off(evidence: Evidence) -> Answer:
     """Matrix kernels in fp32 on GPUs that have TF32."""

@@ -17,6 +17,7 @@ BYTES = {"bf16": 2, "fp16": 2, "tf32": 4}
     "two elements at a time (`align1`, `align2`). The saving keeps an eighth of it: reading 16 "
     "bytes at a time is at best eight times as fast.",
     verify="`kernel_ns.matmul_unaligned` is 0.",
+    of_gpu=True,
 )
 def unaligned_matmul(evidence: Evidence) -> Answer:
     """Time in tensor-core kernels whose names say that they read one or two elements at a time."""

@@ -13,6 +13,7 @@ from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
     "or copies by their names, and not fused. The saving is all of it. Where `memory-format` asks "
     "for another layout, which replaces the same kernels, it is counted there.",
     verify="`kernel_ns.other` falls by more than `kernel_ns.fused` rises.",
+    of_gpu=True,
 )
 def unfused_kernels(evidence: Evidence) -> Answer:
     """Element-wise kernels, reductions and copies, outside of the optimizer."""

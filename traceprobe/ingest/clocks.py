@@ -9,11 +9,12 @@ return within some 30 µs of that end.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from traceprobe.model.events import Bools, Int64s, Kind, Quality
+from traceprobe.model.events import Int64s, Ints, Kind, Quality
 
 EARLY_NS = 20_000
 """What an op starts at least before its launch, to count as early: less is a converter's noise."""
@@ -35,6 +36,14 @@ _LEAST = 0.005
 """Quantile that stands for the shortest latency: single ops may have a wrong link."""
 
 
+class WaitsFor(IntEnum):
+    """What a host call returns after."""
+
+    NOTHING = 0
+    STREAM = 1
+    DEVICE = 2
+
+
 class _Waits(NamedTuple):
     """By how much the end of the work comes after the return of the calls that waited for it."""
 
@@ -51,22 +60,33 @@ class _Waits(NamedTuple):
 
 
 def align_clocks(
-    gpu: dict[str, Any], calls: Mapping[str, Any], of_stream: Bools, quality: Quality
+    gpu: dict[str, Any], calls: Mapping[str, Any], waits_for: Ints, quality: Quality
 ) -> dict[str, Any]:
     """GPU ops on the host's clock.
 
     Args:
         gpu: columns of GPU_OPS. calls: of HOST_CALLS.
-        of_stream: which calls wait for a stream or for the whole device, not for an event.
+        waits_for: `WaitsFor` of each call.
     """
-    places = np.unique(np.stack([gpu["pid"], gpu["device"]], axis=1), axis=0)
+    places = [
+        (int(pid), int(device))
+        for pid in np.unique(gpu["pid"])
+        for device in np.unique(gpu["device"][gpu["pid"] == pid])
+    ]
     moved = {}
-    for pid, device in places.tolist():
+    for pid, device in places:
         rows = np.flatnonzero((gpu["pid"] == pid) & (gpu["device"] == device) & gpu["linked"])
         if len(rows) < _FEWEST:
             continue
-        waited = of_stream & (calls["pid"] == pid) & (calls["t1"] - calls["t0"] >= _WAITED_NS)
-        offset = _offset({c: gpu[c][rows] for c in _USED}, calls["t0"][waited], calls["t1"][waited])
+        waited = (calls["pid"] == pid) & (calls["t1"] - calls["t0"] >= _WAITED_NS)
+        alone = sum(owner == pid for owner, _ in places) == 1
+        calls_for = {
+            what: np.stack([calls["t0"][rows_of], calls["t1"][rows_of]])
+            for what in (WaitsFor.STREAM, WaitsFor.DEVICE)
+            for rows_of in [waited & (waits_for == int(what))]
+            if what == WaitsFor.STREAM or alone  # of several devices it waits for the current one
+        }
+        offset = _offset({c: gpu[c][rows] for c in _USED}, calls_for)
         if offset is None:
             quality.warn(
                 "clocks-disagree",
@@ -93,20 +113,42 @@ def align_clocks(
 _USED = ("t0", "t1", "launch_t0", "launch_t1", "stream", "kind", "pageable")
 
 
-def _offset(ops: Mapping[str, Any], began: Int64s, returned: Int64s) -> int | None:
-    """What the GPU's clock is ahead of the host's, ns; 0 where they agree, None where it varies."""
-    waits = _copies(ops) or _synchronisations(ops, began, returned)
+def _offset(ops: Mapping[str, Any], calls: Mapping[WaitsFor, Int64s]) -> int | None:
+    """What the GPU's clock is ahead of the host's, ns; 0 where they agree, None where it varies.
+
+    Args:
+        calls: starts and ends of the calls that waited.
+    """
+    waits = (
+        _device(ops, calls.get(WaitsFor.DEVICE))
+        or _copies(ops)
+        or _streams(ops, *calls[WaitsFor.STREAM])
+    )
     early = ops["launch_t0"] - ops["t0"] > EARLY_NS
     is_early = np.count_nonzero(early) >= max(_FEWEST, EARLY_SHARE * len(early))
     is_late = waits is not None and waits.offset > DISAGREE_NS
     if not (is_early or is_late):
         return 0
+    found = None
     if waits is not None and waits.constant and (is_late or waits.offset < -EARLY_NS):
-        return waits.offset
-    shortest = _shortest_latencies(ops)
-    if is_late or np.ptp(shortest) > CONSTANT_NS:
+        found = waits.offset
+    elif not is_late:
+        found = _of_launches(ops)
+    if found is None or (waits is not None and abs(waits.offset - found) > DISAGREE_NS / 2):
         return None
-    return int(shortest.min()) - _LATENCY_NS
+    left = np.count_nonzero(ops["launch_t0"] - ops["t0"] + found > EARLY_NS)
+    return found if left < max(_FEWEST, EARLY_SHARE * len(early)) else None
+
+
+def _device(ops: Mapping[str, Any], calls: Int64s | None) -> _Waits | None:
+    """Of synchronisations of the device, which wait for all that was launched before."""
+    if calls is None or not calls.size:
+        return None
+    order = np.argsort(ops["launch_t0"], kind="stable")
+    ends = np.maximum.accumulate(ops["t1"][order])
+    at = np.searchsorted(ops["launch_t0"][order], calls[0]) - 1
+    late = (ends[at] - calls[1])[at >= 0]
+    return _Waits(late) if len(late) else None
 
 
 def _copies(ops: Mapping[str, Any]) -> _Waits | None:
@@ -116,8 +158,8 @@ def _copies(ops: Mapping[str, Any]) -> _Waits | None:
     return _Waits(late) if len(late) >= _FEWEST else None
 
 
-def _synchronisations(ops: Mapping[str, Any], began: Int64s, returned: Int64s) -> _Waits | None:
-    """Of synchronisations that waited; the stream that they wait for is the one that fits best."""
+def _streams(ops: Mapping[str, Any], began: Int64s, returned: Int64s) -> _Waits | None:
+    """Of synchronisations of a stream; the one that they wait for is that which fits best."""
     found = []
     for stream in np.unique(ops["stream"]):
         rows = np.flatnonzero(ops["stream"] == stream)
@@ -132,9 +174,13 @@ def _synchronisations(ops: Mapping[str, Any], began: Int64s, returned: Int64s) -
     return next(iter(agreeing or steady), None)
 
 
-def _shortest_latencies(ops: Mapping[str, Any]) -> Int64s:
-    """The shortest time from launch to start, of each part of the capture."""
+def _of_launches(ops: Mapping[str, Any]) -> int | None:
+    """From the shortest times from launch to start, if those of all parts of the capture agree."""
     order = np.argsort(ops["launch_t0"], kind="stable")
     latency = (ops["t0"] - ops["launch_t0"])[order]
     parts = [part for part in np.array_split(latency, _PARTS) if len(part)]
-    return np.array([np.quantile(part, _LEAST, method="lower") for part in parts], dtype=np.int64)
+    for quantile in (0.0, _LEAST):
+        shortest = [int(np.quantile(part, quantile, method="lower")) for part in parts]
+        if max(shortest) - min(shortest) <= CONSTANT_NS:
+            return min(shortest) - _LATENCY_NS
+    return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from traceprobe.ingest.clocks import WaitsFor
 from traceprobe.ingest.communication_kernels import is_communication
 from traceprobe.model.events import Call, Kind
 
@@ -26,7 +27,7 @@ _CALLS = (
 _BLOCKING = re.compile(
     r"(Stream|Device|Event|Ctx|Context)Synchronize|^(cuda|cu|hip)Memcpy(?!.*(Async|Peer))"
 )
-_WAITS_FOR_STREAMS = re.compile(r"(Stream|Device|Ctx|Context)Synchronize")
+_WAITS_FOR = re.compile(r"(Stream|Device|Ctx|Context)Synchronize")
 # Rows of the profiler's own work. "Command Buffer Full", lazy loading and module loading are
 # stalls of the driver that the program has without a profiler too, so they are not here.
 _PROFILER = re.compile(
@@ -61,9 +62,12 @@ def is_blocking(api: str) -> bool:
     return bool(_BLOCKING.search(api))
 
 
-def waits_for_streams(api: str) -> bool:
-    """Whether the call waits for all work of a stream or a device, not for an event in it."""
-    return bool(_WAITS_FOR_STREAMS.search(api))
+def waits_for(api: str) -> WaitsFor:
+    """What a synchronisation waits for; an event is some work of a stream, and says nothing."""
+    found = _WAITS_FOR.search(api)
+    if found is None:
+        return WaitsFor.NOTHING
+    return WaitsFor.STREAM if found[1] == "Stream" else WaitsFor.DEVICE
 
 
 def is_profiler(name: str) -> bool:

@@ -14,7 +14,7 @@ import polars as pl
 from traceprobe.model.accounting import SET_UP_MEDIANS, SET_UP_NS
 from traceprobe.model.events import UNKNOWN, Call
 from traceprobe.timeline.idle import Gaps
-from traceprobe.timeline.intervals import Intervals, intersect, union
+from traceprobe.timeline.intervals import EMPTY, Intervals, intersect, union
 
 _FEW = 3
 """Calls of a name that have no usual length; those are compared with all others."""
@@ -42,12 +42,23 @@ def find_set_up(calls: pl.DataFrame, ops: pl.DataFrame, gaps: Gaps) -> SetUp:
     """
     length = pl.col("t1") - pl.col("t0")
     asks = ~pl.col("blocking") & ~pl.col("call").is_in([int(Call.SYNC), int(Call.COPY)])
-    usual = (
-        pl.when(pl.len().over("name") < _FEW)
-        .then(length.median())
-        .otherwise(length.median().over("name"))
+    asking = calls.lazy().filter(asks)
+    long = asking.filter(length >= SET_UP_NS).collect()
+    if long.is_empty():
+        return SetUp(long, EMPTY)
+    names = asking.filter(pl.col("name").is_in(long["name"].unique().to_list()))
+    usual = names.group_by("name").agg(count=pl.len(), usual=length.median())
+    of_all = asking.select(length.median()).collect().item()
+    slow = (
+        long.lazy()
+        .join(usual, on="name", maintain_order="left")
+        .with_columns(
+            pl.when(pl.col("count") < _FEW).then(of_all).otherwise("usual").alias("usual")
+        )
+        .filter(length >= SET_UP_MEDIANS * pl.col("usual"))
+        .select(calls.columns)
+        .collect()
     )
-    slow = calls.filter(asks).filter((length >= SET_UP_NS) & (length >= SET_UP_MEDIANS * usual))
     launched = ops.filter(pl.col("thread") != UNKNOWN).select("name", "launch_t0")
     first = launched.group_by("name").agg(pl.col("launch_t0").min())["launch_t0"]
     began = slow["t0"].to_numpy()

@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 
 from traceprobe.model.accounting import FEW_LATE, STRAGGLER
-from traceprobe.model.events import Int64s
+from traceprobe.model.events import UNKNOWN, Int64s
 from traceprobe.timeline import skew
-from traceprobe.timeline.collective_matching import within_groups
+from traceprobe.timeline.collective_matching import sequences, within_groups
 from traceprobe.timeline.intervals import Intervals, per_window, subtract, union
 from traceprobe.timeline.rank_collectives import EXPLAINS, RankCollectives
 from traceprobe.timeline.stage_waits import IS_MESSAGE, StageWaits, causes
@@ -84,7 +84,8 @@ def collective_waits(
     None where there are none, nor messages between two ranks.
 
     Where the trace tells process groups or operations apart, the order counts within each, and only
-    those of all ranks matter. Copies are no collectives.
+    those of all ranks matter; where there are none, those of each group do among its ranks. Copies
+    are no collectives.
     Iterations in which the ranks launched different numbers of collectives are left out.
 
     Args:
@@ -93,7 +94,7 @@ def collective_waits(
     """
     if len(ranks) < 2:
         return None
-    found = _of_all_ranks(ranks)
+    found = _of_all_ranks(ranks) or _of_groups(ranks)
     return found if stages is None else _with_stages(found, ranks, stages)
 
 
@@ -122,6 +123,64 @@ def _of_all_ranks(ranks: Sequence[RankCollectives]) -> CollectiveWaits | None:
             per_window(subtract(_waits(t, transfer), f.computing), f.edges)
             for t, f in zip(matched, ranks, strict=True)
         ],
+    )
+
+
+def _of_groups(ranks: Sequence[RankCollectives]) -> CollectiveWaits | None:
+    """Waiting in each process group among its ranks, where no group has all ranks of the run."""
+    tables = sequences([f.collectives.filter(~IS_MESSAGE) for f in ranks])
+    total = None
+    for key in sorted(set().union(*(t["group"].unique().to_list() for t in tables)) - {UNKNOWN}):
+        own = [t.filter(pl.col("group") == key) for t in tables]
+        holders = [r for r, t in enumerate(own) if len(t)]
+        found = None
+        if len(holders) > 1:
+            found = _of_all_ranks([replace(ranks[r], collectives=own[r]) for r in holders])
+        if found is not None:
+            spread = _spread(found, holders, ranks)
+            total = spread if total is None else _added(total, spread)
+    if total is None:
+        return None
+    # What waits in two groups at once, on two streams, waits once.
+    waits = zip(total.exposed_wait, ranks, strict=True)
+    return replace(total, exposed_wait=[np.minimum(ns, _exposed(r)) for ns, r in waits])
+
+
+def _spread(
+    found: CollectiveWaits, holders: Sequence[int], ranks: Sequence[RankCollectives]
+) -> CollectiveWaits:
+    """What the ranks of a group say, as a part of what all ranks of the run do."""
+    place = {r: n for n, r in enumerate(holders)}
+    nothing = dict.fromkeys((*EXPLAINS, skew.UNEXPLAINED), 0.0)
+    every = range(len(ranks))
+    return CollectiveWaits(
+        count=found.count,
+        steps=found.steps,
+        transfer_ns=round(found.transfer_ns * len(holders) / len(ranks)),
+        wait_ns=[found.wait_ns[place[r]] if r in place else 0 for r in every],
+        late_ns=[found.late_ns[place[r]] if r in place else 0.0 for r in every],
+        causes_ns=[found.causes_ns[place[r]] if r in place else nothing for r in every],
+        exposed_wait=[
+            found.exposed_wait[place[r]]
+            if r in place
+            else np.zeros(len(ranks[r].edges) - 1, np.int64)
+            for r in every
+        ],
+    )
+
+
+def _added(one: CollectiveWaits, other: CollectiveWaits) -> CollectiveWaits:
+    return CollectiveWaits(
+        count=one.count + other.count,
+        steps=max(one.steps, other.steps),
+        transfer_ns=one.transfer_ns + other.transfer_ns,
+        wait_ns=[a + b for a, b in zip(one.wait_ns, other.wait_ns, strict=True)],
+        late_ns=[a + b for a, b in zip(one.late_ns, other.late_ns, strict=True)],
+        causes_ns=[
+            {name: a[name] + b[name] for name in a}
+            for a, b in zip(one.causes_ns, other.causes_ns, strict=True)
+        ],
+        exposed_wait=[a + b for a, b in zip(one.exposed_wait, other.exposed_wait, strict=True)],
     )
 
 

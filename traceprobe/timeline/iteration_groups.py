@@ -15,7 +15,7 @@ import polars as pl
 
 from traceprobe.model.accounting import BATCH_BYTES
 from traceprobe.model.events import UNKNOWN, Int64s, Kind
-from traceprobe.timeline.kernel_period import is_update
+from traceprobe.timeline.kernel_period import update_times
 from traceprobe.timeline.repetitions import Cycle, contents_of, find_cycle, plain_windows
 from traceprobe.timeline.step_markers import OPTIMIZER_STEP, StepMarker, find_step_marker
 
@@ -58,7 +58,7 @@ def whole_iterations(
     if steps:
         updated = marker.iteration_at(ranges.filter(pl.col("name").is_in(steps))["t0"].to_numpy())
     else:
-        updated = np.unique(window[kernel][is_update(ids[kernel], names)])
+        updated = marker.iteration_at(update_times(launched, names))
     updates, inputs = _counts(updated, len(contents)), _counts(window[copies], len(contents))
     cycle = find_cycle(contents, np.stack([updates, inputs > 0]))
     if cycle is None or cycle.length == 1:

@@ -33,6 +33,8 @@ _LEAST_COVERED = 0.8
 """Part of the kernels between the first and the last anchor that belong to repetitions."""
 _LEAST_PART = 0.1
 """Part of the kernels that a thread launches if it is one of those that make an iteration."""
+_COLD = 0.2
+"""Part of the launching that a single launch takes where the GPU was not set up."""
 _MOST_ANCHORS = 16
 _MOST_OCCURRENCES = 100_000
 
@@ -98,6 +100,33 @@ def is_update(ids: Int64s, names: Sequence[str]) -> Bools:
     return np.array(found, dtype=np.bool_)[place] if len(ids) else np.empty(0, dtype=np.bool_)
 
 
+def update_times(ops: pl.DataFrame, names: Sequence[str]) -> Int64s:
+    """Host times of the last launch of each update of the parameters, by the names of kernels.
+
+    Args:
+        ops: GPU ops of the process; its first device counts.
+    """
+    kernels = _launched(ops)
+    return kernels.t0[_updates(kernels, names, _busy_threads(kernels))]
+
+
+def _busy_threads(kernels: _Kernels) -> list[Bools]:
+    """For each thread that launches a good part of the kernels, which ones."""
+    ids, counts = np.unique(kernels.thread, return_counts=True)
+    return [kernels.thread == one for one in ids[counts >= _LEAST_PART * len(kernels.thread)]]
+
+
+def _updates(kernels: _Kernels, names: Sequence[str], threads: Sequence[Bools]) -> Int64s:
+    """Positions of the last kernel of each update; those of the thread that has most of them."""
+    updates = is_update(kernels.name, names)
+    if not updates.any():
+        return np.empty(0, dtype=np.int64)
+    launched_by, counts = np.unique(kernels.thread[updates], return_counts=True)
+    own = kernels.thread == launched_by[np.argmax(counts)]
+    others = [np.flatnonzero(thread & ~own) for thread in threads]
+    return _update_ends(updates & own, np.sort(np.concatenate([np.empty(0, np.int64), *others])))
+
+
 def _update_ends(updates: Bools, others: Int64s) -> Int64s:
     """Positions of the last kernel of each update.
 
@@ -130,18 +159,14 @@ def kernel_period(ops: pl.DataFrame, calls: pl.DataFrame, names: Sequence[str]) 
     if len(kernels.name) < REPEATS:
         return None
     dense = np.unique(kernels.name, return_inverse=True)[1].astype(np.int64)
-    _, thread, counts = np.unique(kernels.thread, return_inverse=True, return_counts=True)
-    busy = np.flatnonzero(counts >= _LEAST_PART * len(dense))
+    threads = _busy_threads(kernels)
     edges = None
-    updates = is_update(kernels.name, names)
-    if updates.any():
-        own = np.bincount(thread[updates]).argmax()
-        others = np.flatnonzero(np.isin(thread, busy[busy != own]))
-        ends = _update_ends(updates & (thread == own), others)
+    ends = _updates(kernels, names, threads)
+    if len(ends):
         found = _repetitions(ends, dense, updates=True)
         edges = None if found is None else found.edges
     if edges is None:
-        edges = _without_updates(kernels, dense, [thread == one for one in busy], calls)
+        edges = _without_updates(kernels, dense, threads, calls)
     if edges is None:
         return None
     first, last = int(edges[0]), int(edges[-1])
@@ -162,7 +187,8 @@ def _without_updates(
     Forward and backward pass are launched by two threads, and a repetition has both: so the most
     frequent such one is an iteration. One thread alone launches the layers of a model, which repeat
     too: there an iteration ends where the host waits. Else it is what layers repeat in, or what
-    hardly anything but repetitions is beside: a model has a beginning and an end.
+    hardly anything but repetitions is beside: a model has a beginning and an end. A capture that
+    begins with one long launch shows one cold pass, and what repeats in it are layers.
 
     Args:
         threads: for each thread that launches a good part of the kernels, which ones.
@@ -175,9 +201,13 @@ def _without_updates(
         return None
     waits = np.sort(calls.filter(pl.col("blocking"))["t0"].to_numpy())
     ends = np.unique(np.searchsorted(kernels.t0, waits)) - 1
+    span = int(kernels.t1[-1] - kernels.t0[0])
+    cold = int((kernels.t1 - kernels.t0).max()) > _COLD * span
     for at in (ends[ends >= 0], *_rare(dense)):
         found = _repetitions(at, dense, strict=True)
-        if found is not None and found.part >= (_LEAST_PART if found.nested else SAME):
+        if found is None or (cold and not found.nested):
+            continue
+        if found.part >= (_LEAST_PART if found.nested else SAME):
             return _at_pauses(found.edges, kernels)
     return None
 
@@ -232,10 +262,21 @@ def _repetitions(
     nested = cycle is not None and size > 1 and np.bincount(cycle.typical).max() > size / 2
     if len(edges) <= REPEATS:
         return None
+    return _Repetitions(edges, nested, _part_of(edges, dense))
+
+
+def _part_of(edges: Int64s, dense: Int64s) -> float:
+    """Part of the kernels in repetitions, the end of one before them and the beginning after.
+
+    A model's own beginning has kernels of its layers too, but in another order.
+    """
+    head, tail = int(edges[0]), len(dense) - int(edges[-1])
     inside = int(edges[-1] - edges[0])
-    for end in (dense[: edges[0]], dense[edges[-1] :]):
-        inside += int(np.minimum(np.bincount(end, minlength=len(typical)), typical).sum())
-    return _Repetitions(edges, nested, inside / len(dense))
+    if 0 < head <= edges[1] - edges[0]:
+        inside += int((dense[:head] == dense[edges[1] - head : edges[1]]).sum())
+    if 0 < tail <= edges[-1] - edges[-2]:
+        inside += int((dense[edges[-1] :] == dense[edges[-2] : edges[-2] + tail]).sum())
+    return inside / len(dense)
 
 
 def _size(cycle: Cycle, contents: Int64s, updates: bool, strict: bool) -> tuple[int, int]:

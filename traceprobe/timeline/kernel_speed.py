@@ -52,26 +52,25 @@ def find_speed_change(ops: pl.DataFrame, used: Ints) -> SpeedChange | None:
     that have the same name, grid and place among their like in the iteration.
 
     Args:
-        ops: GPU_OPS of the device, with the column `iteration`. used: numbers of the iterations.
+        ops: GPU_OPS of the device by start, with the column `iteration`.
+        used: numbers of the iterations.
     """
     if len(used) < 2:
         return None
     length = pl.col("t1") - pl.col("t0")
     kernels = ops.filter(
         (pl.col("kind") == int(Kind.KERNEL)) & pl.col("iteration").is_in(used.tolist())
-    ).select("name", "grid", "iteration", "t0", length=length)
-    nth = pl.col("t0").rank("ordinal").over("name", "grid", "iteration")
+    ).select("name", "grid", "iteration", length=length)
+    total = int(kernels["length"].sum())
+    nth = pl.int_range(pl.len()).over("name", "grid", "iteration")
     kernels = kernels.filter(pl.col("length") >= CLOCK_LONG_NS).with_columns(nth=nth)
     always = (
         kernels.group_by(_KERNEL)
         .agg(times=pl.len(), usual=pl.col("length").log().mean(), weight=pl.col("length").mean())
         .filter(pl.col("times") == len(used))
     )
-    total = ops.filter(pl.col("kind") == int(Kind.KERNEL)).filter(
-        pl.col("iteration").is_in(used.tolist())
-    )
     covered = float(always["weight"].sum()) * len(used)
-    if len(always) < CLOCK_KERNELS or covered < CLOCK_SHARE * total.select(length.sum()).item():
+    if len(always) < CLOCK_KERNELS or covered < CLOCK_SHARE * total:
         return None
     factors = _factors(kernels.join(always, on=_KERNEL), used)
     slow = factors >= CLOCK_CHANGED * factors.min()

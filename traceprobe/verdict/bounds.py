@@ -10,7 +10,7 @@ from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Bound, Quality
 from traceprobe.verdict.correction import Corrected
-from traceprobe.verdict.no_training import why_no_training
+from traceprobe.verdict.no_training import runs_on_cpu, why_no_training
 from traceprobe.verdict.thresholds import Thresholds
 
 PROFILE_MORE = "profile at least five consecutive steps (`schedule(wait=1, warmup=2, active=6)`)"
@@ -46,6 +46,12 @@ def decide(
     missing = _missing(corrected, ranks, quality, thresholds)
     if missing:
         return Decision("inconclusive", None, 0.0, tuple(missing))
+    decision = _by_shares(corrected, ranks, thresholds)
+    return _with_unexplained(decision, corrected, ranks, thresholds)
+
+
+def _by_shares(corrected: Corrected, ranks: Sequence[Rank], thresholds: Thresholds) -> Decision:
+    """The decision as if all time were explained."""
     if fewest_steps(ranks) < thresholds.min_iterations:
         return _whole_capture(corrected.shares, ranks, thresholds)
     shares = {
@@ -57,7 +63,30 @@ def decide(
     lead = _lead(decision.deciding, corrected.shares)
     if lead >= 0:
         return replace(decision, margin=min(decision.margin, lead))
-    return Decision("inconclusive", None, 0.0, (_disagreement(decision, corrected),))
+    return Decision("inconclusive", None, 0.0, (_disagreement(decision, corrected, thresholds),))
+
+
+def _with_unexplained(
+    decision: Decision, corrected: Corrected, ranks: Sequence[Rank], thresholds: Thresholds
+) -> Decision:
+    """The decision, unless time of unknown cause could make another one of it.
+
+    Such time may be waiting for data as well as work of the host. Where it is enough to make a
+    bound of a candidate, the run is not known to be bound by compute; where it could make another
+    cause as large as the one that is named, that is not far from another answer.
+    """
+    idle, waiting = corrected.unexplained_idle, corrected.unexplained_wait
+    largest = max(corrected.shares[name] for name in CANDIDATES if name not in decision.deciding)
+    if decision.bound == "compute":
+        room = thresholds.bound - largest - idle - waiting
+        if room <= 0 < idle + waiting:
+            why = _unexplained(idle, waiting, ranks)
+            return Decision("inconclusive", None, 0.0, (why,))
+    elif decision.bound in CANDIDATES:
+        room = max(corrected.shares[decision.bound] - largest - idle - waiting, 0.0)
+    else:
+        return decision
+    return replace(decision, margin=min(decision.margin, room)) if idle + waiting else decision
 
 
 def agrees(deciding: Sequence[str], shares: Mapping[str, float]) -> bool:
@@ -81,7 +110,7 @@ def _lead(deciding: Sequence[str], shares: Mapping[str, float]) -> float:
     return 0.0 if abs(lead) <= SHARE_ROUNDING else lead
 
 
-def _disagreement(decision: Decision, corrected: Corrected) -> str:
+def _disagreement(decision: Decision, corrected: Corrected, thresholds: Thresholds) -> str:
     """Which evidence says something else than the shares, and what would settle it."""
     shares = corrected.shares
     largest = max(shares, key=lambda name: shares[name])
@@ -93,6 +122,11 @@ def _disagreement(decision: Decision, corrected: Corrected) -> str:
             f"overhead takes {shares['overhead']:.0%} of the profiled step, but the step is no "
             "longer than without a profiler, which speaks against the host as the limit; record "
             "more steps, and time the unprofiled ones right before and after them"
+        )
+    if largest in CANDIDATES:
+        return (
+            f"{SHARE_LABELS[largest]} takes {shares[largest]:.0%}, more than {named}, and yet less "
+            f"than the threshold of {thresholds.bound:.0%}; judge by a lower threshold"
         )
     return (
         f"{SHARE_LABELS[largest]} takes {shares[largest]:.0%}, more than {named}, and no cause "
@@ -140,11 +174,18 @@ def fewest_steps(ranks: Sequence[Rank]) -> int:
 def _whole_capture(
     shares: dict[str, float], ranks: Sequence[Rank], thresholds: Thresholds
 ) -> Decision:
-    """Without a step marker, or with one or two iterations, only a majority decides."""
+    """Without a step marker, or with one or two iterations, only a majority decides.
+
+    Where most is computation, and yet a candidate takes what makes a bound of steps, it depends on
+    what the steps are.
+    """
     answers: tuple[Bound, ...] = (*CANDIDATES, "compute")
     first = max(answers, key=lambda name: shares[name])
-    if shares[first] >= thresholds.whole_capture:
-        return Decision(first, None, shares[first] - thresholds.whole_capture)
+    rival = max(CANDIDATES, key=lambda name: shares[name])
+    room = thresholds.bound - shares[rival] if first == "compute" else 1.0
+    margin = shares[first] - thresholds.whole_capture
+    if margin >= 0 and room > 0:
+        return Decision(first, None, min(margin, room))
     steps = fewest_steps(ranks)
     reason, remedy = (
         (f"there are only {steps} usable iterations", PROFILE_MORE)
@@ -155,21 +196,20 @@ def _whole_capture(
             "with --step",
         )
     )
-    return Decision(
-        "inconclusive",
-        None,
-        0.0,
-        (
-            f"{reason}, and no cause accounts for {thresholds.whole_capture:.0%} of the capture "
-            f"(the largest is {SHARE_LABELS[first]} with {shares[first]:.0%}); {remedy}",
-        ),
+    why = (
+        f"no cause accounts for {thresholds.whole_capture:.0%} of the capture (the largest is "
+        f"{SHARE_LABELS[first]} with {shares[first]:.0%})"
+        if margin < 0
+        else f"{SHARE_LABELS[rival]} takes {shares[rival]:.0%} beside {shares[first]:.0%} of "
+        "computation, which makes it the bound if the steps are like that"
     )
+    return Decision("inconclusive", None, 0.0, (f"{reason}, and {why}; {remedy}",))
 
 
 def _missing(
     corrected: Corrected, ranks: Sequence[Rank], quality: Quality, thresholds: Thresholds
 ) -> list[str]:
-    missing = why_no_training(ranks)
+    missing = why_no_training(ranks, quality)
     if missing:  # whatever else is missing, it would not help
         return missing
     if any(warning.code == "clocks-disagree" for warning in quality.warnings):
@@ -182,8 +222,9 @@ def _missing(
     if marked and not fewest_steps(marked):
         missing.append(f"no usable iteration; {PROFILE_MORE}")
     if not marked and quality.gpu_ops < thresholds.min_gpu_ops:
+        what = "operators" if runs_on_cpu(ranks) else "GPU ops"
         missing.append(
-            f"{quality.gpu_ops} GPU ops, at least {thresholds.min_gpu_ops} are needed; profile "
+            f"{quality.gpu_ops} {what}, at least {thresholds.min_gpu_ops} are needed; profile "
             "more work"
         )
     # Of a whole capture nothing is known of its borders: there low coverage costs confidence only.
@@ -195,9 +236,7 @@ def _missing(
             f"only {covered:.0%} of the launches have a GPU row: the capture lost GPU work; "
             "synchronise before stopping the profiler, or capture fewer steps"
         )
-    window = sum(rank.summary.window_ns for rank in ranks)
-    unexplained = sum(rank.summary.partition_ns["idle_unexplained"] or 0 for rank in ranks)
-    idle, waiting = unexplained / (window or 1), corrected.unexplained_wait
+    idle, waiting = corrected.unexplained_idle, corrected.unexplained_wait
     if idle + waiting > thresholds.unexplained:
         missing.append(_unexplained(idle, waiting, ranks))
     return missing

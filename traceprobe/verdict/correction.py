@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 
 from traceprobe.model.taxonomy import SHARE_CLASSES, SHARES
 from traceprobe.records.rank import Rank
@@ -24,7 +25,11 @@ MAX_NOTES = 4
 
 @dataclass(frozen=True)
 class Times:
-    """ns per step of one rank. `skew` is exposed waiting for other ranks, 0 where unknown."""
+    """ns per step of one rank.
+
+    `skew` is exposed waiting for other ranks, 0 where unknown; `unexplained` is idle time of
+    unknown cause, and `lasting` what else is neither work nor waiting, which survives a profiler.
+    """
 
     data_wait: float
     h2d: float
@@ -32,7 +37,13 @@ class Times:
     skew: float
     overhead: float
     compute: float
-    other: float
+    lasting: float
+    unexplained: float
+
+    @property
+    def other(self) -> float:
+        """What no bound is about."""
+        return self.lasting + self.unexplained
 
     @property
     def io(self) -> float:
@@ -53,6 +64,7 @@ class Corrected:
         shares: fractions, sum 1. overhead_ruled_out: the profiler slowed the host and the step did
             not get longer, so the host cannot be the limit. split_unknown: communication and
             overhead share a remainder that one rank cannot split. notes: what was corrected.
+        unexplained_idle: part of `other` in which devices idle and nothing tells why.
         unexplained_wait: part of `other` that is waiting for ranks that have more of nothing.
         skew: part of all shares together that is waiting for other ranks; None where one rank
             cannot tell it from transfer.
@@ -69,6 +81,7 @@ class Corrected:
     skew: float | None = None
     drift: Drift | None = None
     calibration_untrusted: bool = False
+    unexplained_idle: float = 0.0
 
 
 def per_step(rank: Rank, drift: Drift | None = None) -> Times:
@@ -90,7 +103,8 @@ def per_step(rank: Rank, drift: Drift | None = None) -> Times:
         skew=skew,
         overhead=sum(part[name] for name in SHARE_CLASSES["overhead"]),
         compute=sum(part[name] for name in SHARE_CLASSES["compute"]),
-        other=sum(part[name] for name in SHARE_CLASSES["other"]),
+        lasting=sum(part[name] for name in SHARE_CLASSES["other"]) - part["idle_unexplained"],
+        unexplained=part["idle_unexplained"],
     )
 
 
@@ -172,6 +186,7 @@ def correct(
         skew if matched else None,
         drift,
         untrusted,
+        fmean(t.unexplained / t.total if t.total else 0.0 for t in times),
     )
 
 
@@ -185,22 +200,27 @@ def _without_profiler(
     """
     if not matched:  # alone, a rank cannot tell transfer from waiting
         times = replace(times, communication=times.communication + times.skew, skew=0.0)
-    room = max(unprofiled - times.compute - times.h2d - times.other, 0.0)
-    if data_wait is not None:
-        times = replace(times, data_wait=min(data_wait, room))
-    rest = max(room - times.data_wait, 0.0)
-    if times.communication + times.skew + times.overhead <= rest:
+    room = max(unprofiled - times.compute - times.h2d - times.lasting, 0.0)
+    waited = times.data_wait if data_wait is None else data_wait
+    times = replace(times, data_wait=min(waited, room))
+    rest = room - times.data_wait
+    communication = times.communication + times.skew
+    late = times.overhead + times.unexplained
+    if communication + late <= rest:
         return times
-    if times.communication + times.skew == 0:
-        return replace(times, overhead=rest)
     if matched:
-        communication = min(times.communication, rest)
-        overhead = min(times.overhead, rest - communication)
-        skew = min(times.skew, rest - communication - overhead)
-        return replace(times, communication=communication, overhead=overhead, skew=skew)
-    scale = rest / (times.communication + times.overhead)
+        kept = min(times.communication, rest)
+        scale = min((rest - kept) / late, 1.0) if late else 0.0
+        skew = min(times.skew, max(rest - kept - late, 0.0))
+    else:
+        scale = rest / (communication + late)
+        kept, skew = times.communication * scale, 0.0
     return replace(
-        times, communication=times.communication * scale, overhead=times.overhead * scale
+        times,
+        communication=kept,
+        skew=skew,
+        overhead=times.overhead * scale,
+        unexplained=times.unexplained * scale,
     )
 
 

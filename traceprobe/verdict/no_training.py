@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from traceprobe.model.taxonomy import COMPUTE_PHASES
 from traceprobe.records.rank import Rank
+from traceprobe.records.report import Quality
 from traceprobe.verdict.thresholds import FIXED
 
 WARM_UP = (
@@ -18,14 +19,15 @@ WARM_UP = (
 )
 
 
-def why_no_training(ranks: Sequence[Rank]) -> list[str]:
+def why_no_training(ranks: Sequence[Rank], quality: Quality) -> list[str]:
     """What is missing of a training run, with what to do; empty where nothing is."""
     missing = []
-    unrecorded = [rank for rank in ranks if gpu_rows_missing(rank)]
+    unrecorded = unrecorded_ranks(ranks, quality)
     if unrecorded:
         missing.append(
-            f"{_of(unrecorded, ranks)}kernels were launched, but the capture has no GPU rows: "
-            "profile again and let no other profiler use the GPU meanwhile"
+            f"{_of(unrecorded, ranks)}kernels were launched, but the capture has no GPU rows of "
+            "them: profile again (`activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`) and "
+            "let no other profiler use the GPU meanwhile"
         )
     elif without_kernels(ranks):
         missing.append(
@@ -40,6 +42,17 @@ def why_no_training(ranks: Sequence[Rank]) -> list[str]:
             f"until it is set up: {WARM_UP}"
         )
     return missing
+
+
+def unrecorded_ranks(ranks: Sequence[Rank], quality: Quality) -> list[Rank]:
+    """The ranks whose kernels were not recorded, by their launches or by what ingest noticed."""
+    noticed = any(warning.code == "gpu-rows-missing" for warning in quality.warnings)
+    return [r for r in ranks if gpu_rows_missing(r) or (noticed and r.device.kind == "cpu")]
+
+
+def runs_on_cpu(ranks: Sequence[Rank]) -> bool:
+    """Whether the run used no GPU; one whose GPU rows are missing did."""
+    return all(rank.device.kind == "cpu" and not gpu_rows_missing(rank) for rank in ranks)
 
 
 def gpu_rows_missing(rank: Rank) -> bool:

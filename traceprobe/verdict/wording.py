@@ -13,6 +13,7 @@ from traceprobe.records.run import Run
 from traceprobe.verdict.bounds import Decision
 from traceprobe.verdict.correction import Corrected
 from traceprobe.verdict.drift import Drift
+from traceprobe.verdict.no_training import runs_on_cpu
 from traceprobe.verdict.pipeline import bubble_ms
 from traceprobe.verdict.thresholds import FIXED, Thresholds
 
@@ -22,6 +23,11 @@ _SUBJECT = {
     "overhead": "the device idle while the host prepares work: Python, framework, launches, "
     "synchronisation",
     "compute": "computation",
+}
+_ON_CPU = {
+    **_SUBJECT,
+    "io": "waiting for input data",
+    "overhead": "time between operators: Python and the framework",
 }
 _IDLE = {
     "idle_host": "late launches",
@@ -77,7 +83,7 @@ def _subject(name: str, corrected: Corrected, ranks: Sequence[Rank]) -> str:
     steps = [rank.summary.window_ns / rank.summary.steps / 1e6 for rank in ranks]
     exposed = corrected.shares[name] * sum(steps) / max(len(steps), 1)
     if bubble is None or bubble < FIXED.mostly_bubble * exposed:
-        return _SUBJECT[name]
+        return (_ON_CPU if runs_on_cpu(ranks) else _SUBJECT)[name]
     return f"{_SUBJECT[name]}, most of it pipeline bubble: stages that wait for each other"
 
 
@@ -166,7 +172,8 @@ def _data_wait(ranks: Sequence[Rank], drift: Drift | None) -> list[str]:
     where = "between steps"
     if inferred <= FIXED.mostly_inferred * waited:
         where = "inside data-loading ranges"
-    return [f"the device waits {amount} for data, while the step thread is {where}"]
+    who = "step" if runs_on_cpu(ranks) else "device"
+    return [f"the {who} waits {amount} for data, while the step thread is {where}"]
 
 
 def _idle(ranks: Sequence[Rank]) -> list[str]:
@@ -177,6 +184,8 @@ def _idle(ranks: Sequence[Rank]) -> list[str]:
     }
     if max(parts.values()) < FIXED.reported_idle:
         return []
+    if runs_on_cpu(ranks):
+        return [f"between operators, in Python and the framework: {sum(parts.values()):.1%}"]
     reported = (
         f"{text} {share:.1%}" for text, share in parts.items() if share >= FIXED.reported_part
     )

@@ -21,6 +21,8 @@ from traceprobe.ingest.joins import (
 from traceprobe.model.events import UNKNOWN, Ints, Kind, Role
 
 LOADING = re.compile(r"^enumerate\(Data")
+OF_GPU = re.compile(r"^aten::.*(cudnn|miopen|cublas)|^nccl:")
+"""Operators and ranges that only a run on a GPU has."""
 COLLECTIVE = re.compile(r"^(gloo|mpi|ucc|nccl):")
 
 
@@ -101,6 +103,12 @@ def cpu_work(
         "launch_t1": ops["t0"],
         "role": role(ops["thread"], ops["t0"]),
     }
+
+
+def gpu_operator(operators: Table, ranges: Mapping[str, Any], names: list[str]) -> str | None:
+    """The name of an operator or a range that only a run on a GPU has; None without one."""
+    used = np.union1d(operators["name"], ranges["name"]).tolist()
+    return next((names[i] for i in used if OF_GPU.search(names[i])), None)
 
 
 def _unknown_ops(count: int) -> dict[str, Any]:

@@ -81,11 +81,16 @@ def trace_metadata(metadata: Mapping[str, Any], quality: Quality) -> dict[str, A
     return facts
 
 
-def why_missing(metadata: Mapping[str, Any], launches: int) -> str:
-    """A sentence about launches without one GPU row, with what the profiler said, if anything."""
+def why_missing(metadata: Mapping[str, Any], launches: int, only_on_gpu: str | None = None) -> str:
+    """A sentence about a GPU of which there is no row, with what the profiler said, if anything.
+
+    Args:
+        only_on_gpu: name of an operator that runs on a GPU only.
+    """
     said = _said(metadata)
+    shown = f"{launches} kernels were launched" if launches else f"`{only_on_gpu}` ran"
     return (
-        f"{launches} kernels were launched and the trace has not one GPU row: the profiler did not "
+        f"{shown} and the trace has not one GPU row: the profiler did not "
         f"record the GPU.{f' It said: {said}' if said else ''}"
     )
 

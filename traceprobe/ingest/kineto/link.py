@@ -21,7 +21,7 @@ from traceprobe.ingest.event_kinds import (
     copy_kind,
     is_blocking,
     kernel_kind,
-    waits_for_streams,
+    waits_for,
 )
 from traceprobe.ingest.joins import (
     Table,
@@ -32,7 +32,7 @@ from traceprobe.ingest.joins import (
     union_of_rows,
 )
 from traceprobe.ingest.kineto.columns import WORK, EventColumns
-from traceprobe.ingest.kineto.dialects import cpu_work, legacy_ops
+from traceprobe.ingest.kineto.dialects import cpu_work, gpu_operator, legacy_ops
 from traceprobe.ingest.kineto.facts import (
     gpu_device,
     profiled,
@@ -111,11 +111,12 @@ def build_trace(
         gpu, kind = cpu_work(own, ranges, names, role), "cpu"
         if not len(gpu["t0"]):
             raise EmptyTrace(f"{origin.name}: {why_empty(metadata, None, launches)}")
-        if launches:
+        only_on_gpu = gpu_operator(operators, ranges, names)
+        if launches or only_on_gpu is not None:
             quality.warn(
                 "gpu-rows-missing",
-                f"{why_missing(metadata, launches)} The numbers describe the process's CPU "
-                "threads.",
+                f"{why_missing(metadata, launches, only_on_gpu)} The numbers describe the "
+                "process's CPU threads.",
             )
         else:
             quality.warn(
@@ -132,7 +133,7 @@ def build_trace(
     ) & (host_calls["correlation"] != UNKNOWN)
     if kind == "gpu":
         gpu["bytes"] = plausible_sizes(gpu["bytes"])
-        waits = per_name(host_calls["name"], names, waits_for_streams).astype(bool)
+        waits = per_name(host_calls["name"], names, waits_for)
         gpu = drop_duplicates(gpu, quality)
         gpu = align_clocks(gpu, host_calls, waits, quality)
         warn_of_impossible_times(gpu, quality)

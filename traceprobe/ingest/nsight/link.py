@@ -18,7 +18,7 @@ from traceprobe.ingest.event_kinds import (
     copy_kind,
     is_blocking,
     kernel_kind,
-    waits_for_streams,
+    waits_for,
 )
 from traceprobe.ingest.joins import (
     Table,
@@ -93,7 +93,7 @@ def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
     gpu, host = _link(concatenate_tables(ops), calls)
     del calls
     gpu["bytes"] = plausible_sizes(gpu["bytes"])
-    synchronises = per_name(host["name"], list(names.index), waits_for_streams).astype(bool)
+    synchronises = per_name(host["name"], list(names.index), waits_for)
     gpu = drop_duplicates(gpu, quality)
     gpu = align_clocks(gpu, host, synchronises, quality)
     warn_of_impossible_times(gpu, quality)
