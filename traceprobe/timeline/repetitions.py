@@ -20,6 +20,8 @@ MOST_CYCLE = 128
 """Windows of a cycle: micro-batches, or layers."""
 _MOST_WINDOWS = 4096
 """Windows that are compared; a cycle shows long before."""
+_MOST_COUNTS = 1 << 22
+"""Numbers in a table of contents, 32 MB: a trace may have a million names."""
 _MOST_KINDS = 32
 
 
@@ -51,11 +53,12 @@ def contents_of(window: Int64s, name: Int64s, count: int) -> Int64s:
         name: name of each kernel, numbered from 0.
 
     Returns:
-        (windows, names); the first 4,096 windows at most.
+        (windows, names); the first 4,096 windows at most, and fewer where there are more than a
+        thousand names.
     """
-    count = min(count, _MOST_WINDOWS)
-    inside = (window >= 0) & (window < count)
     names = int(name.max()) + 1 if len(name) else 0
+    count = min(count, _MOST_WINDOWS, max(_MOST_COUNTS // max(names, 1), 3))
+    inside = (window >= 0) & (window < count)
     flat = np.bincount(window[inside] * names + name[inside], minlength=count * names)
     return flat.reshape(count, names)
 
