@@ -24,9 +24,11 @@ from traceprobe.ingest.kineto.chunks import BlockReader, EventSplitter
 from traceprobe.ingest.kineto.envelope import split_tail, top_level_properties
 from traceprobe.ingest.kineto.ranges import operator_sources
 from traceprobe.ingest.read_trace import read_audit, read_trace
-from traceprobe.model.events import GPU_OPS, HOST_RANGES, Quality, Source
+from traceprobe.model.events import GPU_OPS, HOST_CALLS, HOST_RANGES, Quality, Source
 from traceprobe.timeline import step_markers
+from traceprobe.timeline.kernel_period import kernel_period
 from traceprobe.timeline.name_patterns import NamePattern
+from traceprobe.timeline.repetitions import contents_of
 
 KB = 1 << 10
 
@@ -200,10 +202,53 @@ def test_ranges_with_many_numbers_in_their_name():
     def prepare(size):
         rows = ranges_of(["x"] * size).with_columns(name=np.arange(size) % 2)
         return lambda: step_markers.find_step_marker(
-            rows, pl.DataFrame(schema=GPU_OPS), names, None
+            rows, pl.DataFrame(schema=GPU_OPS), pl.DataFrame(schema=HOST_CALLS), names, None
         )
 
     assert_linear(prepare, 20_000)
+
+
+def kernels_of(names):
+    """Kernels of these names, launched one after the other by two threads in turns."""
+    rows = np.arange(len(names))
+    table = {c: np.zeros(len(names), dtype=np.int64) for c in GPU_OPS}
+    times = {
+        "t0": 10 * rows,
+        "t1": 10 * rows + 5,
+        "launch_t0": 10 * rows,
+        "launch_t1": 10 * rows + 5,
+    }
+    table |= times | {"name": np.array(names), "thread": rows % 2}
+    return pl.DataFrame(table).cast({"kind": pl.Int8})
+
+
+KERNELS = {
+    "all alike": lambda k: 0 * k,
+    "all different": lambda k: k,
+    "one that recurs among different ones": lambda k: np.where(k % 2, k, 0),
+    "few that recur among different ones": lambda k: np.where(k % 20 < 16, k % 20, k),
+    "a square": lambda k: k % int(len(k) ** 0.5),
+    "ever longer windows": lambda k: np.where(np.sqrt(k) % 1, 1, 0),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("update", [True, False], ids=["an update", "no update"])
+def test_the_period_of_any_kernels(kind, update):
+    def prepare(size):
+        ops = kernels_of(kind(np.arange(size)))
+        names = ["fused_adam" if update else "first", *(f"kernel {k}" for k in range(size))]
+        return lambda: kernel_period(ops, pl.DataFrame(schema=HOST_CALLS), names)
+
+    assert_linear(prepare, 20_000)
+
+
+def test_the_contents_of_windows_fit_into_memory():
+    """A million names in four thousand windows would take 30 GB."""
+    names = np.arange(1_000_000)
+    found = contents_of(names // 250, names, 4_000)
+    assert found.nbytes <= 64 << 20
 
 
 @pytest.mark.slow

@@ -204,8 +204,9 @@ def test_the_order_of_events_does_not_matter(tmp_path_factory, order):
 
 
 def test_several_processes_in_one_file_are_warned_about(tmp_path):
+    short = {"steps": 2, "forward_ns": 90_000}
     one, two = (
-        json.loads(kineto.dumps(Loop(steps=2, forward_ns=90_000, process=Process(p)).scenario()))
+        json.loads(kineto.dumps(Loop(**short, process=Process(p), start_ns=10**9 + p).scenario()))
         for p in (1000, 2000)
     )
     one["traceEvents"] += two["traceEvents"]

@@ -39,7 +39,7 @@ def update(program, *, ranges=True):
         program.kernels([UPDATE] * 2)
 
 
-def gan(count=12, *, first="critic", ranges=True, mark="ProfilerStep#{}"):
+def gan(count=12, *, first="critic", ranges=True, mark="ProfilerStep#{}", evaluate=()):
     """Each mark is an update: two of the critic, one of the generator."""
     program = Program()
     for k in range(count):
@@ -49,6 +49,9 @@ def gan(count=12, *, first="critic", ranges=True, mark="ProfilerStep#{}"):
                 program.copy_in()
             passes(program, "generator_" if of_generator else "critic_")
             update(program, ranges=ranges)
+            if k in evaluate:
+                for _ in range(3):
+                    program.copy_in().kernels(names("critic_forward"))
         program.sleep(50_000)
     return program
 
@@ -60,6 +63,13 @@ def test_two_updates_of_the_critic_and_one_of_the_generator_are_an_iteration(ran
         "ProfilerStep#0 to ProfilerStep#2",
         ("ProfilerStep#9 to ProfilerStep#11"),
     )
+
+
+@pytest.mark.parametrize("every", [2, 3])
+def test_an_evaluation_after_some_iterations_of_a_gan_makes_them_no_longer(every):
+    evaluate = range(3 * every - 1, 36, 3 * every)
+    marker = iterations(gan(36, evaluate=evaluate))
+    assert (marker.per_iteration, len(marker.starts)) == (3, 12)
 
 
 def test_an_iteration_that_is_not_whole_is_lost_at_either_end():

@@ -316,6 +316,43 @@ def test_without_a_marker_the_whole_capture_is_one_window():
     assert rank.summary.window_ns == 100
 
 
+def cycles(gap=4):
+    """Two cycles of a profiler with three recorded steps each, and work that runs on after each."""
+    script = Script()
+    for number, at in enumerate([0, 1, 2, 3 + gap, 4 + gap, 5 + gap]):
+        number += gap * (number > 2)
+        begin = at * PITCH
+        script.range(f"ProfilerStep#{number}", begin, begin + 900)
+        script.op("kernel", begin + 200, begin + 700, (begin + 100, begin + 110))
+    return script
+
+
+def test_a_pause_of_the_profiler_belongs_to_no_iteration():
+    rank = analyze(cycles())
+    assert windows_of(rank)[2] == (2_100, 2_800)  # until its range ends
+    assert windows_of(rank)[3] == (7_100, 8_100)
+    assert rank.summary.iterations_used == 5
+    assert rank.summary.window_ns == 4 * PITCH + 700
+    assert sum(i.launches for i in rank.iterations) == 6
+
+
+def test_an_iteration_before_a_pause_ends_with_its_last_op():
+    script = cycles().op("comm", 2_700, 4_400, (2_600, 2_610))
+    assert windows_of(analyze(script))[2] == (2_100, 4_300)
+
+
+def test_what_is_launched_in_a_pause_belongs_to_no_iteration():
+    script = cycles().op("comm", 5_000, 5_100, (4_900, 4_910))
+    rank = analyze(script)
+    assert [i.collectives for i in rank.iterations] == [0] * 6
+    assert windows_of(rank)[2] == (2_100, 2_800)
+
+
+def test_work_that_runs_on_into_the_next_iteration_leaves_no_pause():
+    script = cycles().op("comm", 2_700, 7_500, (2_600, 2_610), stream=20)
+    assert windows_of(analyze(script))[2] == (2_100, 7_100)
+
+
 def test_steps_limit_the_summary_and_leave_the_rest_visible():
     rank = analyze(steps(8), steps=(2, 5))
     assert [i.index for i in rank.iterations if i.used] == [2, 3, 4]

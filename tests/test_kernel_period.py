@@ -125,7 +125,7 @@ def test_the_steps_of_any_program_whose_update_is_named_are_found(
 
 
 @some
-@given(nets, st.sampled_from([plain, accumulation]), foreach, sizes, st.integers(2, 5), ends)
+@given(nets, st.sampled_from([plain, accumulation, gan]), foreach, sizes, st.integers(2, 5), ends)
 def test_an_evaluation_every_few_steps_is_no_step(net, step, update, steps, every, before):
     program, spans = run(
         net, step, update, steps=steps, before=before, evaluate=range(every - 1, steps, every)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.builders import memory
 from tests.builders.loop import LOADER
+from tests.builders.program import UPDATE, Program
 from tests.builders.scenario import AUTOGRAD, PID, Process, Script, merge
 from traceprobe.errors import UsageError
 from traceprobe.model.taxonomy import Phase
@@ -266,6 +267,78 @@ def test_forward_operators_that_autograd_runs_again_are_recompute():
     script.operator("aten::mm", 11, 24, sequence=5, forward_thread=0)
     launch(launch(script, 12, 22), 27, 35, 45, thread=AUTOGRAD)
     assert phases_of(script) == ["forward", "backward", "backward", "recompute", "backward"]
+
+
+LIGHTNING = "Optimizer.step#SGD.step"
+
+
+def closure(script, begin, *, passes=1):
+    """`Optimizer.step` with so many evaluations of a closure inside, and the update after them."""
+    at = begin
+    for _ in range(passes):
+        launch(script, at + 10, at + 20)
+        script.operator("MulBackward0", at + 30, at + 50, thread=AUTOGRAD, forward_thread=1)
+        launch(script, at + 35, at + 45, thread=AUTOGRAD)
+        at += 50
+    launch(script, at + 10)
+    script.range(LIGHTNING, begin, at + 20)
+    return script
+
+
+def test_a_closure_inside_the_optimizer_runs_forward_and_backward():
+    assert phases_of(closure(steps(200, 400), 20)) == [
+        *["forward", "forward", "backward", "backward", "optimizer"]
+    ]
+
+
+def test_a_closure_may_run_several_times():
+    """L-BFGS evaluates its function again and again; between the passes it is forward's turn."""
+    found = phases_of(closure(steps(300, 600), 20, passes=3))
+    assert found[2:4] + found[6:8] + found[10:12] == ["backward"] * 6
+    assert (found[:2], found[-1]) == (["forward"] * 2, "optimizer")
+    assert "unattributed" not in found
+
+
+def test_a_closure_in_the_next_step_begins_with_forward_again():
+    script = closure(closure(steps(200, 400), 20), 220)
+    assert phases_of(script) == [*["forward", "forward", "backward", "backward", "optimizer"] * 2]
+
+
+def test_ranges_of_fsdp_name_no_phase():
+    script = steps(200, 400)
+    script.range("FSDP::all_gather_copy_in", 8, 30).range("FSDP::post_forward", 30, 35)
+    script.range("FSDP::backward_prefetch for layers.1", 40, 60, thread=AUTOGRAD)
+    script.operator("MulBackward0", 40, 90, thread=AUTOGRAD, forward_thread=1)
+    script.range(ADAM_STEP, 100, 130)
+    launch(script, 10, 20)
+    launch(script, 50, 70, thread=AUTOGRAD)
+    assert phases_of(launch(script, 110)) == [
+        *["forward", "forward", "backward", "backward", "optimizer"]
+    ]
+
+
+def test_without_ranges_two_threads_and_a_named_update_tell_the_phases():
+    """As Nsight records a program without NVTX: launches of two threads, and nothing else."""
+    program = Program()
+    for _ in range(6):
+        program.sleep(60_000).kernels([f"forward_{k}" for k in range(8)])
+        program.kernels([f"backward_{k}" for k in range(8)], backward=True)
+        program.kernel("clip").kernels([UPDATE] * 2)
+    ready = process_timeline(program.trace(), PID, None, phases.compile_phase_names({}))
+    found = [Phase(number).name.lower() for number in ready.ops["phase"].to_list()]
+    assert ready.marker.kind == "kernels"
+    step = [*["forward"] * 8, *["backward"] * 8, "backward", *["optimizer"] * 2]
+    assert found == step * 6
+
+
+def test_where_one_thread_launches_everything_only_the_update_is_told():
+    program = Program()
+    for _ in range(6):
+        program.sleep(60_000).kernels([f"layer_{k}" for k in range(8)]).kernels([UPDATE] * 2)
+    ready = process_timeline(program.trace(), PID, None, phases.compile_phase_names({}))
+    found = [Phase(number).name.lower() for number in ready.ops["phase"].to_list()]
+    assert found[8:10] == ["optimizer"] * 2
+    assert found.count("optimizer") == 12
 
 
 def test_a_graph_replay_is_a_phase_of_its_own_unless_a_range_names_one():

@@ -64,6 +64,8 @@ def test_a_window_covers_another_if_it_has_all_of_it(whole, part, expected):
         ("GDDGDDGDD", 3),
         ("DDDDEDDDDEDDDDE", 5),
         ("DDDDDDDDDDDDED", 1),
+        ("DDGDDGEDG" * 3, 3),
+        ("DDGEDG" * 4, 3),
     ],
 )
 def test_the_smallest_cycle_counts(kinds, length):

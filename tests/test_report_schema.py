@@ -173,7 +173,8 @@ def test_the_schema_requires_every_field_and_allows_further_ones(path):
 
 def test_warning_codes_are_documented():
     used = re.findall(
-        r'(?:quality\.(?:warn|damaged)\(|Message\(\s*code=|warnings\[)\s*"([a-z-]+)"', SOURCES
+        r'(?:quality\.(?:warn|damaged)\(|Message\(\s*code=|warnings\[|doubts \|= \{)\s*"([a-z-]+)"',
+        SOURCES,
     )
     assert len(used) > 8
     assert table(PAGE, "Warning codes") == sorted(set(used))

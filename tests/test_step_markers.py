@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.builders import memory
 from tests.builders.loop import LOADER
 from tests.builders.scenario import AUTOGRAD, PID, Script
 from traceprobe.errors import UsageError
+from traceprobe.model.events import UNKNOWN
 from traceprobe.timeline import step_markers
 
 ADAM = "void at::native::multi_tensor_apply_kernel<AdamFunctor>(int)"
@@ -102,6 +104,85 @@ def test_the_counter_may_restart_with_each_epoch():
     script = numbered(Script(), "step {}", 6)
     numbered(script, "step {}", 6, offset=6 * PITCH)
     assert starts(find(script)) == [k * PITCH for k in range(12)]
+
+
+def in_each_step(script, name, number, *, steps=5, update=True):
+    """So many ranges in each step, with an update at its end."""
+    for k in range(steps):
+        for i in range(number):
+            at = k * PITCH + i * 40
+            script.range(name.format(k=k, i=i, n=k * number + i), at, at + 30)
+        if update:
+            end = k * PITCH + 900
+            script.range("Optimizer.step#SGD.step", end, end + 50)
+    return script
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["batchnorm_{i}", "iter block {i}", "batch part {n}", "step of the solver {n}"],
+    ids=["layers", "layers called iterations", "micro-batches", "counted on"],
+)
+def test_a_counter_that_ticks_faster_than_the_updates_counts_something_else(name):
+    assert find(in_each_step(Script(), name, 20)).kind == "optimizer"
+
+
+def test_without_updates_a_counter_that_starts_again_and_again_counts_layers():
+    assert find(in_each_step(Script(), "step through layer {i}", 20, update=False)) is None
+
+
+def test_a_counter_may_tick_a_little_more_often_than_the_updates():
+    script = in_each_step(Script(), "step {k}", 1, steps=8)
+    script.ranges = [
+        r for r in script.ranges if r.name != "Optimizer.step#SGD.step" or r.t0 > PITCH
+    ]
+    assert find(script).pattern == r"step \d+"
+
+
+@pytest.mark.parametrize("name", ["Warm-up step {}", "warmup iteration {}", "micro_batch {}"])
+def test_what_is_no_step_by_its_name_is_none(name):
+    assert find(numbered(Script(), name)) is None
+
+
+def test_of_loading_and_training_a_batch_the_one_that_launches_is_the_step():
+    script = Script()
+    for k in range(5):
+        at = k * PITCH
+        script.range(f"load batch {k}", at, at + 600)
+        script.range(f"train batch {k}", at + 600, at + 950)
+        for i in range(4):
+            script.op("kernel", at + 700 + 50 * i, at + 740 + 50 * i, (at + 650, at + 655))
+    marker = find(script)
+    assert marker.pattern == r"train batch \d+"
+    assert starts(marker) == [k * PITCH + 600 for k in range(5)]
+
+
+def test_where_the_number_jumps_the_profiler_had_paused():
+    script = Script()
+    for number, at in ((2, 0), (3, PITCH), (4, 2 * PITCH), (12, 9 * PITCH), (13, 10 * PITCH)):
+        script.range(f"ProfilerStep#{number}", at, at + 900)
+    marker = find(script)
+    assert marker.ends.tolist() == [1_000, 2_000, 2_900, 10_000, 10_900]
+    times = np.array([2_899, 2_900, 8_999, 9_000])
+    assert marker.iteration_at(times).tolist() == [2, UNKNOWN, UNKNOWN, 3]
+    assert marker.windows == 5
+
+
+def test_a_counter_that_counts_by_tens_has_no_pauses():
+    script = Script()
+    for k in range(5):
+        script.range(f"step {10 * k}", k * PITCH, k * PITCH + 900)
+    assert find(script).ends.tolist() == [1_000, 2_000, 3_000, 4_000, 4_900]
+
+
+@pytest.mark.parametrize("name", ["train_step", "step", "[pl][profile]run_training_batch"])
+def test_equal_ranges_named_like_a_step_are_steps_if_they_launch(name):
+    script = numbered(Script(), name)
+    assert find(script) is None
+    for k in range(5):
+        script.op("kernel", k * PITCH + 500, k * PITCH + 600, (k * PITCH + 100, k * PITCH + 110))
+    marker = find(script)
+    assert (marker.kind, marker.pattern, marker.confidence) == ("range", name, 0.9)
 
 
 def test_of_two_counters_the_one_that_covers_more_time_wins():

@@ -191,6 +191,8 @@ def _gaps(account: DeviceTimeline, names: Sequence[str], zero: int) -> list[Gap]
     end = np.append(account.edges[1:], account.edges[-1])[np.maximum(window, 0)]
     # One that reaches beyond its window is the pause after it; the last one is ended by no op.
     inside = (window >= 0) & (gaps.t1 <= end) & (gaps.after != gaps.before)
+    if len(account.index):  # nor does one in a pause belong to any
+        inside &= np.append(account.index, UNKNOWN)[np.maximum(window, 0)] != UNKNOWN
     order = np.lexsort((gaps.t0, gaps.t0 - gaps.t1))
     rows = order[inside[order]][:MAX_GAPS]
     name = account.ops["name"].to_numpy()

@@ -25,6 +25,7 @@ from traceprobe.timeline.repetitions import (
     find_cycle,
     most_frequent,
     plain_windows,
+    typical_contents,
 )
 
 REPEATS = 3
@@ -249,7 +250,7 @@ def _repetitions(
         return None
     size, offset = (1, 0) if cycle is None else _size(cycle, contents, updates, strict)
     if cycle is not None and size > 1:
-        typical, regular = contents[offset : offset + size].sum(axis=0), cycle.fits
+        typical, regular = typical_contents(cycle, contents), cycle.fits
     else:
         typical = most_frequent(contents)
         regular = np.array([covers(found, typical) for found in contents])

@@ -20,6 +20,8 @@ MOST_CYCLE = 128
 """Windows of a cycle: micro-batches, or layers."""
 _MOST_WINDOWS = 4096
 """Windows that are compared; a cycle shows long before."""
+_MOST_COUNTS = 1 << 22
+"""Numbers in a table of contents, 32 MB: a trace may have a million names."""
 _MOST_KINDS = 32
 
 
@@ -51,11 +53,12 @@ def contents_of(window: Int64s, name: Int64s, count: int) -> Int64s:
         name: name of each kernel, numbered from 0.
 
     Returns:
-        (windows, names); the first 4,096 windows at most.
+        (windows, names); the first 4,096 windows at most, and fewer where there are more than a
+        thousand names.
     """
-    count = min(count, _MOST_WINDOWS)
-    inside = (window >= 0) & (window < count)
     names = int(name.max()) + 1 if len(name) else 0
+    count = min(count, _MOST_WINDOWS, max(_MOST_COUNTS // max(names, 1), 3))
+    inside = (window >= 0) & (window < count)
     flat = np.bincount(window[inside] * names + name[inside], minlength=count * names)
     return flat.reshape(count, names)
 
@@ -87,10 +90,45 @@ def find_cycle(
         _cycle(labels, length) for length in range(1, min(MOST_CYCLE, max(len(labels) // 2, 1)) + 1)
     ]
     regular = [cycle for cycle in cycles if cycle.fits.mean() >= REGULAR]
-    if not regular or not strict:
-        return regular[0] if regular else None
+    if not regular:
+        return None
+    if not strict:
+        return _shorter(regular[0], contents)
     misfits = [int((~cycle.fits).sum()) for cycle in regular]
     return next(c for c, odd in zip(regular, misfits, strict=True) if odd <= min(misfits) + 1)
+
+
+def _shorter(cycle: Cycle, contents: Int64s) -> Cycle:
+    """The cycle that this one is several of, if some of its windows only do more.
+
+    A GAN's two updates of one kind and one of the other are the cycle, also where an evaluation
+    comes after every third of them. Where all windows are of one kind, that is for others to say.
+    """
+    example = _examples(cycle, contents)
+    for length in range(2, cycle.length // 2 + 1):
+        if cycle.length % length:
+            continue
+        size = example.sum(axis=1).reshape(-1, length)
+        least = np.arange(length) + length * np.argmin(size, axis=0)
+        typical = cycle.typical[least]
+        if len(np.unique(typical)) > 1 and all(
+            covers(found, example[least[place % length]]) for place, found in enumerate(example)
+        ):
+            fits = [covers(found, example[least[k % length]]) for k, found in enumerate(contents)]
+            return Cycle(cycle.labels, typical, np.array(fits, dtype=np.bool_))
+    return cycle
+
+
+def _examples(cycle: Cycle, contents: Int64s) -> Int64s:
+    """Contents of the smallest window of the kind of each place of a cycle."""
+    total = contents.sum(axis=1)
+    of_kind = [np.flatnonzero(cycle.labels == label) for label in cycle.typical]
+    return np.asarray(contents[[rows[np.argmin(total[rows])] for rows in of_kind]])
+
+
+def typical_contents(cycle: Cycle, contents: Int64s) -> Int64s:
+    """What a whole cycle holds, without what happens now and then."""
+    return np.asarray(_examples(cycle, contents).sum(axis=0))
 
 
 def _cycle(labels: Int64s, length: int) -> Cycle:
@@ -117,8 +155,7 @@ def plain_windows(cycle: Cycle, contents: Int64s) -> Bools | None:
     Most windows must be plain ones: of evaluations after every fifth step, four are.
     """
     plain = np.bincount(cycle.labels).argmax()
-    example = [contents[np.flatnonzero(cycle.labels == label)[0]] for label in cycle.typical]
-    if not all(covers(found, most_frequent(contents)) for found in example):
+    if not all(covers(found, most_frequent(contents)) for found in _examples(cycle, contents)):
         return None
     return np.asarray(cycle.typical == plain, dtype=np.bool_)
 
