@@ -85,6 +85,7 @@ def truth(row: dict[str, Any], traces: list[Path]) -> dict[str, Any] | None:
         rest = 1 - computing / step - sum(shares.values())
         shares["overhead"] = max(rest, 0.0)
         found["computing_ms"] = computing
+        found["backward"] = mean(map(backward_share, traces))
     decision = by_threshold(shares, Thresholds())  # type: ignore[arg-type]
     return {**found, "shares": shares, "bound": decision.bound, "margin": decision.margin}
 
@@ -114,6 +115,32 @@ def computing_ms(path: Path, updates: int) -> float:
     before = np.concatenate([[-np.inf], ends[:-1]])
     busy = np.maximum(times[:, 1] - np.maximum(times[:, 0], before), 0).sum()
     return float(busy) / 1e3 / max(steps, 1) * updates
+
+
+def backward_share(path: Path) -> float:
+    """Part of the kernel time, collectives left out, that a thread of autograd launched.
+
+    Such a thread runs operators with a `Fwd thread id`. Forward operators that are run again there
+    count too.
+
+    Args:
+        path: of a Kineto trace.
+    """
+    with gzip.open(path) as file:
+        events = json.load(file)["traceEvents"]
+    autograd = {e["tid"] for e in events if (e.get("args") or {}).get("Fwd thread id")}
+    launched = {
+        e["args"]["correlation"]: e["tid"]
+        for e in events
+        if e.get("cat") in ("cuda_runtime", "cuda_driver") and "correlation" in e["args"]
+    }
+    spent = {True: 0.0, False: 0.0}
+    for e in events:
+        if e.get("cat") == "kernel" and not e["name"].startswith(_COMMUNICATION):
+            thread = launched.get(e["args"].get("correlation"))
+            if thread is not None:
+                spent[thread in autograd] += e["dur"]
+    return spent[True] / (sum(spent.values()) or 1.0)
 
 
 def judged(traces: list[Path]) -> dict[str, Any]:

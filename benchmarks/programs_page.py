@@ -123,11 +123,13 @@ def _table(results: Results) -> str:
         "",
         "Shares are io / communication / overhead in per cent of the step. *Step* is without a "
         "profiler and in the trace, *clock* the median of the multiprocessors' while it was timed "
-        "and while it was recorded.",
+        "and while it was recorded. *Backward* is the part of the kernels' time, collectives left "
+        "out, that autograd's threads launched in the Kineto recording, and that was attributed to "
+        "backward and recompute, of what was attributed at all.",
         "",
         "| program | GPUs | profiler | step, ms | clock, MHz | truth | shares | verdict "
-        "| shares | confidence | iterations | by | |",
-        "| --- | ---: | --- | ---: | ---: | --- | --- | --- | --- | ---: | ---: | --- | --- |",
+        "| shares | confidence | iterations | backward, % | |",
+        "| --- | ---: | --- | ---: | ---: | --- | --- | --- | --- | ---: | ---: | ---: | --- |",
     ]
     for row, backend, verdict in rows(results):
         truth = row["truth"]
@@ -144,12 +146,21 @@ def _table(results: Results) -> str:
                 _shares(verdict["shares"]),
                 f"{verdict['confidence']:.2f}",
                 f"{verdict['iterations']} of {row['active'] // row['updates']}",
-                verdict["marker"] or "–",
+                _backward(truth, verdict),
             ]
         found = outcome(row, verdict)
         cells.append(f"**{found}**" if found == "wrong" else found)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _backward(truth: dict[str, Any] | None, verdict: dict[str, Any]) -> str:
+    """Kernel time launched by autograd's threads, and attributed to backward and recompute."""
+    told = None if truth is None else truth.get("backward")
+    phases = verdict["phases"]
+    known = 1.0 - phases.get("unattributed", 0.0)
+    found = (phases.get("backward", 0.0) + phases.get("recompute", 0.0)) / (known or 1.0)
+    return f"{'–' if told is None else f'{100 * told:.0f}'} / {100 * found:.0f}"
 
 
 def _notes(results: Results) -> str:

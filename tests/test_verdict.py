@@ -220,7 +220,7 @@ def test_what_just_suffices_is_judged(rank):
 def test_unexplained_time_that_would_make_a_bound_leaves_compute_open(parts, marked):
     decision = decide(records.rank(step(**parts), marked=marked))
     assert decision.bound == "inconclusive"
-    assert "nothing tells what it does" in decision.missing[0]
+    assert "nothing tells what the program does" in decision.missing[0]
 
 
 @pytest.mark.parametrize(

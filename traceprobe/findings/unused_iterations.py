@@ -6,6 +6,7 @@ from collections import Counter
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
+from traceprobe.model.accounting import SKIPPED_AS_LONG
 
 ADVICE = (
     "Synchronise before the profiler stops, and let it warm up "
@@ -30,7 +31,9 @@ def unused_iterations(evidence: Evidence) -> Answer:
             "no step marker: the whole capture is one window",
             "Call `prof.step()` each iteration, or annotate steps and name them with `--step`.",
         )
-    skipped = [i for i in iterations if not i.used]
+    # Those that do more than the others count in the verdict, or it names them.
+    long = SKIPPED_AS_LONG
+    skipped = [i for i in iterations if not i.used and not (i.skip_reason or "").startswith(long)]
     reasons = Counter((i.skip_reason or "unknown").split(":")[0] for i in skipped)
     warned = len(skipped) > len(evidence.ranks)
     return Answer(

@@ -30,6 +30,8 @@ RECURS = 3
 LONG_ITERATION = 1.5
 """Medians that an iteration lasts at least, its waiting for data left out, if it does more than the
 others."""
+SKIPPED_AS_LONG = "long"
+"""How the reason begins for which such an iteration is left out of what is said of the others."""
 MOST_LONG = 3
 """One iteration in so many may be long; where more are, being long is usual."""
 LONE_WAIT = 10

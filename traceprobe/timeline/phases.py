@@ -187,7 +187,7 @@ def _after_closures(marks: PhaseRanges, backward: Int64s) -> PhaseRanges:
 
 
 def _updates(updates: Int64s, elsewhere: Int64s, step_starts: Int64s) -> tuple[Int64s, Int64s]:
-    """What no range says: the optimizer, by its kernels after the backward pass of each step.
+    """What no range says: the optimizer, by its kernels after a backward pass of a step.
 
     Args:
         updates: launch times of kernels named like an update, on the step thread.
@@ -200,13 +200,14 @@ def _updates(updates: Int64s, elsewhere: Int64s, step_starts: Int64s) -> tuple[I
     updates = np.sort(updates)
     if not len(elsewhere):
         return updates, updates + 1
-    step = np.searchsorted(step_starts, updates, "right")
-    backward = np.zeros(len(step_starts) + 1, dtype=np.int64)
-    np.maximum.at(backward, np.searchsorted(step_starts, elsewhere, "right"), elsewhere)
-    after = updates > backward[step]
-    updates, step = updates[after], step[after]
-    first = np.flatnonzero(np.diff(step, prepend=-1))
-    last = np.flatnonzero(np.diff(step, append=-1))
+    elsewhere = np.sort(elsewhere)
+    launched = np.searchsorted(elsewhere, updates)
+    step = np.append(np.iinfo(np.int64).min, step_starts)
+    began = step[np.searchsorted(step_starts, updates, "right")]
+    after = launched > np.searchsorted(elsewhere, began)
+    updates, launched = updates[after], launched[after]
+    first = np.flatnonzero(np.diff(launched, prepend=-1))
+    last = np.flatnonzero(np.diff(launched, append=-1))
     return updates[first], updates[last] + 1
 
 
@@ -266,8 +267,14 @@ def _progress(
         return EMPTY
     state = _steps([(restart, Progress.BEFORE), *turns])
     # zero_grad may come first in a step: an optimizer range ends only what has been forward.
-    ends = begin[look_up(state, begin) == int(Progress.AFTER)]
-    return _steps([(restart, Progress.BEFORE), *turns, (ends, Progress.DONE)])
+    ended = look_up(state, begin) == int(Progress.AFTER)
+    begin, done = begin[ended], done[ended]
+    # One iteration may hold several updates: another forward pass follows all but the last.
+    step = np.searchsorted(step_starts, begin, "right")
+    again = done[:-1][np.diff(step) == 0]
+    return _steps(
+        [(restart, Progress.BEFORE), *turns, (begin, Progress.DONE), (again, Progress.BEFORE)]
+    )
 
 
 def _bursts(

@@ -249,10 +249,15 @@ def _unexplained(idle: float, waiting: float, ranks: Sequence[Rank]) -> str:
             "record the host's calls and ranges on every rank"
         )
     if any(rank.summary.partition_ns["idle_host"] is not None for rank in ranks):
+        silent = (
+            "no operator runs"
+            if all(rank.device.kind == "cpu" for rank in ranks)
+            else "the device idles while the host makes no call"
+        )
         return (
-            f"{idle:.0%} of the time the device idles while the host makes no call, and nothing "
-            "tells what it does: annotate it, loading as `data_load` "
-            '(`torch.profiler.record_function("data_load")`, `torch.cuda.nvtx.range("data_load")`)'
+            f"{idle:.0%} of the time {silent}, and nothing tells what the program does: annotate "
+            'it, loading as `data_load` (`torch.profiler.record_function("data_load")`, '
+            '`torch.cuda.nvtx.range("data_load")`)'
         )
     return (
         f"{idle:.0%} of the time is idle that no host rows explain; record the CPU too "
