@@ -207,7 +207,8 @@ def _devices(trace: Trace, options: Options) -> Iterator[DevicePart]:
             options.limits.check("iterations", steps, trace.origin.name)
             windows += steps * sum(other.pid == found.pid for other in trace.devices)
             options.limits.check("windows", windows, trace.origin.name)
-        account = device_timeline(prepared[found.pid], found.index)
+        process = prepared[found.pid]
+        account = device_timeline(process, found.index, on_cpu=found.kind == "cpu")
         works = (account.ops["t1"] > account.ops["t0"]).any()
         if not works or account.edges[0] == account.edges[-1]:  # it only ever cleared a few bytes
             continue

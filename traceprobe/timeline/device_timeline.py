@@ -64,8 +64,14 @@ class DeviceTimeline:
     sync_cost: Int64s
 
 
-def device_timeline(process: ProcessTimeline, device: int) -> DeviceTimeline:
-    """Timeline of one device of a process; it must have at least one op."""
+def device_timeline(
+    process: ProcessTimeline, device: int, *, on_cpu: bool = False
+) -> DeviceTimeline:
+    """Timeline of one device of a process; it must have at least one op.
+
+    Args:
+        on_cpu: the device is the process's CPU, whose speed varies with whatever else runs there.
+    """
     ops = rows_of(process.ops, "device", device)
     iteration, kind, t0, t1 = (ops[c].to_numpy() for c in ("iteration", "kind", "t0", "t1"))
     marker = process.marker
@@ -75,7 +81,7 @@ def device_timeline(process: ProcessTimeline, device: int) -> DeviceTimeline:
     collectives = np.bincount(iteration[comm], minlength=count)
     reasons = _reasons(process, windows, collectives)
     regular = [k for k in windows.index.tolist() if k != UNKNOWN and reasons[k] is None]
-    speed = find_speed_change(ops, np.array(regular, dtype=np.int64))
+    speed = None if on_cpu else find_speed_change(ops, np.array(regular, dtype=np.int64))
     if speed is not None:
         for k in speed.left_out:
             reasons[k] = _OTHER_SPEED[k in speed.slow]

@@ -20,6 +20,10 @@ from traceprobe.timeline.repetitions import Cycle, contents_of, find_cycle, plai
 from traceprobe.timeline.step_markers import OPTIMIZER_STEP, StepMarker, find_step_marker
 
 
+FEWEST = 6
+"""Windows that show a cycle: of four, two pairs may be alike by chance."""
+
+
 def find_iterations(
     ranges: pl.DataFrame,
     ops: pl.DataFrame,
@@ -44,7 +48,7 @@ def whole_iterations(
         ops: GPU ops of the process. ranges: its host ranges.
     """
     count = marker.windows
-    if count < 4 or marker.kind == "user":
+    if count < FEWEST or marker.kind == "user":
         return marker
     launched = ops.filter(pl.col("thread") != UNKNOWN)
     window = marker.iteration_at(launched["launch_t0"].to_numpy())
