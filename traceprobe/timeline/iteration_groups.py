@@ -19,7 +19,6 @@ from traceprobe.timeline.kernel_period import update_times
 from traceprobe.timeline.repetitions import Cycle, contents_of, find_cycle, plain_windows
 from traceprobe.timeline.step_markers import OPTIMIZER_STEP, StepMarker, find_step_marker
 
-
 FEWEST = 6
 """Windows that show a cycle: of four, two pairs may be alike by chance."""
 
