@@ -134,6 +134,12 @@ def test_misses_are_rows_of_the_page(bound, margin, expected):
     assert ("**wrong**" in text) == (expected == "wrong")
 
 
+def test_the_page_of_the_programs_is_that_of_its_results():
+    results = ROOT / "docs" / "validation" / "programs.json"
+    page = results.with_suffix(".md").read_text(encoding="utf-8")
+    assert page == programs_page.page(json.loads(results.read_text(encoding="utf-8")))
+
+
 def test_the_page_of_public_traces_is_that_of_its_results():
     text = public_traces.RESULTS.read_text(encoding="utf-8")
     page = public_traces.RESULTS.with_suffix(".md").read_text(encoding="utf-8")
