@@ -132,12 +132,12 @@ def backward_share(path: Path) -> float:
     launched = {
         e["args"]["correlation"]: e["tid"]
         for e in events
-        if e.get("cat") in ("cuda_runtime", "cuda_driver") and "correlation" in e["args"]
+        if e.get("cat") in ("cuda_runtime", "cuda_driver") and "correlation" in e.get("args", {})
     }
     spent = {True: 0.0, False: 0.0}
     for e in events:
         if e.get("cat") == "kernel" and not e["name"].startswith(_COMMUNICATION):
-            thread = launched.get(e["args"].get("correlation"))
+            thread = launched.get(e.get("args", {}).get("correlation"))
             if thread is not None:
                 spent[thread in autograd] += e["dur"]
     return spent[True] / (sum(spent.values()) or 1.0)

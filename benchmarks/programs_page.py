@@ -157,7 +157,7 @@ def _table(results: Results) -> str:
 def _backward(truth: dict[str, Any] | None, verdict: dict[str, Any]) -> str:
     """Kernel time launched by autograd's threads, and attributed to backward and recompute."""
     told = None if truth is None else truth.get("backward")
-    phases = verdict["phases"]
+    phases = verdict.get("phases", {})
     known = 1.0 - phases.get("unattributed", 0.0)
     found = (phases.get("backward", 0.0) + phases.get("recompute", 0.0)) / (known or 1.0)
     return f"{'–' if told is None else f'{100 * told:.0f}'} / {100 * found:.0f}"

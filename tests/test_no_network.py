@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 import textwrap
+from dataclasses import replace
 
 import pytest
 import typer.main
 
-from tests.cli_runner import MODULE, spawn, write_trace
+from tests.cli_runner import LOOP, MODULE, spawn, write_trace
 from tests.conftest import ROOT
 from traceprobe.cli import app
 
@@ -63,8 +64,9 @@ def folder(tmp_path_factory):
     """Traces, a report, and a start-up file that forbids the network."""
     folder = tmp_path_factory.mktemp("offline")
     (folder / "ranks").mkdir()
-    for name in ("run.json", "run.sqlite.gz", "ranks/0.json", "ranks/1.json"):
+    for name in ("run.json", "run.sqlite.gz", "ranks/0.json"):
         write_trace(folder / name)
+    write_trace(folder / "ranks/1.json", replace(LOOP, forward_ns=LOOP.forward_ns + 1000))
     spawn("analyze", "run.json", "-q", "-o", "report.json", cwd=folder).expect(0)
     (folder / "sitecustomize.py").write_text(textwrap.dedent(FORBIDDING))
     return folder

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import Any
 
-from traceprobe.ingest import collective_metadata, event_kinds
+from traceprobe.ingest import collective_metadata, communication_kernels, event_kinds
 from traceprobe.ingest.kineto import dialects as kineto_other
 from traceprobe.ingest.kineto import ranges as kineto_ranges
 from traceprobe.ingest.nsight import nccl as nsight_nccl
 from traceprobe.ingest.nsight import ranges as nsight_ranges
-from traceprobe.timeline import kernel_classes, phases, step_markers
+from traceprobe.timeline import kernel_classes, kernel_period, phases, step_markers
 from traceprobe.vocabulary import WORD, public_words
 
 _TOKEN = re.compile(r"[a-zA-Z0-9]+|[^\x20-\x7e]+")
@@ -34,6 +34,16 @@ _DIGEST = 12
 _DIGITS = 6
 """Of longer numbers the last so many stay: steps count up, and keys of jobs are no steps."""
 _SALTS = 3
+_LIBRARIES = kernel_classes.WORDS | frozenset(
+    WORD.findall(
+        """
+    active address available blocks cache driver entry exec free function get host malloc managed
+    max micro module multiprocessor occupancy point pool potential priority proc register reserve
+    symbol unload unregister up warmup
+    """
+    )
+)
+"""Words of the names of kernels, and of the calls of CUDA and HIP that set something up."""
 
 
 def _expressions(value: Any) -> Iterator[re.Pattern[str]]:
@@ -47,6 +57,7 @@ def _expressions(value: Any) -> Iterator[re.Pattern[str]]:
 _ASKED = (
     *map(vars, (event_kinds, collective_metadata, kineto_other, kineto_ranges, nsight_nccl)),
     *map(vars, (nsight_ranges, kernel_classes, step_markers, phases)),
+    *map(vars, (communication_kernels, kernel_period)),
     {name: re.compile(text, re.IGNORECASE) for name, text in phases.RANGE_NAMES.items()},
 )
 EXPRESSIONS = tuple(dict.fromkeys(found for names in _ASKED for found in _expressions(names)))
@@ -55,10 +66,12 @@ _PARTS = ("pageable", "memcpy", "memset", "nccl")
 """What it looks for without an expression."""
 
 
-def known_meaning(name: str) -> tuple[bool, ...]:
+def known_meaning(name: str) -> tuple[object, ...]:
     """What the analysis knows of a name."""
     lower = name.lower()
     return (
+        kernel_classes.kernel_class(name),
+        event_kinds.kernel_kind(name),
         *(expression.search(name) is not None for expression in EXPRESSIONS),
         *(part in lower for part in _PARTS),
     )
@@ -66,14 +79,19 @@ def known_meaning(name: str) -> tuple[bool, ...]:
 
 @lru_cache(maxsize=1 << 16)
 def public_name(name: str) -> str:
-    """A name without its private words."""
+    """A name without its private words: of some, the one that keeps most of its meaning."""
     known = known_meaning(name)
+    best, kept = digest(name), 0
     for pieces in (False, True):
         for salt in range(_SALTS):
             found = _replaced(name, salt, pieces=pieces)
-            if known_meaning(found) == known:
+            meaning = known_meaning(found)
+            if meaning == known:
                 return found
-    return digest(name)
+            same = sum(a == b for a, b in zip(meaning, known, strict=True))
+            if meaning[0] == known[0] and same > kept:
+                best, kept = found, same
+    return best
 
 
 def digest(text: str, salt: int = 0) -> str:
@@ -97,7 +115,7 @@ def _replaced(name: str, salt: int, *, pieces: bool) -> str:
 
     def word(match: re.Match[str]) -> str:
         text = match[0]
-        if len(text) == 1 or text.lower() in public_words():
+        if len(text) == 1 or text.lower() in public_words() | _LIBRARIES:
             return text
         if not pieces:
             return digest(text, salt)

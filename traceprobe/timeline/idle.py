@@ -245,7 +245,8 @@ def sync_cost(gaps: Gaps, ops: pl.DataFrame, syncs: Intervals, blamed: Intervals
     """
     launch, since = _last_ahead(gaps, ops)
     idle = measure_until(blamed, gaps.late_until) - measure_until(blamed, gaps.t0)
-    lasted = measure_until(syncs, launch) - measure_until(syncs, since)
+    # A launch from another thread may have been made before the last one ahead.
+    lasted = np.maximum(measure_until(syncs, launch) - measure_until(syncs, since), 0)
     run = pl.DataFrame({"since": since, "idle": idle, "lasted": lasted}).with_columns(
         total=pl.col("idle").cum_sum().over("since")
     )
@@ -253,4 +254,4 @@ def sync_cost(gaps: Gaps, ops: pl.DataFrame, syncs: Intervals, blamed: Intervals
     charged = run.select("since", charged=pl.col("total") - excess)
     before = pl.col("charged").shift(1, fill_value=0).over("since")
     each = charged.select(pl.col("charged") - before).to_series()
-    return np.asarray(each.to_numpy(), dtype=np.int64)
+    return np.asarray(each.clip(lower_bound=0).to_numpy(), dtype=np.int64)

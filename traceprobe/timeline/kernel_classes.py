@@ -63,7 +63,7 @@ _FAMILIES = re.compile(
 )
 """Libraries whose other kernels are element-wise, reductions, copies or indexing."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_WORDS = frozenset(
+WORDS = frozenset(
     _WORD.findall(
         """
     activation add batchnorm bias bn broadcast cast cat clamp concat convert copy cumsum div dropout
@@ -120,7 +120,7 @@ def _other_class(base: str) -> str:
         return "other"
     if _FUSED.search(base):
         return "fused"
-    known = _FAMILIES.search(base) or any(w.lower() in _WORDS for w in _WORD.findall(base))
+    known = _FAMILIES.search(base) or any(w.lower() in WORDS for w in _WORD.findall(base))
     return "other" if known else "unknown"
 
 

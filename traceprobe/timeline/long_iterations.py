@@ -51,6 +51,9 @@ def long_iterations(account: DeviceTimeline) -> LongIterations | None:
     if not 0 < long.sum() * MOST_LONG <= len(used):
         return None
     windows, rest = used[long], used[~long]
+    extra_ns = round(float(length[long].sum() - long.sum() * length[~long].mean()))
+    if extra_ns <= 0:  # they work more, and wait so much less
+        return None
     numbers = account.index[windows]
     apart = np.unique(np.diff(numbers))
     more = {
@@ -61,7 +64,7 @@ def long_iterations(account: DeviceTimeline) -> LongIterations | None:
         windows=windows,
         every=int(apart[0]) if len(apart) == 1 and apart[0] > 1 else None,
         extra={name: ns for name, ns in more.items() if ns > 0},
-        extra_ns=round(float(length[long].sum() - long.sum() * length[~long].mean())),
+        extra_ns=extra_ns,
         once=len(windows) == 1 or (len(windows) == 2 and bool(apart[0] == 1)),
     )
 
