@@ -11,7 +11,7 @@ from tests.builders.scenario import AUTOGRAD, Script
 from traceprobe.errors import UsageError
 from traceprobe.model.events import HOST_CALLS, UNKNOWN, Call, Kind, frame
 from traceprobe.timeline import iterations
-from traceprobe.timeline.step_markers import StepMarker
+from traceprobe.timeline.step_markers import NEVER, StepMarker
 
 PITCH, LENGTH = 1_000, 500
 
@@ -26,7 +26,7 @@ def array(values):
 def marker_at(starts, ends=None):
     """Iterations that begin at these times; the last one ends with the capture unless said."""
     starts = array(starts)
-    ends = np.append(starts[1:], UNKNOWN) if ends is None else array(ends)
+    ends = np.append(starts[1:], NEVER) if ends is None else array(ends)
     return StepMarker("range", "", starts, ends, ("",) * len(starts), 0, None, 1.0)
 
 

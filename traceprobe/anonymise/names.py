@@ -37,9 +37,9 @@ _SALTS = 3
 _LIBRARIES = kernel_classes.WORDS | frozenset(
     WORD.findall(
         """
-    active address available blocks cache driver entry exec free function get host malloc managed
-    max micro module multiprocessor occupancy point pool potential priority proc register reserve
-    symbol unload unregister up warmup
+    active address available blocks cache driver entry exec free function gen get host malloc
+    managed max micro module multiprocessor occupancy point pool potential priority proc register
+    reserve symbol unload unregister up warmup
     """
     )
 )

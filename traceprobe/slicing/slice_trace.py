@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 from traceprobe.errors import UsageError
@@ -70,7 +69,6 @@ def _windows(trace: Trace, steps: tuple[int, int], step: str | None) -> dict[int
             )
         low = int(marker.starts[first])
         high = int(marker.ends[min(last, len(marker.ends)) - 1])
-        high = np.iinfo(np.int64).max if high == UNKNOWN else high
         launch = ops["launch_t0"].to_numpy()
         inside = (ops["thread"].to_numpy() != UNKNOWN) & (launch >= low) & (launch < high)
         work = ops.filter(inside)

@@ -15,7 +15,7 @@ import polars as pl
 
 from traceprobe.model.accounting import MIN_COVERAGE, WARM_UP
 from traceprobe.model.events import UNKNOWN, Bools, Call, Int64s, Kind
-from traceprobe.timeline.step_markers import ENOUGH, StepMarker
+from traceprobe.timeline.step_markers import ENOUGH, NEVER, StepMarker
 
 _STARTS_WINDOW = (Kind.KERNEL, Kind.COMM, Kind.MEMSET)
 
@@ -60,19 +60,19 @@ def gpu_windows(
         return GpuWindows(nothing, nothing, False)
     count = len(marker.starts)
     opens = (iteration >= 0) & np.isin(kind, _STARTS_WINDOW)
-    never = np.iinfo(np.int64).max
-    begin = np.full(count, never, dtype=np.int64)
+    begin = np.full(count, NEVER, dtype=np.int64)
     np.minimum.at(begin, iteration[opens], t0[opens])
     finish = np.full(count, np.iinfo(np.int64).min, dtype=np.int64)
     np.maximum.at(finish, iteration[iteration >= 0], t1[iteration >= 0])
-    index = np.flatnonzero(begin != never)
+    index = np.flatnonzero(begin != NEVER)
     if not len(index):
         return GpuWindows(nothing, nothing, False)
     start = begin[index]
     ahead = np.concatenate([[True], start[1:] > np.maximum.accumulate(start)[:-1]])
     index, start = index[ahead], start[ahead]
-    known = marker.ends[index[-1]] != UNKNOWN
+    known = marker.ends[index[-1]] != NEVER
     last = max(int(finish[index[-1]]), int(marker.ends[index[-1]])) if known else int(t1.max())
+    known = known and last > start[-1]  # what takes no time has no window
     edges = np.append(start, max(last, int(start[-1])))
     # Where a pause follows, the iteration ends with its range and its last op, if the next one
     # does not begin before.

@@ -24,6 +24,8 @@ from traceprobe.timeline.kernel_period import kernel_period
 from traceprobe.timeline.name_patterns import NamePattern
 
 MarkerKind = Literal["user", "range", "optimizer", "dataloader", "kernels"]
+NEVER = int(np.iinfo(np.int64).max)
+"""An end that is not known; clocks may show any other time."""
 ENOUGH = 3
 """Windows that a marker delimits at least, to be preferred to weaker kinds."""
 
@@ -53,7 +55,7 @@ class StepMarker:
     Args:
         starts: ascending host times at which iterations begin.
         ends: host times at which they end: the next start, or earlier where a pause follows;
-            UNKNOWN for a last one without an end.
+            NEVER for a last one without an end.
         labels: one name per start.
         thread: the step thread, UNKNOWN where the marker has none.
         inside: host time inside a step range, for markers whose ranges leave waits outside;
@@ -75,13 +77,13 @@ class StepMarker:
     @property
     def windows(self) -> int:
         """Iterations whose end is known."""
-        return int((self.ends != UNKNOWN).sum())
+        return int((self.ends != NEVER).sum())
 
     def iteration_at(self, times: Int64s) -> Int64s:
         """Number of the iteration at each host time; UNKNOWN where there is none."""
         k = np.searchsorted(self.starts, times, "right") - 1
-        last = np.where(self.ends == UNKNOWN, np.iinfo(np.int64).max, self.ends)
-        return np.where((k >= 0) & (times < last[np.maximum(k, 0)]), k, UNKNOWN).astype(np.int64)
+        inside = (k >= 0) & (times < self.ends[np.maximum(k, 0)])
+        return np.where(inside, k, UNKNOWN).astype(np.int64)
 
     def count(self, times: pl.Series) -> Int64s:
         """How many of these host times lie in each iteration."""
@@ -157,7 +159,7 @@ class _Ranges:
             pauses: which ranges are followed by a pause that belongs to no iteration.
         """
         t0, t1 = self.t0[rows], self.t1[rows]
-        ends = np.append(t0[1:], UNKNOWN)
+        ends = np.append(t0[1:], NEVER)
         if outside and t1[-1] > t0[-1]:
             ends[-1] = t1[-1]
         if pauses is not None:
@@ -295,7 +297,7 @@ def _by_optimizer(ranges: _Ranges, launches: Int64s) -> Iterator[StepMarker]:
             kind="optimizer",
             pattern=ranges.names[ranges.name[last[0]]],
             starts=starts,
-            ends=np.append(starts[1:], UNKNOWN),
+            ends=np.append(starts[1:], NEVER),
             labels=tuple(f"after optimizer step {k}" for k in range(len(starts))),
             thread=int(ranges.thread[last[0]]),
             inside=None,
