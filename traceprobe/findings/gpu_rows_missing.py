@@ -29,6 +29,7 @@ def gpu_rows_missing_(evidence: Evidence) -> Answer:
                 f"{launches} launches and copies have no GPU row" if launches else "",
                 f"kernels are missing on rank {named}" if len(evidence.ranks) > 1 else "",
                 *said,
+                "" if launches or said else "no kernel that was recorded takes any time",
             ],
             advice="Look for other profilers and monitors that use CUPTI (DCGM, Nsight, a second "
             "torch.profiler), for a driver newer than the profiler's CUPTI, for permissions on "

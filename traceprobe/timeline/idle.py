@@ -228,7 +228,9 @@ def _last_ahead(gaps: Gaps, ops: pl.DataFrame) -> tuple[Int64s, Int64s]:
     not_ahead[gaps.after[gaps.late_until > gaps.t0]] = True
     ahead = np.maximum.accumulate(np.where(not_ahead, -1, np.arange(len(launch))))
     since = np.where(ahead >= 0, launch[np.maximum(ahead, 0)], np.iinfo(np.int64).min)
-    return launch[gaps.after], since[gaps.after]
+    # What no op ends lasts until something would be launched.
+    ended = np.where(gaps.after == gaps.before, gaps.t1, launch[gaps.after])
+    return ended, since[gaps.after]
 
 
 def sync_cost(gaps: Gaps, ops: pl.DataFrame, syncs: Intervals, blamed: Intervals) -> Int64s:
