@@ -5,12 +5,16 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
+import polars as pl
 import pytest
 from msgspec import UNSET
 
 import traceprobe
 from tests.builders.program import UPDATE, Program
 from traceprobe.formatting import ordinal
+from traceprobe.model.events import Operation
+from traceprobe.timeline.collective_matching import MatchedCollectives
+from traceprobe.timeline.collectives import CollectiveGroup, with_matches
 from traceprobe.timeline.long_iterations import long_iterations
 
 MS = 1_000_000
@@ -238,3 +242,19 @@ def test_what_long_iterations_have_more_of_is_told_by_class():
     found = long_iterations(account(lengths, waits))
     assert dict(found.extra) == {"forward": 59 - 15}
     assert found.extra_ns == 40
+
+
+def test_collectives_of_a_long_iteration_are_not_matched_for_the_others():
+    """Of three, the one of the long iteration is neither counted nor matched."""
+    size = int(Operation.ALL_REDUCE), 1000, 2
+    rows = [(*size, k, 10 * k, 10 * k + 7) for k in range(3)]
+    table = pl.DataFrame(
+        rows, schema=["operation", "bytes", "group_size", "iteration", "t0", "t1"], orient="row"
+    )
+    matched = MatchedCollectives(np.arange(3), np.array([5, 5, 5]), np.array([2, 2, 2]))
+    group = CollectiveGroup(Operation.ALL_REDUCE, 1000, 2, 2, 14, 14, 0, 14)
+    regular = table.filter(pl.col("iteration") != 1)
+    (found,) = with_matches([group], table, matched, regular)
+    assert (found.count, found.matched, found.transfer_ns, found.skew_ns) == (2, 2, 10, 4)
+    (every,) = with_matches([group], table, matched)
+    assert every.matched == 3

@@ -199,8 +199,9 @@ def _records(
         devices, numbers, footprints, waits, between, shared, strict=True
     ):
         for records, part in ((every, found), (regular, found.regular or found)):
-            groups = collectives.with_matches(part.groups, footprint.collectives, mine)
             summarised = part.footprint
+            counted = None if part is found else summarised.collectives
+            groups = collectives.with_matches(part.groups, footprint.collectives, mine, counted)
             records.append(
                 completed_rank(part.record, number, source, wait, stage, summarised, groups)
             )

@@ -115,18 +115,24 @@ def _group(part: pl.DataFrame, timeline: DeviceTimeline, computing: Intervals) -
 
 
 def with_matches(
-    groups: Sequence[CollectiveGroup], table: pl.DataFrame, matched: MatchedCollectives | None
+    groups: Sequence[CollectiveGroup],
+    table: pl.DataFrame,
+    matched: MatchedCollectives | None,
+    counted: pl.DataFrame | None = None,
 ) -> list[CollectiveGroup]:
     """The groups of a rank with what its matched collectives add.
 
     Args:
         table: `RankCollectives.collectives` of the rank, whose rows `matched` counts.
+        counted: the same of the iterations that the groups are of, where they are not all.
     """
     if matched is None:
         return list(groups)
     rows = table[matched.row].with_columns(
         transfer=pl.Series(matched.transfer_ns), ranks=pl.Series(matched.ranks)
     )
+    if counted is not None:
+        rows = rows.filter(pl.col("iteration").is_in(counted["iteration"].unique().to_list()))
     sums = {
         tuple(key): (count, duration, transfer, fewest)
         for *key, count, duration, transfer, fewest in rows.group_by(KEY)
