@@ -115,7 +115,8 @@ def _replaced(name: str, salt: int, *, pieces: bool) -> str:
 
     def word(match: re.Match[str]) -> str:
         text = match[0]
-        if len(text) == 1 or text.lower() in public_words() | _LIBRARIES:
+        lower = text.lower()
+        if len(text) == 1 or lower in public_words() or lower in _LIBRARIES:
             return text
         if not pieces:
             return digest(text, salt)

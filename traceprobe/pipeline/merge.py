@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from statistics import fmean, median
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -15,10 +14,10 @@ from msgspec.structs import replace
 from traceprobe.errors import DamagedInput, InternalError, UsageError
 from traceprobe.findings import Evidence, find_all
 from traceprobe.findings.profiler_distortion import REMEASURE
-from traceprobe.model.accounting import LONG_ITERATION
 from traceprobe.model.events import Trace
-from traceprobe.model.sidecar import MOST_FLOPS, STEP_MS, Sidecar
+from traceprobe.model.sidecar import MOST_FLOPS, Sidecar
 from traceprobe.options import Options
+from traceprobe.pipeline import calibration
 from traceprobe.pipeline.build_overview import FEWEST, survey
 from traceprobe.pipeline.build_rank import completed_rank
 from traceprobe.pipeline.build_run import run_record
@@ -43,7 +42,6 @@ from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.links import links
 from traceprobe.verdict.outliers import with_outlier, with_recurring
 from traceprobe.verdict.roofline import FILLED, roofline, with_limit
-from traceprobe.verdict.thresholds import FIXED
 from traceprobe.version import __version__
 
 MAX_NAMED = 5
@@ -108,8 +106,8 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         found = links(records, together.world_size)
         together = replace(together, links=UNSET if found is None else found)
     profiled = frozenset().union(*(part.profiled for part in kept))
-    noted = _unprofiled_ms(kept, options)
-    unprofiled = None if _unbelievable(noted, records, options) else noted
+    noted = calibration.unprofiled_ms(kept, options)
+    unprofiled = None if calibration.unbelievable(noted, records, options) else noted
     if unprofiled != noted:
         doubts |= {
             "implausible-calibration": "The capture recorded a step time without a profiler that "
@@ -120,13 +118,13 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
     def judged(ranks: Sequence[Rank], quality: Quality) -> Verdict:
         effect = quality.observer_effect
         step_ns = None if effect is None else effect.unprofiled_step_ms * 1e6
-        wait_ns = _recorded_wait_ns(kept) if unprofiled == noted else None
+        wait_ns = calibration.recorded_wait_ns(kept) if unprofiled == noted else None
         return judge(ranks, together, quality, profiled, step_ns, options.thresholds, wait_ns)
 
     verdict = usual = judged(records, quality)
     long, regular_quality = [r.long for r in records if r.long is not UNSET], quality
     if long:
-        step_ms = _regular_ms(kept, unprofiled, records, regular)
+        step_ms = calibration.regular_ms(kept, unprofiled, records, regular)
         regular_quality = _quality(kept, lost, regular, step_ms, doubts)
         usual = judged(regular, regular_quality)
         if usual.bound != verdict.bound and any(each.once for each in long):
@@ -198,95 +196,20 @@ def _records(
     for (source, found), number, footprint, wait, stage, mine in zip(
         devices, numbers, footprints, waits, between, shared, strict=True
     ):
-        for records, part in ((every, found), (regular, found.regular or found)):
-            summarised = part.footprint
-            counted = None if part is found else summarised.collectives
+        for records, part in ((every, found), (regular, found.regular)):
+            if part is None:
+                records.append(every[-1])
+                continue
+            counted = None if part is found else part.footprint.collectives
             groups = collectives.with_matches(part.groups, footprint.collectives, mine, counted)
             records.append(
-                completed_rank(part.record, number, source, wait, stage, summarised, groups)
+                completed_rank(part.record, number, source, wait, stage, part.footprint, groups)
             )
     warnings = unmatched(
         collectives=sum(len(f.collectives.filter(~IS_MESSAGE)) > 0 for f in footprints) > 1,
         found=any(mine is not None and len(mine.row) for mine in shared),
     )
     return every, regular, matched, warnings
-
-
-def _sidecars(parts: Sequence[TracePart]) -> list[Sidecar]:
-    """What the recordings say about themselves, of the inputs that are recordings of ours."""
-    return [part.sidecar for part in parts if part.sidecar is not None]
-
-
-def _unprofiled_ms(parts: Sequence[TracePart], options: Options) -> float | None:
-    """The user's number, else what the capture recorded."""
-    if options.unprofiled_step_ms is not None:
-        if not STEP_MS[0] <= options.unprofiled_step_ms <= STEP_MS[1]:
-            raise UsageError(
-                f"--unprofiled-step-ms {str(options.unprofiled_step_ms)[:60]}: must be a positive "
-                "number of milliseconds, from 0.001 to 86,400,000"
-            )
-        return options.unprofiled_step_ms
-    known = _per_iteration(parts, "unprofiled_step_ms")
-    return max(known) if known else None
-
-
-def _unbelievable(unprofiled_ms: float | None, records: Sequence[Rank], options: Options) -> bool:
-    """Whether no profiler can make so much of a difference: another unit, or another run.
-
-    Raises:
-        UsageError: the number is the user's.
-    """
-    profiled = mean_step_ms(records)
-    if unprofiled_ms is None or profiled is None:
-        return False
-    ratio = max(profiled / unprofiled_ms, unprofiled_ms / profiled)
-    if ratio > FIXED.implausible_ratio and options.unprofiled_step_ms is not None:
-        raise UsageError(
-            f"--unprofiled-step-ms {unprofiled_ms:.6g}: a step in the trace lasts {profiled:.4g} "
-            "ms, and no profiler makes so much of a difference; give milliseconds of one step"
-        )
-    return ratio > FIXED.implausible_ratio
-
-
-def _regular_ms(
-    parts: Sequence[TracePart],
-    unprofiled_ms: float | None,
-    records: Sequence[Rank],
-    regular: Sequence[Rank],
-) -> float | None:
-    """The unprofiled step without long iterations.
-
-    From the steps of the calibration that are not long, where the recording lists them; else a
-    profiler makes regular and long ones longer in the same proportion.
-    """
-    with_long, without_long = mean_step_ms(records), mean_step_ms(regular)
-    if unprofiled_ms is None or with_long is None or without_long is None:
-        return unprofiled_ms
-    known = []
-    for sidecar in _sidecars(parts):
-        steps = sidecar.calibration_step_ms
-        if steps is not UNSET and sidecar.unprofiled_step_ms == unprofiled_ms:
-            most = LONG_ITERATION * median(steps)
-            known.append(fmean(step for step in steps if step <= most))
-    return round(max(known, default=unprofiled_ms * without_long / with_long), 6)
-
-
-def _per_iteration(parts: Sequence[TracePart], name: str) -> list[float]:
-    """A time per step that recordings noted, for whole iterations, of which each may be steps."""
-    found = []
-    for part in parts:
-        ms = None if part.sidecar is None else getattr(part.sidecar, name)
-        markers = (device.record.step_marker for device in part.devices)
-        steps = max((marker.per_iteration for marker in markers if marker), default=1)
-        if isinstance(ms, float):
-            found.append(steps * ms)
-    return found
-
-
-def _recorded_wait_ns(parts: Sequence[TracePart]) -> float | None:
-    """Mean over the inputs of the loader wait that the capture timed without a profiler."""
-    known = _per_iteration(parts, "unprofiled_data_wait_ms")
-    return 1e6 * sum(known) / len(known) if known else None
 
 
 def _roofline(
@@ -322,13 +245,15 @@ def _device_name(device: DeviceInfo) -> str:
 
 def _workload(parts: Sequence[TracePart]) -> dict[str, object] | None:
     """What the capture said of the workload, from the first input that says anything."""
-    recorded = (sidecar.workload for sidecar in _sidecars(parts))
+    recorded = (sidecar.workload for sidecar in calibration.sidecars(parts))
     return next((workload for workload in recorded if workload is not UNSET), None)
 
 
 def _capture(parts: Sequence[TracePart]) -> dict[str, object]:
     """What the capture said of the machine and of PyTorch, from the first input that says it."""
-    first = next((sidecar for sidecar in _sidecars(parts) if sidecar != Sidecar()), Sidecar())
+    first = next(
+        (sidecar for sidecar in calibration.sidecars(parts) if sidecar != Sidecar()), Sidecar()
+    )
     facts = {"hardware": first.hardware, "flags": first.flags}
     return {name: fact for name, fact in facts.items() if fact is not UNSET}
 

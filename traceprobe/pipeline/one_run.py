@@ -7,11 +7,11 @@ that mixes them describes none.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from traceprobe.errors import UsageError
+from traceprobe.formatting import ranges
 from traceprobe.pipeline.rank_numbers import named_rank, overruled_ranks
 from traceprobe.pipeline.trace_part import TracePart
 from traceprobe.records.rank import DeviceInfo
@@ -215,15 +215,8 @@ def _described(run: _Run) -> str:
     text = f"{', '.join(names[:MAX_NAMED])}{_more(names)}"
     if not run.ranks:
         return text
-    return f"{text} with {'rank' if len(run.ranks) == 1 else 'ranks'} {_ranges(run.ranks)}"
+    return f"{text} with {'rank' if len(run.ranks) == 1 else 'ranks'} {ranges(sorted(run.ranks))}"
 
 
 def _more(items: Sequence[object]) -> str:
     return f" and {len(items) - MAX_NAMED} more" if len(items) > MAX_NAMED else ""
-
-
-def _ranges(numbers: set[int]) -> str:
-    """Numbers in few words: 0–3, 5."""
-    marks = "".join("x" if n in numbers else " " for n in range(max(numbers) + 1))
-    spans = [(m.start(), m.end() - 1) for m in re.finditer("x+", marks)]
-    return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in spans)

@@ -27,7 +27,7 @@ from traceprobe.records.report import Input
 from traceprobe.system import memory_limit as bounded
 from traceprobe.timeline import collectives, phases
 from traceprobe.timeline.device_timeline import DeviceTimeline, device_timeline
-from traceprobe.timeline.long_iterations import long_iterations, without
+from traceprobe.timeline.long_iterations import LongIterations, long_iterations, without
 from traceprobe.timeline.process_timeline import ProcessTimeline, process_timeline
 from traceprobe.timeline.rank_collectives import RankCollectives, rank_collectives
 
@@ -218,13 +218,16 @@ def _devices(trace: Trace, options: Options) -> Iterator[DevicePart]:
 
 
 def _device(account: DeviceTimeline, trace: Trace, device: Device) -> DevicePart:
+    def part(chosen: DeviceTimeline, long: LongIterations | None) -> DevicePart:
+        groups = collectives.collective_groups(chosen)
+        record = rank_record(chosen, trace, device, groups, long)
+        return DevicePart(record, rank_collectives(chosen), groups)
+
     long = long_iterations(account)
-    groups = collectives.collective_groups(account)
-    record = rank_record(account, trace, device, groups, long)
-    whole = DevicePart(record, rank_collectives(account), groups)
+    whole = part(account, long)
     if long is None:
         return whole
-    return replace(whole, regular=_device(without(account, long), trace, device))
+    return replace(whole, regular=part(without(account, long), None))
 
 
 def _limit(account: DeviceTimeline, steps: tuple[int, int]) -> DeviceTimeline:

@@ -77,13 +77,11 @@ def _counts(windows: Int64s, count: int) -> Int64s:
 
 def _first_of_group(cycle: Cycle, contents: Int64s, updates: Int64s, inputs: Int64s) -> int | None:
     """The first window that begins an iteration; None where each window is one."""
-    k = cycle.length
     example = [int(np.flatnonzero(cycle.labels == label)[0]) for label in cycle.typical]
     updates, inputs = updates[example], inputs[example]
     plain = plain_windows(cycle, contents)
     if plain is not None:
-        of_plain = example[int(np.flatnonzero(plain)[0])] if plain.any() else example[0]
-        place = example.index(of_plain)
+        place = int(np.argmax(plain))
         more_updates = bool((updates > updates[place]).any())
         only_input = bool(inputs[place] == 0 and (inputs > 0).any())
         if not more_updates and not only_input:
@@ -92,14 +90,7 @@ def _first_of_group(cycle: Cycle, contents: Int64s, updates: Int64s, inputs: Int
         begins = (inputs > 0) & (np.roll(inputs, 1) == 0)
         return int(np.flatnonzero(begins)[0])
     most = np.flatnonzero(updates == updates.max())
-    return int(most[-1] + 1) % k if len(most) < k else _after_odd(cycle)
-
-
-def _after_odd(cycle: Cycle) -> int:
-    """A cycle of D, D, G begins after G."""
-    counts = np.bincount(cycle.typical)
-    odd = np.flatnonzero(counts[cycle.typical] == 1)
-    return int(odd[-1] + 1) % cycle.length if len(odd) < cycle.length and len(odd) else 0
+    return int(most[-1] + 1) % cycle.length if len(most) < cycle.length else cycle.after_odd
 
 
 def _joined(marker: StepMarker, k: int, first: int) -> StepMarker:

@@ -291,9 +291,7 @@ def _size(cycle: Cycle, contents: Int64s, updates: bool, strict: bool) -> tuple[
         usual = int(most_frequent(contents).sum())
         if updates or contents.sum() <= 2 * usual * len(contents):
             return 1, 0
-    counts = np.bincount(cycle.typical)
-    odd = np.flatnonzero(counts[cycle.typical] == 1)  # a cycle of D, D, G ends with G
-    return cycle.length, int(odd[-1] + 1) % cycle.length if len(odd) else 0
+    return cycle.length, cycle.after_odd
 
 
 def _extended(edges: Int64s, dense: Int64s, typical: Int64s) -> Int64s:

@@ -44,6 +44,17 @@ class Cycle:
         """Windows of a cycle."""
         return len(self.typical)
 
+    @property
+    def misfits(self) -> int:
+        """Windows that are not of the kind that their place has."""
+        return int((~self.fits).sum())
+
+    @property
+    def after_odd(self) -> int:
+        """Place after the last one whose kind no other has: a cycle of D, D, G begins after G."""
+        odd = np.flatnonzero(np.bincount(self.typical)[self.typical] == 1)
+        return int(odd[-1] + 1) % self.length if len(odd) else 0
+
 
 def contents_of(window: Int64s, name: Int64s, count: int) -> Int64s:
     """How often each name occurs in each window.
@@ -86,16 +97,15 @@ def find_cycle(
     if traits is not None:
         apart = np.column_stack([labels, *traits])
         labels = np.unique(apart, axis=0, return_inverse=True)[1].ravel().astype(np.int64)
-    cycles = [
-        _cycle(labels, length) for length in range(1, min(MOST_CYCLE, max(len(labels) // 2, 1)) + 1)
-    ]
-    regular = [cycle for cycle in cycles if cycle.fits.mean() >= REGULAR]
-    if not regular:
-        return None
+    lengths = range(1, min(MOST_CYCLE, max(len(labels) // 2, 1)) + 1)
+    cycles = (_cycle(labels, length) for length in lengths)
+    regular = (cycle for cycle in cycles if cycle.fits.mean() >= REGULAR)
     if not strict:
-        return _shorter(regular[0], contents)
-    misfits = [int((~cycle.fits).sum()) for cycle in regular]
-    return next(c for c, odd in zip(regular, misfits, strict=True) if odd <= min(misfits) + 1)
+        shortest = next(regular, None)
+        return None if shortest is None else _shorter(shortest, contents)
+    every = list(regular)
+    least = min((cycle.misfits for cycle in every), default=0)
+    return next((cycle for cycle in every if cycle.misfits <= least + 1), None)
 
 
 def _shorter(cycle: Cycle, contents: Int64s) -> Cycle:
@@ -154,8 +164,8 @@ def plain_windows(cycle: Cycle, contents: Int64s) -> Bools | None:
 
     Most windows must be plain ones: of evaluations after every fifth step, four are.
     """
-    plain = np.bincount(cycle.labels).argmax()
-    if not all(covers(found, most_frequent(contents)) for found in _examples(cycle, contents)):
+    plain, usual = np.bincount(cycle.labels).argmax(), most_frequent(contents)
+    if not all(covers(found, usual) for found in _examples(cycle, contents)):
         return None
     return np.asarray(cycle.typical == plain, dtype=np.bool_)
 

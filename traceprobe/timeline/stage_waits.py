@@ -66,7 +66,7 @@ def stage_waits(
         return None
     exposed = [_exposed(t, rank) for t, rank in zip(tables, ranks, strict=True)]
     waits = np.array([ns[r.chosen].sum() for ns, r in zip(exposed, ranks, strict=True)], np.float64)
-    steps = np.array([max(r.collectives["iteration"].n_unique(), 1) for r in ranks])
+    steps = np.array([_steps(rank) for rank in ranks])
     a_step = waits / steps
     turns = len(ranks) > 1 and all(len(t) for t in tables)
     more = (a_step - a_step.min()) / np.maximum(a_step, 1) if turns else np.zeros(len(ranks))
@@ -81,7 +81,7 @@ def stage_waits(
 
 def causes(ranks: Sequence[RankCollectives], waits: StageWaits) -> list[dict[str, float]]:
     """What the others wait for the bottleneck, by what it spends more time on than they; ns."""
-    steps = np.array([[max(r.collectives["iteration"].n_unique(), 1)] for r in ranks])
+    steps = np.array([[_steps(rank)] for rank in ranks])
     blame = np.array(waits.late_ns)[:, None] / steps
     parts = divide(blame, {name: excess(_spent(ranks, name)) for name in EXPLAINS})
     return [
@@ -117,5 +117,9 @@ def _spent(ranks: Sequence[RankCollectives], name: str) -> Floats:
     for rank in ranks:
         rows = rank.collectives
         during = int(rows[f"{name}_end"].max() or 0) - int(rows[f"{name}_window"].min() or 0)  # type: ignore[arg-type]
-        totals.append(during / max(rows["iteration"].n_unique(), 1))
+        totals.append(during / _steps(rank))
     return np.array(totals)[:, None]
+
+
+def _steps(rank: RankCollectives) -> int:
+    return max(rank.collectives["iteration"].n_unique(), 1)

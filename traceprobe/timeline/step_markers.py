@@ -19,7 +19,7 @@ import polars as pl
 
 from traceprobe.errors import UsageError
 from traceprobe.model.events import UNKNOWN, Bools, Int64s, Ints, Kind, Source
-from traceprobe.timeline.intervals import Intervals, union
+from traceprobe.timeline.intervals import EMPTY, Intervals, union
 from traceprobe.timeline.kernel_period import kernel_period
 from traceprobe.timeline.name_patterns import NamePattern
 
@@ -227,7 +227,7 @@ def _by_counter(ranges: _Ranges, launches: Int64s) -> Iterator[StepMarker]:
             outside=not marks,
             pauses=None if marks else _jumps(numbers),
         )
-        inside = union(t0, t1)
+        inside = marker.inside or EMPTY
         held = np.searchsorted(launches, inside.t1) - np.searchsorted(launches, inside.t0)
         found.append((-int((t1 - t0).sum()), int(rows[0]), int(held.sum()), marker))
     most = max((held for _, _, held, _ in found), default=0)

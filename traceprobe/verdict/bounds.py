@@ -39,13 +39,18 @@ def deciding(bound: Bound, secondary: str | None) -> tuple[str, ...]:
     return () if bound == "inconclusive" else (bound,)
 
 
+def undecided(*missing: str) -> Decision:
+    """No verdict, and what is missing for one."""
+    return Decision("inconclusive", None, 0.0, missing)
+
+
 def decide(
     corrected: Corrected, ranks: Sequence[Rank], quality: Quality, thresholds: Thresholds
 ) -> Decision:
     """Judge the shares, or say what is missing to judge them."""
     missing = _missing(corrected, ranks, quality, thresholds)
     if missing:
-        return Decision("inconclusive", None, 0.0, tuple(missing))
+        return undecided(*missing)
     decision = _by_shares(corrected, ranks, thresholds)
     return _with_unexplained(decision, corrected, ranks, thresholds)
 
@@ -63,7 +68,7 @@ def _by_shares(corrected: Corrected, ranks: Sequence[Rank], thresholds: Threshol
     lead = _lead(decision.deciding, corrected.shares)
     if lead >= 0:
         return replace(decision, margin=min(decision.margin, lead))
-    return Decision("inconclusive", None, 0.0, (_disagreement(decision, corrected, thresholds),))
+    return undecided(_disagreement(decision, corrected, thresholds))
 
 
 def _with_unexplained(
@@ -80,8 +85,7 @@ def _with_unexplained(
     if decision.bound == "compute":
         room = thresholds.bound - largest - idle - waiting
         if room <= 0 < idle + waiting:
-            why = _unexplained(idle, waiting, ranks)
-            return Decision("inconclusive", None, 0.0, (why,))
+            return undecided(_unexplained(idle, waiting, ranks))
     elif decision.bound in CANDIDATES:
         room = max(corrected.shares[decision.bound] - largest - idle - waiting, 0.0)
     else:
@@ -203,7 +207,7 @@ def _whole_capture(
         else f"{SHARE_LABELS[rival]} takes {shares[rival]:.0%} beside {shares[first]:.0%} of "
         "computation, which makes it the bound if the steps are like that"
     )
-    return Decision("inconclusive", None, 0.0, (f"{reason}, and {why}; {remedy}",))
+    return undecided(f"{reason}, and {why}; {remedy}")
 
 
 def _missing(

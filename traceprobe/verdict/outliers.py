@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from traceprobe.formatting import ordinal
+from traceprobe.formatting import ordinal, ranges
 from traceprobe.model.taxonomy import BOUND_LABELS, CLASS_LABELS
 from traceprobe.records.rank import LongIterations
 from traceprobe.records.report import Verdict
@@ -21,7 +21,7 @@ def with_outlier(usual: Verdict, whole: Verdict, long: Sequence[LongIterations])
     """
     found = max(long, key=lambda each: each.extra_ns)
     count = len(found.indices)
-    which = f"Iteration {found.indices[0]}" if count == 1 else f"Iterations {found.indices}"
+    which = f"{'Iteration' if count == 1 else 'Iterations'} {ranges(found.indices)}"
     length = found.extra_ns / count / 1e6 + found.regular_ms
     left_out = (
         f"{which} took {length:,.0f} ms ({_mostly(found)}), the others {found.regular_ms:.1f} ms, "

@@ -1,0 +1,93 @@
+"""What a recording noted of its steps without a profiler, for whole iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean, median
+
+from msgspec import UNSET
+
+from traceprobe.errors import UsageError
+from traceprobe.model.accounting import LONG_ITERATION
+from traceprobe.model.sidecar import STEP_MS, Sidecar
+from traceprobe.options import Options
+from traceprobe.pipeline.trace_part import TracePart
+from traceprobe.records.rank import Rank, mean_step_ms
+from traceprobe.verdict.thresholds import FIXED
+
+
+def sidecars(parts: Sequence[TracePart]) -> list[Sidecar]:
+    """What the recordings say about themselves, of the inputs that are recordings of ours."""
+    return [part.sidecar for part in parts if part.sidecar is not None]
+
+
+def unprofiled_ms(parts: Sequence[TracePart], options: Options) -> float | None:
+    """The user's number, else what the capture recorded."""
+    if options.unprofiled_step_ms is not None:
+        if not STEP_MS[0] <= options.unprofiled_step_ms <= STEP_MS[1]:
+            raise UsageError(
+                f"--unprofiled-step-ms {str(options.unprofiled_step_ms)[:60]}: must be a positive "
+                "number of milliseconds, from 0.001 to 86,400,000"
+            )
+        return options.unprofiled_step_ms
+    known = _per_iteration(parts, "unprofiled_step_ms")
+    return max(known) if known else None
+
+
+def unbelievable(unprofiled_ms: float | None, records: Sequence[Rank], options: Options) -> bool:
+    """Whether no profiler can make so much of a difference: another unit, or another run.
+
+    Raises:
+        UsageError: the number is the user's.
+    """
+    profiled = mean_step_ms(records)
+    if unprofiled_ms is None or profiled is None:
+        return False
+    ratio = max(profiled / unprofiled_ms, unprofiled_ms / profiled)
+    if ratio > FIXED.implausible_ratio and options.unprofiled_step_ms is not None:
+        raise UsageError(
+            f"--unprofiled-step-ms {unprofiled_ms:.6g}: a step in the trace lasts {profiled:.4g} "
+            "ms, and no profiler makes so much of a difference; give milliseconds of one step"
+        )
+    return ratio > FIXED.implausible_ratio
+
+
+def regular_ms(
+    parts: Sequence[TracePart],
+    unprofiled_ms: float | None,
+    records: Sequence[Rank],
+    regular: Sequence[Rank],
+) -> float | None:
+    """The unprofiled step without long iterations.
+
+    From the steps of the calibration that are not long, where the recording lists them; else a
+    profiler makes regular and long ones longer in the same proportion.
+    """
+    with_long, without_long = mean_step_ms(records), mean_step_ms(regular)
+    if unprofiled_ms is None or with_long is None or without_long is None:
+        return unprofiled_ms
+    known = []
+    for sidecar in sidecars(parts):
+        steps = sidecar.calibration_step_ms
+        if steps is not UNSET and sidecar.unprofiled_step_ms == unprofiled_ms:
+            most = LONG_ITERATION * median(steps)
+            known.append(fmean(step for step in steps if step <= most))
+    return round(max(known, default=unprofiled_ms * without_long / with_long), 6)
+
+
+def _per_iteration(parts: Sequence[TracePart], name: str) -> list[float]:
+    """A time per step that recordings noted, for whole iterations, of which each may be steps."""
+    found = []
+    for part in parts:
+        ms = None if part.sidecar is None else getattr(part.sidecar, name)
+        markers = (device.record.step_marker for device in part.devices)
+        steps = max((marker.per_iteration for marker in markers if marker), default=1)
+        if isinstance(ms, float):
+            found.append(steps * ms)
+    return found
+
+
+def recorded_wait_ns(parts: Sequence[TracePart]) -> float | None:
+    """Mean over the inputs of the loader wait that the capture timed without a profiler."""
+    known = _per_iteration(parts, "unprofiled_data_wait_ms")
+    return 1e6 * sum(known) / len(known) if known else None
