@@ -35,8 +35,8 @@ _OPTIMIZERS = frozenset(
 _CHECKSUM = re.compile(r"[0-9a-f]{64}")
 _DIGITS = re.compile(r"-?\d{1,20}")
 _TEXTLESS = (
-    *(inspect.IntType, inspect.FloatType, inspect.BoolType, inspect.NoneType),
-    *(inspect.LiteralType, inspect.StructType),
+    *(inspect.IntType, inspect.FloatType, inspect.BoolType, inspect.BytesType),
+    *(inspect.NoneType, inspect.LiteralType, inspect.StructType),
 )
 """Types without a text, or with words of a closed list, or records."""
 _LEAST = 6
@@ -147,7 +147,7 @@ def _value(value: Any, rule: Disclosure, change: Change) -> Any:
         return {change(rule, str(k)): _value(item, rule, change) for k, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_value(item, rule, change) for item in value]
-    return value if isinstance(value, (int, float, msgspec.UnsetType)) else None
+    return value if isinstance(value, (int, float, bytes, msgspec.UnsetType)) else None
 
 
 @cache

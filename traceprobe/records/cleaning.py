@@ -22,6 +22,8 @@ MAX_KEY = 1_000
 
 _ESCAPED = re.compile(rb'(?<!\\)(?:\\\\)*\\[^\\"]')
 """In JSON, all but quotes and backslashes."""
+_PACKED = re.compile(r'"data":"[A-Za-z0-9+/]+={0,2}"')
+"""Bytes in JSON: numbers, which may be many."""
 _LONG = re.compile(rf'[:,\[{{]"[^"]{{{MAX_KEY}}}')
 
 
@@ -77,4 +79,4 @@ def _is_plain(record: msgspec.Struct) -> bool:
     text = content.decode()
     if not text.isprintable() or "  " in text:
         return False
-    return not _LONG.search(text.replace('\\"', "'"))
+    return not _LONG.search(_PACKED.sub("", text).replace('\\"', "'"))

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from traceprobe.model.taxonomy import IDLE_CAUSES
+from traceprobe.records.picture import Picture
 from traceprobe.records.replay import Replay
 from traceprobe.records.summary import Nanoseconds, Summary, partition_problems
 from traceprobe.records.texts import Name, PhaseName, Sentence, Word
@@ -166,6 +167,9 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     """The iteration that is most like all used ones."""
     worst: Timeline | None = None
     """The longest used iteration, where that is another."""
+    picture: Picture | msgspec.UnsetType = msgspec.UNSET
+    """Whole iterations with every operation; not there in older reports, and in large runs only of
+    the ranks with details."""
     input: int = 0
     """Index of the input this rank came from; its times count from that input's origin."""
     replay: Replay | msgspec.UnsetType = msgspec.UNSET
@@ -200,6 +204,8 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
         for picture in (self.timeline, self.worst):
             if picture is not None:
                 yield from picture.problems()
+        if isinstance(self.picture, Picture):
+            yield from self.picture.problems()
         if isinstance(self.replay, Replay):
             yield from self.replay.problems()
 

@@ -1,0 +1,69 @@
+"""Tables of numbers, packed: too many to be written out in JSON."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+
+from traceprobe.model.events import Int64s
+from traceprobe.records.texts import Word
+
+MOST_ROWS = 2_000_000
+"""Rows of a table that is read; none that traceprobe writes has as many."""
+MOST_BYTES = 6
+"""Of a number: ns of three days."""
+_INTEGER = 8
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """Columns of non-negative integers of equal length.
+
+    Args:
+        widths: bytes of a number, by column, in the order of the columns.
+        data: the columns one after the other, deflated (zlib); JSON has it in base64. Of a column
+            first all lowest bytes, then all second ones.
+    """
+
+    rows: int
+    widths: dict[Word, int]
+    data: bytes
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Int64s]) -> Table:
+        """Pack columns. Raises ValueError where a number does not fit."""
+        widths: dict[str, int] = {}
+        packed: list[bytes] = []
+        for name, values in columns.items():
+            width = max((int(values.max(initial=0)).bit_length() + 7) // 8, 1)
+            if width > MOST_BYTES or values.min(initial=0) < 0:
+                raise ValueError(f"column {name}: a number is negative or too large")
+            octets = np.ascontiguousarray(values, dtype="<i8").view(np.uint8)
+            packed.append(octets.reshape(-1, _INTEGER)[:, :width].T.tobytes())
+            widths[name] = width
+        data = zlib.compress(b"".join(packed), 9)
+        return cls(rows=len(next(iter(columns.values()))), widths=widths, data=data)
+
+    def columns(self) -> dict[str, Int64s]:
+        """The columns. Raises ValueError where `data` does not hold them."""
+        if not 0 <= self.rows <= MOST_ROWS or not all(
+            1 <= width <= MOST_BYTES for width in self.widths.values()
+        ):
+            raise ValueError("a packed table has impossible sizes")
+        size = self.rows * sum(self.widths.values())
+        try:
+            unpacked = zlib.decompressobj().decompress(self.data, size + 1)
+        except zlib.error as error:
+            raise ValueError(f"a packed table cannot be read: {error}") from error
+        if len(unpacked) != size:
+            raise ValueError("a packed table has another size than it says")
+        found, at = {}, 0
+        for name, width in self.widths.items():
+            octets = np.zeros((self.rows, _INTEGER), dtype=np.uint8)
+            part = np.frombuffer(unpacked, np.uint8, self.rows * width, at)
+            octets[:, :width] = part.reshape(width, self.rows).T
+            found[name] = octets.view("<i8")[:, 0].astype(np.int64)
+            at += self.rows * width
+        return found

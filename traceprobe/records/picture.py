@@ -1,0 +1,119 @@
+"""Whole iterations with every operation, packed: what the page draws.
+
+Times are non-negative integers of ns, so that a column is a few bytes a row: `start` counts from
+the row before it (the first from the window's start), and all else is small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from traceprobe.model.taxonomy import BUSY_LABELS
+from traceprobe.records.packed import Table
+from traceprobe.records.texts import Name, PhaseName, Word
+
+Why = Literal["typical", "slowest", "long", "capture"]
+"""What a window stands for; `capture` where no iterations were found."""
+Role = Literal["step", "autograd", "loader", "other"]
+"""What a thread of the host does."""
+HostKind = Literal["range", "operator", "call", "wait"]
+"""What a row of the host is; `wait` is a call that waits for the GPU."""
+OPS = ("start", "duration", "stream", "class", "name", "launch", "thread", "bytes", "shared")
+"""Columns of `Window.ops`."""
+PARTS = ("duration", "class")
+"""Columns of `Window.parts`."""
+HOST = ("start", "duration", "thread", "kind", "name")
+"""Columns of `Window.host`."""
+
+
+class Thread(msgspec.Struct, frozen=True, kw_only=True):
+    """A thread of the host that has a lane."""
+
+    role: Role
+    name: Name
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """One iteration, or a part of a capture without any; ns after the time zero of the input.
+
+    Args:
+        ops: all GPU operations in it, clipped to it, in the order of their start, as `OPS`.
+            `stream`, `class` and `name` are indices into the picture's lists. `launch` is 0
+            where the call that launched it is unknown, else 1 + ns from its start to that of the
+            operation; `thread` 0 or 1 + index of the thread that called. `bytes` is 0 where
+            unknown, `shared` where no other rank has it, else a number that it has on all of them.
+        parts: the partition: stretches that tile the window, each of one class, as `PARTS`.
+        host: ranges, operators and calls of the threads, as `HOST`; those that enclose others
+            come first.
+        left_out: rows of the host that are missing because there are too many; the shortest.
+    """
+
+    why: Why
+    iteration: int | None
+    start_ns: int
+    duration_ns: int
+    ops: Table
+    parts: Table
+    host: Table
+    left_out: int = 0
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
+    """The windows of one device, and what the columns of their tables are indices of.
+
+    Args:
+        classes: of the partition. streams: as the trace numbers them. names: of kernels, copies,
+            ranges, operators and calls. kinds: of the rows of the host.
+        clock_ns: what to add to the times of this rank so that they are on the clock of the
+            run; None where that is not known, as nothing ends on several ranks at once.
+    """
+
+    classes: list[Word]
+    streams: list[int]
+    threads: list[Thread]
+    names: list[PhaseName]
+    kinds: list[HostKind]
+    windows: list[Window]
+    clock_ns: int | None = None
+
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        if set(self.classes) - set(BUSY_LABELS):
+            yield "a picture has unknown classes"
+        limits = {
+            "stream": len(self.streams),
+            "class": len(self.classes),
+            "name": len(self.names),
+            "thread": len(self.threads),
+            "kind": len(self.kinds),
+        }
+        for window in self.windows:
+            if window.duration_ns <= 0:
+                yield "a window of a picture is empty"
+            tables = ((window.ops, OPS), (window.parts, PARTS), (window.host, HOST))
+            for table, names in tables:
+                if tuple(table.widths) != names:
+                    yield "a table of a picture has other columns"
+                    continue
+                try:
+                    columns = table.columns()
+                except ValueError as error:
+                    yield str(error)
+                    continue
+                for column, limit in limits.items():
+                    # 0 stands for no thread in the operations.
+                    most = limit + (table is window.ops and column == "thread")
+                    if column in columns and int(columns[column].max(initial=-1)) >= most:
+                        yield f"a {column} of a picture is none of its list"
+                # As floats, which do not overflow whatever the file says.
+                length = columns["duration"].astype(np.float64)
+                start = columns["start"].cumsum(dtype=np.float64) if "start" in columns else None
+                end = length.cumsum() if start is None else start + length
+                last = end.max(initial=0.0)
+                tiles = table is not window.parts or last == window.duration_ns
+                if last > window.duration_ns or not tiles:
+                    yield "rows of a picture do not fit into their window"
