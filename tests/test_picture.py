@@ -158,7 +158,8 @@ def test_ranks_show_the_same_iteration_on_one_clock(tmp_path):
         assert rank.iterations[window.iteration].label == (
             report.ranks[0].iterations[windows(report)["typical"].iteration].label
         )
-    assert ends[0] and ends[0] == ends[1]
+    assert ends[0]
+    assert ends[0] == ends[1]
 
 
 def test_ranks_that_share_nothing_have_no_common_clock(tmp_path):
