@@ -251,7 +251,9 @@ def test_collectives_of_a_long_iteration_are_not_matched_for_the_others():
     table = pl.DataFrame(
         rows, schema=["operation", "bytes", "group_size", "iteration", "t0", "t1"], orient="row"
     )
-    matched = MatchedCollectives(np.arange(3), np.array([5, 5, 5]), np.array([2, 2, 2]))
+    matched = MatchedCollectives(
+        np.arange(3), np.array([5, 5, 5]), np.array([2, 2, 2]), np.arange(3)
+    )
     group = CollectiveGroup(Operation.ALL_REDUCE, 1000, 2, 2, 14, 14, 0, 14)
     regular = table.filter(pl.col("iteration") != 1)
     (found,) = with_matches([group], table, matched, regular)

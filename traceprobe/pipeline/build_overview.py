@@ -117,6 +117,7 @@ def _brief(rank: Rank) -> Rank:
         gaps=[],
         timeline=None,
         worst=None,
+        picture=UNSET,
         summary=summary,
         replay=UNSET,
     )
