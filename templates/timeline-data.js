@@ -39,7 +39,8 @@ const timelineData = (() => {
 
   const columnsOf = async (table, names) => {
     const { rows, widths } = table;
-    const fits = Object.keys(widths).join() === names.join() && Number.isInteger(rows) && rows >= 0;
+    const order = [...names].sort(); // as they are packed
+    const fits = Object.keys(widths).sort().join() === order.join() && Number.isInteger(rows) && rows >= 0;
     const sane = names.every((n) => Number.isInteger(widths[n]) && widths[n] >= 1);
     if (!fits || !sane || rows > MOST_ROWS || names.some((n) => widths[n] > MOST_BYTES)) {
       throw new Error("a table has impossible sizes");
@@ -48,7 +49,7 @@ const timelineData = (() => {
     const bytes = await inflate(bytesOf(table.data), size);
     const columns = { rows };
     let at = 0;
-    for (const name of names) {
+    for (const name of order) {
       const column = new Float64Array(rows); // exact up to 2 ** 53, six bytes are 2 ** 48
       for (let plane = 0, unit = 1; plane < widths[name]; plane++, unit *= 256) {
         for (let i = 0; i < rows; i++) column[i] += bytes[at + i] * unit;

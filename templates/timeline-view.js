@@ -9,7 +9,7 @@ const timelineView = (() => {
   const NARROW = 640;
   const LABELS = 176;
   const NAMED = 44; // pixels from which a segment shows its name
-  const LETTER = 6.2;
+  const SAMPLE = "ncclDevKernel_AllReduce_Sum_f32, aten::linear";
   const MOST_NAMES = 240;
   const MOST_LINKS = 150;
   const PAPER = [
@@ -142,10 +142,11 @@ const timelineView = (() => {
 
     const names = (model) => {
       top.textBaseline = "middle";
+      const letter = (1.08 * top.measureText(SAMPLE).width) / SAMPLE.length;
       for (const [row, n] of wide.slice(0, MOST_NAMES)) {
         const { lane, rank } = row;
         const left = Math.max(0, x(lane.start[n]));
-        const room = Math.floor((Math.min(row.right, x(lane.end[n])) - left - 6) / LETTER);
+        const room = Math.floor((Math.min(row.right, x(lane.end[n])) - left - 6) / letter);
         if (room < 4) continue;
         const key = lane.keys[lane.code[n]];
         const word = model.words[key] ?? model.words.other;

@@ -396,7 +396,7 @@ const timeline = (() => {
   };
 
   const line = {
-    show, zoom, pan, fit, step, otherLane, hoverAt, selected, release, light, load, say, pin, list,
+    show, draw, zoom, pan, fit, step, otherLane, hoverAt, selected, release, light, load, say, pin, list,
     view: () => view,
     whole: () => model?.whole ?? 1,
     nsAt: (px) => picture.ns(px),
@@ -480,6 +480,7 @@ const timeline = (() => {
     new ResizeObserver(arrange).observe(part("lanes"));
     arrange();
     draw();
+    root.dataset.timelineAfter = performance.now().toFixed(0);
     root.dataset.timelinesReady = "1";
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", arrange);
     const paper = (width) => () => {

@@ -92,7 +92,7 @@ def labels() -> dict[str, tuple[str, str, str]]:
 def _timeline(ranks: Sequence[Rank], indices: Sequence[int]) -> Timeline:
     known = labels()
     found = [p for rank in ranks if isinstance((p := rank.picture), Picture)]
-    present = {key for picture in found for key in (*picture.classes, *picture.kinds)}
+    present = set().union(*map(_present, found))
     return Timeline(
         caption=CAPTION,
         summary=_summary(ranks[0], found[0], len(ranks)),
@@ -101,6 +101,19 @@ def _timeline(ranks: Sequence[Rank], indices: Sequence[int]) -> Timeline:
         labels=known,
         table=_table(ranks[0], found[0]),
     )
+
+
+def _present(picture: Picture) -> set[str]:
+    """Classes and kinds that occur in any window."""
+    found = set()
+    for window in picture.windows:
+        for table, column, names in (
+            (window.parts, "class", picture.classes),
+            (window.ops, "class", picture.classes),
+            (window.host, "kind", picture.kinds),
+        ):
+            found |= {names[code] for code in np.unique(table.columns()[column])}
+    return found
 
 
 def _summary(rank: Rank, picture: Picture, count: int) -> str:
