@@ -74,6 +74,7 @@ OPTIONAL = {
     ("Run", "late_ranks"),
     ("Run", "links"),
     ("Run", "overview"),
+    ("Summary", "top_operators"),
     ("Verdict", "limit"),
     ("Verdict", "skew"),
 }

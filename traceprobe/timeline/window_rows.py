@@ -7,15 +7,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from traceprobe.model.events import UNKNOWN, Int64s, Kind, Source
+from traceprobe.model.events import UNKNOWN, Int64s, Source
 from traceprobe.model.taxonomy import PARTITION, Phase
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import EMPTY, clip, merge, subtract
-from traceprobe.timeline.partition import TRANSFER_KINDS
+from traceprobe.timeline.partition import class_of_op
 
-_TRANSFERS = {
-    int(kind): PARTITION.index(name) for name, kinds in TRANSFER_KINDS.items() for kind in kinds
-}
 HostKind = Literal["range", "operator", "call", "wait"]
 HOST_KINDS: tuple[HostKind, ...] = ("range", "operator", "call", "wait")
 """What a row of `host_rows` is; `wait` is a call that blocks until the GPU has caught up."""
@@ -40,17 +37,13 @@ def op_rows(account: DeviceTimeline, low: int, high: int) -> pl.DataFrame:
         the launch to that of the op, UNKNOWN without one), `thread`, `bytes`.
     """
     ops = account.ops.filter((pl.col("t0") < high) & (pl.col("t1") > low))
-    kernels = pl.col("phase").cast(pl.Int64)
     delay = pl.col("t0") - pl.col("launch_t0")
     known = (pl.col("thread") != UNKNOWN) & (delay >= 0)
     return ops.select(
         pl.col("t0").clip(lower_bound=low),
         pl.col("t1").clip(upper_bound=high),
         "stream",
-        pl.when(pl.col("kind") == int(Kind.KERNEL))
-        .then(kernels)
-        .otherwise(pl.col("kind").cast(pl.Int64).replace_strict(_TRANSFERS, default=None))
-        .alias("class"),
+        class_of_op().alias("class"),
         "name",
         pl.when(known).then(delay).otherwise(UNKNOWN).alias("delay"),
         "thread",
