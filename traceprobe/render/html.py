@@ -34,6 +34,11 @@ MAX_CELL = 400
 MAX_NAME = 160
 LONG = 28
 """Characters from which a cell may be broken into lines."""
+TIMELINE_SCRIPTS = tuple(
+    f"timeline{part}.js"
+    for part in ("-data", "-lanes", "-draw", "-facts", "-view", "-input", "-links", "")
+)
+"""In the order in which they need each other."""
 FOLDED = {
     "could not be checked": "inconclusive",
     "passed": "pass",
@@ -46,14 +51,15 @@ def render(document: Document) -> str:
     """The page of `document`. Equal documents give equal pages, byte for byte."""
     blocks = [*walk(document)]
     charts = [block for block in blocks if isinstance(block, Chart)]
-    labels = next((block.labels for block in blocks if isinstance(block, Timeline)), {})
+    timelines = [block for block in blocks if isinstance(block, Timeline)]
     embedded = {
         document.kind: msgspec.json.format(document.json.encode(), indent=-1),
-        "labels": msgspec.json.encode(labels),
+        "labels": msgspec.json.encode(timelines[0].labels if timelines else {}),
         "markdown": msgspec.json.encode(markdown(document)),
         "charts": msgspec.json.encode([_payload(chart) for chart in charts]),
     }
-    ours = "".join(_file(name) for name in ("timeline.js", "page.js", "charts.js"))
+    scripts = (*(TIMELINE_SCRIPTS if timelines else ()), "page.js", "charts.js")
+    ours = "".join(_file(name) for name in scripts)
     return _fill(document, embedded, [*([vendored_scripts()] if charts else []), ours])
 
 
@@ -96,7 +102,7 @@ def _fill(document: Document, embedded: Mapping[str, bytes], scripts: Sequence[s
             document=document,
             embedded={key: _inert(text) for key, text in embedded.items()},
             scripts=[Markup(script) for script in scripts],
-            style=Markup(_file("page.css")),
+            style=Markup(_file("page.css") + _file("timeline.css")),
         )
     )
 

@@ -28,6 +28,7 @@ from traceprobe.render.pages import ablation, memory, report_summary, roofline
 from traceprobe.render.pages.report_pictures import pictures
 from traceprobe.render.pages.report_tables import gaps_table
 from traceprobe.render.pages.report_time import time_section
+from traceprobe.render.pages.report_timeline import timeline_section
 from traceprobe.render.ranking import ranks_in_detail
 from traceprobe.verdict.wording import bound_label
 
@@ -143,6 +144,9 @@ def _sections(report: Report) -> Iterator[Section]:
         help=_FINDINGS_HELP,
         nav="Opportunities",
     )
+    timeline = timeline_section(report, detailed)
+    if timeline is not None:
+        yield timeline
     yield pictures(report, detailed)
     gaps = gaps_table(report)
     yield Section(

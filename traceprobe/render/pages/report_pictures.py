@@ -13,15 +13,11 @@ from traceprobe.render.pages.report_iterations import iterations_chart
 from traceprobe.render.pages.report_ranks import rank_steps_chart, ranks_chart
 from traceprobe.render.pages.report_steps import steps_chart
 from traceprobe.render.pages.report_tables import collectives_table, kernels_table, window
-from traceprobe.render.pages.report_timeline import timelines
 
 _HELP = (
     "“Every iteration” stacks the classes of the time of each step; crossed ones are left out of "
-    "all sums, with the reason. In a timeline every lane is a thread of the host or a stream of "
-    "the device, time runs to the right, and the colours are those of the classes; idle gaps have "
-    "the colour of their cause. Look for what the device waits for: the host lane above a gap "
-    "shows what the program did meanwhile. Kernels are listed by phase; those that run at once "
-    "count twice, and “tensor cores” is told by the kernel's name where it tells."
+    "all sums, with the reason. Kernels are listed by phase; those that run at once count twice, "
+    "and “tensor cores” is told by the kernel's name where it tells."
 )
 _COLLECTIVES = (
     "A collective ends on all ranks at once. “Transfer” is its shortest duration among the ranks, "
@@ -31,7 +27,7 @@ _COLLECTIVES = (
 
 
 def pictures(report: Report, detailed: Sequence[Rank]) -> Section:
-    """Charts of all ranks, and of each of the `detailed` its charts, timelines and kernels."""
+    """Charts of all ranks, and of each of the `detailed` its charts and kernels."""
     together = [c for c in (ranks_chart(report), rank_steps_chart(report)) if c is not None]
     blocks: list[Block] = []
     cut = slice_command(report)
@@ -40,7 +36,7 @@ def pictures(report: Report, detailed: Sequence[Rank]) -> Section:
         blocks.append(Code(cut))
     blocks += together
     for n, rank in enumerate(detailed):
-        blocks.append(_of_rank(rank, report.ranks.index(rank), is_open=n == 0))
+        blocks.append(_of_rank(rank, is_open=n == 0))
     left_out = ranges(sorted(rank.rank for rank in report.ranks if rank not in detailed))
     if left_out:
         where = "picture above" if together else "table above"
@@ -56,22 +52,20 @@ def pictures(report: Report, detailed: Sequence[Rank]) -> Section:
     return Section("ranks", title, blocks=blocks, help=_HELP, nav="Pictures")
 
 
-def _of_rank(rank: Rank, index: int, *, is_open: bool) -> Section:
+def _of_rank(rank: Rank, *, is_open: bool) -> Section:
     return Section(
         f"rank-{rank.rank}",
         f"Rank {rank.rank}: {rank.device.name or rank.device.kind}, {window(rank)}",
-        blocks=list(_blocks(rank, index)),
+        blocks=list(_blocks(rank)),
         folded=True,
         is_open=is_open,
     )
 
 
-def _blocks(rank: Rank, index: int) -> Iterator[Block]:
+def _blocks(rank: Rank) -> Iterator[Block]:
     charts = [c for c in (iterations_chart(rank), steps_chart(rank)) if c is not None]
-    lanes = timelines(rank, index)
     yield from charts
-    yield from lanes
-    if not charts and not lanes:
+    if not charts:
         yield Text(["No iteration was found in this rank, so there is none to draw."])
     collectives = collectives_table(rank)
     if collectives.rows:
