@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from tests.builders.pictures import Canvas
 from traceprobe.model.taxonomy import BUSY, IDLE_CAUSES, PARTITION
 from traceprobe.records.ablation import (
     INCLUDES,
@@ -18,7 +19,8 @@ from traceprobe.records.ablation import (
     Variant,
     VariantName,
 )
-from traceprobe.records.rank import DeviceInfo, Gap, Iteration, Lane, Rank, StepMarker, Timeline
+from traceprobe.records.picture import Picture, Thread
+from traceprobe.records.rank import DeviceInfo, Gap, Iteration, Rank, StepMarker
 from traceprobe.records.report import (
     Bound,
     Finding,
@@ -192,29 +194,23 @@ def make_rank(
             )
             for i in range(1, steps + 1 if idle else 0)
         ],
-        timeline=Timeline(
-            iteration=3,
-            start_ns=3 * length,
-            duration_ns=length,
-            lanes=[
-                Lane(
-                    name="host",
-                    start_ns=[0, length // 2],
-                    duration_ns=[length // 3, length // 4],
-                    label=["forward", "idle_data_wait"],
-                    detail=["aten::linear", "DataLoader.__next__"],
-                ),
-                Lane(
-                    name="stream 7",
-                    start_ns=starts[:-1],
-                    duration_ns=[value * MS for value in partition.values()],
-                    label=list(partition),
-                    detail=[f"kernel of {key}" for key in partition],
-                ),
-            ],
-            merged=321,
-        ),
+        picture=make_picture(partition, 3, 3 * length),
     )
+
+
+def make_picture(partition: dict[str, int], iteration: int, start: int) -> Picture:
+    """One window in which the classes come one after the other; ms."""
+    canvas = Canvas(sum(partition.values()) * MS)
+    at = 0
+    for key, length in partition.items():
+        if key in IDLE_CAUSES:
+            canvas.waits(at, at + length * MS, key)
+        elif length:
+            canvas.op(at, length * MS, key, f"kernel of {key}", launch=at // 2)
+        at += length * MS
+    canvas.row(0, canvas.duration // 3, "operator", "aten::linear")
+    canvas.row(canvas.duration // 2, canvas.duration // 4, "range", "DataLoader.__next__")
+    return canvas.picture(canvas.window(iteration=iteration, start=start), clock=0)
 
 
 def copied(partition: dict[str, int]) -> int:
@@ -389,7 +385,6 @@ def make_empty_report() -> Report:
         iterations=[],
         summary=summary,
         gaps=[],
-        timeline=None,
     )
     return make_report(
         "inconclusive",
@@ -442,14 +437,13 @@ def make_hostile_report() -> Report:
     names = HOSTILE
     everything = " ".join(names)
     rank = make_rank(PARTITIONS["io"], name=names[0])
-    lane = Lane(
-        name=names[0],
-        start_ns=[i * MS for i in range(len(names))],
-        duration_ns=[MS] * len(names),
-        label=names,
-        detail=names,
-    )
-    timeline = Timeline(iteration=3, start_ns=0, duration_ns=10 * MS, lanes=[lane, lane], merged=0)
+    canvas = Canvas(len(names) * MS)
+    for number, name in enumerate(names):
+        canvas.op(number * MS, MS, "forward", name, stream=number)
+        canvas.row(number * MS, MS, "range", name)
+    picture = canvas.picture(canvas.window())
+    hostile_thread = Thread(role="other", name=everything)
+    picture = msgspec.structs.replace(picture, threads=[hostile_thread, hostile_thread])
     hostile_rank = Rank(
         rank=0,
         pid=1,
@@ -469,7 +463,7 @@ def make_hostile_report() -> Report:
             )
             for name in names
         ],
-        timeline=timeline,
+        picture=picture,
     )
     report = make_report("io")
     return make_report(
