@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from tests.builders.pictures import simple_picture
 from traceprobe.model.taxonomy import BUSY, IDLE_CAUSES, PARTITION
 from traceprobe.records.ablation import (
     INCLUDES,
@@ -214,6 +215,7 @@ def make_rank(
             ],
             merged=321,
         ),
+        picture=simple_picture(partition, 3, 3 * length),
     )
 
 
@@ -470,6 +472,7 @@ def make_hostile_report() -> Report:
             for name in names
         ],
         timeline=timeline,
+        picture=simple_picture(PARTITIONS["io"], 3, 0, names),
     )
     report = make_report("io")
     return make_report(

@@ -183,7 +183,12 @@ def _operations(picture: Picture) -> Iterator[Segment]:
     ops = picture.windows[0].ops.columns()
     for i in _longest(ops):
         lane = f"stream {picture.streams[ops['stream'][i]]}"
-        yield *_when(ops, i), lane, BUSY_LABELS[picture.classes[ops["class"][i]]], _name(picture, ops, i)
+        yield (
+            *_when(ops, i),
+            lane,
+            BUSY_LABELS[picture.classes[ops["class"][i]]],
+            _name(picture, ops, i),
+        )
 
 
 def _host(picture: Picture) -> Iterator[Segment]:
