@@ -15,10 +15,13 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pages import chromium
-from playwright.sync_api import Browser
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 
 ROOT = Path(__file__).resolve().parents[1]
 READY = "html[data-timelines-ready='1']"

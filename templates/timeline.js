@@ -231,7 +231,7 @@ const timeline = (() => {
       });
       const buttons = element("p", "", "timeline-tools");
       buttons.append(near, close);
-      panel.replaceChildren(element("h4", found.name), listed(found.rows), buttons);
+      panel.replaceChildren(element("h3", found.name), listed(found.rows), buttons);
     }
     write();
   };
@@ -309,7 +309,7 @@ const timeline = (() => {
     });
     pinned = null;
     const title = `${time(to - from)} selected, from ${at(from)}`;
-    panel.replaceChildren(element("h4", title), listed(rows), near);
+    panel.replaceChildren(element("h3", title), listed(rows), near);
     panel.hidden = false;
     write();
   };

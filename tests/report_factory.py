@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tests.builders.pictures import Canvas
+from tests.builders.pictures import simple_picture
 from traceprobe.model.taxonomy import BUSY, IDLE_CAUSES, PARTITION
 from traceprobe.records.ablation import (
     INCLUDES,
@@ -19,7 +19,6 @@ from traceprobe.records.ablation import (
     Variant,
     VariantName,
 )
-from traceprobe.records.picture import Picture, Thread
 from traceprobe.records.rank import DeviceInfo, Gap, Iteration, Rank, StepMarker
 from traceprobe.records.report import (
     Bound,
@@ -194,23 +193,8 @@ def make_rank(
             )
             for i in range(1, steps + 1 if idle else 0)
         ],
-        picture=make_picture(partition, 3, 3 * length),
+        picture=simple_picture(partition, 3, 3 * length),
     )
-
-
-def make_picture(partition: dict[str, int], iteration: int, start: int) -> Picture:
-    """One window in which the classes come one after the other; ms."""
-    canvas = Canvas(sum(partition.values()) * MS)
-    at = 0
-    for key, length in partition.items():
-        if key in IDLE_CAUSES:
-            canvas.waits(at, at + length * MS, key)
-        elif length:
-            canvas.op(at, length * MS, key, f"kernel of {key}", launch=at // 2)
-        at += length * MS
-    canvas.row(0, canvas.duration // 3, "operator", "aten::linear")
-    canvas.row(canvas.duration // 2, canvas.duration // 4, "range", "DataLoader.__next__")
-    return canvas.picture(canvas.window(iteration=iteration, start=start), clock=0)
 
 
 def copied(partition: dict[str, int]) -> int:
@@ -437,13 +421,6 @@ def make_hostile_report() -> Report:
     names = HOSTILE
     everything = " ".join(names)
     rank = make_rank(PARTITIONS["io"], name=names[0])
-    canvas = Canvas(len(names) * MS)
-    for number, name in enumerate(names):
-        canvas.op(number * MS, MS, "forward", name, stream=number)
-        canvas.row(number * MS, MS, "range", name)
-    picture = canvas.picture(canvas.window())
-    hostile_thread = Thread(role="other", name=everything)
-    picture = msgspec.structs.replace(picture, threads=[hostile_thread, hostile_thread])
     hostile_rank = Rank(
         rank=0,
         pid=1,
@@ -463,7 +440,7 @@ def make_hostile_report() -> Report:
             )
             for name in names
         ],
-        picture=picture,
+        picture=simple_picture(PARTITIONS["io"], 3, 0, names),
     )
     report = make_report("io")
     return make_report(

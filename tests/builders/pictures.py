@@ -8,6 +8,7 @@ the builder says.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -35,9 +36,7 @@ class Canvas:
     def name(self, text):
         return self.names.setdefault(text, len(self.names))
 
-    def op(
-        self, start, length, key, name, stream=7, launch=None, thread=STEP, size=0, shared=0
-    ):  # fmt: skip
+    def op(self, start, length, key, name, stream=7, launch=None, thread=STEP, size=0, shared=0):
         """An operation; `launch` is when its call began, None where that is not known."""
         row = (
             start,
@@ -75,7 +74,7 @@ class Canvas:
         active = [0] * len(PARTITION)
         found, at, cause = [], 0, 0
         idle = sorted(self.idle)
-        for start, end in zip(cuts, cuts[1:], strict=False):
+        for start, end in pairwise(cuts):
             while at < len(events) and events[at][0] <= start:
                 active[events[at][2]] += events[at][1]
                 at += 1
@@ -106,12 +105,12 @@ class Canvas:
         return Picture(
             classes=list(PARTITION),
             streams=list(self.streams),
-            threads=[Thread(role="step", name="python"), Thread(role="autograd", name="pt_autograd")],
+            threads=[Thread(role="step", name="python"), Thread(role="autograd", name="autograd")],
             names=list(self.names),
             kinds=list(KINDS),
             windows=list(windows),
             clock_ns=clock,
-        )  # fmt: skip
+        )
 
 
 def packed(names, rows, *, delta=False):
@@ -145,6 +144,22 @@ def steps(canvas, at, count, length, gap, launch_ahead):
         canvas.op(at, length, key, f"sm90_xmma_{key}_{n % 9}<float, {n % 3}>", 7, launched, thread)
         at += length + gap
     return at
+
+
+def simple_picture(partition, iteration, start, names=("kernel", "aten::linear")):
+    """One window with these classes, ms, one operation each, in their order."""
+    canvas = Canvas(sum(partition.values()) * MS)
+    at = 0
+    for n, (key, length) in enumerate(partition.items()):
+        end = at + length * MS
+        if key.startswith("idle_"):
+            canvas.waits(at, end, key)
+        else:
+            canvas.op(at, length * MS, key, names[n % len(names)], 7, max(0, at - MS))
+            canvas.row(max(0, at - MS), MS, "call", "cudaLaunchKernel")
+        at = end
+    canvas.row(0, canvas.duration // 2, "operator", names[-1])
+    return canvas.picture(canvas.window(iteration=iteration, start=start))
 
 
 def io_bound():
@@ -183,9 +198,16 @@ def communication(late):
         start = 6 * MS + n * 4 * MS + late
         end = min(6 * MS + n * 4 * MS + 3_500_000, 40 * MS)
         canvas.op(
-            start, end - start, "communication", "ncclDevKernel_AllReduce_Sum_f32_RING", 20,
-            start - 15 * US, AUTOGRAD, 26_214_400, n + 1,
-        )  # fmt: skip
+            start,
+            end - start,
+            "communication",
+            "ncclDevKernel_AllReduce_Sum_f32_RING",
+            20,
+            start - 15 * US,
+            AUTOGRAD,
+            26_214_400,
+            n + 1,
+        )
         canvas.row(start - 15 * US, 4 * US, "call", "cudaLaunchKernelExC", AUTOGRAD)
     canvas.waits(0, 40 * MS, "idle_host")
     return canvas
@@ -198,7 +220,9 @@ def tiny_kernels(count=200_000):
     lengths = rng.integers(300, 1_500, count)
     for n, length in enumerate(lengths.tolist()):
         key = ("forward", "backward", "optimizer", "memory")[(n * 40 // count) % 4]
-        canvas.op(n * 2 * US, length, key, f"elementwise_kernel_{n % 50}", 7, max(0, n * 2 * US - 400))
+        canvas.op(
+            n * 2 * US, length, key, f"elementwise_kernel_{n % 50}", 7, max(0, n * 2 * US - 400)
+        )
     half = canvas.duration // 2
     canvas.waits(0, half, "idle_host")
     canvas.waits(half, canvas.duration, "idle_latency")
