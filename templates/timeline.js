@@ -436,7 +436,7 @@ const timeline = (() => {
 
   const choices = () => {
     const holder = part("windows");
-    const titles = { typical: "Typical", slowest: "Slowest", long: "Long", capture: "Capture" };
+    const titles = { typical: "Typical", fastest: "Fastest", slowest: "Slowest", only: "The only one", long: "Long", capture: "Capture" };
     for (const key of keys) {
       const [why] = key.split("-");
       const window = windowOf(sources.find((rank) => windowOf(rank, key)), key);
