@@ -116,8 +116,6 @@ def _brief(rank: Rank) -> Rank:
         rank,
         iterations=[],
         gaps=[],
-        timeline=None,
-        worst=None,
         picture=UNSET,
         summary=summary,
         replay=UNSET,

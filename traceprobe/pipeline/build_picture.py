@@ -23,7 +23,7 @@ from traceprobe.timeline.window_rows import (
     part_rows,
 )
 
-MOST_HOST_ROWS = 60_000
+MOST_HOST_ROWS = 120_000
 """Rows of the host in all windows of a device together."""
 MAX_NAME = 1_000
 """Characters of a name; kernels' run to kilobytes of template arguments."""

@@ -18,7 +18,7 @@ from traceprobe.timeline.rank_collectives import RankCollectives
 
 MOST_OPS = 400_000
 """Operations of the pictures of all ranks together."""
-MOST_HOST_ROWS = 120_000
+MOST_HOST_ROWS = 240_000
 """The same of rows of the host."""
 
 
