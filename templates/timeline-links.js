@@ -71,7 +71,7 @@ const timelineLinks = (() => {
     const room = 0.5 * (to - from);
     line.show(from + shift - room, to + shift + room);
     line.select(from + shift, to + shift);
-    line.selected();
+    line.measure();
   };
 
   const listen = (line) => {

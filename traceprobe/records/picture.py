@@ -17,7 +17,7 @@ from traceprobe.records.packed import Table
 from traceprobe.records.texts import Name, PhaseName, Word
 
 Why = Literal["typical", "fastest", "slowest", "only", "long", "capture"]
-"""What a window stands for. Of two iterations none is typical; `capture` is where none was found."""
+"""What a window stands for. Of two iterations none is typical; without any, it is the capture."""
 Role = Literal["step", "autograd", "loader", "other"]
 """What a thread of the host does."""
 HostKind = Literal["range", "operator", "call", "wait"]

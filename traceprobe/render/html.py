@@ -36,7 +36,10 @@ LONG = 28
 """Characters from which a cell may be broken into lines."""
 TIMELINE_SCRIPTS = tuple(
     f"timeline{part}.js"
-    for part in ("-data", "-lanes", "-draw", "-facts", "-view", "-input", "-links", "")
+    for part in (
+        *("-data", "-lanes", "-model", "-draw", "-facts", "-view"),
+        *("-segments", "-input", "-links", ""),
+    )
 )
 """In the order in which they need each other."""
 FOLDED = {
@@ -58,9 +61,9 @@ def render(document: Document) -> str:
         "markdown": msgspec.json.encode(markdown(document)),
         "charts": msgspec.json.encode([_payload(chart) for chart in charts]),
     }
-    scripts = (*(TIMELINE_SCRIPTS if timelines else ()), "page.js", "charts.js")
-    ours = "".join(_file(name) for name in scripts)
-    return _fill(document, embedded, [*([vendored_scripts()] if charts else []), ours])
+    scripts = ["".join(map(_file, TIMELINE_SCRIPTS))] if timelines else []
+    scripts += [vendored_scripts()] if charts else []
+    return _fill(document, embedded, [*scripts, "".join(map(_file, ("page.js", "charts.js")))])
 
 
 def excerpt(document: Document, sections: Sequence[str]) -> str:
