@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec import UNSET
 
@@ -79,6 +79,11 @@ def first_fixes(report: Report, most: int = 3) -> list[Finding]:
     chosen = [f for f in worth if f in saving or f in about]
     chosen = chosen or [f for f in worth if _shares(f)]
     return _distinct(sorted(chosen, key=lambda f: f not in about[:1]))[:most]
+
+
+def is_about(finding: Finding, shares: Collection[str]) -> bool:
+    """Whether a finding is about one of these shares of the step."""
+    return not _shares(finding).isdisjoint(shares)
 
 
 def _shares(finding: Finding) -> set[str]:
