@@ -214,7 +214,7 @@ def test_time_stamps_are_those_of_the_file():
 def test_the_next_command_fits_the_report():
     report = make_report()
     command, _ = next_step.next_command(report, ["/data/my run.json.gz"])
-    k = report.ranks[0].timeline.iteration
+    k = report.ranks[0].picture.windows[0].iteration
     assert (
         command == f"traceprobe slice '/data/my run.json.gz' --steps {k}:{k + 2} -o step{k}.json.gz"
     )

@@ -31,13 +31,12 @@ from tests.report_factory import (
 )
 from traceprobe.formatting import clean, duration, percentages, shorten, significant
 from traceprobe.records.base import compact_json
-from traceprobe.records.rank import Iteration, Lane, Timeline
+from traceprobe.records.rank import Iteration
 from traceprobe.records.report import Report
 from traceprobe.render import gfm
 from traceprobe.render.bars import partition_bar, segments, share_bar
 from traceprobe.render.html import DOCUMENTATION, vendored_scripts
 from traceprobe.render.pages import report_iterations as iterations
-from traceprobe.render.pages import report_timeline as lanes
 from traceprobe.render.ranking import ranked_findings, ranks_in_detail
 from traceprobe.render.resources import templates_dir
 
@@ -435,31 +434,6 @@ def test_long_captures_share_bars_without_mixing_used_and_skipped():
     assert len({bar.label for bar in bars}) == 200
     assert bars[0].label == "0 to 8"
     assert bars[0].partition_ns["idle_data_wait"] == 635 * MS
-
-
-def test_a_timeline_says_how_many_operations_share_a_rectangle():
-    lane = Lane(
-        name="stream 7",
-        start_ns=[0, 2000],
-        duration_ns=[900, 900],
-        label=["forward", "backward"],
-        detail=["kernel", "2 ops, first kernel"],
-    )
-    timeline = Timeline(iteration=0, start_ns=0, duration_ns=9000, lanes=[lane, lane], merged=5)
-    picture = lanes.timeline_picture(timeline, [])
-    assert picture.lanes == ["stream 7", "stream 7 (2)"]
-    assert len(picture.segments) == 4
-    assert "5 shorter operations" in lanes.timeline_summary(timeline, picture)
-
-
-def test_gaps_inside_the_picture_are_a_lane_of_it():
-    rank = make_rank(PARTITIONS["io"])
-    picture = lanes.timeline_picture(rank.timeline, rank.gaps)
-    assert picture.lanes == ["host", "stream 7", "idle: longest gaps"]
-    idle = [s for s in picture.segments if s.lane == "idle: longest gaps"]
-    assert [(s.start_ns, s.duration_ns, s.label) for s in idle] == [
-        (130 * MS, 635 * MS - 3, "idle_data_wait")
-    ]
 
 
 def test_the_page_copies_the_markdown_that_is_written_to_a_file(case):

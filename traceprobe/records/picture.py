@@ -96,7 +96,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
                 yield "a window of a picture is empty"
             tables = ((window.ops, OPS), (window.parts, PARTS), (window.host, HOST))
             for table, names in tables:
-                if tuple(table.widths) != names:
+                if sorted(table.widths) != sorted(names):
                     yield "a table of a picture has other columns"
                     continue
                 try:

@@ -119,20 +119,22 @@ class Chart:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Lanes of an iteration, which the page's script draws from the embedded report.
+    """Whole iterations of several ranks, which the page's script draws from the embedded report.
 
     Args:
-        rank: index in `Report.ranks`. field: its field that holds the timeline.
+        summary: what it shows, in words that everybody sees.
+        ranks: indices in `Report.ranks` of those that are drawn, from top to bottom.
         legend: word and colour of the labels that occur.
-        labels: the same for every label there may be, by label; `other` is for unknown ones.
+        labels: word, colour and meaning of every label there may be, in the order in which they
+            are stacked; `other` is for unknown ones.
+        table: the longest segments, for those who cannot see the picture.
     """
 
     caption: str
     summary: str
-    rank: int
-    field: str
+    ranks: Sequence[int]
     legend: Sequence[tuple[str, str]]
-    labels: Mapping[str, tuple[str, str]]
+    labels: Mapping[str, tuple[str, str, str]]
     table: Table
 
 

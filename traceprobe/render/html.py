@@ -35,10 +35,15 @@ MAX_PROSE = 600
 MAX_HELP = 1200
 MAX_CELL = 400
 MAX_NAME = 160
-SCRIPTS = ("timeline.js", "page.js", "tables.js", "charts.js")
-"""Our scripts, in the order in which they run."""
+SCRIPTS = ("page.js", "tables.js", "charts.js")
+"""Those of every page, in the order in which they run."""
 LONG = 28
 """Characters from which a cell may be broken into lines."""
+TIMELINE_SCRIPTS = tuple(
+    f"timeline{part}.js"
+    for part in ("-data", "-lanes", "-draw", "-facts", "-view", "-input", "-links", "")
+)
+"""In the order in which they need each other."""
 FOLDED = {
     "could not be run": "inconclusive",
     "passed": "pass",
@@ -51,14 +56,15 @@ def render(document: Document) -> str:
     """The page of `document`. Equal documents give equal pages, byte for byte."""
     blocks = [*walk(document)]
     charts = [block for block in blocks if isinstance(block, Chart)]
-    labels = next((block.labels for block in blocks if isinstance(block, Timeline)), {})
+    timelines = [block for block in blocks if isinstance(block, Timeline)]
     embedded = {
         document.kind: msgspec.json.format(document.json.encode(), indent=-1),
-        "labels": msgspec.json.encode(labels),
+        "labels": msgspec.json.encode(timelines[0].labels if timelines else {}),
         "markdown": msgspec.json.encode(markdown(document)),
         "charts": msgspec.json.encode([_payload(chart) for chart in charts]),
     }
-    return _fill(document, embedded, ["".join(map(_file, SCRIPTS))], library=bool(charts))
+    scripts = (*(TIMELINE_SCRIPTS if timelines else ()), *SCRIPTS)
+    return _fill(document, embedded, ["".join(map(_file, scripts))], library=bool(charts))
 
 
 def excerpt(document: Document, sections: Sequence[str]) -> str:
@@ -112,7 +118,7 @@ def _fill(
             embedded={key: _inert(text) for key, text in embedded.items()},
             library=Markup(_file("vendor/library.txt")) if library else "",
             scripts=[Markup(script) for script in scripts],
-            style=Markup(_file("page.css")),
+            style=Markup(_file("page.css") + _file("timeline.css")),
         )
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from msgspec import UNSET
 
 from traceprobe.model.taxonomy import SHARE_CLASSES, STATUS_LABELS
+from traceprobe.records.picture import Picture
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Finding, Report
 from traceprobe.verdict.bounds import deciding
@@ -131,6 +132,11 @@ def ranks_in_detail(report: Report) -> list[Rank]:
     """
     straggler = report.run.straggler_rank if report.run is not None else None
     by_interest = sorted(
-        report.ranks, key=lambda r: (r.rank != straggler, not r.gaps and r.timeline is None, r.rank)
+        report.ranks,
+        key=lambda r: (
+            r.rank != straggler,
+            not r.gaps and not isinstance(r.picture, Picture),
+            r.rank,
+        ),
     )
     return sorted(by_interest[:MAX_DETAILED_RANKS], key=lambda r: (r.rank, r.pid))

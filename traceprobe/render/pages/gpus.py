@@ -10,7 +10,7 @@ from traceprobe.formatting import NOT_OBSERVED, number, percent, significant
 from traceprobe.records.gpus import PEAKS, Contender, GpuComparison, device_scale
 from traceprobe.render.charts import Line, curves
 from traceprobe.render.document import Chart, Document, Section, Table
-from traceprobe.render.pages.comparison import named_inputs, phase_bars, shares, table_of
+from traceprobe.render.pages.comparison import named_inputs, phase_bars, runs_section, shares
 
 PEAK_HEADS = {
     "fp32": "fp32",
@@ -71,7 +71,7 @@ def _sections(comparison: GpuComparison) -> Iterator[Section]:
         "dashed line. Where there is no TF32, its column has the fp32 peak, which then counts.",
     )
     yield Section("shares", "What holds the runs back", blocks=[shares(runs)])
-    yield Section("runs", "The runs", blocks=[table_of(runs)], folded=True)
+    yield runs_section(runs)
     sources = _sources(contenders)
     if sources.rows:
         title = "Where the peaks are from"

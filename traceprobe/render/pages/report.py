@@ -21,7 +21,7 @@ from traceprobe.render.pages.report_communication import communication_section
 from traceprobe.render.pages.report_iterations import iterations_section
 from traceprobe.render.pages.report_kernels import kernels_section
 from traceprobe.render.pages.report_time import time_section
-from traceprobe.render.pages.report_timeline import timelines
+from traceprobe.render.pages.report_timeline import timeline_section
 from traceprobe.render.pages.report_verdict import doubt, sentence, verdict_blocks
 from traceprobe.render.ranking import ranks_in_detail
 from traceprobe.verdict.wording import bound_label
@@ -83,7 +83,7 @@ def _sections(report: Report) -> Iterator[Section]:
     detailed = ranks_in_detail(report)
     listed = report.ranks if len(report.ranks) <= MAX_RANKS else detailed
     yield advice_section(report)
-    timeline = _timeline(report, detailed)
+    timeline = timeline_section(report, detailed)
     if timeline is not None:
         yield timeline
     yield time_section(report, listed)
@@ -103,21 +103,6 @@ def _sections(report: Report) -> Iterator[Section]:
         for section in roofline.sections(report.roofline):
             yield _folded(section, lines if section.id == "roofline" else used)
     yield _quality(report)
-
-
-def _timeline(report: Report, ranks: Sequence[Rank]) -> Section | None:
-    """The first picture of each rank; those of the first rank are not folded."""
-    blocks: list[Block] = []
-    for rank in ranks:
-        found = timelines(rank, report.ranks.index(rank))
-        if found and not blocks:
-            blocks += found[:1]
-            found = found[1:]
-        for timeline in found:
-            title = f"Rank {rank.rank}: {timeline.caption.lower()}"
-            key = f"timeline-{rank.rank}-{timeline.field}"
-            blocks.append(Section(key, title, blocks=[timeline], folded=True))
-    return Section("timeline", "Timeline", blocks=blocks) if blocks else None
 
 
 def _folded(section: Section, lines: Sequence[str]) -> Section:

@@ -11,7 +11,7 @@ from traceprobe.records.scaling import Fit, Prediction, Scaling, ScalingPoint
 from traceprobe.render.charts import Line, curves
 from traceprobe.render.colours import LOSS_COLOURS
 from traceprobe.render.document import Bar, Bars, Chart, Document, Piece, Section, Table, Tone
-from traceprobe.render.pages.comparison import named_inputs, phase_bars, shares, table_of
+from traceprobe.render.pages.comparison import named_inputs, phase_bars, runs_section, shares
 
 GOOD = 0.9
 """Efficiency from which a curve is good."""
@@ -95,7 +95,7 @@ def _sections(s: Scaling) -> Iterator[Section]:
         help="Each bar is one traced step on the GPU, cut into what the GPU did at each instant.",
     )
     yield Section("shares", "What holds the runs back", blocks=[shares(runs)])
-    yield Section("runs", "The runs", blocks=[table_of(runs)])
+    yield runs_section(runs)
 
 
 def _rates(s: Scaling) -> Chart | Table:
