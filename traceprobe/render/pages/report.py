@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from traceprobe.formatting import ranges, shorten, signed, significant, size
-from traceprobe.model.taxonomy import SHARE_MEANINGS, label_of
+from traceprobe.model.taxonomy import SHARE_MEANINGS
 from traceprobe.records.base import compact_json
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Input, Report
@@ -29,7 +29,7 @@ from traceprobe.render.pages.report_pictures import pictures
 from traceprobe.render.pages.report_tables import gaps_table
 from traceprobe.render.pages.report_time import time_section
 from traceprobe.render.ranking import ranks_in_detail
-from traceprobe.verdict.wording import bound_label
+from traceprobe.verdict.wording import bound_label, how_sure, runner_up
 
 MAX_RANKS = 16
 """Ranks with a bar and numbers of their own; of more, only those with pictures have them."""
@@ -79,8 +79,8 @@ def document(report: Report, paths: Sequence[str] = ()) -> Document:
     return Document(
         kind="report",
         title=bound_label(verdict.bound, verdict.confidence, verdict.thresholds),
-        secondary=f"then {label_of(verdict.secondary)}" if verdict.secondary else "",
-        aside=f"  confidence {100 * verdict.confidence:.0f} %",
+        secondary=runner_up(verdict),
+        aside=f"  {how_sure(verdict)}",
         tone=verdict.bound,
         headline=verdict.headline,
         anchor="verdict",
