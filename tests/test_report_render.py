@@ -235,7 +235,7 @@ def test_terminal_escapes_in_names_do_not_reach_the_terminal():
 def test_verdict_is_told_without_scripts():
     text = html_of(report_named("io"))
     before_scripts = text.split('<script type="application/json"')[0]
-    told = ("I/O-bound", "Fairly sure (82 %)", "Confidence 82 %", "margin", "86.0 %", "100.0 %")
+    told = ("I/O-bound", "High confidence (82 %)", "Confidence 82 %", "margin", "86.0 %", "100.0 %")
     for words in (*told, "io decides"):
         assert words in before_scripts
 

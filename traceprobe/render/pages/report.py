@@ -9,7 +9,6 @@ from dataclasses import replace
 import msgspec
 
 from traceprobe.formatting import ranges, shorten, significant, size
-from traceprobe.model.taxonomy import label_of
 from traceprobe.records.base import compact_json
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Input, Report
@@ -24,7 +23,7 @@ from traceprobe.render.pages.report_time import time_section
 from traceprobe.render.pages.report_timeline import timeline_section
 from traceprobe.render.pages.report_verdict import doubt, sentence, verdict_blocks
 from traceprobe.render.ranking import ranks_in_detail
-from traceprobe.verdict.wording import bound_label
+from traceprobe.verdict.wording import bound_label, how_sure, runner_up
 
 MAX_SAID = 110
 """Characters of a sentence in the title of a fold."""
@@ -57,8 +56,8 @@ def document(report: Report, paths: Sequence[str] = ()) -> Document:
     return Document(
         kind="report",
         title=bound_label(verdict.bound, verdict.confidence, verdict.thresholds),
-        secondary=f"then {label_of(verdict.secondary)}" if verdict.secondary else "",
-        aside=f"  confidence {100 * verdict.confidence:.0f} %",
+        secondary=runner_up(verdict),
+        aside=f"  {how_sure(verdict)}",
         tone=verdict.bound,
         headline=sentence(verdict),
         doubt=doubt(verdict),

@@ -9,11 +9,8 @@ from traceprobe.model.taxonomy import SHARE_MEANINGS
 from traceprobe.records.report import Report, Verdict
 from traceprobe.render.bars import share_bar
 from traceprobe.render.document import Bars, Block, Facts, Section, Table, Text
-from traceprobe.verdict.wording import bound_label
+from traceprobe.verdict import wording
 
-SURE = ((0.85, "Sure"), (0.6, "Fairly sure"), (0.4, "Not very sure"), (0.0, "Hardly sure"))
-"""From which confidence a verdict is called what."""
-MAX_DOUBTS = 2
 _HELP = (
     "A share is the part of a step that goes to one cause, after the profiler's own cost and the "
     "waiting for late ranks are taken out. The run is bound by what has the largest share from the "
@@ -24,30 +21,17 @@ _HELP = (
 
 def sentence(verdict: Verdict) -> str:
     """The headline, without the title that it begins with where the verdict is a guess."""
-    title = bound_label(verdict.bound, verdict.confidence, verdict.thresholds)
+    title = wording.bound_label(verdict.bound, verdict.confidence, verdict.thresholds)
     said = verdict.headline.removeprefix(f"{title}: ")
     return said if said == verdict.headline else said[:1].upper() + said[1:]
 
 
 def doubt(verdict: Verdict) -> str:
-    """How sure the verdict is, in words, and what speaks against it; empty without a verdict."""
-    if verdict.bound == "inconclusive":
-        return ""
-    word = next(word for least, word in SURE if verdict.confidence >= least)
-    sure = f"{word} ({100 * verdict.confidence:.0f} %)"
-    terms = {term.name: term for term in verdict.confidence_terms}
-    if "observer-effect" in terms:
-        return (
-            f"{sure}: the profiler's own cost is unknown. Time the same loop without a profiler "
-            "and pass that as `--unprofiled-step-ms`."
-        )
-    against = sorted((t for t in terms.values() if t.value < 0), key=lambda t: t.value)
-    reasons = [term.why for term in against[:MAX_DOUBTS]]
-    margin = terms.get("margin")
-    if margin is not None and verdict.confidence < SURE[0][0]:
-        reasons.insert(0, margin.why)
-    against_it = "; ".join(reasons[:MAX_DOUBTS])
-    return f"{sure}. What speaks against it: {against_it}." if reasons else f"{sure}."
+    """How sure the verdict is, in words; empty without a verdict."""
+    sure = wording.how_sure(verdict)
+    if any(term.name == "observer-effect" for term in verdict.confidence_terms):
+        sure += ". Time the same loop without a profiler and pass that as `--unprofiled-step-ms`"
+    return f"{sure[:1].upper()}{sure[1:]}." if sure else ""
 
 
 def verdict_blocks(report: Report) -> Iterator[Block]:
