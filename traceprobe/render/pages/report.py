@@ -34,8 +34,8 @@ MAX_INPUTS = 8
 MAX_OPEN_INPUTS = 2
 MAX_NAME = 160
 CONTENTS = (
-    "Names of kernels, operators, annotated ranges and threads as the trace recorded them, base names "
-    "of the files, the name of the device, versions of libraries, times and sizes. No folders, "
+    "Names of kernels, operators, annotated ranges and threads as the trace recorded them, the base "
+    "names of the files, the name of the device, versions of libraries, times and sizes. No folders, "
     "host names, user names, environment or source code. Nothing is loaded from or sent to a "
     "network. With `--redact`, names of kernels, ranges and files are replaced by digests."
 )
