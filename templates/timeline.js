@@ -2,7 +2,14 @@
 const timeline = (() => {
   const LEAST = 100; // ns that a view shows at least
   const PAPER = 690; // CSS pixels between the margins of a sheet
-  const TITLES = { typical: "Typical", slowest: "Slowest", long: "Long", capture: "Capture" };
+  const TITLES = {
+    typical: "Typical",
+    fastest: "Fastest",
+    slowest: "Slowest",
+    only: "The only one",
+    long: "Long",
+    capture: "Capture",
+  };
   const box = document.querySelector(".timeline-box");
   const root = document.documentElement;
   if (!box) return null;

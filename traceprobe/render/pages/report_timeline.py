@@ -34,7 +34,9 @@ _HELP = (
 )
 _WHICH = {
     "typical": "a typical one",
+    "fastest": "the fastest",
     "slowest": "the slowest",
+    "only": "the only one",
     "long": "a long one",
     "capture": "",
 }
