@@ -175,7 +175,7 @@ def test_a_prediction_alone_says_what_a_gpu_must_have():
     found = document(memory, "0")
     assert found.title == "10.5 GiB of GPU memory"
     assert "The largest part is activations, 4.00 GiB." in found.headline
-    rows = [row[0] for row in found.sections[0].blocks[1].rows]
+    rows = [row[0] for row in found.sections[0].blocks[0].rows]
     assert rows == ["activations", "optimizer state", "weights", "temporary"]
 
 

@@ -85,19 +85,13 @@ def document(memory: Memory, version: str) -> Document:
         title=f"{size(needed)} of GPU memory",
         headline=f"A step holds {size(step.peak_bytes)} at its peak. {most}The allocator would "
         f"reserve {size(step.reserved_bytes)}, and a CUDA context takes about "
-        f"{size(CONTEXT_BYTES)}.",
-        points=sentences(memory),
+        f"{size(CONTEXT_BYTES)}; workspaces of cuBLAS and cuDNN come on top.",
+        points=[*_needs(memory)][1:],
         sections=[
             Section(
                 "parts",
                 "What holds it",
                 blocks=[
-                    Bars(
-                        "Parts of the peak",
-                        "part of the peak",
-                        [bar(memory, step, "predicted")],
-                        relative=True,
-                    ),
                     Table(
                         "Parts at the peak", ["part", "bytes", "share"], parts, frozenset({1, 2})
                     ),
@@ -300,7 +294,8 @@ def _phases(phases: list[str], at: list[float]) -> dict[str, list[float] | list[
 
 
 def _largest(step: MemoryStep) -> Table:
-    rows = [(shorten(name, MAX_PHASE), size(nbytes)) for name, nbytes in step.phases.items()]
+    phases = sorted(step.phases.items(), key=lambda phase: -phase[1])
+    rows = [(shorten(name, MAX_PHASE), size(nbytes)) for name, nbytes in phases]
     return Table("Largest of each phase", ["phase", "bytes"], rows, frozenset({1}))
 
 

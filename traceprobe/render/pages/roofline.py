@@ -74,8 +74,8 @@ def _distance(found: Roofline) -> str:
         if busy is None:
             return ""
         return (
-            f"A kernel runs for {percent(busy)} of the step on {device}; how well it uses the "
-            "hardware is not known, since how much the model computes is not recorded."
+            f"A kernel runs for {percent(busy)} of the step on {device}. That does not say how "
+            "well the kernels use it."
         )
     rate = f"{flops(found.achieved_tflops * 1e12)}/s"
     step = f"{number(found.step_ms)} ms of the step"
