@@ -14,7 +14,6 @@ from tests.cli_runner import Cli
 from tests.rendering import points_of
 from tests.report_factory import (
     HOSTILE,
-    MS,
     PARTITIONS,
     make_hostile_report,
     make_rank,
@@ -26,7 +25,7 @@ from traceprobe.compare.run import Observed, observe
 from traceprobe.model.taxonomy import PARTITION
 from traceprobe.records import kinds
 from traceprobe.records.gpus import GpuComparison
-from traceprobe.records.rank import DeviceInfo, Lane
+from traceprobe.records.rank import DeviceInfo
 from traceprobe.records.report import ObserverEffect
 from traceprobe.render import document_of
 from traceprobe.verdict import gpu_specs as gpus
@@ -265,29 +264,6 @@ def test_no_word_of_a_slice_that_is_faster_or_of_its_own_gpu():
         [on("NVIDIA A100-SXM4-40GB", 100), on("NVIDIA A100-SXM4-40GB MIG 4g.20gb", 100)]
     )
     assert not any("computes as fast" in text for found in (slow, own) for text in found.points)
-
-
-def with_host_optimizer(run, ms, kernels):
-    rank = run.report.ranks[0]
-    host = Lane(
-        name="host: step thread",
-        start_ns=[0],
-        duration_ns=[int(ms * MS)],
-        label=["optimizer"],
-        detail=["optimizer"],
-    )
-    timeline = replace(rank.timeline, lanes=[host, *rank.timeline.lanes[1:]])
-    report = replace(run.report, ranks=[replace(rank, timeline=timeline)])
-    classes = {**run.classes, "optimizer": kernels / 100 * run.step_ms}
-    return Observed(run.label, report, run.step_ms, classes)
-
-
-@pytest.mark.parametrize(
-    ("ms", "kernels", "told"), [(96, 5, 1), (11, 5, 1), (15, 8, 0), (6, 2, 0), (5, 5, 0)]
-)
-def test_an_optimizer_range_that_holds_other_phases_is_told(ms, kernels, told):
-    found = compare_gpus([with_host_optimizer(on("NVIDIA A40", 100), ms, kernels)])
-    assert sum("closure" in text for text in found.points) == told
 
 
 def test_waiting_for_data_is_told_with_its_workers():

@@ -327,7 +327,7 @@ def test_the_verdict_is_that_of_the_run_behind_the_queue():
     verdict = judged(mine)
     assert mine.summary.partition_ns["idle_data_wait"] / mine.summary.window_ns < 0.11
     assert verdict.bound == "io"
-    assert verdict.headline.startswith("38 % of each 160.0 ms step")
+    assert verdict.headline.startswith("38 % of each 160 ms step")
     assert "waits 60.0 ms per step for data" in " ".join(verdict.reasons)
     terms = {t.name: t.value for t in verdict.confidence_terms}
     assert (terms["prefetch-drained"], terms["few-iterations"]) == (-0.1, -0.05)

@@ -14,12 +14,20 @@ from tests import records
 from tests.builders import memory
 from tests.builders.loop import Loop
 from traceprobe.records.rank import StepMarker
-from traceprobe.records.report import ObserverEffect
+from traceprobe.records.report import ObserverEffect, Term
 from traceprobe.verdict import Thresholds, confidence, judge
 from traceprobe.verdict.bounds import agrees
-from traceprobe.verdict.wording import bound_label
+from traceprobe.verdict.wording import bound_label, how_sure, runner_up
 
 NAMES = ("io", "communication", "overhead")
+VERDICT = judge(
+    [records.rank({"idle_host": 600, "forward": 400})],
+    None,
+    records.quality(),
+    frozenset(),
+    None,
+    Thresholds(),
+)
 
 
 def step(io=0, communication=0, overhead=0, **more):
@@ -432,9 +440,17 @@ def test_the_unprofiled_step_time_settles_it():
 @pytest.mark.parametrize(
     ("parts", "marks", "begins"),
     [
-        (step(0, 0, 600), ["operators"], "Possibly overhead-bound: 60 % of each 1000.0 ms step"),
-        (step(0, 0, 600), [], "60 % of each 1000.0 ms step"),
-        (step(500, 0, 480), ["stacks"], "Possibly mixed: two causes are about equal: 50 %"),
+        (
+            step(0, 0, 600),
+            ["operators"],
+            "Possibly overhead-bound: the profiler's own cost is unknown. 60 % of each 1,000 ms",
+        ),
+        (step(0, 0, 600), [], "60 % of each 1,000 ms step goes to host overhead"),
+        (
+            step(500, 0, 480),
+            ["stacks"],
+            "Possibly mixed: the profiler's own cost is unknown. Two causes are about equal: 50 %",
+        ),
     ],
 )
 def test_what_is_hardly_more_than_a_guess_is_headlined_as_possible(parts, marks, begins):
@@ -443,6 +459,43 @@ def test_what_is_hardly_more_than_a_guess_is_headlined_as_possible(parts, marks,
     assert verdict.headline.startswith(begins)
     guessed = verdict.confidence <= Thresholds().low_confidence
     assert verdict.headline.startswith("Possibly") is guessed is bool(marks)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"margin": 0.45}, "high confidence (95 %)"),
+        ({"margin": 0.1}, "medium confidence (60 %): the shares are close to another verdict"),
+        (
+            {"margin": 0.45, "few-iterations": -0.45},
+            "medium confidence (50 %): the reason of few-iterations",
+        ),
+        (
+            {"margin": 0.45, "few-iterations": -0.45, "observer-effect": -0.2},
+            "low confidence (30 %): the profiler's own cost is unknown",
+        ),
+    ],
+)
+def test_how_sure_a_verdict_is_in_words(values, words):
+    terms = [
+        Term(name=name, value=value, why=f"the reason of {name}")
+        for name, value in {"base": 0.5, **values}.items()
+    ]
+    stated = replace(VERDICT, confidence=confidence.total(terms), confidence_terms=terms)
+    assert how_sure(stated) == words
+    assert how_sure(replace(stated, bound="inconclusive")) == ""
+
+
+@pytest.mark.parametrize(
+    ("bound", "secondary", "words"),
+    [
+        ("io", None, ""),
+        ("io", "compute", "then compute"),
+        ("mixed", "io+overhead", "I/O and overhead"),
+    ],
+)
+def test_what_comes_after_the_bound(bound, secondary, words):
+    assert runner_up(replace(VERDICT, bound=bound, secondary=secondary)) == words
 
 
 def test_the_page_is_called_as_the_headline_says():

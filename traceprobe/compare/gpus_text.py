@@ -30,12 +30,8 @@ WAITS = 0.02
 """Part of the step from which waiting for data is told."""
 AS_FAST = 1.15
 """Compute times within this factor are told as equal, of a slice and of a whole GPU."""
-HOLDS_MORE = 2.0
-"""The host's optimizer range takes so much longer than the optimizer's kernels: it holds others."""
 ROUNDED = 0.005
 """Part of a rate up to which two are told as equal."""
-NOTABLE = 0.1
-"""Part of the step that such a range must take."""
 EXPECTED = {"batch_size", "workers", "ranks", "name", "device", "seed", "steps", *DERIVED}
 """Settings that may differ between machines: rates are per sample, waiting is told."""
 
@@ -121,7 +117,6 @@ def points(contenders: Sequence[Contender], runs: Sequence[Observed], per: Per) 
         *_slices(contenders, per),
         *_precisions(contenders),
         *_waiting(contenders, per),
-        *_closures(contenders, runs),
     ]
 
 
@@ -238,35 +233,6 @@ def _beside(one: Hardware, other: Hardware) -> str:
 
 def _is_part(contender: Contender) -> bool:
     return contender.hardware is not None and contender.hardware.part < 1
-
-
-def _closures(contenders: Sequence[Contender], runs: Sequence[Observed]) -> Iterator[str]:
-    """Optimizer ranges of the host that hold, or wait for, what other phases did."""
-    for contender, run in zip(contenders, runs, strict=True):
-        host_ms = _host_optimizer_ms(run)
-        kernels = contender.run.partition_ms.get("optimizer")
-        if host_ms is None or not kernels:
-            continue
-        if host_ms > HOLDS_MORE * kernels and host_ms > NOTABLE * contender.run.traced_step_ms:
-            yield (
-                f"{contender.title}: on the host the optimizer takes {significant(host_ms)} ms, on "
-                f"the GPU {significant(kernels)} ms: its range holds forward and backward (a "
-                "closure) or waits for them. Times of host ranges overlap and do not add up; the "
-                "bars show exclusive times of the GPU, which do"
-            )
-
-
-def _host_optimizer_ms(run: Observed) -> float | None:
-    """Time of the optimizer's ranges in the typical step; None where they are not in the trace."""
-    timeline = run.report.ranks[0].timeline
-    lanes = [] if timeline is None else [x for x in timeline.lanes if x.name.startswith("host")]
-    times = [
-        length
-        for lane in lanes
-        for label, length in zip(lane.label, lane.duration_ns, strict=True)
-        if label == "optimizer"
-    ]
-    return sum(times) / 1e6 if times else None
 
 
 def cautions(contenders: Sequence[Contender], per: Per) -> Iterator[Message]:

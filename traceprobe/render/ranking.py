@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
-from traceprobe.model.taxonomy import STATUS_LABELS
+import math
+from collections.abc import Collection, Sequence
+
+from msgspec import UNSET
+
+from traceprobe.model.taxonomy import SHARE_CLASSES, STATUS_LABELS
+from traceprobe.records.picture import Picture
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Finding, Report
+from traceprobe.verdict.bounds import deciding
 
 MAX_DETAILED_RANKS = 8
 ATTENTION = ("fail", "warn")
 """States of findings that ask for attention."""
+SAME_SAVING = 0.01
+"""Relative difference up to which two savings of the same time are one."""
+SUBJECTS = {
+    "attention-unfused": "compute",
+    "bus-bandwidth": "communication",
+    "communication-exposed": "communication",
+    "communication-skew": "communication",
+    "data-wait": "io",
+    "ddp-buckets": "communication",
+    "h2d-exposed": "io",
+    "h2d-pageable": "io",
+    "host-overhead": "overhead",
+    "lower-precision": "compute",
+    "memory-format": "compute",
+    "memory-traffic": "compute",
+    "optimizer-cost": "compute",
+    "optimizer-launches": "compute",
+    "pipeline-bubble": "communication",
+    "prefetch-drained": "io",
+    "recomputation": "compute",
+    "small-kernels": "overhead",
+    "synchronization": "overhead",
+    "tf32-off": "compute",
+    "unaligned-matmul": "compute",
+    "unfused-kernels": "compute",
+}
+"""Share that a finding is about, where it has no saving whose classes would say so."""
 
 
 def ranked_findings(findings: list[Finding]) -> list[Finding]:
@@ -23,6 +57,74 @@ def ranked_findings(findings: list[Finding]) -> list[Finding]:
     return sorted(findings, key=urgency)
 
 
+def first_fixes(report: Report, most: int = 3) -> list[Finding]:
+    """What to do first: findings that ask for a change, by the time that it saves at most.
+
+    The first is about what bounds the run, where any is. Left out is what would only save time
+    that the verdict holds to be not worth mentioning, and what promises the same time as one
+    before it. Findings without a saving count where they are about the bound, or where none has
+    one. Of an inconclusive verdict, what makes it so comes first.
+
+    Returns:
+        At most so many, the first first; none where nothing asks for a change.
+    """
+    asking = [f for f in ranked_findings(report.findings) if f.status in ATTENTION]
+    saving = [f for f in asking if f.saving_ms_per_step is not None]
+    bounds = deciding(report.verdict.bound, report.verdict.secondary)
+    if not bounds:
+        chosen = [f for f in asking if f.status == "fail" and f not in saving] + saving
+        return _distinct(chosen or asking)[:most]
+    left_out = _negligible(report)
+    about = [f for f in asking if _shares(f) & set(bounds)]
+    worth = [f for f in asking if f in about or not _shares(f) or _shares(f) - left_out]
+    chosen = [f for f in worth if f in saving or f in about]
+    chosen = chosen or [f for f in worth if _shares(f)]
+    return _distinct(sorted(chosen, key=lambda f: f not in about[:1]))[:most]
+
+
+def is_about(finding: Finding, shares: Collection[str]) -> bool:
+    """Whether a finding is about one of these shares of the step."""
+    return not _shares(finding).isdisjoint(shares)
+
+
+def _shares(finding: Finding) -> set[str]:
+    """The shares of the step that a finding is about; empty where it is about none of them."""
+    if finding.saving_of is UNSET or not finding.saving_of:
+        return {SUBJECTS[finding.id]} if finding.id in SUBJECTS else set()
+    share_of = {name: share for share, names in SHARE_CLASSES.items() for name in names}
+    return {share_of.get(name, "compute") for name in finding.saving_of}  # else a kernel's class
+
+
+def _negligible(report: Report) -> set[str]:
+    """Shares that the verdict does not mention for want of size."""
+    verdict = report.verdict
+    notable = verdict.thresholds.get("notable", 0.0)
+    skew = 0.0 if verdict.skew is UNSET else verdict.skew  # in the shares it counts by its causes
+    return {
+        name
+        for name, share in verdict.shares.items()
+        if share + (skew if name == "communication" else 0.0) < notable
+    }
+
+
+def _distinct(findings: Sequence[Finding]) -> list[Finding]:
+    """Without those that promise the same time as one before them."""
+    kept: list[Finding] = []
+    for finding in findings:
+        if not any(_same_time(finding, other) for other in kept):
+            kept.append(finding)
+    return kept
+
+
+def _same_time(one: Finding, other: Finding) -> bool:
+    """Whether the savings are equal, and one's classes are among the other's."""
+    if one.saving_of is UNSET or other.saving_of is UNSET:
+        return False
+    first, second = set(one.saving_of), set(other.saving_of)
+    savings = (one.saving_ms_per_step or 0.0, other.saving_ms_per_step or 0.0)
+    return (first <= second or second <= first) and math.isclose(*savings, rel_tol=SAME_SAVING)
+
+
 def ranks_in_detail(report: Report) -> list[Rank]:
     """The ranks that get pictures: all of a small run, else the straggler and the lowest ones.
 
@@ -30,6 +132,11 @@ def ranks_in_detail(report: Report) -> list[Rank]:
     """
     straggler = report.run.straggler_rank if report.run is not None else None
     by_interest = sorted(
-        report.ranks, key=lambda r: (r.rank != straggler, not r.gaps and r.timeline is None, r.rank)
+        report.ranks,
+        key=lambda r: (
+            r.rank != straggler,
+            not r.gaps and not isinstance(r.picture, Picture),
+            r.rank,
+        ),
     )
     return sorted(by_interest[:MAX_DETAILED_RANKS], key=lambda r: (r.rank, r.pid))

@@ -38,12 +38,11 @@ def judge(
     corrected = correct(ranks, run, unprofiled_ns, profiled, data_wait_ns, drained)
     decision = decide(corrected, ranks, quality, thresholds)
     terms = confidence.terms(decision, corrected, ranks, run, quality, profiled, thresholds)
-    sure = confidence.total(terms)
     return Verdict(
         bound=decision.bound,
         secondary=decision.secondary,
-        headline=wording.headline(decision, corrected, ranks, sure, thresholds),
-        confidence=sure,
+        headline=wording.headline(decision, corrected, ranks, terms, thresholds),
+        confidence=confidence.total(terms),
         confidence_terms=terms,
         shares=corrected.shares,
         reasons=wording.reasons(decision, corrected, ranks, run, thresholds),

@@ -252,6 +252,12 @@ class Constants:
     few_iterations: int = _number(
         8, "iterations", "fewer are few", "the default of `traceprobe profile --active`"
     )
+    sure: float = _number(
+        0.8, POINTS, "a confidence is high", "docs/validation/calibration.md: 95 % are right"
+    )
+    fairly_sure: float = _number(
+        0.5, POINTS, "a confidence is medium", "docs/validation/calibration.md: 80 % are right"
+    )
     penalty_split: float = _number(
         0.1, POINTS, "one rank split what the profiler left", "chosen: half of a single rank's"
     )

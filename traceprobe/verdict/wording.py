@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET
 
+from traceprobe.formatting import significant
 from traceprobe.model.taxonomy import BOUND_LABELS, SHARE_LABELS
 from traceprobe.records.rank import Rank, mean_step_ms
-from traceprobe.records.report import Bound
+from traceprobe.records.report import Bound, Term, Verdict
 from traceprobe.records.run import Run
 from traceprobe.verdict.bounds import Decision
+from traceprobe.verdict.confidence import total
 from traceprobe.verdict.correction import Corrected
 from traceprobe.verdict.drift import Drift
 from traceprobe.verdict.no_training import runs_on_cpu
@@ -18,17 +20,28 @@ from traceprobe.verdict.pipeline import bubble_ms
 from traceprobe.verdict.thresholds import FIXED, Thresholds
 
 _SUBJECT = {
-    "io": "waiting for input data or copying it to the device",
+    "io": "waiting for input data or copying it to the GPU",
     "communication": "communication that no computation hides",
-    "overhead": "the device idle while the host prepares work: Python, framework, launches, "
-    "synchronisation",
+    "overhead": "host overhead (the GPU waits for Python, the framework, launches or "
+    "synchronisation)",
     "compute": "computation",
 }
 _ON_CPU = {
     **_SUBJECT,
     "io": "waiting for input data",
-    "overhead": "time between operators: Python and the framework",
+    "overhead": "time between operators (Python and the framework)",
 }
+_DOUBTS = {
+    "observer-effect": "the profiler's own cost is unknown",
+    "margin": "the shares are close to another verdict",
+    "inferred-data-wait": "no range marks the waiting for data",
+    "unattributed": "the phase of many kernels is unknown",
+    "damage": "rows are missing or wrong",
+    "no-step-marker": "no steps were found, so the whole capture was judged",
+    "coverage": "many launches have no GPU row",
+    "step-marker": "it is not certain what a step is",
+}
+"""Why a verdict is not sure, by the term of its confidence; of others the term says it."""
 _IDLE = {
     "idle_host": "late launches",
     "idle_sync": "synchronisation",
@@ -48,33 +61,64 @@ def bound_label(bound: Bound, confidence: float, thresholds: Mapping[str, float]
     return f"Possibly {label if label.startswith('I/O') else label[0].lower() + label[1:]}"
 
 
+def doubt(terms: Sequence[Term]) -> str:
+    """What takes most from the confidence, in words; empty where nothing does."""
+    losses = {
+        term.name: (FIXED.confidence_margin if term.name == "margin" else 0.0) - term.value
+        for term in terms
+        if term.name != "base"
+    }
+    if not losses or max(losses.values()) <= 0:
+        return ""
+    name = "observer-effect" if "observer-effect" in losses else max(losses, key=losses.__getitem__)
+    return _DOUBTS.get(name) or next(term.why for term in terms if term.name == name)
+
+
+def how_sure(verdict: Verdict) -> str:
+    """The confidence in words, and what it lacks; empty for an inconclusive verdict."""
+    if verdict.bound == "inconclusive":
+        return ""
+    number = f"{100 * verdict.confidence:.0f} %"
+    if verdict.confidence >= FIXED.sure:
+        return f"high confidence ({number})"
+    word = "medium" if verdict.confidence >= FIXED.fairly_sure else "low"
+    why = doubt(verdict.confidence_terms)
+    return f"{word} confidence ({number}){f': {why}' if why else ''}"
+
+
+def runner_up(verdict: Verdict) -> str:
+    """What comes after the bound; of a mixed verdict what is mixed; empty where nothing does."""
+    names = [SHARE_LABELS.get(name, name) for name in (verdict.secondary or "").split("+") if name]
+    return " and ".join(names) if verdict.bound == "mixed" or not names else f"then {names[0]}"
+
+
 def headline(
     decision: Decision,
     corrected: Corrected,
     ranks: Sequence[Rank],
-    confidence: float,
+    terms: Sequence[Term],
     thresholds: Thresholds,
 ) -> str:
-    """One sentence, which says so where it is hardly more than a guess."""
+    """What bounds the run; where that is hardly more than a guess, first that it is, and why."""
     said = _headline(decision, corrected, ranks)
-    label = bound_label(decision.bound, confidence, thresholds.as_dict())
-    return f"{label}: {said[0].lower()}{said[1:]}" if label.startswith("Possibly") else said
+    label = bound_label(decision.bound, total(terms), thresholds.as_dict())
+    return f"{label}: {doubt(terms)}. {said}" if label.startswith("Possibly") else said
 
 
 def _headline(decision: Decision, corrected: Corrected, ranks: Sequence[Rank]) -> str:
     if decision.bound == "inconclusive":
         return f"No verdict: {decision.missing[0]}."
     step = mean_step_ms(ranks) if corrected.drift is None else corrected.drift.after.step_ns / 1e6
-    every = f" of each {step:.1f} ms step" if step is not None else " of the capture"
+    every = f" of each {significant(step)} ms step" if step is not None else " of the capture"
     if decision.bound == "mixed":
         first, second = decision.deciding
         return (
-            f"Two causes are about equal: {100 * corrected.shares[first]:.0f} %{every} is "
-            f"{_subject(first, corrected, ranks)}, {100 * corrected.shares[second]:.0f} % is "
+            f"Two causes are about equal: {100 * corrected.shares[first]:.0f} %{every} goes to "
+            f"{_subject(first, corrected, ranks)}, {100 * corrected.shares[second]:.0f} % to "
             f"{_subject(second, corrected, ranks)}."
         )
     share = corrected.shares[decision.bound]
-    return f"{100 * share:.0f} %{every} is {_subject(decision.bound, corrected, ranks)}."
+    return f"{100 * share:.0f} %{every} goes to {_subject(decision.bound, corrected, ranks)}."
 
 
 def _subject(name: str, corrected: Corrected, ranks: Sequence[Rank]) -> str:
