@@ -24,6 +24,7 @@ _ESCAPE_SEQUENCE = re.compile(
 )
 _ENDINGS = {1: "st", 2: "nd", 3: "rd"}
 _SPACES = re.compile(r"\s+")
+_SENTENCE_END = re.compile(r"[.;](?= )")
 _REMEMBERED = 1_000
 """Characters of the longest name that is cleaned once only."""
 
@@ -51,6 +52,14 @@ def shorten(name: str, limit: int) -> str:
     if len(text) <= limit and len(name) <= limit * 8:
         return text
     return text[: limit - 1].rstrip() + "…"
+
+
+def first_sentences(text: str, limit: int) -> str:
+    """The whole sentences, or parts of them, that fit `limit`; of a long one its beginning."""
+    if len(text) <= limit:
+        return shorten(text, limit)
+    ends = [found.start() for found in _SENTENCE_END.finditer(text[:limit])]
+    return shorten(f"{text[: ends[-1]]}." if ends else text, limit)
 
 
 def ordinal(number: int) -> str:

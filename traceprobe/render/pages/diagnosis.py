@@ -15,6 +15,8 @@ WORDS: dict[CheckStatus, str] = {
     "ok": "ok",
     "not-applicable": "does not apply",
 }
+WRONG: Sequence[CheckStatus] = ("fail", "warn", "unknown")
+"""What is told without being asked."""
 _TONES: dict[CheckStatus, Tone] = {"fail": "bad", "warn": "unclear"}
 
 
@@ -27,7 +29,13 @@ def document(diagnosis: Diagnosis) -> Document:
         title=total(outcomes),
         tone=next((tone for status, tone in _TONES.items() if status in found), "plain"),
         headline="",
-        summary={"terminal": [[*_checks(section)] for section in diagnosis.sections]},
+        summary={
+            "terminal": [
+                *([*_checks(section, WRONG)] for section in diagnosis.sections),
+                [Text(["more with -v: the checks that are ok"])],
+            ],
+            "verbose": [[*_checks(section, STATUSES)] for section in diagnosis.sections],
+        },
         version=diagnosis.traceprobe_version,
         json=diagnosis.to_json(),
     )
@@ -39,15 +47,15 @@ def total(outcomes: Sequence[Outcome]) -> str:
     return ", ".join(f"{counts[status]} {WORDS[status]}" for status in STATUSES if counts[status])
 
 
-def _checks(section: Section) -> Iterator[Block]:
-    """The checks by urgency; of those that do not apply, their names."""
+def _checks(section: Section, told: Sequence[CheckStatus]) -> Iterator[Block]:
+    """The checks of some states by urgency; of those that do not apply, their names."""
     yield Facts([(section.subject, total(section.checks))])
     for outcome in sorted(section.checks, key=lambda outcome: STATUSES.index(outcome.status)):
-        if outcome.status != "not-applicable":
+        if outcome.status in told and outcome.status != "not-applicable":
             found = f"{outcome.id}: {outcome.found}"
             yield Text([found], WORDS[outcome.status], _TONES.get(outcome.status, "plain"))
             if outcome.meaning:
                 yield Text([f"means: {outcome.meaning}", f"fix: {outcome.fix}"], "-")
     idle = [outcome.id for outcome in section.checks if outcome.status == "not-applicable"]
-    if idle:
+    if idle and "not-applicable" in told:
         yield Text([", ".join(idle)], f"{WORDS['not-applicable']}:")

@@ -80,7 +80,7 @@ def document(report: Report, paths: Sequence[str] = ()) -> Document:
         kind="report",
         title=bound_label(verdict.bound, verdict.confidence, verdict.thresholds),
         secondary=runner_up(verdict),
-        aside=f"  {how_sure(verdict)}",
+        aside=how_sure(verdict),
         tone=verdict.bound,
         headline=verdict.headline,
         anchor="verdict",
@@ -89,6 +89,7 @@ def document(report: Report, paths: Sequence[str] = ()) -> Document:
         summary={
             "markdown": report_summary.markdown(report),
             "terminal": report_summary.terminal(report, paths),
+            "verbose": report_summary.verbose(report, paths),
         },
         inputs=[source.name for source in report.inputs],
         digests=[source.sha256 for source in report.inputs],
