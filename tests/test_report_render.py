@@ -491,6 +491,6 @@ def test_collectives_are_shown_with_their_size_and_the_sign_of_a_lower_bound():
 
 @pytest.mark.parametrize(("encoding", "times"), [("utf-8", "×"), ("ascii", "x")])
 def test_the_terminal_shows_what_is_sent_where_communication_is_notable(encoding, times):
-    said = terminal_of(make_report("communication"), 200, False, encoding)
+    said = terminal_of(make_report("communication"), 200, False, encoding, verbose=True)
     assert f"rank 0: 11.0 {times} all-reduce of 28.4 MB a step: 22.0 ms exposed" in said
-    assert "all-reduce" not in terminal_of(make_report("io"), 200, False, encoding)
+    assert "all-reduce" not in terminal_of(make_report("io"), 200, False, encoding, verbose=True)

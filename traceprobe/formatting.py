@@ -29,6 +29,7 @@ ROUND_FACTOR, TWICE, LEAST_FACTOR = 9.95, 1.995, 0.1
 third; from `TWICE` on they stand for percent."""
 LEAST_PER_CENT, WHOLE_PER_CENT = 0.05, 9.95
 """Percent have a decimal from the first to the second."""
+_SENTENCE_END = re.compile(r"[.;](?= )")
 _REMEMBERED = 1_000
 """Characters of the longest name that is cleaned once only."""
 
@@ -56,6 +57,14 @@ def shorten(name: str, limit: int) -> str:
     if len(text) <= limit and len(name) <= limit * 8:
         return text
     return text[: limit - 1].rstrip() + "…"
+
+
+def first_sentences(text: str, limit: int) -> str:
+    """The whole sentences, or parts of them, that fit `limit`; of a long one its beginning."""
+    if len(text) <= limit:
+        return shorten(text, limit)
+    ends = [found.start() for found in _SENTENCE_END.finditer(text[:limit])]
+    return shorten(f"{text[: ends[-1]]}." if ends else text, limit)
 
 
 def ordinal(number: int) -> str:

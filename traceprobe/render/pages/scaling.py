@@ -88,6 +88,8 @@ def _sections(s: Scaling) -> Iterator[Section]:
             help="Measured by ablation, without a profiler. What goes away with the "
             "synchronisation is more than its exposed transfer: copies into buckets, slower "
             "kernels beside it, and its own work on the host.",
+            folded=True,
+            brief=False,
         )
     if s.predictions or s.held_out:
         yield Section(
@@ -232,7 +234,7 @@ def _losses(points: Sequence[ScalingPoint]) -> Table:
     rows += [
         [LOSS_LABELS[name], *(plus_minus(p.losses_ms[name]) for p in points[1:])]
         for name in sorted(LOSSES, key=lambda name: -abs(last[name] or 0))
-        if any(p.losses_ms[name] is not None for p in points[1:])
+        if any(p.losses_ms[name] for p in points[1:])
     ]
     rows.append(["transfer, hidden or not", *(number(p.transfer_ms) for p in points[1:])])
     return Table("Parts of the loss, by world size", head, rows, frozenset(range(1, len(points))))
