@@ -1,7 +1,8 @@
 """Vendor the Vega libraries that draw the charts of the HTML report.
 
 Run it with `npm` on the PATH after changing a version below: it fetches the pinned packages, keeps
-their minified builds and licences in `templates/vendor/` and writes `VERSIONS.json` beside them.
+their minified builds and licences in `templates/vendor/` and writes `VERSIONS.json` beside them,
+and `library.txt`, all of it packed as pages carry it.
 The Vega-Lite version must be the one that altair writes its specs for.
 """
 
@@ -15,10 +16,15 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from traceprobe.render import html  # noqa: E402
+
 PACKAGES = {"vega": "6.2.0", "vega-lite": "6.4.1", "vega-embed": "7.0.2"}
 """Package to version, in the order in which a page has to load them."""
 
-VENDOR = Path(__file__).resolve().parents[1] / "templates" / "vendor"
+VENDOR = ROOT / "templates" / "vendor"
 BREAKS_INLINE_SCRIPT = ("</script", "<!--", "<script")
 """What ends an inline script, or changes how a browser looks for its end."""
 
@@ -73,6 +79,8 @@ def main() -> None:
             records.append({"package": package, "version": version, "file": name, "sha256": digest})
     versions = json.dumps({"load_order": records}, indent=2) + "\n"
     (VENDOR / "VERSIONS.json").write_text(versions, encoding="utf-8")
+    # Packed here and not where a page is made: what zlib makes of it differs between its versions.
+    (VENDOR / "library.txt").write_text(html.packed(html.vendored_scripts()), encoding="utf-8")
 
 
 if __name__ == "__main__":

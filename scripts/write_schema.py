@@ -66,6 +66,7 @@ OPTIONAL = {
     ("Quality", "damage"),
     ("Quality", "lost"),
     ("Rank", "long"),
+    ("Rank", "picture"),
     ("Rank", "replay"),
     ("Rank", "speed"),
     ("Report", "memory"),
@@ -73,11 +74,13 @@ OPTIONAL = {
     ("Run", "late_ranks"),
     ("Run", "links"),
     ("Run", "overview"),
+    ("Summary", "top_operators"),
     ("Verdict", "limit"),
     ("Verdict", "skew"),
 }
 """Fields that are left out where they have nothing to say."""
 UNKNOWN_AS_MINUS_ONE = ("Replay", "bytes")
+SIGNED = ("Picture", "clock_ns")
 FORMS: dict[tuple[str, str], Schema] = {
     ("Report", "schema_version"): {"pattern": r"^1\.\d+$"},
     ("Ablation", "schema_version"): {"pattern": r"^1\.\d+$"},
@@ -112,7 +115,7 @@ def structure() -> Schema:
             if name is not None:
                 _refer(definition["properties"], field, name)
             kind.update(FORMS.get((record, field), {}))
-            if field.endswith("_ns") or field == "bytes":
+            if (record, field) != SIGNED and (field.endswith("_ns") or field == "bytes"):
                 _at_least(kind, -1 if (record, field) == UNKNOWN_AS_MINUS_ONE else 0)
     for name, (keys, kind) in FIXED.items():
         definitions[name] = {

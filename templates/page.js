@@ -1,12 +1,31 @@
-// Opens what a link or a printer needs, offers the embedded result as a file and as Markdown.
-// Nothing that the result needs happens here: the page reads the same with scripts turned off.
-const followLink = (() => {
-  const embedded = (id) => document.getElementById(id).textContent;
+// Opens what a link or a printer needs, marks the section that is read, offers the embedded result
+// as a file and as Markdown. Nothing that the result needs happens here: the page reads the same
+// with scripts turned off.
+const embedded = (id) => document.getElementById(`traceprobe-${id}`).textContent;
 
-  // A link to something folded opens everything around it.
+const copyText = async (text) => {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // Without permission, or in an old browser: by way of a selection.
+    const area = document.createElement("textarea");
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+};
+
+const followLink = (() => {
+  document.documentElement.classList.add("live");
+
+  // A link to something folded opens everything around it, and the fold that it is.
   const reveal = () => {
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (!target) return;
+    const own = target.querySelector(":scope > details.folded");
+    if (own) own.open = true;
     for (let e = target; e; e = e.parentElement) if (e.tagName === "DETAILS") e.open = true;
     target.scrollIntoView();
   };
@@ -25,31 +44,65 @@ const followLink = (() => {
   download.hidden = false;
   download.addEventListener("click", () => {
     const link = document.createElement("a");
-    const blob = new Blob([embedded(download.dataset.source)], { type: "application/json" });
-    link.href = URL.createObjectURL(blob);
+    const text = document.getElementById(download.dataset.source).textContent;
+    link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
     link.download = download.dataset.name;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   });
 
   const copy = document.getElementById("copy");
-  const copied = document.getElementById("copied");
   copy.hidden = false;
   copy.addEventListener("click", async () => {
-    const text = JSON.parse(embedded("traceprobe-markdown"));
-    try {
-      await navigator.clipboard.writeText(text);
-    } catch {
-      // Without permission, or in an old browser: by way of a selection.
-      const area = document.createElement("textarea");
-      area.value = text;
-      document.body.append(area);
-      area.select();
-      document.execCommand("copy");
-      area.remove();
-    }
-    copied.textContent = `Copied ${text.split("\n").length - 1} lines.`;
+    const text = JSON.parse(embedded("markdown"));
+    await copyText(text);
+    const lines = text.split("\n").length - 1;
+    document.getElementById("copied").textContent = `Copied ${lines} lines.`;
   });
+
+  // Buttons that lead into the timeline, where there is one.
+  if (document.querySelector("#timeline canvas")) {
+    for (const button of document.querySelectorAll("button.show")) button.hidden = false;
+  }
+
+  // The list of sections: a menu where there is little room, and the current one is marked.
+  const menu = document.querySelector("#sections > details");
+  const narrow = matchMedia("(max-width: 640px)");
+  const fold = () => { menu.open = !narrow.matches; };
+  fold();
+  narrow.addEventListener("change", fold);
+  const links = [...menu.querySelectorAll("a")];
+  const targets = links.map((link) => document.getElementById(link.hash.slice(1)));
+  const title = menu.querySelector("summary");
+  for (const [n, link] of links.entries()) {
+    link.addEventListener("click", () => {
+      if (narrow.matches) menu.open = false;
+      if (location.hash === link.hash) reveal(); // no change, so no event
+      else if (targets[n]) mark(n);
+    });
+  }
+  let current = -1;
+  const mark = (n) => {
+    if (n === current || n < 0) return;
+    links[current]?.removeAttribute("aria-current");
+    links[n].setAttribute("aria-current", "true");
+    title.textContent = `Sections: ${links[n].textContent}`;
+    current = n;
+  };
+  const look = () => {
+    const end = innerHeight + scrollY >= document.documentElement.scrollHeight - 2;
+    const reached = targets.findLastIndex((e) => e && e.getBoundingClientRect().top < innerHeight / 4);
+    mark(end && scrollY > 0 ? links.length - 1 : Math.max(reached, 0));
+  };
+  let waiting = false;
+  const soon = () => {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => { waiting = false; look(); });
+  };
+  window.addEventListener("scroll", soon, { passive: true });
+  window.addEventListener("resize", soon);
+  soon();
 
   const follow = () => {
     if (location.hash) reveal();

@@ -1,199 +1,276 @@
-"use strict";
+// The timeline of a report: reads a window, draws it, and moves the view.
+const timeline = (() => {
+  const LEAST = 100; // ns that a view shows at least
+  const PAPER = 690; // CSS pixels between the margins of a sheet
+  const TITLES = {
+    typical: "Typical",
+    fastest: "Fastest",
+    slowest: "Slowest",
+    only: "The only one",
+    long: "Long",
+    capture: "Capture",
+  };
+  const box = document.querySelector(".timeline-box");
+  const root = document.documentElement;
+  if (!box) return null;
 
-// The timelines: canvases that draw the lanes of the embedded report, and zoom.
-(() => {
-  const every = document.querySelectorAll("canvas.timeline");
   const embedded = (id) => JSON.parse(document.getElementById(id).textContent);
-  const report = every.length ? embedded("traceprobe-report") : null;
+  const part = (name) => box.querySelector(`.timeline-${name}`);
+  const { element } = timelineSegments;
+  const { time, at, clean } = timelineFacts;
+  const figure = box.closest("figure");
+  const canvas = box.querySelector("canvas.timeline");
+  const picture = timelineView.make(canvas, part("over"));
   const words = embedded("traceprobe-labels");
-  const LANE = 26;
-  const GAP = 5;
-  const AXIS = 24;
-  const LABELS = 150;
-  const STEP = 0.2;
-  const canvases = [];
-  const clean = (text) => text.replace(/[\p{Cc}\p{Cf}]+/gu, " "); // names come from anybody
+  const report = embedded("traceprobe-report");
+  const sources = box.dataset.ranks.split(" ").map((index) => report.ranks[Number(index)]);
+  const keys = [...new Set(sources.flatMap(timelineModel.keysOf))];
 
-  const nice = (span, count) => {
-    const rough = span / count;
-    const power = 10 ** Math.floor(Math.log10(rough));
-    return [1, 2, 5, 10].map((f) => f * power).find((f) => f >= rough);
-  };
-  const time = (ns) =>
-    Math.abs(ns) >= 1e6 || ns === 0
-      ? `${+(ns / 1e6).toPrecision(4)} ms`
-      : `${+(ns / 1e3).toPrecision(4)} µs`;
+  // hover and pinned are {rank, lane, n}, chosen and view {from, to} in ns of the axis.
+  const state = { model: null, plan: null, view: { from: 0, to: 1 } };
+  const changed = []; // called after every change of the view
+  let waiting = 0;
+  let printed = null; // width on paper, while it is printed
+  const ratio = () => (printed ? 2 : window.devicePixelRatio || 1);
 
-  const lanesOf = (rank, picture) => {
-    const lanes = picture.lanes.map((lane) => ({
-      name: clean(lane.name),
-      segments: lane.start_ns.map((start, i) => ({
-        start,
-        end: start + lane.duration_ns[i],
-        label: lane.label[i],
-        detail: lane.detail[i],
-      })),
-    }));
-    const end = picture.start_ns + picture.duration_ns;
-    const idle = rank.gaps
-      .filter((gap) => gap.end_ns > picture.start_ns && gap.start_ns < end)
-      .map((gap) => ({
-        start: Math.max(gap.start_ns, picture.start_ns) - picture.start_ns,
-        end: Math.min(gap.end_ns, end) - picture.start_ns,
-        label: gap.cause,
-        detail: `${gap.evidence}; before: ${gap.before ?? "?"}; after: ${gap.after ?? "?"}`,
-      }));
-    return idle.length ? [...lanes, { name: "idle: longest gaps", segments: idle }] : lanes;
-  };
-
-  const start = (canvas) => {
-    const rank = report.ranks[Number(canvas.dataset.rank)];
-    const picture = rank[canvas.dataset.picture];
-    const lanes = lanesOf(rank, picture);
-    const tip = canvas.parentElement.querySelector(".tip");
-    const whole = { from: 0, to: picture.duration_ns };
-    let view = { ...whole };
-    let width = 0;
-
-    const labels = () => Math.min(LABELS, width * 0.3);
-    const toX = (ns) => labels() + ((ns - view.from) / (view.to - view.from)) * (width - labels());
-    const toNs = (x) => view.from + ((x - labels()) / (width - labels())) * (view.to - view.from);
-
-    const draw = () => {
-      const ratio = window.devicePixelRatio || 1;
-      width = canvas.parentElement.clientWidth;
-      if (!width) return; // folded: drawn when it opens
-      const height = lanes.length * (LANE + GAP) + AXIS;
-      canvas.width = Math.round(width * ratio);
-      canvas.height = Math.round(height * ratio);
-      canvas.style.height = `${height}px`;
-      const pen = canvas.getContext("2d");
-      pen.scale(ratio, ratio);
-      const ink = getComputedStyle(canvas).color;
-      pen.font = "12px system-ui, sans-serif";
-      pen.textBaseline = "middle";
-      lanes.forEach((lane, row) => {
-        const y = row * (LANE + GAP);
-        pen.fillStyle = ink;
-        pen.globalAlpha = 1;
-        pen.fillText(lane.name, 0, y + LANE / 2, labels() - 8);
-        pen.globalAlpha = 0.08;
-        pen.fillRect(labels(), y, width - labels(), LANE);
-        pen.globalAlpha = 1;
-        pen.save();
-        pen.beginPath();
-        pen.rect(labels(), y, width - labels(), LANE);
-        pen.clip();
-        for (const s of lane.segments) {
-          if (s.end < view.from || s.start > view.to) continue;
-          const x = toX(s.start);
-          pen.fillStyle = (words[s.label] ?? words.other)[1];
-          pen.fillRect(x, y, Math.max(toX(s.end) - x, 0.7), LANE);
-        }
-        pen.restore();
+  const labels = () => {
+    const { plan, model } = state;
+    const holder = part("labels");
+    holder.replaceChildren();
+    for (const { rank, top } of plan.heads) {
+      const { iteration } = rank.window;
+      const which = iteration === null ? "" : `, iteration ${iteration}`;
+      const button = element("button", `${rank.folded ? "▸" : "▾"} Rank ${rank.rank}${which}`);
+      button.type = "button";
+      button.setAttribute("aria-expanded", String(!rank.folded));
+      button.style.top = `${top}px`;
+      button.addEventListener("click", () => {
+        rank.folded = !rank.folded;
+        arrange();
+        holder.querySelectorAll("button")[model.ranks.indexOf(rank)].focus();
       });
-      const y = lanes.length * (LANE + GAP);
-      const step = nice(view.to - view.from, Math.max(2, (width - labels()) / 110));
-      pen.fillStyle = ink;
-      pen.textBaseline = "top";
-      for (let ns = Math.ceil(view.from / step) * step; ns <= view.to; ns += step) {
-        const x = toX(ns);
-        pen.fillRect(x, y - GAP, 1, GAP);
-        const text = time(ns);
-        pen.fillText(text, Math.min(x, width - pen.measureText(text).width), y + 4);
-      }
-      canvas.dataset.from = String(Math.round(view.from));
-      canvas.dataset.to = String(Math.round(view.to));
-    };
-
-    const show = (from, to) => {
-      const span = Math.min(Math.max(to - from, 200), whole.to); // not below 200 ns
-      const begin = Math.min(Math.max(from, 0), whole.to - span);
-      view = { from: begin, to: begin + span };
-      tip.hidden = true;
-      draw();
-    };
-    const zoom = (factor, at) =>
-      show(at - (at - view.from) * factor, at + (view.to - at) * factor);
-    const pan = (share) => {
-      const by = share * (view.to - view.from);
-      show(view.from + by, view.to + by);
-    };
-    const middle = () => (view.from + view.to) / 2;
-
-    const keys = {
-      ArrowLeft: () => pan(-STEP),
-      ArrowRight: () => pan(STEP),
-      ArrowUp: () => zoom(1 - STEP, middle()),
-      ArrowDown: () => zoom(1 / (1 - STEP), middle()),
-      "+": () => zoom(1 - STEP, middle()),
-      "=": () => zoom(1 - STEP, middle()),
-      "-": () => zoom(1 / (1 - STEP), middle()),
-      Home: () => show(0, whole.to),
-      0: () => show(0, whole.to),
-    };
-    canvas.addEventListener("keydown", (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
-      event.preventDefault();
-      keys[event.key]();
-    });
-    canvas.addEventListener(
-      "wheel",
-      (event) => {
-        if (!event.shiftKey && !event.ctrlKey) return; // the bare wheel scrolls the page
-        event.preventDefault();
-        const turn = event.deltaY || event.deltaX;
-        zoom(turn > 0 ? 1 / (1 - STEP) : 1 - STEP, toNs(event.offsetX));
-      },
-      { passive: false },
-    );
-    canvas.addEventListener("dblclick", () => show(0, whole.to));
-
-    let held = null;
-    canvas.addEventListener("pointerdown", (event) => {
-      held = { x: event.offsetX, ...view };
-      canvas.setPointerCapture(event.pointerId);
-    });
-    canvas.addEventListener("pointerup", () => {
-      held = null;
-    });
-    canvas.addEventListener("pointermove", (event) => {
-      if (held) {
-        const by = ((event.offsetX - held.x) / (width - labels())) * (held.to - held.from);
-        show(held.from - by, held.to - by);
-        return;
-      }
-      const lane = lanes[Math.floor(event.offsetY / (LANE + GAP))];
-      const at = toNs(event.offsetX);
-      const slack = (1.5 * (view.to - view.from)) / (width - labels());
-      const hit =
-        event.offsetX >= labels() &&
-        lane?.segments.find((s) => s.start - slack <= at && at <= s.end + slack);
-      tip.hidden = !hit;
-      if (!hit) return;
-      const word = (words[hit.label] ?? [hit.label])[0];
-      tip.textContent = `${clean(`${word}: ${hit.detail}`)} · ${time(hit.end - hit.start)} from ${time(hit.start)}`;
-      tip.style.left = `${Math.min(event.offsetX + 12, Math.max(0, width - 320))}px`;
-      tip.style.top = `${event.offsetY + 18}px`;
-    });
-    canvas.addEventListener("pointerleave", () => {
-      tip.hidden = true;
-    });
-
-    canvas.closest("figure").querySelector(".hint").hidden = false;
-    canvas.closest("figure").querySelector(".fallback")?.remove();
-    canvas.hidden = false;
-    draw();
-    canvases.push(draw);
-    for (let e = canvas; e; e = e.parentElement) {
-      if (e.tagName === "DETAILS") e.addEventListener("toggle", draw);
+      holder.append(button);
+    }
+    for (const { lane, name, height } of plan.rows) {
+      if (!lane.label) continue;
+      const label = element("span", clean(lane.label));
+      label.title = label.textContent;
+      label.style.top = `${name}px`;
+      if (!plan.narrow) label.style.height = label.style.lineHeight = `${height}px`;
+      holder.append(label);
     }
   };
 
-  for (const canvas of every) start(canvas);
-  const redraw = () => canvases.forEach((draw) => draw());
-  window.addEventListener("resize", redraw);
-  window.addEventListener("beforeprint", redraw);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  document.documentElement.dataset.timelinesReady = String(canvases.length);
+  // Where the lanes lie, after the width, the folds, the theme or the window changed.
+  const arrange = () => {
+    const { model } = state;
+    const lanes = part("lanes");
+    const width = printed ?? lanes.clientWidth;
+    if (!width || !model) return; // folded: arranged when it opens
+    const plan = timelineView.layout(model, width);
+    state.plan = plan;
+    box.classList.toggle("narrow", plan.narrow);
+    lanes.style.height = `${plan.height}px`;
+    lanes.style.setProperty("--left", `${plan.left}px`);
+    for (const layer of [canvas, part("over")]) layer.style.height = `${plan.height}px`;
+    labels();
+    picture.theme(printed !== null);
+    const strip = part("map").querySelector("canvas");
+    const height = Math.min(48, Math.max(16, 8 * model.ranks.length));
+    strip.style.height = `${height}px`;
+    picture.overview(strip, model, printed ?? part("map").clientWidth, height, ratio());
+    draw();
+  };
+
+  const write = () => picture.write(state.model, state);
+  const draw = () => {
+    cancelAnimationFrame(waiting);
+    waiting = 0;
+    if (!state.plan) return;
+    picture.draw(state.model, state.plan, state.view, ratio());
+    write();
+  };
+
+  // Whether the view changed; it stays inside of the window.
+  const show = (from, to) => {
+    const { model, view } = state;
+    if (!model) return false;
+    const span = Math.min(Math.max(to - from, LEAST), model.whole);
+    const low = Math.min(Math.max((from + to - span) / 2, 0), model.whole - span);
+    state.view = { from: low, to: low + span };
+    segments.hover(null);
+    canvas.dataset.from = String(Math.round(low));
+    canvas.dataset.to = String(Math.round(low + span));
+    part("range").textContent = `${at(low)} to ${at(low + span)} (${time(span)})`;
+    part("brush").style.left = `${(100 * low) / model.whole}%`;
+    part("brush").style.width = `${(100 * span) / model.whole}%`;
+    waiting ||= requestAnimationFrame(draw);
+    for (const call of changed) call();
+    return view.from !== state.view.from || view.to !== state.view.to;
+  };
+  const zoom = (factor, where = (state.view.from + state.view.to) / 2) => {
+    const { from, to } = state.view;
+    const span = Math.min(Math.max((to - from) * factor, LEAST), state.model.whole);
+    const low = where - ((where - from) / (to - from)) * span;
+    return show(low, low + span);
+  };
+  const pan = (share) => {
+    const { from, to } = state.view;
+    const by = share * (to - from);
+    return show(from + by, to + by);
+  };
+  const fit = () => show(0, state.model.whole);
+
+  const stage = { state, box, part, canvas, picture, words, show, draw, write, arrange };
+  const segments = timelineSegments.make(stage);
+
+  // What is to be known before believing the picture.
+  const notes = (model) => {
+    const left = model.ranks.reduce((sum, rank) => sum + rank.window.left_out, 0);
+    const found = [];
+    if (model.ranks.length > 1) {
+      found.push(
+        model.oneClock
+          ? "All ranks are on one clock."
+          : "The ranks share no clock here: each begins at its own start.",
+        timelineFacts.stragglers(model),
+      );
+    }
+    if (left) {
+      const count = left.toLocaleString("en");
+      found.push(
+        `The ${count} shortest operators and calls of the threads are left out; ` +
+          "the operations of the GPU are all here.",
+      );
+    }
+    return found.filter(Boolean).join(" ");
+  };
+
+  const load = async (key) => {
+    const wanted = keys.includes(key) ? key : keys[0];
+    if (state.model?.key === wanted) return;
+    const model = await timelineModel.read(sources, wanted);
+    Object.assign(state, { hover: null, pinned: null, chosen: null });
+    state.model = { ...model, words, lit: state.model?.lit ?? null };
+    part("details").hidden = true;
+    canvas.dataset.window = wanted;
+    for (const radio of part("windows").querySelectorAll("input")) {
+      radio.checked = radio.value === wanted;
+    }
+    part("clock").textContent = notes(state.model);
+    state.view = { from: 0, to: model.whole };
+    arrange();
+    fit();
+  };
+
+  const line = {
+    ...segments, show, draw, zoom, pan, fit, load, keys, sources,
+    keysOf: timelineModel.keysOf,
+    view: () => state.view,
+    whole: () => state.model.whole,
+    model: () => state.model,
+    nsAt: (px) => picture.ns(px),
+    select: (a, b) => {
+      const from = Math.max(0, Math.min(a, b));
+      state.chosen = { from, to: Math.min(state.model.whole, Math.max(a, b)) };
+      write();
+    },
+    unfold: (number) => {
+      const found = state.model.ranks.find((rank) => rank.rank === number);
+      if (!found?.folded) return;
+      found.folded = false;
+      arrange();
+    },
+    onChange: (call) => changed.push(call),
+    scroll: () => {
+      const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+      box.scrollIntoView({ block: "start", behavior: calm ? "auto" : "smooth" });
+    },
+  };
+
+  const fail = (error) => {
+    part("shell").hidden = true;
+    const said = box.querySelector(".fallback") ?? box.appendChild(element("p", "", "fallback"));
+    said.textContent =
+      `The picture cannot be drawn: ${error.message}. ` +
+      "The table below holds the longest segments.";
+    root.dataset.timelinesReady = "failed";
+  };
+
+  const choices = () => {
+    const holder = part("windows");
+    holder.hidden = keys.length < 2;
+    for (const key of keys) {
+      const window = timelineModel.windowOf(
+        sources.find((rank) => timelineModel.windowOf(rank, key)),
+        key,
+      );
+      const which = window.iteration === null ? "" : ` · iteration ${window.iteration}`;
+      const radio = element("input");
+      Object.assign(radio, { type: "radio", name: "timeline-window", value: key });
+      radio.addEventListener("change", () => load(key).catch(fail));
+      const label = element("label");
+      const title = TITLES[window.why] ?? window.why;
+      label.append(radio, ` ${title}${which} · ${time(window.duration_ns)}`);
+      holder.append(label);
+    }
+  };
+
+  // The words of the legend become buttons that light up their class.
+  const legend = () => {
+    const byWord = new Map(Object.entries(words).map(([key, [word]]) => [word, key]));
+    for (const item of figure.querySelectorAll(".legend li")) {
+      const key = byWord.get(item.textContent.trim());
+      if (!key) continue;
+      const button = element("button");
+      button.type = "button";
+      button.dataset.show = key;
+      button.setAttribute("aria-pressed", "false");
+      button.append(...item.childNodes);
+      item.append(button);
+    }
+  };
+
+  const listen = () => {
+    const buttons = {
+      in: () => zoom(0.5),
+      out: () => zoom(2),
+      fit,
+      list: segments.list,
+      clear: segments.release,
+    };
+    figure.addEventListener("click", (event) => {
+      const button = event.target.closest("button[data-do]");
+      if (button) buttons[button.dataset.do]();
+    });
+    document.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") segments.release();
+    });
+    timelineInput.listen(canvas, part("map"), line);
+    timelineLinks.listen(line);
+    new ResizeObserver(arrange).observe(part("lanes"));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", arrange);
+    const paper = (width) => () => {
+      printed = width;
+      arrange();
+    };
+    window.addEventListener("beforeprint", paper(PAPER));
+    window.addEventListener("afterprint", paper(null));
+  };
+
+  const start = async () => {
+    if (!keys.length) throw new Error("it has no window");
+    choices();
+    await load(timelineLinks.wanted().window);
+    box.querySelector(".fallback")?.remove();
+    part("shell").hidden = false;
+    for (const button of figure.querySelectorAll("button[hidden]")) button.hidden = false;
+    legend();
+    arrange();
+    listen();
+    root.dataset.timelineAfter = performance.now().toFixed(0);
+    root.dataset.timelinesReady = "1";
+  };
+  start().catch(fail);
+  return line;
 })();

@@ -57,14 +57,41 @@ def tabs(browser):
         context.close()
 
 
-def grave_violations(page):
-    """What axe finds serious or worse, with every fold open; the page must bypass its policy."""
+def violations(page):
+    """All that axe finds, with every fold open; the page must bypass its policy."""
     page.add_script_tag(path=AXE)
-    page.evaluate("for (const e of document.querySelectorAll('details')) e.open = true")
+    open_folds(page)
     found = page.evaluate("axe.run()")["violations"]
     assert found is not None
-    grave = [v for v in found if v["impact"] in ("serious", "critical")]
-    return [(v["id"], v["nodes"][0]["html"][:200]) for v in grave]
+    return [(v["id"], v["nodes"][0]["html"][:200]) for v in found]
+
+
+def open_folds(page):
+    """Open every fold of the content; the list of sections stays as it is."""
+    page.evaluate("for (const e of document.querySelectorAll('main details')) e.open = true")
+
+
+def draw_charts(page):
+    """Open every fold, bring every chart into view, and wait until all are drawn."""
+    open_folds(page)
+    for chart in page.locator(".chart").all():
+        chart.scroll_into_view_if_needed()
+    count = page.locator("html").get_attribute("data-charts")
+    page.wait_for_selector(f"html[data-charts-ready='{count}']", timeout=60_000)
+    return int(count)
+
+
+def off_the_screen(page):
+    """What of the tables, pictures and tools reaches beyond the right edge, every fold open."""
+    open_folds(page)
+    return page.evaluate("""() => {
+        const parts = "td, th, caption, .tools *, figure, figcaption, .bar, article, dl, pre";
+        const hidden = ".unseen, thead";
+        const shown = [...document.querySelectorAll(parts)].filter((e) => !e.closest(hidden));
+        const width = document.documentElement.clientWidth + 0.5;
+        return shown.filter((e) => e.getBoundingClientRect().right > width)
+            .map((e) => e.outerHTML.slice(0, 120));
+    }""")
 
 
 def expect_print_opens_folds(page):

@@ -134,7 +134,7 @@ def _roofline() -> Roofline:
 
 def _whatif(run: Any) -> WhatIf:
     predicted = Predicted(
-        changes=["data-wait removed"], step_ms=130.0, low_ms=120.0, high_ms=140.0, speedup=5.9
+        changes=["no waiting for data"], step_ms=130.0, low_ms=120.0, high_ms=140.0, speedup=5.9
     )
     return WhatIf(
         schema_version="1.0",

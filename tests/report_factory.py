@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from tests.builders.pictures import simple_picture
 from traceprobe.model.taxonomy import BUSY, IDLE_CAUSES, PARTITION
 from traceprobe.records.ablation import (
     INCLUDES,
@@ -18,7 +19,7 @@ from traceprobe.records.ablation import (
     Variant,
     VariantName,
 )
-from traceprobe.records.rank import DeviceInfo, Gap, Iteration, Lane, Rank, StepMarker, Timeline
+from traceprobe.records.rank import DeviceInfo, Gap, Iteration, Rank, StepMarker
 from traceprobe.records.report import (
     Bound,
     Finding,
@@ -192,28 +193,7 @@ def make_rank(
             )
             for i in range(1, steps + 1 if idle else 0)
         ],
-        timeline=Timeline(
-            iteration=3,
-            start_ns=3 * length,
-            duration_ns=length,
-            lanes=[
-                Lane(
-                    name="host",
-                    start_ns=[0, length // 2],
-                    duration_ns=[length // 3, length // 4],
-                    label=["forward", "idle_data_wait"],
-                    detail=["aten::linear", "DataLoader.__next__"],
-                ),
-                Lane(
-                    name="stream 7",
-                    start_ns=starts[:-1],
-                    duration_ns=[value * MS for value in partition.values()],
-                    label=list(partition),
-                    detail=[f"kernel of {key}" for key in partition],
-                ),
-            ],
-            merged=321,
-        ),
+        picture=simple_picture(partition, 3, 3 * length),
     )
 
 
@@ -389,7 +369,6 @@ def make_empty_report() -> Report:
         iterations=[],
         summary=summary,
         gaps=[],
-        timeline=None,
     )
     return make_report(
         "inconclusive",
@@ -442,14 +421,6 @@ def make_hostile_report() -> Report:
     names = HOSTILE
     everything = " ".join(names)
     rank = make_rank(PARTITIONS["io"], name=names[0])
-    lane = Lane(
-        name=names[0],
-        start_ns=[i * MS for i in range(len(names))],
-        duration_ns=[MS] * len(names),
-        label=names,
-        detail=names,
-    )
-    timeline = Timeline(iteration=3, start_ns=0, duration_ns=10 * MS, lanes=[lane, lane], merged=0)
     hostile_rank = Rank(
         rank=0,
         pid=1,
@@ -469,7 +440,7 @@ def make_hostile_report() -> Report:
             )
             for name in names
         ],
-        timeline=timeline,
+        picture=simple_picture(PARTITIONS["io"], 3, 0, names),
     )
     report = make_report("io")
     return make_report(

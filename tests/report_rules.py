@@ -106,25 +106,11 @@ def _rank(rank: dict) -> Iterator[str]:
     order = [(g["start_ns"] - g["end_ns"], g["start_ns"]) for g in gaps]
     if order != sorted(order) or len(gaps) > 50:
         yield "gaps are out of order or too many"
-    yield from _timeline(rank)
 
 
 def _place(kernels: list[dict], index: int, phase: str) -> int:
     """Place of a kernel among those of its phase, from 1."""
     return sum(k["phase"] == phase for k in kernels[: index + 1])
-
-
-def _timeline(rank: dict) -> Iterator[str]:
-    picture = rank["timeline"]
-    for lane in picture["lanes"] if picture else ():
-        columns = [lane[key] for key in ("start_ns", "duration_ns", "label", "detail")]
-        if len({len(column) for column in columns}) != 1 or not columns[0]:
-            yield f"lane {lane['name']} is empty or its columns differ in length"
-        ends = [a + b for a, b in zip(*columns[:2], strict=True)]
-        if columns[0] != sorted(columns[0]) or max(ends) > picture["duration_ns"]:
-            yield f"lane {lane['name']} is out of order or leaves the picture"
-        if set(lane["label"]) - set(PARTITION):
-            yield f"lane {lane['name']} has unknown labels"
 
 
 def _whole(report: dict) -> Iterator[str]:

@@ -28,9 +28,9 @@ def test_a_trace_with_changes_is_a_record(cli):
     record = json.loads(cli("whatif", UNET, *asked, "-o", "-", "-q").expect(0).out)
     assert record["kind"] == "whatif"
     assert record["asked"]["changes"] == [
-        "data-wait removed",
-        "h2d overlapped",
-        "backward 1.3 times as fast",
+        "no waiting for data",
+        "copies to the GPU hidden",
+        "backward 1.3× as fast",
     ]
     assert len(record["alone"]) == 3
     assert record["asked"]["step_ms"] < record["alone"][0]["step_ms"] < record["now_ms"]
@@ -47,8 +47,10 @@ def test_a_report_says_the_same_as_its_trace(cli):
 
 def test_the_terminal_shows_what_single_changes_would_give(cli):
     done = cli("whatif", UNET).expect(0)
-    assert "Of single changes, data-wait removed would do most" in " ".join(done.out.split())
-    assert "How far to trust it" in done.out
+    assert "The best single change, no waiting for data, would make it" in " ".join(
+        done.out.split()
+    )
+    assert "No effect on the step: " in done.out
     assert cli.files() == set()
 
 

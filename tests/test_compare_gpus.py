@@ -14,7 +14,6 @@ from tests.cli_runner import Cli
 from tests.rendering import points_of
 from tests.report_factory import (
     HOSTILE,
-    MS,
     PARTITIONS,
     make_hostile_report,
     make_rank,
@@ -26,7 +25,7 @@ from traceprobe.compare.run import Observed, observe
 from traceprobe.model.taxonomy import PARTITION
 from traceprobe.records import kinds
 from traceprobe.records.gpus import GpuComparison
-from traceprobe.records.rank import DeviceInfo, Lane
+from traceprobe.records.rank import DeviceInfo
 from traceprobe.records.report import ObserverEffect
 from traceprobe.render import document_of
 from traceprobe.verdict import gpu_specs as gpus
@@ -96,7 +95,7 @@ def test_the_fastest_per_device_and_sample_goes_first():
         [150 / 128, 100 / 64, 120 / 64], rel=0.01
     )
     assert found.contenders[2].relative == pytest.approx(150 / 128 / (120 / 64), rel=0.01)
-    assert "rates are per device" in found.headline
+    assert found.headline.startswith("large (A40) is fastest: 854 samples/s per device, 1.60× as")
 
 
 def test_without_batches_everything_is_per_step_and_says_so():
@@ -104,7 +103,7 @@ def test_without_batches_everything_is_per_step_and_says_so():
     assert found.per == "step"
     assert codes(found) == ["unknown-batches"]
     assert found.contenders[0].rate == pytest.approx(20, rel=0.01)
-    assert "steps/s" in found.headline
+    assert "50.0 ms per step, 2× as fast as" in found.headline
 
 
 def test_a_lead_within_the_noise_is_none():
@@ -267,29 +266,6 @@ def test_no_word_of_a_slice_that_is_faster_or_of_its_own_gpu():
     assert not any("computes as fast" in text for found in (slow, own) for text in found.points)
 
 
-def with_host_optimizer(run, ms, kernels):
-    rank = run.report.ranks[0]
-    host = Lane(
-        name="host: step thread",
-        start_ns=[0],
-        duration_ns=[int(ms * MS)],
-        label=["optimizer"],
-        detail=["optimizer"],
-    )
-    timeline = replace(rank.timeline, lanes=[host, *rank.timeline.lanes[1:]])
-    report = replace(run.report, ranks=[replace(rank, timeline=timeline)])
-    classes = {**run.classes, "optimizer": kernels / 100 * run.step_ms}
-    return Observed(run.label, report, run.step_ms, classes)
-
-
-@pytest.mark.parametrize(
-    ("ms", "kernels", "told"), [(96, 5, 1), (11, 5, 1), (15, 8, 0), (6, 2, 0), (5, 5, 0)]
-)
-def test_an_optimizer_range_that_holds_other_phases_is_told(ms, kernels, told):
-    found = compare_gpus([with_host_optimizer(on("NVIDIA A40", 100), ms, kernels)])
-    assert sum("closure" in text for text in found.points) == told
-
-
 def test_waiting_for_data_is_told_with_its_workers():
     found = compare_gpus(
         [
@@ -302,7 +278,7 @@ def test_waiting_for_data_is_told_with_its_workers():
     assert waiting == (
         "waiting for data, of the step: NVIDIA A40 5 %, NVIDIA H200 80 % (workers: 16, 2)"
     )
-    (loader,) = [text for text in found.points if "its rate is that of its loader" in text]
+    (loader,) = [text for text in found.points if "its pace is that of its loader" in text]
     assert loader.startswith("NVIDIA H200 (H200 SXM) is I/O-bound")
     assert loader.endswith("up to 1,600 samples/s per device")
     (order,) = [text for text in found.points if text.startswith("by compute time alone")]
@@ -494,8 +470,8 @@ def test_the_command_writes_all_outputs(cli, reports, tmp_path):
     assert "wrote f.html" in done.expect(0).err
     found = kinds.read((tmp_path / "f.json").read_bytes())
     assert [c.usd_per_hour for c in found.contenders] == [0.5, None]
-    assert "A40" in (tmp_path / "f.md").read_text()
-    assert "A40" in done.out
+    assert "a40" in (tmp_path / "f.md").read_text()
+    assert "a40" in done.out
 
 
 def test_the_command_s_json_can_be_rendered_again(cli, reports, tmp_path):

@@ -55,7 +55,8 @@ class Canaries:
             return {self(): [self(), {self(): self()}], "name": self(), "flags": [{"x": self()}]}
         if isinstance(kind, inspect.StrType):
             return self()
-        return {inspect.IntType: 7, inspect.FloatType: 0.5, inspect.BoolType: True}[type(kind)]
+        plain = {inspect.IntType: 7, inspect.FloatType: 0.5, inspect.BoolType: True}
+        return {**plain, inspect.BytesType: b"\x07"}[type(kind)]
 
 
 class Inner(msgspec.Struct, frozen=True, kw_only=True):

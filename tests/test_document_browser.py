@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.browsing import browser, expect_print_opens_folds, grave_violations, tabs
+from tests.browsing import (
+    browser,
+    draw_charts,
+    expect_print_opens_folds,
+    off_the_screen,
+    tabs,
+    violations,
+)
 from tests.documents import DOCUMENTS, SMALL
 from traceprobe.render import html as document_html
 from traceprobe.render import markdown as document_markdown
@@ -56,7 +63,8 @@ def test_everything_is_there_without_scripts(visit):
 
 def test_the_lines_end_where_their_points_are(visit):
     page = visit("small")
-    page.wait_for_selector("html[data-charts-ready]", timeout=60_000)
+    draw_charts(page)
+    assert page.logged == []
     box, line = page.locator("#chart-rates svg").evaluate(
         "e => ['path.background', 'g.mark-line path']"
         ".map((name) => e.querySelector(name).getBoundingClientRect().toJSON())"
@@ -76,6 +84,7 @@ def test_the_copy_button_gives_the_markdown(visit):
 
 def test_the_download_is_the_record(visit):
     page = visit("small")
+    page.locator("#provenance summary").first.click()
     with page.expect_download() as started:
         page.get_by_role("button", name="Download comparison.json").click()
     assert started.value.suggested_filename == "comparison.json"
@@ -98,25 +107,24 @@ def test_print_opens_every_fold_and_closes_it_again(visit):
     ("name", "scheme"),  # the large one has the colours of the others, and takes its time
     [*((name, "dark") for name in DOCUMENTS), *((n, "light") for n in DOCUMENTS if n != "large")],
 )
-def test_nothing_serious_stands_in_the_way_of_anybody(visit, name, scheme):
+def test_nothing_stands_in_the_way_of_anybody(visit, name, scheme):
     page = visit(name, color_scheme=scheme, bypass_csp=True, reduced_motion="reduce")
-    assert grave_violations(page) == []
+    assert violations(page) == []
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_narrow_window_does_not_scroll_sideways(visit, name):
-    page = visit(name, viewport={"width": 360, "height": 740})
-    page.evaluate("for (const e of document.querySelectorAll('details')) e.open = true")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page = visit(name, viewport={"width": 390, "height": 844})
+    assert off_the_screen(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_the_keyboard_reaches_skip_link_sections_and_button_in_this_order(visit):
     page = visit("small")
     page.wait_for_selector("#copy:visible")
     reached = []
-    for _ in range(7):
+    for _ in range(8):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.textContent.trim()"))
-    assert reached[0] == "Skip to the result"
-    assert reached[1:6] == ["Step", "Scaling", "Log", "Runs", "Provenance"]
-    assert reached[6] == "Copy as Markdown"
+    assert reached[:2] == ["Skip to the result", "Copy as Markdown"]
+    assert reached[2:] == ["Result", "Step", "Scaling", "Log", "Runs", "Provenance"]

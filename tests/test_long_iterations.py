@@ -95,6 +95,16 @@ def test_numbers_are_counted_in_english():
     assert [ordinal(int(word[:-2])) for word in words.split()] == words.split()
 
 
+def test_the_picture_shows_a_usual_iteration_the_slowest_and_a_long_one():
+    report = report_of(loop(evaluate_and_save))
+    rank = report.ranks[0]
+    length = {w.why: w.duration_ns for w in rank.picture.windows}
+    every = sorted(i.end_ns - i.start_ns for i in rank.iterations if i.used)
+    assert length["long"] == every[-1]
+    assert length["slowest"] < length["long"] / 2
+    assert length["typical"] == every[(len(every) - len(rank.long.indices) - 1) // 2]
+
+
 def test_long_iterations_that_recur_count_in_the_shares():
     report = report_of(loop(evaluate_and_save, 21))
     assert report.ranks[0].summary.iterations_used == 20
@@ -251,7 +261,9 @@ def test_collectives_of_a_long_iteration_are_not_matched_for_the_others():
     table = pl.DataFrame(
         rows, schema=["operation", "bytes", "group_size", "iteration", "t0", "t1"], orient="row"
     )
-    matched = MatchedCollectives(np.arange(3), np.array([5, 5, 5]), np.array([2, 2, 2]))
+    matched = MatchedCollectives(
+        np.arange(3), np.array([5, 5, 5]), np.array([2, 2, 2]), np.arange(3)
+    )
     group = CollectiveGroup(Operation.ALL_REDUCE, 1000, 2, 2, 14, 14, 0, 14)
     regular = table.filter(pl.col("iteration") != 1)
     (found,) = with_matches([group], table, matched, regular)

@@ -24,8 +24,9 @@ def names_of(report: Report) -> set[str]:
         found |= {k.name for k in rank.summary.top_kernels}
         found |= {n for gap in rank.gaps for n in (gap.before, gap.after) if n}
         found |= {i.label for i in rank.iterations}
-        for timeline in filter(None, (rank.timeline, rank.worst)):
-            found |= {d for lane in timeline.lanes for d in lane.detail}
+        found |= {*rank.picture.names, *(thread.name for thread in rank.picture.threads)}
+        if rank.summary.top_operators:
+            found |= {o.name for o in rank.summary.top_operators if o.name}
     return {n for n in found if len(n) >= LEAST and not n.isdigit()} - {"forward", "backward"}
 
 

@@ -44,7 +44,7 @@ def test_a_record_renders_to_every_output(cli, made):
 def test_without_output_its_summary_goes_to_the_terminal(cli, made):
     out = cli("render", "a.json").expect(0).out
     assert document_of(made).title in out
-    assert "What holds the runs back" in out
+    assert "Where the time of a step goes" in out
 
 
 def test_its_markdown_goes_to_the_summary_of_a_job(cli, made, monkeypatch):

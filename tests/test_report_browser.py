@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.browsing import browser, expect_print_opens_folds, grave_violations, tabs
+import traceprobe
+from tests.browsing import (
+    browser,
+    draw_charts,
+    expect_print_opens_folds,
+    off_the_screen,
+    tabs,
+    violations,
+)
+from tests.conftest import ROOT
 from tests.lazy import Lazy
 from tests.rendering import html_of
 from tests.report_factory import make_empty_report, make_hostile_report, make_report, make_run
@@ -24,6 +36,12 @@ REPORTS = {
     "empty": make_empty_report,
 }
 CHARTS = {"io": 2, "hostile": 2, "four-ranks": 9, "empty": 0}
+SAMPLES = {
+    "unet": ["h200_unet_w1.json.gz"],
+    "tiny": ["profile_tiny_mlp.json.gz"],
+    "ddp": ["profile_wide_mlp.rank0.json.gz", "profile_wide_mlp.rank1.json.gz"],
+}
+"""Real traces: one rank waiting for data, one of overhead, two ranks."""
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +49,10 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     for name, make in REPORTS.items():
         (folder / f"{name}.html").write_text(html_of(make()), encoding="utf-8")
+    for name, traces in SAMPLES.items():
+        found = [traceprobe.load(ROOT / "sample_traces" / trace) for trace in traces]
+        page = traceprobe.analyze(found).to_html()
+        (folder / f"{name}.html").write_text(page, encoding="utf-8")
     return folder
 
 
@@ -51,12 +73,10 @@ def visit(browser, files):
 @pytest.mark.parametrize("name", REPORTS)
 def test_everything_is_drawn_from_the_page_alone_and_in_silence(visit, name):
     page = visit(name)
+    assert draw_charts(page) == CHARTS[name]
+    assert page.locator(".chart svg.marks").count() == CHARTS[name]
     assert page.logged == []
     assert len(page.asked) == 1
-    assert page.locator("html").get_attribute("data-charts-ready") == str(CHARTS[name])
-    assert page.locator(".chart svg.marks").count() == CHARTS[name]
-    canvases = page.locator("canvas.timeline").count()
-    assert page.locator("html").get_attribute("data-timelines-ready") == str(canvases)
     assert page.locator("main img").count() == 0
     paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
     drawn = page.evaluate("Number(document.documentElement.dataset.drawnAfter)")
@@ -64,73 +84,163 @@ def test_everything_is_drawn_from_the_page_alone_and_in_silence(visit, name):
     print(f"{name}: painted after {page.evaluate(paint):.0f} ms, drawn after {drawn:.0f} ms")
 
 
+def test_no_chart_is_drawn_before_it_is_seen(visit):
+    page = visit("four-ranks", viewport={"width": 1280, "height": 300})
+    page.wait_for_timeout(200)
+    assert page.locator(".chart svg").count() == 0
+    assert page.evaluate("typeof vegaEmbed") == "undefined"
+    assert "holds its numbers" in page.locator(".chart").first.inner_text()
+    page.locator("#iterations .chart").first.scroll_into_view_if_needed()
+    page.wait_for_selector("#iterations .chart svg")
+    assert page.locator(".chart svg.marks").count() == 1
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_verdict_and_fixes_and_the_top_of_the_timeline_need_no_scrolling(visit, name):
+    page = visit(name, viewport={"width": 1280, "height": 900})
+    bottom = "e => e.getBoundingClientRect().bottom"
+    for part in ("#verdict", "#findings .fixes"):
+        assert page.locator(part).evaluate(bottom) < 900
+    assert page.locator("#timeline").evaluate("e => e.getBoundingClientRect().top") < 800
+    assert page.locator(".fix").count() in (1, 2, 3)
+    assert page.evaluate("document.documentElement.scrollHeight") <= 3500
+
+
+def test_the_list_of_sections_stays_and_marks_the_one_that_is_read(visit):
+    page = visit("unet", viewport={"width": 1280, "height": 900})
+    current = page.locator("nav a[aria-current]")
+    assert current.inner_text() == "Verdict"
+    for name in ("Time", "Kernels"):
+        page.get_by_role("link", name=name, exact=True).press("Enter")
+        playwright.expect(current).to_have_text(name)
+        box = page.locator("nav").bounding_box()
+        assert box["y"] == 0
+        assert page.locator(f"#{name.lower()}").bounding_box()["y"] >= box["height"] - 1
+    assert page.locator("#kernels table").is_visible()  # a link into a fold opens it
+
+
+def test_a_narrow_page_has_a_menu_of_its_sections(visit):
+    page = visit("unet", viewport={"width": 390, "height": 844})
+    link = page.get_by_role("link", name="Kernels")
+    assert not link.is_visible()
+    menu = page.locator("nav summary")
+    assert menu.inner_text() == "Sections: Verdict"
+    menu.press("Enter")
+    link.press("Enter")
+    playwright.expect(menu).to_have_text("Sections: Kernels")
+    assert not link.is_visible()
+
+
+def column(table, n):
+    """The texts of a column of the rows that are shown, without folded names."""
+    return table.evaluate(
+        """(table, n) => [...table.tBodies[0].rows].filter((row) => !row.hidden)
+            .map((row) => row.cells[n].querySelector("summary") ?? row.cells[n])
+            .map((cell) => cell.textContent.trim())
+        """,
+        n,
+    )
+
+
+def kernels_of(page):
+    page.evaluate("document.querySelector('#kernels > details').open = true")
+    return page.locator("#kernels table").first
+
+
+def test_a_table_is_sorted_by_any_column_and_says_so(visit):
+    page = visit("unet")
+    table = kernels_of(page)
+    count = next(cell for cell in table.locator("thead th").all() if cell.inner_text() == "count")
+    count.get_by_role("button").press("Enter")
+    assert count.get_attribute("aria-sort") == "descending"
+    falling = [float(text.replace(",", "")) for text in column(table, 5)]
+    assert falling == sorted(falling, reverse=True)
+    count.get_by_role("button").click()
+    assert count.get_attribute("aria-sort") == "ascending"
+    rising = [float(text.replace(",", "")) for text in column(table, 5)]
+    assert rising == sorted(falling)
+    table.get_by_role("button", name="kernel", exact=True).click()
+    assert count.get_attribute("aria-sort") is None
+    names = column(table, 0)
+    assert names == sorted(names, key=str.lower)
+
+
+def test_times_are_sorted_by_what_they_are_not_by_their_digits(visit):
+    page = visit("tiny")
+    page.evaluate("document.querySelector('#gaps').open = true")
+    table = page.locator("#gaps table")
+    page.locator("#gaps").get_by_role("button", name="longest").click()
+    units = {"µs": 1e-3, "ms": 1, "s": 1e3}
+    found = [float(n) * units[u] for n, u in (text.split() for text in column(table, 3))]
+    assert found == sorted(found, reverse=True)
+    assert {text.split()[1] for text in column(table, 3)} == {"µs", "ms"}
+
+
+def test_a_filter_leaves_the_rows_with_its_words(visit):
+    page = visit("unet")
+    table = kernels_of(page)
+    before = column(table, 1)
+    box = page.locator("#kernels").get_by_role("searchbox")
+    box.fill("backward dgrad")
+    assert 0 < len(column(table, 1)) < len(before)
+    assert set(column(table, 1)) == {"backward"}
+    assert all("dgrad" in name for name in column(table, 0))
+    said = page.locator("#kernels .tools [role=status]")
+    assert said.inner_text() == f"{len(column(table, 1))} of {len(before)} rows"
+    box.fill("")
+    assert column(table, 1) == before
+
+
+def test_a_table_is_copied_as_it_is_shown_with_whole_names(visit):
+    page = visit("unet", permissions=["clipboard-read", "clipboard-write"])
+    table = kernels_of(page)
+    page.locator("#kernels").get_by_role("searchbox").fill("backward")
+    page.get_by_role("button", name="Copy CSV: ").filter(visible=True).first.click()
+    page.wait_for_function("document.querySelector('#kernels [role=status]').textContent")
+    rows = list(csv.reader(io.StringIO(page.evaluate("navigator.clipboard.readText()"))))
+    assert rows[0][:3] == ["kernel", "phase", "ms"]
+    assert [row[1] for row in rows[1:]] == column(table, 1)
+    assert any(row[0].startswith("void at::native::") for row in rows)
+    page.get_by_role("button", name="Copy Markdown: ").filter(visible=True).first.click()
+    page.wait_for_function("navigator.clipboard.readText().then((t) => t.startsWith('| kernel'))")
+    lines = page.evaluate("navigator.clipboard.readText()").splitlines()
+    assert lines[1] == "|" + " --- |" * len(rows[0])
+    assert len(lines) == len(rows) + 1
+
+
+def test_a_short_name_opens_to_the_whole(visit):
+    page = visit("unet")
+    kernels_of(page)
+    name = page.locator("#kernels details.name").first
+    assert not name.locator("code").is_visible()
+    name.locator("summary").press("Enter")
+    whole = name.locator("code").inner_text()
+    assert "tilesize" in whole
+    assert whole.startswith(name.locator("summary").inner_text())
+    assert name.get_by_role("button", name="Copy").is_visible()
+
+
+def test_findings_and_gaps_lead_into_the_timeline(visit):
+    page = visit("unet")
+    shown = page.locator("#finding-data-wait button[data-show]")
+    assert shown.get_attribute("data-show") == "idle_data_wait"
+    assert shown.is_visible()
+    page.evaluate("document.querySelector('#gaps').open = true")
+    places = page.locator("#gaps [data-show-time]")
+    assert places.count() == page.locator("#gaps tbody tr").count()
+    assert re.fullmatch(r"0:\d+-\d+", places.first.get_attribute("data-show-time"))
+
+
 @pytest.mark.parametrize("name", REPORTS)
 def test_the_verdict_is_there_without_scripts(visit, name):
     page = visit(name, ready=False, java_script_enabled=False)
     assert page.locator("#verdict h1").is_visible()
-    assert page.locator("canvas.timeline:visible").count() == 0
+    assert page.locator("canvas:visible").count() == 0
     assert page.get_by_role("button").count() == 0
     if name == "io":
         assert "I/O-bound" in page.locator("#verdict h1").inner_text()
-        assert "The picture needs scripts" in page.locator("#ranks").inner_text()
-
-
-def shown(canvas):
-    return tuple(int(canvas.get_attribute(f"data-{end}")) for end in ("from", "to"))
-
-
-def test_the_timeline_zooms_and_moves_by_keyboard(visit):
-    page = visit("io")
-    canvas = page.locator("canvas.timeline").first
-    whole = shown(canvas)
-    canvas.focus()
-    page.keyboard.press("+")
-    near = shown(canvas)
-    assert whole[0] < near[0] < near[1] < whole[1]
-    page.keyboard.press("ArrowRight")
-    moved = shown(canvas)
-    assert moved[0] > near[0]
-    assert moved[1] - moved[0] == pytest.approx(near[1] - near[0], abs=2)
-    page.keyboard.press("ArrowLeft")
-    page.keyboard.press("-")
-    assert shown(canvas) == pytest.approx(whole, abs=4)
-    page.keyboard.press("+")
-    page.keyboard.press("Home")
-    assert shown(canvas) == whole
-
-
-def test_the_timeline_zooms_and_moves_by_mouse_and_tells_what_is_under_it(visit):
-    page = visit("io")
-    canvas = page.locator("canvas.timeline").first
-    canvas.scroll_into_view_if_needed()
-    whole, box = shown(canvas), canvas.bounding_box()
-    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 12)
-    page.keyboard.down("Shift")
-    page.mouse.wheel(0, -200)
-    page.keyboard.up("Shift")
-    playwright.expect(canvas).not_to_have_attribute("data-to", str(whole[1]))
-    near = shown(canvas)
-    page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 12, steps=4)
-    page.mouse.up()
-    assert shown(canvas)[0] > near[0]
-    canvas.dblclick()
-    assert shown(canvas) == whole
-    page.mouse.move(box["x"] + box["width"] * 0.2, box["y"] + 45)
-    tip = page.locator(".tip:visible")
-    assert tip.count() == 1
-    assert "ms" in tip.inner_text()
-
-
-def test_the_bare_wheel_scrolls_the_page(visit):
-    page = visit("io")
-    canvas = page.locator("canvas.timeline").first
-    canvas.scroll_into_view_if_needed()
-    whole, box = shown(canvas), canvas.bounding_box()
-    page.mouse.move(box["x"] + 300, box["y"] + 12)
-    page.mouse.wheel(0, 50)
-    page.wait_for_timeout(100)
-    assert shown(canvas) == whole
+        for part in ("iterations", "timeline"):
+            assert "The picture needs scripts" in page.locator(f"#{part}").inner_text()
 
 
 def test_the_copy_button_gives_the_markdown_of_the_report(visit):
@@ -141,7 +251,7 @@ def test_the_copy_button_gives_the_markdown_of_the_report(visit):
 
 
 def test_the_download_is_the_report(visit):
-    page = visit("io")
+    page = visit("io", anchor="#provenance")
     with page.expect_download() as started:
         page.get_by_role("button", name="Download report.json").click()
     text = Path(started.value.path()).read_text()
@@ -173,21 +283,29 @@ def test_the_theme_is_that_of_the_reader(visit):
 
 @pytest.mark.parametrize(
     ("name", "scheme"),
-    [  # four ranks have the colours of one; looking at all their rows twice takes its time
-        *(("io", "light"), ("io", "dark")),
-        *(("hostile", "light"), ("hostile", "dark")),
-        ("four-ranks", "dark"),
+    [
+        *((name, "light") for name in ("io", "hostile", "ddp", "empty")),
+        *((name, "dark") for name in ("io", "hostile", "tiny")),
     ],
 )
-def test_nothing_serious_stands_in_the_way_of_anybody(visit, name, scheme):
+def test_nothing_stands_in_the_way_of_anybody(visit, name, scheme):
     page = visit(name, color_scheme=scheme, bypass_csp=True, reduced_motion="reduce")
-    assert grave_violations(page) == []
+    draw_charts(page)
+    assert violations(page) == []
 
 
-@pytest.mark.parametrize("name", REPORTS)
-def test_a_narrow_window_does_not_scroll_sideways(visit, name):
-    page = visit(name, viewport={"width": 360, "height": 740})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+def test_nothing_stands_in_the_way_on_a_narrow_page(visit):
+    page = visit("ddp", bypass_csp=True, viewport={"width": 390, "height": 844})
+    draw_charts(page)
+    assert violations(page) == []
+
+
+@pytest.mark.parametrize("name", [*REPORTS, *SAMPLES])
+def test_a_narrow_window_shows_every_column_and_does_not_scroll_sideways(visit, name):
+    page = visit(name, viewport={"width": 390, "height": 844})
+    draw_charts(page)
+    assert off_the_screen(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_hostile_names_stay_names(visit):

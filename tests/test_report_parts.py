@@ -8,11 +8,16 @@ import pytest
 from tests.rendering import html_of
 from tests.report_factory import PARTITIONS, make_empty_report, make_rank, make_report, make_run
 from traceprobe.records.rank import Iteration
+from traceprobe.records.report import Term
 from traceprobe.records.summary import KernelShare, StepTimes
 from traceprobe.render import next_step
+from traceprobe.render.kernel_names import short_name
+from traceprobe.render.pages import report_gaps as gaps
+from traceprobe.render.pages import report_kernels as kernels
 from traceprobe.render.pages import report_steps as steps
-from traceprobe.render.pages import report_tables as tables
-from traceprobe.render.pages.report_time import overlaps
+from traceprobe.render.pages.report_advice import advice_section
+from traceprobe.render.pages.report_communication import overlaps
+from traceprobe.render.pages.report_verdict import doubt
 
 change = msgspec.structs.replace
 
@@ -92,43 +97,124 @@ def test_nothing_to_hide_has_no_picture():
     assert overlaps(make_empty_report().ranks) == []
 
 
-def test_kernels_are_grouped_by_phase_the_longest_first():
-    def kernel(name, phase, ms, cores=None):
-        return KernelShare(
-            name=name,
-            phase=phase,
-            count=6,
-            total_ns=ms * 1_000_000,
-            mean_ns=1e6,
-            phase_share=0.5,
-            tensor_cores=cores,
-        )
+def kernel(name, phase, ms, cores=None):
+    return KernelShare(
+        name=name,
+        phase=phase,
+        count=6,
+        total_ns=ms * 1_000_000,
+        mean_ns=1e6,
+        phase_share=0.5,
+        tensor_cores=cores,
+    )
 
+
+def rank_with(*found):
     rank = make_rank(PARTITIONS["io"])
-    kernels = [
+    return change(rank, summary=change(rank.summary, top_kernels=list(found)))
+
+
+def test_kernels_come_longest_first_those_of_one_name_and_phase_together():
+    rank = rank_with(
         kernel("a", "backward", 90, cores=True),
+        kernel("void n::c<int>(int)", "backward", 30),
+        kernel("void n::c<float>(float)", "backward", 66, cores=False),
         kernel("b", "forward", 80, cores=False),
-        kernel("void c<int>", "backward", 10),
+    )
+    table = kernels.kernels_table(rank)
+    assert [row[:2] for row in table.rows] == [
+        ["c", "backward"],
+        ["a", "backward"],
+        ["b", "forward"],
     ]
-    rank = change(rank, summary=change(rank.summary, top_kernels=kernels))
-    rows = tables.kernels_table(rank).rows
-    assert [row[1] for row in rows] == ["a", "c<int>", "b"]
-    assert [row[-1] for row in rows] == ["yes", "—", "no"]
-    assert {row[-2] for row in rows} == {"50.0 %"}
+    assert [row[-1] for row in table.rows] == ["some", "yes", "no"]
+    assert table.full[0] == "void n::c<int>(int)\nvoid n::c<float>(float)"
+    assert table.rows[0][2] == "8.00"  # 96 ms in 12 steps
+
+
+def test_the_title_has_the_share_of_the_first_kernels():
+    rank = rank_with(
+        kernel("a", "backward", 40), kernel("b", "forward", 30), kernel("c", "optimizer", 20)
+    )
+    # Each is half of its phase.
+    assert kernels.kernels_section([rank]).title == "Kernels: 3 take 50 % of the kernel time"
+    assert kernels.kernels_section([rank_with()]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        (
+            "void at::native::vectorized_layer_norm_kernel<float>(int)",
+            "vectorized_layer_norm_kernel",
+        ),
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::BUnaryFunctor<float, "
+            "float, float, at::native::binary_internal::MulFunctor<float> >, std::array<char*, 2ul>"
+            " >(int, float)",
+            "vectorized_elementwise_kernel: MulFunctor",
+        ),
+        (
+            "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(ano…",
+            "multi_tensor_apply_kernel",
+        ),
+        (
+            "void cutlass::Kernel2<cutlass_80_simt_sgemm_align1>(T::P)",
+            "cutlass_80_simt_sgemm_align1",
+        ),
+        ("sm90_xmma_gemm_f32_tn_n_tilesize128x64x32_execute_kernel", "sm90_xmma_gemm_f32_tn_n"),
+        ("ncclDevKernel_Broadcast_RING_LL(ncclArgs<4096ul>)", "ncclDevKernel_Broadcast_RING_LL"),
+        ("Memcpy HtoD (Pinned -> Device)", "Memcpy HtoD (Pinned -> Device)"),
+        ("aten::relu", "aten::relu"),
+        ("<<<>>>", "<<<>>>"),
+        ("", ""),
+    ],
+)
+def test_a_short_name_says_what_a_kernel_is(name, short):
+    assert short_name(name) == short
+
+
+def test_gaps_of_one_cause_and_place_are_one_row_with_their_total():
+    report = make_report()
+    rank = report.ranks[0]
+    like = rank.gaps[0]
+
+    def gap(start, length, **changed):
+        return change(like, start_ns=start, end_ns=start + length, **changed)
+
+    found = [
+        gap(0, 5_000_000, before="void a<int>(int)"),
+        gap(20_000_000, 7_000_000, before="void a<float>(float)"),
+        gap(40_000_000, 9_000_000, cause="idle_sync"),
+    ]
+    report = change(report, ranks=[change(rank, gaps=found)])
+    groups = gaps.gap_groups(report)
+    assert [(len(group.gaps), group.total_ns) for group in groups] == [(2, 12e6), (1, 9e6)]
+    table = gaps.gaps_table(report, groups)
+    assert [row[1:4] for row in table.rows] == [
+        ["12.0 ms", "2", "7.00 ms"],
+        ["9.00 ms", "1", "9.00 ms"],
+    ]
+    assert table.show == ["0:20000000-27000000", "0:40000000-49000000"]
+    assert "void a<float>(float)" in table.full[0]
+    assert gaps.in_file(report.inputs[0], 20_000_000) in table.full[0]
+    title = gaps.gaps_section(report).title
+    assert title.startswith("Idle gaps: 21.0 ms in the 3 longest, 57.1 %")
+    assert gaps.gaps_section(change(report, ranks=[change(rank, gaps=[])])) is None
 
 
 def test_time_stamps_are_those_of_the_file():
     source = make_report().inputs[0]
     chrome = change(source, format="kineto", origin_ns="1700000000123456789", base_ns="1700000000")
-    assert tables.in_file(chrome, 1_000) == "1699999998423457.789 µs"
+    assert gaps.in_file(chrome, 1_000) == "1699999998423457.789 µs"
     nsys = change(source, format="nsys", origin_ns="5000", base_ns="0")
-    assert tables.in_file(nsys, 7) == "5007 ns"
+    assert gaps.in_file(nsys, 7) == "5007 ns"
 
 
 def test_the_next_command_fits_the_report():
     report = make_report()
     command, _ = next_step.next_command(report, ["/data/my run.json.gz"])
-    k = report.ranks[0].timeline.iteration
+    k = report.ranks[0].picture.windows[0].iteration
     assert (
         command == f"traceprobe slice '/data/my run.json.gz' --steps {k}:{k + 2} -o step{k}.json.gz"
     )
@@ -141,8 +227,48 @@ def test_the_next_command_fits_the_report():
 
 def test_findings_that_ask_for_nothing_are_folded_by_their_state():
     text = html_of(make_report())
-    for state in ("could-not-be-checked", "passed", "not-applicable"):
+    for state in ("could-not-be-run", "passed"):
         assert f'<details class="folded" id="findings-{state}">' in text
-    assert "How it was computed" in html_of(
-        change(make_report(), findings=[change(make_report().findings[0], rule="A minus B.")])
+    assert "findings-not-applicable" not in text
+    failed = next(f for f in make_report().findings if f.status == "fail")
+    ruled = change(make_report(), findings=[change(failed, rule="A minus B.")])
+    assert "How it was computed" in html_of(ruled)
+
+
+def terms(**values):
+    return [Term(name=name.replace("_", "-"), value=v, why=name) for name, v in values.items()]
+
+
+@pytest.mark.parametrize(
+    ("confidence", "listed", "words"),
+    [
+        (0.95, {"base": 0.5, "margin": 0.45}, "High confidence (95 %)."),
+        (0.6, {"base": 0.5, "margin": 0.4, "odd": -0.3}, "Medium confidence (60 %): odd."),
+        (
+            0.3,
+            {"base": 0.5, "observer_effect": -0.2},
+            "Low confidence (30 %): the profiler's own cost is unknown. Time the same loop without "
+            "a profiler and pass that as `--unprofiled-step-ms`.",
+        ),
+    ],
+)
+def test_how_sure_a_verdict_is_stands_in_words(confidence, listed, words):
+    verdict = change(make_report().verdict, confidence=confidence, confidence_terms=terms(**listed))
+    assert doubt(verdict) == words
+
+
+def test_an_inconclusive_verdict_is_not_sure_of_anything():
+    assert doubt(make_report("inconclusive").verdict) == ""
+
+
+def test_a_bound_without_advice_is_said_to_have_none():
+    report = make_report("io")
+    others = [f for f in report.findings if f.id != "data-wait"]
+    first, second = (
+        advice_section(change(report, findings=found)).blocks[0]
+        for found in (report.findings, others)
     )
+    assert first.first[0] == "data-wait"
+    assert second.sentences == [
+        "No check names what makes I/O take so long; the timeline shows where it is."
+    ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import subprocess
 import sys
+import zlib
 from collections import Counter
 from functools import cache
 from html.parser import HTMLParser
@@ -29,13 +31,12 @@ from tests.report_factory import (
 )
 from traceprobe.formatting import clean, duration, percentages, shorten, significant
 from traceprobe.records.base import compact_json
-from traceprobe.records.rank import Iteration, Lane, Timeline
+from traceprobe.records.rank import Iteration
 from traceprobe.records.report import Report
 from traceprobe.render import gfm
 from traceprobe.render.bars import partition_bar, segments, share_bar
 from traceprobe.render.html import DOCUMENTATION, vendored_scripts
 from traceprobe.render.pages import report_iterations as iterations
-from traceprobe.render.pages import report_timeline as lanes
 from traceprobe.render.ranking import ranked_findings, ranks_in_detail
 from traceprobe.render.resources import templates_dir
 
@@ -113,15 +114,23 @@ def case(request: pytest.FixtureRequest) -> tuple[Report, str]:
     return report, html_of(report)
 
 
+def applying(report):
+    """Findings that a page prints."""
+    return [finding for finding in report.findings if finding.status != "not-applicable"]
+
+
 def test_page_is_well_formed_and_holds_its_sections(case):
     report, text = case
     page = Page(text)
     assert not [i for i, n in Counter(page.ids).items() if n > 1]
-    expected = {"verdict", "time", "findings", "ranks", "gaps", "quality", "provenance"}
+    expected = {"verdict", "time", "findings", "quality", "provenance"}
     expected |= {"ablation"} if report.ablation else set()
-    expected |= {f"finding-{finding.id}" for finding in report.findings}
-    expected |= {f"rank-{rank.rank}" for rank in ranks_in_detail(report)}
+    expected |= {"gaps"} if any(rank.gaps for rank in report.ranks) else set()
+    expected |= {f"finding-{finding.id}" for finding in applying(report)}
     assert expected <= set(page.ids)
+    assert not {f"finding-{f.id}" for f in report.findings if f not in applying(report)} & set(
+        page.ids
+    )
 
 
 def test_page_asks_the_network_for_nothing(case):
@@ -129,7 +138,7 @@ def test_page_asks_the_network_for_nothing(case):
     page = Page(text)
     links = re.findall(r'<a [^>]*href="(https?:[^"]*)"', text)
     pages = {link for link in links if link.startswith(f"{DOCUMENTATION}findings.md#")}
-    assert len(pages) == len(report.findings)
+    assert len(pages) == len(applying(report))
     assert set(links) - pages <= {"https://ui.perfetto.dev"}
     rest = [a for a in page.addresses if a not in links]
     assert all(a.startswith("#") or a == "data:," for a in rest), rest
@@ -142,7 +151,8 @@ def test_names_cannot_become_markup(case):
     _, text = case
     page = Page(text)
     assert not {a for a in page.attributes if a.startswith("on")}
-    assert page.tags["script"] == (6 if page.json["traceprobe-charts"] != "[]" else 5)
+    charts, timeline = page.json["traceprobe-charts"] != "[]", "canvas" in page.tags
+    assert page.tags["script"] == 5 + charts + timeline
 
 
 def read(text):
@@ -226,19 +236,59 @@ def test_terminal_escapes_in_names_do_not_reach_the_terminal():
 def test_verdict_is_told_without_scripts():
     text = html_of(report_named("io"))
     before_scripts = text.split('<script type="application/json"')[0]
-    for words in ("I/O-bound", "io decides", "Confidence 82 %", "margin", "86.0 %", "100.0 %"):
+    told = ("I/O-bound", "High confidence (82 %)", "Confidence 82 %", "margin", "86.0 %", "100.0 %")
+    for words in (*told, "io decides"):
         assert words in before_scripts
 
 
-def test_findings_come_worst_first_and_the_rest_is_folded():
+SECTIONS = ("verdict", "findings", "timeline", "time", "iterations", "kernels", "ranks", "quality")
+
+
+@pytest.mark.parametrize("name", ["io", "communication", "two-ranks", "ablated"])
+def test_the_story_is_told_in_its_order(name):
+    ids = Page(html_of(report_named(name))).ids
+    places = [ids.index(section) for section in SECTIONS]
+    assert places == sorted(places)
+
+
+def test_fixes_come_first_and_the_rest_is_folded():
     states = [f.status for f in ranked_findings(make_report().findings)]
     assert states == ["fail", "warn", "inconclusive", "pass", "not-applicable"]
     text = html_of(report_named("io"))
-    assert re.search(r'id="finding-data-wait" open', text)
-    folded = text.index('id="findings-passed"')
-    assert text.index('id="finding-tensor-cores"') < folded
-    assert folded < text.index('id="finding-overlap-communication"')
-    assert "up to 635 ms per step" in text
+    fix = text.index('<article class="finding fix fail" id="finding-data-wait"')
+    assert fix < text.index('id="finding-tensor-cores"') < text.index('id="findings-passed"')
+    assert text.index('id="findings-passed"') < text.index('id="finding-overlap-communication"')
+    assert "up to <b>−83 %</b>: 635 of 765 ms a step" in text
+
+
+def test_shares_are_told_once():
+    text = html_of(report_named("io")).split('<script type="application/json"')[0]
+    assert "Shares as captured" not in text
+    assert text.count(">83.0 %<") == 2  # in the bar of the partition and in its legend
+
+
+def test_the_library_of_the_charts_is_packed_and_there_only_with_charts():
+    kept = (templates_dir() / "vendor" / "library.txt").read_text(encoding="utf-8")
+    assert zlib.decompress(base64.b64decode(kept)).decode() == vendored_scripts()
+    assert kept in html_of(report_named("io"))
+    assert kept not in html_of(report_named("empty"))
+    assert len(html_of(report_named("io")).encode()) < 6e5
+
+
+def test_a_report_of_an_older_version_still_has_a_page():
+    record = json.loads(report_named("two-ranks").to_json())
+    for finding in record["findings"]:
+        for field in ("rule", "verify", "saving_of"):
+            finding.pop(field, None)
+    for rank in record["ranks"]:
+        for field in ("worst", "picture", "replay", "long", "speed"):
+            rank.pop(field, None)
+    for field in ("ablation", "memory", "roofline"):
+        record.pop(field, None)
+    for field in ("limit", "skew"):
+        record["verdict"].pop(field, None)
+    page = Page(html_of(Report.from_json(json.dumps(record))))
+    assert set(SECTIONS) <= set(page.ids)
 
 
 def test_equal_savings_keep_the_order_of_the_report():
@@ -385,31 +435,6 @@ def test_long_captures_share_bars_without_mixing_used_and_skipped():
     assert len({bar.label for bar in bars}) == 200
     assert bars[0].label == "0 to 8"
     assert bars[0].partition_ns["idle_data_wait"] == 635 * MS
-
-
-def test_a_timeline_says_how_many_operations_share_a_rectangle():
-    lane = Lane(
-        name="stream 7",
-        start_ns=[0, 2000],
-        duration_ns=[900, 900],
-        label=["forward", "backward"],
-        detail=["kernel", "2 ops, first kernel"],
-    )
-    timeline = Timeline(iteration=0, start_ns=0, duration_ns=9000, lanes=[lane, lane], merged=5)
-    picture = lanes.timeline_picture(timeline, [])
-    assert picture.lanes == ["stream 7", "stream 7 (2)"]
-    assert len(picture.segments) == 4
-    assert "5 shorter operations" in lanes.timeline_summary(timeline, picture)
-
-
-def test_gaps_inside_the_picture_are_a_lane_of_it():
-    rank = make_rank(PARTITIONS["io"])
-    picture = lanes.timeline_picture(rank.timeline, rank.gaps)
-    assert picture.lanes == ["host", "stream 7", "idle: longest gaps"]
-    idle = [s for s in picture.segments if s.lane == "idle: longest gaps"]
-    assert [(s.start_ns, s.duration_ns, s.label) for s in idle] == [
-        (130 * MS, 635 * MS - 3, "idle_data_wait")
-    ]
 
 
 def test_the_page_copies_the_markdown_that_is_written_to_a_file(case):

@@ -141,7 +141,7 @@ def test_every_rung_is_recorded_in_a_folder_of_its_own(cli, ladder, recorded, tm
     assert (plan.warmup, plan.calibrate, plan.active, plan.backend) == (2, 3, 3, "torch")
     assert "A ladder for a test." in done.err
     assert "rung fused (3 of 4): starting" in done.err
-    assert "short: 3 rungs, 1.00×" in done.out
+    assert "short: no measurable change after 2 changes" in done.out
 
 
 def test_the_ladder_has_the_changes_of_its_rungs_and_side_rungs_stand_beside_it(

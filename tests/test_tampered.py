@@ -53,7 +53,7 @@ def changed(text, *path, to):
 
 
 SUMMARY = ("ranks", 0, "summary")
-LANE = ("ranks", 0, "timeline", "lanes", 0)
+WINDOW = ("ranks", 0, "picture", "windows", 0)
 TAMPERED = {
     "a class is missing": (
         (*SUMMARY, "partition_ns"),
@@ -73,8 +73,12 @@ TAMPERED = {
     "a share is missing": ((*SUMMARY, "share"), {"io": 1.0}, "shares differ"),
     "a clock": (("inputs", 0, "origin_ns"), "x", "its clock is no number"),
     "a long clock": (("inputs", 0, "base_ns"), "9" * 5000, "its clock is no number"),
-    "a lane of unequal columns": ((*LANE, "label"), [], "columns of different lengths"),
-    "a lane before the picture": ((*LANE, "start_ns"), lambda c: [-5, *c[1:]], "leaves it"),
+    "rows of a picture": ((*WINDOW, "ops", "rows"), 1, "another size"),
+    "columns of a picture": ((*WINDOW, "ops", "widths"), {"start": 1}, "other columns"),
+    "data of a picture": ((*WINDOW, "host", "data"), "aGVsbG8=", "cannot be read"),
+    "the length of a window": ((*WINDOW, "duration_ns"), 5, "do not fit into their window"),
+    "names of a picture": (("ranks", 0, "picture", "names"), [], "none of its list"),
+    "classes of a picture": (("ranks", 0, "picture", "classes"), ["x"] * 17, "unknown classes"),
     "an input that is not there": (("ranks", 0, "input"), 7, "has no input"),
     "an input before the first": (("ranks", 0, "input"), -1, "has no input"),
     "no inputs": (("inputs",), [], "has no input"),

@@ -309,11 +309,11 @@ def test_removing_the_wait_leaves_the_rest(waiting):
 def test_without_changes_there_is_a_menu(waiting):
     record = what_if(observe(waiting), None)
     assert record.asked is None
-    assert record.alone[0].changes == ["data-wait removed"]
+    assert record.alone[0].changes == ["no waiting for data"]
     assert [row.speedup for row in record.alone] == sorted(
         (row.speedup for row in record.alone), reverse=True
     )
-    assert "data-wait removed would do most" in record.headline
+    assert "best single change, no waiting for data, would make it" in record.headline
 
 
 def test_what_a_run_has_not_cannot_be_changed(waiting):

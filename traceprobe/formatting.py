@@ -24,6 +24,11 @@ _ESCAPE_SEQUENCE = re.compile(
 )
 _ENDINGS = {1: "st", 2: "nd", 3: "rd"}
 _SPACES = re.compile(r"\s+")
+ROUND_FACTOR, TWICE, LEAST_FACTOR = 9.95, 1.995, 0.1
+"""Factors are told without decimals from the first on, with one from the second, with two above the
+third; from `TWICE` on they stand for percent."""
+LEAST_PER_CENT, WHOLE_PER_CENT = 0.05, 9.95
+"""Percent have a decimal from the first to the second."""
 _SENTENCE_END = re.compile(r"[.;](?= )")
 _REMEMBERED = 1_000
 """Characters of the longest name that is cleaned once only."""
@@ -133,6 +138,36 @@ def percentages(values: Sequence[float]) -> list[str]:
     for i in by_remainder[: 1000 - sum(floors)]:
         floors[i] += 1
     return [f"{floor / 10:.1f} %" for floor in floors]
+
+
+def counted(count: float, thing: str, things: str = "") -> str:
+    """`1 step`, `3 steps`, `1,200 steps`; `things` is the plural where an s does not make it."""
+    return f"{count:,g} {thing if count == 1 else things or f'{thing}s'}"
+
+
+def times(factor: float) -> str:
+    """A ratio as one says it: `25×`, `3.4×`, `2×`, `1.08×`."""
+    if factor >= ROUND_FACTOR:
+        return f"{factor:,.0f}×"
+    if factor >= TWICE:
+        return f"{factor:.1f}".removesuffix(".0") + "×"
+    return f"{factor:.2f}×" if factor >= LEAST_FACTOR else f"{significant(factor)}×"
+
+
+def pace(factor: float) -> str:
+    """How much faster than 1 a speed of `factor` is: `25× faster`, `1.5 % faster`, `40 % slower`.
+
+    Slower is told by the time: what takes 1.4 times as long is 40 % slower. So both go on from
+    percent to factors at 2 without a leap.
+    """
+    word = "faster" if factor > 1 else "slower"
+    ratio = factor if factor > 1 else 1 / factor
+    if ratio >= TWICE:
+        return f"{times(ratio)} {word}"
+    per_cent = 100 * (ratio - 1)
+    if per_cent < LEAST_PER_CENT:
+        return "as fast" if factor == 1 else f"less than 0.1 % {word}"
+    return f"{per_cent:.1f} % {word}" if per_cent < WHOLE_PER_CENT else f"{per_cent:.0f} % {word}"
 
 
 def signed(value: float) -> str:

@@ -35,7 +35,7 @@ _OPTIMIZERS = frozenset(
 _CHECKSUM = re.compile(r"[0-9a-f]{64}")
 _DIGITS = re.compile(r"-?\d{1,20}")
 _TEXTLESS = (
-    *(inspect.IntType, inspect.FloatType, inspect.BoolType, inspect.BytesType),
+    *(inspect.IntType, inspect.FloatType, inspect.BoolType),
     *(inspect.NoneType, inspect.LiteralType, inspect.StructType),
 )
 """Types without a text, or with words of a closed list, or records."""
@@ -141,13 +141,15 @@ def _value(value: Any, rule: Disclosure, change: Change) -> Any:
         return _record(value, change)
     if isinstance(value, str):
         return change(rule, value)
+    if isinstance(value, bytes) and rule is Disclosure.NUMBERS:
+        return value
     if isinstance(value, dict):
         if rule is Disclosure.FACTS:
             return facts(value)
         return {change(rule, str(k)): _value(item, rule, change) for k, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_value(item, rule, change) for item in value]
-    return value if isinstance(value, (int, float, bytes, msgspec.UnsetType)) else None
+    return value if isinstance(value, (int, float, msgspec.UnsetType)) else None
 
 
 @cache

@@ -71,7 +71,7 @@ def compare(
         per=per,
         direction=direction,
         headline=words.headline(*summaries, step, direction, per),
-        explanation=words.explanation(*summaries, classes, measures, per),
+        explanation=words.explanation(*summaries, classes, measures),
         step=step,
         traced_step=traced,
         classes=classes,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from traceprobe.records.comparison import KernelChange, KernelState
@@ -17,6 +19,8 @@ ALWAYS_LISTED = 15
 """Names of the longest kernels that a report lists whatever their phase."""
 
 Key = tuple[str, str]
+Named = Callable[[str], str]
+_UNNAMED = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{anonymous\}::")
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,9 @@ def kernel_changes(
     first, second = _first(base), _first(new)
     if first is None or second is None:
         return []
-    before, after = _uses(first, scale[0]), _uses(second, scale[1])
+    formats = [{source.format for source in report.inputs} for report in (base, new)]
+    named = str if formats[0] == formats[1] else function_of
+    before, after = _uses(first, scale[0], named), _uses(second, scale[1], named)
     step = first.summary.step_ms
     least = NOTABLE * step.mean * scale[0] if step else 0.0
     changes = []
@@ -54,14 +60,23 @@ def _first(report: Report) -> Rank | None:
     return next((rank for rank in report.ranks if rank.summary.top_kernels), None)
 
 
-def _uses(rank: Rank, scale: float) -> dict[Key, Use]:
+def function_of(kernel: str) -> str:
+    """The function of a kernel without its template parameters and arguments.
+
+    Profilers write those differently: `f<(int)4>(T2 *)` and `f<4>(float*)` are one kernel.
+    """
+    plain = _UNNAMED.sub("", kernel.removeprefix("void "))
+    return re.split(r"[<(]", plain, maxsplit=1)[0].strip() or kernel
+
+
+def _uses(rank: Rank, scale: float, named: Named) -> dict[Key, Use]:
     """Listed kernels by name and phase; a name that is listed twice counts once, with both."""
     steps = rank.summary.iterations_used
     if not steps:
         return {}
     sums: dict[Key, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for kernel in rank.summary.top_kernels:
-        entry = sums[kernel.name, kernel.phase]
+        entry = sums[named(kernel.name), kernel.phase]
         entry[0] += kernel.total_ns / 1e6 / steps * scale
         entry[1] += kernel.count / steps * scale
     return {key: Use(*values) for key, values in sums.items()}

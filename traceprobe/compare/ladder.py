@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from msgspec import UNSET
+
 from traceprobe.compare import text as words
 from traceprobe.compare.compare import compare, per_of
 from traceprobe.compare.run import Observed, summarize
-from traceprobe.formatting import significant
-from traceprobe.records.comparison import Per
+from traceprobe.formatting import pace, significant
+from traceprobe.model.taxonomy import SHARE_CLASSES
+from traceprobe.records.comparison import Per, scale_of
 from traceprobe.records.ladder import Ladder, Missing, Rung, Suggestion
-from traceprobe.records.report import Report
+from traceprobe.records.report import Report, Verdict
 from traceprobe.render.ranking import ATTENTION, ranked_findings
+from traceprobe.verdict.bounds import deciding
 from traceprobe.version import __version__
 
 MOST_SUGGESTIONS = 3
@@ -42,7 +46,7 @@ def ladder(
         traceprobe_version=__version__,
         name=name,
         per=per,
-        headline=_headline(rungs),
+        headline=_headline(rungs, per),
         rungs=rungs,
         missing=list(missing),
         limits=_limits(runs[-1]),
@@ -87,35 +91,47 @@ def _rung(first: Observed, before: Observed, run: Observed, change: str, per: Pe
     )
 
 
-def _headline(rungs: Sequence[Rung]) -> str:
-    """The gain of all rungs, and which gained and lost most beyond the noise."""
-    text = f"{significant(rungs[-1].total_speedup)}× the throughput of the first rung"
+def _headline(rungs: Sequence[Rung], per: Per) -> str:
+    """The times at both ends, and which rung gained and lost most beyond the noise."""
+    if len(rungs) == 1:
+        return "There is no other rung to compare it with."
+    ends = [significant(r.run.step_ms * scale_of(r.run, per)) for r in (rungs[0], rungs[-1])]
     real = [r for r in rungs[1:] if r.speedup is not None and r.step is not None and r.step.real]
+    text = f"From {ends[0]} to {ends[1]} ms per {per}"
+    if not real:
+        return f"{text}: no rung changed it beyond the noise."
     ordered = sorted(real, key=lambda r: r.speedup or 0)
-    if ordered and (ordered[-1].speedup or 0) > 1:
+    if (ordered[-1].speedup or 0) > 1:
         text += f"; the largest gain is {_change(ordered[-1])}"
-    if ordered and (ordered[0].speedup or 0) < 1:
+    if (ordered[0].speedup or 0) < 1:
         text += f"; the largest loss is {_change(ordered[0])}"
-    return text
+    return f"{text}."
 
 
 def _change(rung: Rung) -> str:
-    return f"{rung.change} ({significant(rung.speedup or 0)}×)"
+    return f"{rung.change} ({pace(rung.speedup or 0)})"
 
 
 def _limits(run: Observed) -> str:
     summary = summarize(run)
     largest = words.largest_class(summary)
-    text = f"{run.label}: {words.bound_text(summary)}"
-    if largest is None:
-        return text
-    return f"{text}; {largest[0]} takes most of its step ({largest[1]:.0f} %)"
+    return f"{words.bound_text(summary)}{f': {largest}' if largest else ''}"
+
+
+def classes_of(verdict: Verdict) -> set[str]:
+    """Classes of the partition that make up what decides a verdict."""
+    return {c for share in deciding(verdict.bound, verdict.secondary) for c in SHARE_CLASSES[share]}
 
 
 def _suggestions(report: Report) -> list[Suggestion]:
     step = report.quality.observer_effect
     suggestions = []
-    for finding in ranked_findings(report.findings):
+    bound = classes_of(report.verdict)
+    # What limits the run comes first: advice on something else would contradict the verdict.
+    for finding in sorted(
+        ranked_findings(report.findings),
+        key=lambda f: f.saving_of is UNSET or not bound & {*f.saving_of},
+    ):
         saving = finding.saving_ms_per_step
         if finding.status not in ATTENTION or not saving:
             continue

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from traceprobe.compare.run import Observed, device_names
-from traceprobe.formatting import plus_minus, significant
-from traceprobe.model.taxonomy import BOUND_LABELS, CLASS_LABELS, label_of
+from traceprobe.compare.run import Observed, device_names, settings
+from traceprobe.formatting import counted, pace, plus_minus, significant
+from traceprobe.model.taxonomy import BOUND_LABELS, CLASS_LABELS, SHARE_CLASSES, label_of
 from traceprobe.records.comparison import Change, Direction, Per, RunSummary
 from traceprobe.records.report import Message
+from traceprobe.verdict.bounds import deciding as decides
 
 MOST_NAMED = 4
 """Changes of classes that are told in words."""
 NOTABLE = 0.005
 """Part of the base's step below which a change is not told in words, however real."""
-GONE = 0.1
-"""Of a class no more than this part is left: it is gone."""
+NO_CHANGE = "No measurable change"
+TOO_FEW = "Too few steps to tell"
 DISAGREE = 0.05
 """Part of the step by which timing with and without a profiler may differ unremarked."""
 
@@ -24,22 +25,33 @@ DISAGREE = 0.05
 def headline(
     base: RunSummary, new: RunSummary, step: Change, direction: Direction, per: Per
 ) -> str:
-    """The step in both runs, how sure that is, and what bounds them."""
+    """How much faster or slower the new run is, and what bounds both."""
     assert step.base is not None
     assert step.new is not None
-    assert step.delta is not None
-    times = f"{significant(step.base)} → {significant(step.new)} ms per {per}"
-    ratio = f"{100 * abs(step.delta) / step.base:.1f} %" if step.base else ""
-    text = {
-        "slower": f"{ratio} slower: {times}",
-        "faster": f"{ratio} faster: {times}",
-        "unchanged": f"No change beyond the noise: {times}",
-        "unknown": f"Too few steps to tell: {times}",
-    }[direction]
+    before, after = (f"{significant(value)} ms" for value in (step.base, step.new))
+    counts = [counted(run.steps, "step") for run in (base, new)]
+    of = f"{counts[0]} of each run" if counts[0] == counts[1] else " and ".join(counts)
+    if direction == "unknown":
+        text = (
+            f"{TOO_FEW}: a {per} took {before}, then {after} ({of}); record at least 5 steps of "
+            "each, better 20"
+        )
+    elif direction == "unchanged":
+        both = f"{after} in both" if before == after else f"{after}, before {before}"
+        text = f"{NO_CHANGE}: a {per} takes {both} ({of})"
+    else:
+        text = f"{_pace(step)}: a {per} takes {after} instead of {before} ({of})"
     bounds = [bound_text(run) for run in (base, new)]
     if bounds[0] != bounds[1]:
-        return f"{text}; {bounds[0]} → {bounds[1]}"
-    return f"{text}; {bounds[0]} as before"
+        return f"{text}. It was {bounds[0]}; now it is {bounds[1]}."
+    return f"{text}. Both runs are {bounds[0]}."
+
+
+def _pace(step: Change) -> str:
+    """A change that is real, in words; a step of no time has no pace."""
+    if not step.base or not step.new:
+        return "faster" if (step.delta or 0) < 0 else "slower"
+    return pace(step.base / step.new)
 
 
 def explanation(
@@ -47,31 +59,42 @@ def explanation(
     new: RunSummary,
     classes: Sequence[Change],
     measures: Sequence[Change],
-    per: Per,
 ) -> list[str]:
     """What the step gained or lost, largest first, and what limits it now."""
+    step = base.traced_step_ms
     changed = notable(classes)
-    said = [_of_class(change, per) for change in changed[:MOST_NAMED]]
-    rest = [
-        change.delta for change in classes if change.real and change not in changed[:MOST_NAMED]
+    said = [(abs(c.delta or 0), _of_class(c)) for c in changed[:MOST_NAMED]]
+    said += [
+        (c.base or c.new or 0, _of_one_side(c))
+        for c in classes
+        if c.delta is None and (c.base or c.new or 0) >= NOTABLE * step
     ]
-    if changed and any(rest):
-        more = sum(delta or 0 for delta in rest)
-        said.append(f"{len(rest)} smaller changes add up to {plus_minus(more)} ms")
-    said += [_of_measure(change) for change in measures if change.real and _telling(change)]
+    lines = [line for _, line in sorted(said, key=lambda item: -item[0])]
+    rest = [c.delta or 0 for c in classes if c.real and c not in changed[:MOST_NAMED]]
+    if abs(sum(rest)) >= NOTABLE * step:
+        lines.append(f"{plus_minus(sum(rest))} ms in {counted(len(rest), 'smaller change')}")
+    lines += [_of_measure(change) for change in measures if change.real and _telling(change)]
     largest = largest_class(new)
     if largest is not None:
-        said.append(f"the largest part of the new step is {largest[0]} ({largest[1]:.0f} %)")
-    return said
+        lines.append(f"what limits the new run most: {largest}")
+    return lines
 
 
-def largest_class(run: RunSummary) -> tuple[str, float] | None:
-    """The word of the class that takes most of a traced step, and its per cent; None without."""
-    known = {name: value for name, value in run.partition_ms.items() if value}
+def largest_class(run: RunSummary) -> str | None:
+    """The class that takes most of a traced step, and its part; None without any.
+
+    Of a run with a verdict only classes that count for it: another would seem to contradict it.
+    """
+    deciding = [c for share in decides(run.bound, run.secondary) for c in SHARE_CLASSES[share]]
+    known = {
+        name: value
+        for name, value in run.partition_ms.items()
+        if value and (name in deciding or not deciding)
+    }
     if not known:
         return None
     name, value = max(known.items(), key=lambda item: item[1])
-    return CLASS_LABELS[name], 100 * value / run.traced_step_ms
+    return f"{CLASS_LABELS[name]}, {100 * value / run.traced_step_ms:.0f} % of its step"
 
 
 def settings_text(changed: Mapping[str, Sequence[Any]]) -> str:
@@ -94,12 +117,18 @@ def notable(classes: Sequence[Change]) -> list[Change]:
 def gate_text(step: Change, allowed: float) -> str:
     """The change of the step against what is allowed."""
     assert step.base
-    parts = [100 * (value or 0) / step.base for value in (step.delta, step.low, step.high)]
+    parts = [_percent(value, step.base) for value in (step.delta, step.low, step.high)]
     return (
-        f"the step changed by {parts[0]:+.1f} % (99 % interval {parts[1]:+.1f} to {parts[2]:+.1f} "
-        f"%, drift inside the runs {100 * (step.floor or 0) / step.base:.1f} %); "
-        f"{100 * allowed:g} % are allowed"
+        f"the time of a step changed by {parts[0]} % (99 % interval {parts[1]} to {parts[2]} %, "
+        f"drift inside the runs {100 * (step.floor or 0) / step.base:.1f} %); up to "
+        f"+{100 * allowed:g} % is allowed"
     )
+
+
+def _percent(part: float | None, whole: float) -> str:
+    """With a sign, and none for what rounds to 0."""
+    value = round(100 * (part or 0) / whole, 1)
+    return f"{value:+.1f}".replace("-", "−") if value else "0.0"
 
 
 def cautions(
@@ -107,13 +136,11 @@ def cautions(
 ) -> Iterator[Message]:
     """What a reader should know before believing the numbers, by stable codes."""
     runs = (base, new)
-    formats = [{i.format for i in run.report.inputs} for run in runs]
-    if formats[0] != formats[1] and step is traced:
+    programs = [str(settings(run.report.workload).get("name") or "") for run in runs]
+    if all(programs) and programs[0] != programs[1]:
         yield Message(
-            "different-profilers",
-            "The runs were recorded by different profilers, which slow the host differently, and "
-            "their steps without a profiler are not known: trust the busy classes, not the idle "
-            "time. `traceprobe profile` times the step without a profiler.",
+            "different-workloads",
+            f"The runs are of different programs: {programs[0]} and {programs[1]}.",
         )
     devices = [device_names(run.report.ranks) for run in runs]
     if devices[0] != devices[1]:
@@ -125,14 +152,22 @@ def cautions(
     if base.world_size != new.world_size:
         yield Message(
             "different-world-sizes",
-            f"The base ran on {base.world_size} ranks, the new run on {new.world_size}.",
+            f"The base ran on {counted(base.world_size, 'rank')}, the new run on {new.world_size}.",
+        )
+    formats = [{i.format for i in run.report.inputs} for run in runs]
+    if formats[0] != formats[1] and step is traced:
+        yield Message(
+            "different-profilers",
+            "The runs were recorded by different profilers, which slow the host differently, and "
+            "their steps without a profiler are not known: trust the busy classes, not the idle "
+            "time. `traceprobe profile` times the step without a profiler.",
         )
     samples = [run.per_step("samples") for run in runs]
     if per == "sample" and samples[0] != samples[1]:
         yield Message(
             "per-sample",
-            f"A step holds {samples[0]:g} samples in the base and {samples[1]:g} in the new run, "
-            "so all times are per sample.",
+            f"A step holds {counted(samples[0] or 0, 'sample')} in the base and "
+            f"{samples[1] or 0:,g} in the new run, so all times are per sample.",
         )
     if None in samples and base.report.inputs != new.report.inputs:
         yield Message(
@@ -167,25 +202,21 @@ def bound_text(run: RunSummary) -> str:
     return first if run.secondary is None else f"{first}, then {label_of(run.secondary)}"
 
 
-def _of_class(change: Change, per: Per) -> str:
-    assert change.base is not None
-    assert change.new is not None
-    assert change.delta is not None
+def _of_class(change: Change) -> str:
+    word, delta = CLASS_LABELS[change.name], plus_minus(change.delta)
+    return f"{delta} ms {word} ({significant(change.base or 0)} → {significant(change.new or 0)})"
+
+
+def _of_one_side(change: Change) -> str:
+    """A class that one of the runs does not show: no difference can be told."""
     word = CLASS_LABELS[change.name]
-    amount = significant(abs(change.delta))
-    if change.delta < 0 and change.new <= GONE * change.base:
-        return f"{amount} ms of {word} are gone"
-    if change.delta > 0 and change.base <= GONE * change.new:
-        return f"{amount} ms of {word} are new"
-    more = "longer" if change.delta > 0 else "shorter"
-    return (
-        f"{word} {amount} ms {more} per {per} ({significant(change.base)} → "
-        f"{significant(change.new)} ms)"
-    )
+    if change.base is None:
+        return f"{significant(change.new or 0)} ms {word} in the new run; the base shows none"
+    return f"{significant(change.base)} ms {word} in the base; the new run shows none"
 
 
 TELLING = ("communication hidden", "host-to-device hidden", "collectives", "launches")
-
+"""Measures that are told in words."""
 
 DERIVED = (
     "compiled",
@@ -211,5 +242,10 @@ def _telling(change: Change) -> bool:
 
 
 def _of_measure(change: Change) -> str:
-    values = f"{significant(change.base or 0)} → {significant(change.new or 0)}"
-    return f"{change.name}: {values} {change.unit}"
+    before, after = (_plain(value or 0) for value in (change.base, change.new))
+    return f"{change.name}: {before} → {after} {change.unit}"
+
+
+def _plain(value: float) -> str:
+    """A whole number without decimals."""
+    return f"{value:,.0f}" if value == int(value) else significant(value)

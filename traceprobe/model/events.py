@@ -129,6 +129,15 @@ HOST_RANGES: Mapping[str, Any] = {
 }
 """Columns of ranges: annotations, operators, and what the profiler notes of itself."""
 
+HOST_OPERATORS: Mapping[str, Any] = {
+    "pid": pl.Int64,  # process
+    "thread": pl.Int64,  # thread of the host, as the trace numbers it
+    "t0": pl.Int64,  # start, ns
+    "t1": pl.Int64,  # end, ns
+    "name": pl.Int32,  # index into Trace.names
+}
+"""Columns of operators of the framework, in no order: there are many, and few are looked at."""
+
 HOST_WORK: Mapping[str, Any] = {
     "pid": pl.Int64,  # process
     "thread": pl.Int64,  # thread of the host, as the trace numbers it
@@ -201,8 +210,9 @@ class Quality:
 class Trace:
     """One input file as columns.
 
-    `gpu_ops`, `host_calls` and `host_ranges` follow the schemas above; `host_work` (threads run one
-    operator after the other) and `host_waits` (they wait in the operating system) HOST_WORK.
+    `gpu_ops`, `host_calls`, `host_ranges` and `host_operators` follow the schemas above;
+    `host_work` (threads run one operator after the other) and `host_waits` (they wait in the
+    operating system) HOST_WORK.
 
     Args:
         rank_of: rank of each process where the file records it.
@@ -223,6 +233,9 @@ class Trace:
     thread_names: Mapping[tuple[int, int], str] = field(default_factory=dict)
     profiled: frozenset[str] = frozenset()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    host_operators: pl.DataFrame = field(
+        default_factory=lambda: pl.DataFrame(schema=HOST_OPERATORS)
+    )
     host_work: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_WORK))
     host_waits: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_WORK))
 

@@ -108,6 +108,7 @@ def _brief(rank: Rank) -> Rank:
     summary = replace(
         rank.summary,
         top_kernels=[],
+        top_operators=UNSET,
         collectives=[],
         collectives_left_out=rank.summary.collectives_left_out + len(rank.summary.collectives),
     )
@@ -115,8 +116,7 @@ def _brief(rank: Rank) -> Rank:
         rank,
         iterations=[],
         gaps=[],
-        timeline=None,
-        worst=None,
+        picture=UNSET,
         summary=summary,
         replay=UNSET,
     )

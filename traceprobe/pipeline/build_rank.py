@@ -21,11 +21,9 @@ from traceprobe.records.rank import (
     DeviceInfo,
     Gap,
     Iteration,
-    Lane,
     Rank,
     SpeedChange,
     StepMarker,
-    Timeline,
 )
 from traceprobe.records.replay import COLUMNS, Replay
 from traceprobe.records.summary import Nanoseconds
@@ -33,7 +31,6 @@ from traceprobe.timeline import collectives, partition, replay
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.long_iterations import LongIterations
 from traceprobe.timeline.rank_collectives import RankCollectives
-from traceprobe.timeline.timeline_view import longest_window, representative_window, timeline_view
 
 MAX_GAPS = 50
 _EVIDENCE = {
@@ -66,7 +63,6 @@ def rank_record(
         long: iterations that do more than the others.
     """
     zero = origin(trace)
-    typical, longest = representative_window(account), longest_window(account)
     marker = account.process.marker
     return Rank(
         rank=UNKNOWN,
@@ -84,10 +80,6 @@ def rank_record(
         iterations=_iterations(account, zero),
         summary=rank_summary(account, trace, groups, on_cpu=device.kind == "cpu"),
         gaps=_gaps(account, trace.names, zero),
-        timeline=_timeline(account, trace.names, zero, typical),
-        worst=None
-        if longest is None or longest == typical
-        else _timeline(account, trace.names, zero, longest),
         input=UNKNOWN,
         speed=UNSET
         if account.speed is None
@@ -212,26 +204,6 @@ def _gaps(account: DeviceTimeline, names: Sequence[str], zero: int) -> list[Gap]
 
 def _known(number: int) -> int | None:
     return None if number == UNKNOWN else int(number)
-
-
-def _timeline(account: DeviceTimeline, names: Sequence[str], zero: int, window: int) -> Timeline:
-    picture = timeline_view(account, names, window)
-    return Timeline(
-        iteration=picture.index,
-        start_ns=picture.t0 - zero,
-        duration_ns=picture.t1 - picture.t0,
-        merged=picture.merged,
-        lanes=[
-            Lane(
-                name=lane.name,
-                start_ns=(lane.t0 - picture.t0).tolist(),
-                duration_ns=(lane.t1 - lane.t0).tolist(),
-                label=lane.label,
-                detail=[fit_table(d) for d in lane.detail],
-            )
-            for lane in picture.lanes
-        ],
-    )
 
 
 def _replay(account: DeviceTimeline) -> Replay | UnsetType:

@@ -31,6 +31,7 @@ from traceprobe.model import sidecar
 from traceprobe.model.events import (
     GPU_OPS,
     HOST_CALLS,
+    HOST_OPERATORS,
     HOST_RANGES,
     HOST_WORK,
     Device,
@@ -50,6 +51,7 @@ _FRAMES = {
     "gpu_ops": GPU_OPS,
     "host_calls": HOST_CALLS,
     "host_ranges": HOST_RANGES,
+    "host_operators": HOST_OPERATORS,
     "host_work": HOST_WORK,
     "host_waits": HOST_WORK,
 }

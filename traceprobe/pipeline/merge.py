@@ -22,6 +22,7 @@ from traceprobe.pipeline.build_overview import FEWEST, survey
 from traceprobe.pipeline.build_rank import completed_rank
 from traceprobe.pipeline.build_run import run_record
 from traceprobe.pipeline.invariants import verify
+from traceprobe.pipeline.join_pictures import RankPicture, joined
 from traceprobe.pipeline.one_run import missing_ranks, of_one_run, unmatched
 from traceprobe.pipeline.rank_numbers import overruled_ranks, rank_numbers
 from traceprobe.pipeline.trace_part import Lost, TracePart, part_of
@@ -191,10 +192,23 @@ def _records(
     matched = collective_waits(footprints, stages)
     waits = matched.exposed_wait if matched else [None] * len(devices)
     between = stages.exposed if stages else [None] * len(devices)
+    pictures = joined(
+        [
+            RankPicture(
+                picture=found.picture,
+                source=source,
+                zero=int(parts[source].input.origin_ns),
+                labels=[iteration.label for iteration in found.record.iterations],
+                collectives=footprint,
+                matched=mine,
+            )
+            for (source, found), footprint, mine in zip(devices, footprints, shared, strict=True)
+        ]
+    )
     every: list[Rank] = []
     regular: list[Rank] = []
-    for (source, found), number, footprint, wait, stage, mine in zip(
-        devices, numbers, footprints, waits, between, shared, strict=True
+    for (source, found), number, footprint, wait, stage, mine, shown in zip(
+        devices, numbers, footprints, waits, between, shared, pictures, strict=True
     ):
         for records, part in ((every, found), (regular, found.regular)):
             if part is None:
@@ -202,8 +216,9 @@ def _records(
                 continue
             counted = None if part is found else part.footprint.collectives
             groups = collectives.with_matches(part.groups, footprint.collectives, mine, counted)
+            record = replace(part.record, picture=shown)
             records.append(
-                completed_rank(part.record, number, source, wait, stage, part.footprint, groups)
+                completed_rank(record, number, source, wait, stage, part.footprint, groups)
             )
     warnings = unmatched(
         collectives=sum(len(f.collectives.filter(~IS_MESSAGE)) > 0 for f in footprints) > 1,

@@ -21,7 +21,9 @@ from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.events import Call, Device, Quality, Trace
 from traceprobe.model.sidecar import Sidecar
 from traceprobe.options import Options
+from traceprobe.pipeline.build_picture import picture
 from traceprobe.pipeline.build_rank import origin, rank_record
+from traceprobe.records.picture import Picture
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Input
 from traceprobe.system import memory_limit as bounded
@@ -44,12 +46,14 @@ class DevicePart:
         record: as in the report, open where it takes the run to know.
         footprint: what other ranks are compared with. groups: the collectives by operation and
             size.
+        picture: windows of it that a person should see.
         regular: the same without long iterations, if there are any.
     """
 
     record: Rank
     footprint: RankCollectives
     groups: list[collectives.CollectiveGroup]
+    picture: Picture
     regular: DevicePart | None = None
 
 
@@ -221,9 +225,10 @@ def _device(account: DeviceTimeline, trace: Trace, device: Device) -> DevicePart
     def part(chosen: DeviceTimeline, long: LongIterations | None) -> DevicePart:
         groups = collectives.collective_groups(chosen)
         record = rank_record(chosen, trace, device, groups, long)
-        return DevicePart(record, rank_collectives(chosen), groups)
+        return DevicePart(record, rank_collectives(chosen), groups, shown)
 
     long = long_iterations(account)
+    shown = picture(account, trace.names, trace.thread_names, origin(trace), long)
     whole = part(account, long)
     if long is None:
         return whole

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from traceprobe.model.events import Int64s
-from traceprobe.records.texts import Word
+from traceprobe.records.texts import Numbers, Word
+
+Int64s = NDArray[np.int64]
 
 MOST_ROWS = 2_000_000
 """Rows of a table that is read; none that traceprobe writes has as many."""
@@ -22,21 +24,21 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     """Columns of non-negative integers of equal length.
 
     Args:
-        widths: bytes of a number, by column, in the order of the columns.
-        data: the columns one after the other, deflated (zlib); JSON has it in base64. Of a column
-            first all lowest bytes, then all second ones.
+        widths: bytes of a number, by column.
+        data: the columns in the order of their names, deflated (zlib); JSON has it in base64. Of a
+            column first all lowest bytes, then all second ones.
     """
 
     rows: int
     widths: dict[Word, int]
-    data: bytes
+    data: Numbers
 
     @classmethod
     def of(cls, columns: Mapping[str, Int64s]) -> Table:
         """Pack columns. Raises ValueError where a number does not fit."""
         widths: dict[str, int] = {}
         packed: list[bytes] = []
-        for name, values in columns.items():
+        for name, values in sorted(columns.items()):
             width = max((int(values.max(initial=0)).bit_length() + 7) // 8, 1)
             if width > MOST_BYTES or values.min(initial=0) < 0:
                 raise ValueError(f"column {name}: a number is negative or too large")
@@ -54,13 +56,14 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("a packed table has impossible sizes")
         size = self.rows * sum(self.widths.values())
         try:
-            unpacked = zlib.decompressobj().decompress(self.data, size + 1)
+            stream = zlib.decompressobj()
+            unpacked = stream.decompress(self.data, size + 1)
         except zlib.error as error:
             raise ValueError(f"a packed table cannot be read: {error}") from error
-        if len(unpacked) != size:
+        if len(unpacked) != size or not stream.eof or stream.unused_data:
             raise ValueError("a packed table has another size than it says")
         found, at = {}, 0
-        for name, width in self.widths.items():
+        for name, width in sorted(self.widths.items()):
             octets = np.zeros((self.rows, _INTEGER), dtype=np.uint8)
             part = np.frombuffer(unpacked, np.uint8, self.rows * width, at)
             octets[:, :width] = part.reshape(width, self.rows).T

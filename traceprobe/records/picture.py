@@ -16,8 +16,8 @@ from traceprobe.model.taxonomy import BUSY_LABELS
 from traceprobe.records.packed import Table
 from traceprobe.records.texts import Name, PhaseName, Word
 
-Why = Literal["typical", "slowest", "long", "capture"]
-"""What a window stands for; `capture` where no iterations were found."""
+Why = Literal["typical", "fastest", "slowest", "only", "long", "capture"]
+"""What a window stands for. Of two iterations none is typical; without any, it is the capture."""
 Role = Literal["step", "autograd", "loader", "other"]
 """What a thread of the host does."""
 HostKind = Literal["range", "operator", "call", "wait"]
@@ -96,7 +96,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
                 yield "a window of a picture is empty"
             tables = ((window.ops, OPS), (window.parts, PARTS), (window.host, HOST))
             for table, names in tables:
-                if tuple(table.widths) != names:
+                if sorted(table.widths) != sorted(names):
                     yield "a table of a picture has other columns"
                     continue
                 try:

@@ -12,7 +12,7 @@ from traceprobe.model.taxonomy import IDLE_CAUSES
 from traceprobe.records.picture import Picture
 from traceprobe.records.replay import Replay
 from traceprobe.records.summary import Nanoseconds, Summary, partition_problems
-from traceprobe.records.texts import Name, PhaseName, Sentence, Word
+from traceprobe.records.texts import Name, Sentence, Word
 
 DeviceKind = Literal["gpu", "cpu"]
 
@@ -122,37 +122,6 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
     after: Name | None
 
 
-class Lane(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the timeline picture, as parallel arrays; ns after the picture's start."""
-
-    name: Word
-    start_ns: list[int]
-    duration_ns: list[int]
-    label: list[PhaseName]
-    detail: list[PhaseName]
-
-
-class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """One iteration. `merged` counts ops joined with a neighbour below one pixel."""
-
-    iteration: int | None
-    start_ns: int
-    duration_ns: int
-    lanes: list[Lane]
-    merged: int
-
-    def problems(self) -> Iterator[str]:
-        """What it contradicts itself in."""
-        if self.duration_ns <= 0:
-            yield "a timeline is empty"
-        for lane in self.lanes:
-            columns = (lane.start_ns, lane.duration_ns, lane.label, lane.detail)
-            if len({len(column) for column in columns}) > 1:
-                yield "a lane of a timeline has columns of different lengths"
-            if any(ns < 0 for ns in (*lane.start_ns, *lane.duration_ns)):
-                yield "a lane of a timeline leaves it"
-
-
 class Rank(msgspec.Struct, frozen=True, kw_only=True):
     """One device of one process."""
 
@@ -163,10 +132,6 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     iterations: list[Iteration]
     summary: Summary
     gaps: list[Gap]
-    timeline: Timeline | None
-    """The iteration that is most like all used ones."""
-    worst: Timeline | None = None
-    """The longest used iteration, where that is another."""
     picture: Picture | msgspec.UnsetType = msgspec.UNSET
     """Whole iterations with every operation; not there in older reports, and in large runs only of
     the ranks with details."""
@@ -201,9 +166,6 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
         yield from self.summary.problems()
         yield from self._total_problems()
         yield from self._gap_problems()
-        for picture in (self.timeline, self.worst):
-            if picture is not None:
-                yield from picture.problems()
         if isinstance(self.picture, Picture):
             yield from self.picture.problems()
         if isinstance(self.replay, Replay):
@@ -212,8 +174,8 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     def problems_without_details(self) -> Iterator[str]:
         """The same of a rank of a large run of which only the summary stays."""
         yield from self.summary.problems()
-        details = [self.iterations, self.gaps, self.timeline, self.worst, self.summary.collectives]
-        if any(details) or self.summary.top_kernels:
+        details = [self.iterations, self.gaps, self.summary.collectives, self.summary.top_kernels]
+        if any(details) or isinstance(self.picture, Picture):
             yield "has details although it is not listed as detailed"
 
     def _iteration_problems(self) -> Iterator[str]:

@@ -23,6 +23,7 @@ class Disclosure(Enum):
     CHECKSUM = "stays, if it is one; else its digest"
     DIGITS = "stays, if it is a whole number; else empty"
     FACTS = "known keys stay, with numbers and texts of known words"
+    NUMBERS = "stays: bytes that hold nothing but numbers"
     PRIVATE = "left out"
 
 
@@ -41,5 +42,7 @@ Checksum = Annotated[str, _decided(Disclosure.CHECKSUM)]
 Digits = Annotated[str, _decided(Disclosure.DIGITS)]
 Facts = Annotated[dict[str, Any], _decided(Disclosure.FACTS)]
 """What a recording noted of machine and program."""
+Numbers = Annotated[bytes, _decided(Disclosure.NUMBERS)]
+"""Of a record whose `problems` read them as such."""
 PRIVATE = _decided(Disclosure.PRIVATE)
 """Of what is left out whatever it holds."""

@@ -12,6 +12,11 @@ from traceprobe.records.comparison import RunSummary
 from traceprobe.records.report import Message
 from traceprobe.records.texts import Sentence
 
+SAME = 0.01
+"""Relative change of throughput up to which a change has no effect."""
+NOTHING = 0.01
+"""Part of a predicted step: an interval that begins below it says only what the step is at most."""
+
 
 class Predicted(msgspec.Struct, frozen=True, kw_only=True):
     """A step with changes; with `--accumulate`, of several batches."""

@@ -27,7 +27,7 @@ Chart = alt.Chart | alt.LayerChart | alt.FacetChart
 
 
 def iterations() -> Chart:
-    """Stacked bars, one an iteration: ms of each exclusive class; skipped ones pale and crossed."""
+    """Stacked bars, one an iteration: ms of each class; skipped ones crossed, long ones marked."""
     x = alt.X(
         "iteration:N",
         title="iteration",
@@ -51,7 +51,12 @@ def iterations() -> Chart:
         .mark_text(text="✕", baseline="bottom", dy=-3, color="currentColor", fontWeight="bold")
         .encode(x=x, y="ms:Q", tooltip=["iteration:N", "status:N"])
     )
-    return alt.layer(stack, crosses).properties(height=260)
+    long = (
+        alt.Chart(alt.NamedData(name="long"))
+        .mark_text(text="▼", baseline="bottom", dy=-3, color="currentColor")
+        .encode(x=x, y="ms:Q", tooltip=["iteration:N", "status:N"])
+    )
+    return alt.layer(stack, crosses, long).properties(height=190)
 
 
 def ranks() -> Chart:

@@ -27,7 +27,14 @@ CLASS_COLOURS = {
     "idle_unexplained": "#5f5a54",
 }
 OTHER_COLOUR = "#9aa0a6"
-"""For labels that are no class: host calls and ranges."""
+"""For labels that are no class."""
+HOST_COLOURS = {
+    "range": "#c8d0d9",
+    "operator": "#a3b1c0",
+    "call": "#6d7c8c",
+    "wait": "#c2185b",
+}
+"""Rows of the host in a timeline; calls that wait stand out."""
 
 SHARE_COLOURS = {
     "io": "#d55e00",

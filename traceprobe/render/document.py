@@ -39,6 +39,9 @@ class Table:
         tones: one for each row, or none.
         most: rows that Markdown and terminal show; the page shows all.
         names: columns of names from a trace, set like code.
+        full: what the first of `names` is short for, one a row, or none; shown on demand.
+        show: where in the timeline a row is, one a row, or none: `RANKINDEX:START-END`, ns after
+            the time zero of the rank's input. Empty for rows that are nowhere.
     """
 
     caption: str
@@ -48,6 +51,8 @@ class Table:
     tones: Sequence[Tone] = ()
     most: int = 12
     names: frozenset[int] = frozenset()
+    full: Sequence[str] = ()
+    show: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -80,12 +85,14 @@ class Bars:
     Args:
         relative: every bar fills 100 %, whatever its sum; pieces are told in percent, also those
             of nothing. One such bar alone has its numbers in the legend.
+        terse: the legend of the only bar is one line, without notes and pieces of nothing.
     """
 
     caption: str
     unit: str
     bars: Sequence[Bar]
     relative: bool = False
+    terse: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,28 +119,37 @@ class Chart:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Lanes of an iteration, which the page's script draws from the embedded report.
+    """Whole iterations of several ranks, which the page's script draws from the embedded report.
 
     Args:
-        rank: index in `Report.ranks`. field: its field that holds the timeline.
+        summary: what it shows, in words that everybody sees.
+        ranks: indices in `Report.ranks` of those that are drawn, from top to bottom.
         legend: word and colour of the labels that occur.
-        labels: the same for every label there may be, by label; `other` is for unknown ones.
+        labels: word, colour and meaning of every label there may be, in the order in which they
+            are stacked; `other` is for unknown ones.
+        table: the longest segments, for those who cannot see the picture.
     """
 
     caption: str
     summary: str
-    rank: int
-    field: str
+    ranks: Sequence[int]
     legend: Sequence[tuple[str, str]]
-    labels: Mapping[str, tuple[str, str]]
+    labels: Mapping[str, tuple[str, str, str]]
     table: Table
 
 
 @dataclass(frozen=True)
 class Findings:
-    """Findings of a report as cards; what asks for attention comes first."""
+    """Findings of a report as cards; what asks for attention comes first.
+
+    Args:
+        first: ids of those that are written out, in this order; the others are folded.
+        step_ms: what savings are parts of; None where there are no steps.
+    """
 
     findings: Sequence[Finding]
+    first: Sequence[str] = ()
+    step_ms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -172,7 +188,8 @@ class Section:
     Args:
         text: sentences, one an item.
         help: how to read it, for beginners; folded.
-        folded: whether the section itself is a fold, which starts closed unless `is_open`.
+        folded: whether the section itself is a fold, which starts closed unless `is_open`. Its
+            title should then say what is inside.
         brief: whether Markdown and terminal show it too.
         nav: its name in the list of sections; made of `id` where it has none.
         beside: whether its tables may stand beside each other.
@@ -207,7 +224,7 @@ class Document:
         json: the record itself, as `to_json` gives it; embedded in the page.
         secondary: what comes after the title in a weaker voice. aside: beside it in a terminal.
         anchor: id of the part with the result.
-        result: what follows the headline there.
+        doubt: how sure the result is, in words. result: what follows the headline there.
         summary: paragraphs that a short output shows instead of points, cautions and sections.
         provenance: what is to be said of the inputs beyond their names.
         contents: which data of the traces the page contains.
@@ -227,6 +244,7 @@ class Document:
     secondary: str = ""
     aside: str = ""
     anchor: str = "result"
+    doubt: str = ""
     result: Sequence[Block] = ()
     summary: Mapping[Output, Sequence[Sequence[Block]]] = field(default_factory=dict)
     provenance: Sequence[Block] = ()

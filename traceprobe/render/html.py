@@ -7,7 +7,9 @@ written as Unicode escapes, which no HTML parser can mistake for markup.
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -18,6 +20,7 @@ from markupsafe import Markup, escape
 
 from traceprobe.formatting import code_spans, shorten, significant
 from traceprobe.model import taxonomy
+from traceprobe.records.report import Finding
 from traceprobe.render import bars, colours
 from traceprobe.render.compiled import Compiled
 from traceprobe.render.document import Block, Chart, Document, Section, Table, Timeline
@@ -32,10 +35,20 @@ MAX_PROSE = 600
 MAX_HELP = 1200
 MAX_CELL = 400
 MAX_NAME = 160
+SCRIPTS = ("page.js", "tables.js", "charts.js")
+"""Those of every page, in the order in which they run."""
 LONG = 28
 """Characters from which a cell may be broken into lines."""
+TIMELINE_SCRIPTS = tuple(
+    f"timeline{part}.js"
+    for part in (
+        *("-data", "-lanes", "-model", "-draw", "-facts", "-view"),
+        *("-segments", "-input", "-links", ""),
+    )
+)
+"""In the order in which they need each other."""
 FOLDED = {
-    "could not be checked": "inconclusive",
+    "could not be run": "inconclusive",
     "passed": "pass",
     "not applicable": "not-applicable",
 }
@@ -46,15 +59,15 @@ def render(document: Document) -> str:
     """The page of `document`. Equal documents give equal pages, byte for byte."""
     blocks = [*walk(document)]
     charts = [block for block in blocks if isinstance(block, Chart)]
-    labels = next((block.labels for block in blocks if isinstance(block, Timeline)), {})
+    timelines = [block for block in blocks if isinstance(block, Timeline)]
     embedded = {
         document.kind: msgspec.json.format(document.json.encode(), indent=-1),
-        "labels": msgspec.json.encode(labels),
+        "labels": msgspec.json.encode(timelines[0].labels if timelines else {}),
         "markdown": msgspec.json.encode(markdown(document)),
         "charts": msgspec.json.encode([_payload(chart) for chart in charts]),
     }
-    ours = "".join(_file(name) for name in ("timeline.js", "page.js", "charts.js"))
-    return _fill(document, embedded, [*([vendored_scripts()] if charts else []), ours])
+    scripts = (*(TIMELINE_SCRIPTS if timelines else ()), *SCRIPTS)
+    return _fill(document, embedded, ["".join(map(_file, scripts))], library=bool(charts))
 
 
 def excerpt(document: Document, sections: Sequence[str]) -> str:
@@ -88,15 +101,27 @@ def vendored_scripts() -> str:
     return "".join(parts)
 
 
-def _fill(document: Document, embedded: Mapping[str, bytes], scripts: Sequence[str]) -> str:
+def packed(text: str) -> str:
+    """A text as a page carries it until it is needed: deflated (zlib), in base64."""
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def _fill(
+    document: Document,
+    embedded: Mapping[str, bytes],
+    scripts: Sequence[str],
+    *,
+    library: bool = False,
+) -> str:
     return (
         _environment()
         .get_template("page.html.j2")
         .render(
             document=document,
             embedded={key: _inert(text) for key, text in embedded.items()},
+            library=Markup(_file("vendor/library.txt")) if library else "",
             scripts=[Markup(script) for script in scripts],
-            style=Markup(_file("page.css")),
+            style=Markup(_file("page.css") + _file("timeline.css")),
         )
     )
 
@@ -124,6 +149,7 @@ def _environment() -> Environment:
         prose=_prose,
         kind=lambda block: type(block).__name__,
         align=_align,
+        classes=_classes,
         stacked=bars.stacked,
         legend=bars.legend,
         numbers=bars.table,
@@ -155,6 +181,13 @@ def _align(table: Table) -> list[str]:
         "r" if n in table.numeric else "n" if n in table.names else "k" if length < LONG else "t"
         for n, length in enumerate(longest)
     ]
+
+
+def _classes(finding: Finding) -> str:
+    """The classes of the partition that a finding is about, for the timeline to show."""
+    if isinstance(finding.saving_of, msgspec.UnsetType):
+        return ""
+    return ",".join(name for name in finding.saving_of if name in taxonomy.PARTITION)
 
 
 def _payload(chart: Chart) -> dict[str, object]:

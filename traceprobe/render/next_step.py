@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from traceprobe.records.picture import Picture
 from traceprobe.records.report import Report
 from traceprobe.system import shell
 
@@ -40,8 +41,9 @@ def slice_command(report: Report, paths: Sequence[str] = ()) -> str | None:
     """Cuts the typical step of the first rank that has one; None where none has."""
     names = _names(report, paths)
     for rank in report.ranks:
-        if rank.timeline is not None and rank.timeline.iteration is not None:
-            k = rank.timeline.iteration
+        picture = rank.picture
+        k = picture.windows[0].iteration if isinstance(picture, Picture) else None
+        if k is not None:
             ending = "sqlite.gz" if report.inputs[rank.input].format == "nsys" else "json.gz"
             # One more than is wanted: the last iteration of a slice has no end.
             name = shell.file(names[rank.input])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec import UNSET
 
 from traceprobe.model.taxonomy import SHARE_CLASSES, STATUS_LABELS
+from traceprobe.records.picture import Picture
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Finding, Report
 from traceprobe.verdict.bounds import deciding
@@ -83,6 +84,11 @@ def first_fixes(report: Report, most: int = 3) -> list[Finding]:
     return _distinct(sorted(chosen, key=lambda f: f not in about[:1]))[:most]
 
 
+def is_about(finding: Finding, shares: Collection[str]) -> bool:
+    """Whether a finding is about one of these shares of the step."""
+    return not _shares(finding).isdisjoint(shares)
+
+
 def _shares(finding: Finding) -> set[str]:
     """The shares of the step that a finding is about; empty where it is about none of them."""
     if finding.saving_of is UNSET or not finding.saving_of:
@@ -128,6 +134,11 @@ def ranks_in_detail(report: Report) -> list[Rank]:
     """
     straggler = report.run.straggler_rank if report.run is not None else None
     by_interest = sorted(
-        report.ranks, key=lambda r: (r.rank != straggler, not r.gaps and r.timeline is None, r.rank)
+        report.ranks,
+        key=lambda r: (
+            r.rank != straggler,
+            not r.gaps and not isinstance(r.picture, Picture),
+            r.rank,
+        ),
     )
     return sorted(by_interest[:MAX_DETAILED_RANKS], key=lambda r: (r.rank, r.pid))

@@ -27,11 +27,13 @@ class MatchedCollectives:
         row: index in `RankCollectives.collectives`.
         transfer_ns: shortest duration among the ranks.
         ranks: how many ranks have it.
+        number: the same for the same collective on all ranks.
     """
 
     row: Int64s
     transfer_ns: Int64s
     ranks: Int64s
+    number: Int64s
 
 
 def sequences(tables: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
@@ -108,13 +110,14 @@ def match_transfers(ranks: Sequence[RankCollectives]) -> list[MatchedCollectives
         .with_columns(
             transfer=pl.col("duration").min().over("step", "group", "order"),
             ranks=pl.len().over("step", "group", "order").cast(pl.Int64),
+            number=pl.struct("step", "group", "order").rank("dense").cast(pl.Int64) - 1,
         )
         .with_columns(fewest=pl.col("ranks").min().over("step", "group"))
         .filter((pl.col("fewest") == pl.col("holders")) & (pl.col("holders") > 1))
     )
     by_rank = every.partition_by("rank", as_dict=True, maintain_order=True)
     return [
-        MatchedCollectives(*(rows[c].to_numpy() for c in ("row", "transfer", "ranks")))
+        MatchedCollectives(*(rows[c].to_numpy() for c in ("row", "transfer", "ranks", "number")))
         for rows in (by_rank.get((rank,), every.clear()) for rank in range(len(ranks)))
     ]
 

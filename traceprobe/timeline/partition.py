@@ -8,12 +8,12 @@ its intervals join, so the classes sum to the window exactly.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 
 from traceprobe.model.events import Int64s, Kind
-from traceprobe.model.taxonomy import COMPUTE_PHASES
+from traceprobe.model.taxonomy import COMPUTE_PHASES, PARTITION
 from traceprobe.timeline.intervals import (
     EMPTY,
     Intervals,
@@ -22,9 +22,6 @@ from traceprobe.timeline.intervals import (
     per_window,
     union,
 )
-
-if TYPE_CHECKING:
-    import polars as pl
 
 Columns = Mapping[str, Int64s]
 """Class name to ns per window."""
@@ -36,6 +33,17 @@ TRANSFER_KINDS: Mapping[str, tuple[Kind, ...]] = {
     "memory": (Kind.D2D, Kind.MEMSET),
 }
 """What ops each of `TRANSFERS` is."""
+_TRANSFERS = {
+    int(kind): PARTITION.index(name) for name, kinds in TRANSFER_KINDS.items() for kind in kinds
+}
+
+
+def class_of_op() -> pl.Expr:
+    """Index in `PARTITION` of what an op is, whatever runs beside it, of `kind` and `phase`."""
+    kind, phase = pl.col("kind").cast(pl.Int64), pl.col("phase").cast(pl.Int64)
+    transfer = kind.replace_strict(_TRANSFERS, default=None, return_dtype=pl.Int64)
+    # The phases of kernels come first.
+    return pl.when(kind == int(Kind.KERNEL)).then(phase).otherwise(transfer)
 
 
 def busy_sets(ops: pl.DataFrame, phase: Int64s) -> dict[str, Intervals]:

@@ -32,6 +32,7 @@ class ProcessTimeline:
     ops: pl.DataFrame
     calls: pl.DataFrame
     ranges: pl.DataFrame
+    operators: pl.DataFrame
     marks: PhaseRanges
     marker: StepMarker | None
     host: idle.HostState
@@ -81,6 +82,7 @@ def process_timeline(
         ops=ops.with_columns(iteration=iteration, phase=phase),
         calls=calls,
         ranges=ranges,
+        operators=rows_of(trace.host_operators, "pid", pid),
         marks=marks,
         marker=marker,
         host=idle.host_state(calls, ranges, quiet, marks, marker, step_thread, threads),

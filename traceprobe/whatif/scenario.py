@@ -17,6 +17,17 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 REMOVABLE = (*GROUPS, "data-wait", "host", "sync", "skew")
 SPEEDABLE = (*GROUPS, "host", "loader")
 OVERLAPPABLE = OFF_DEVICE
+NAMES: Mapping[str, str] = {
+    "data-wait": "waiting for data",
+    "host": "host time",
+    "sync": "waiting of the host for the GPU",
+    "h2d": "copies to the GPU",
+    "d2h": "copies from the GPU",
+    "memory": "memory ops",
+    "graph": "CUDA graph",
+    "input": "input on GPU",
+}
+"""What options call otherwise than people do."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +51,28 @@ class Changes:
     def words(self) -> list[str]:
         """The changes as a person says them, in a stable order."""
         return [
-            *(f"{name} removed" for name in REMOVABLE if name in self.removed),
-            *(f"{name} overlapped" for name in OVERLAPPABLE if name in self.overlapped),
+            *(_without(name) for name in REMOVABLE if name in self.removed),
+            *(f"{_named(name)} hidden" for name in OVERLAPPABLE if name in self.overlapped),
             *(
-                f"{name} {self.speedup[name]:g} times as fast"
+                f"{_named(name)} {_as_fast(self.speedup[name])}"
                 for name in SPEEDABLE
                 if name in self.speedup
             ),
             *([f"buckets of {self.bucket_mb:g} MB"] if self.bucket_mb is not None else []),
             *([f"{self.accumulate} batches per update"] if self.accumulate > 1 else []),
         ]
+
+
+def _named(name: str) -> str:
+    return NAMES.get(name, name)
+
+
+def _without(name: str) -> str:
+    return "work shared evenly by the ranks" if name == "skew" else f"no {_named(name)}"
+
+
+def _as_fast(factor: float) -> str:
+    return "twice as fast" if factor == 2 else f"{factor:g}× as fast"
 
 
 def apply(schedule: RankSchedule, changes: Changes) -> RankSchedule:

@@ -8,7 +8,7 @@ from traceprobe.compare.run import Observed, rounded, summarize
 from traceprobe.errors import ImpossibleChange
 from traceprobe.formatting import significant
 from traceprobe.records.report import Message
-from traceprobe.records.whatif import Buckets, Calibration, Predicted, WhatIf
+from traceprobe.records.whatif import NOTHING, SAME, Buckets, Calibration, Predicted, WhatIf
 from traceprobe.version import __version__
 from traceprobe.whatif.predict import Playable, Prediction, predict, prepare
 from traceprobe.whatif.scenario import Changes
@@ -103,35 +103,45 @@ def _buckets(told: Prediction, asked: Changes) -> Buckets | None:
 def _headline(
     run: Playable, told: Prediction, asked: Changes | None, alone: list[Predicted]
 ) -> str:
-    now = f"a step takes {significant(run.now)} ms"
+    now = significant(run.now)
     if asked is not None:
-        words = ", ".join(asked.words())
-        step = "a step" if asked.accumulate == 1 else f"a step of {asked.accumulate} batches"
-        return (
-            f"Now {now}. With {words}, {step} would take {significant(told.predicted)} ms "
-            f"({significant(told.low)} to {significant(told.high)})."
-        )
-    if not alone or alone[0].speedup <= 1.01:
-        return f"Now {now}. None of the changes below would make it clearly shorter."
+        words, batches = " and ".join(asked.words()), asked.accumulate
+        step = "a step" if batches == 1 else f"a step of {batches} batches"
+        before = f"{significant(batches * run.now)} ms"
+        speedup = batches * run.now / told.predicted
+        then = f"{significant(told.predicted)} ms {_between(told)}"
+        if abs(speedup - 1) <= SAME:
+            return f"With {words}, {step} would take as long as now: {then}."
+        instead = f"instead of {before}" if batches == 1 else f"; {batches} steps now take {before}"
+        return f"With {words}, {step} would take {then} {instead}.".replace(" ;", ";")
+    if not alone or alone[0].speedup <= 1 + SAME:
+        return f"A step takes {now} ms. None of the single changes would make it clearly shorter."
     first = alone[0]
     return (
-        f"Now {now}. Of single changes, {first.changes[0]} would do most: "
+        f"A step takes {now} ms. The best single change, {first.changes[0]}, would make it "
         f"{significant(first.step_ms)} ms."
     )
+
+
+def _between(told: Prediction) -> str:
+    """The interval; one that begins at next to nothing says only what the step is at most."""
+    if told.low <= NOTHING * told.predicted:
+        return f"(at most {significant(told.high)} ms)"
+    return f"({significant(told.low)} to {significant(told.high)} ms)"
 
 
 def _cautions(run: Playable, told: Prediction, asked: Changes | None) -> Iterator[Message]:
     if run.late_loader:
         yield Message(
             "loader-speed",
-            "The loader was late, so it is known how fast it is: at most one batch in "
+            "The loader was late, so its pace is known: at most one batch in "
             f"{significant(run.now)} ms, whatever the GPU does.",
         )
     else:
         yield Message(
             "loader-unknown",
-            "The loader was never late, so it is not known how much faster it could be "
-            "than the step is now.",
+            "The loader was never late, so it is not known how much shorter than now a step may "
+            "get before it has to wait for data.",
         )
     if run.report.quality.observer_effect is None:
         yield Message(

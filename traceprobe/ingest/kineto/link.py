@@ -27,6 +27,7 @@ from traceprobe.ingest.joins import (
     Table,
     empty_table,
     find_rows,
+    keep_rows,
     per_name,
     take_rows,
     union_of_rows,
@@ -54,6 +55,7 @@ from traceprobe.ingest.untrusted_values import NAME_LENGTH, bounded_text
 from traceprobe.model.events import (
     GPU_OPS,
     HOST_CALLS,
+    HOST_OPERATORS,
     HOST_RANGES,
     HOST_WORK,
     UNKNOWN,
@@ -128,6 +130,11 @@ def build_trace(
         lost = f"; {quality.events_lost} damaged events are lost" if quality.events_lost else ""
         raise EmptyTrace(f"{origin.name}: {why_empty(metadata, operators, launches)}{lost}")
     work = host_work(operators if kind == "gpu" else None)
+    if operators is None or annotation is None or kind == "cpu":
+        host_operators = frame(HOST_OPERATORS, empty_table(*HOST_OPERATORS))
+    else:  # those that are annotations are ranges
+        own = keep_rows({c: operators[c] for c in HOST_OPERATORS}, annotation < 0)
+        host_operators = frame(HOST_OPERATORS, own)
     tables.clear()
     del operators
     host_calls["recorded"] = np.isin(
@@ -162,6 +169,7 @@ def build_trace(
         thread_names=columns.thread_names,
         profiled=profiled(metadata, columns.categories),
         metadata={**trace_metadata(metadata, quality), **columns.occupancy.facts()},
+        host_operators=host_operators,
         host_work=frame(HOST_WORK, work, ("t0", "t1", "thread")),
     )
 

@@ -4,34 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from traceprobe.formatting import NOT_OBSERVED, plus_minus, significant
-from traceprobe.model.taxonomy import CLASS_LABELS
+from traceprobe.formatting import NOT_OBSERVED, counted, pace, plus_minus, significant, times
+from traceprobe.model.taxonomy import BOUND_LABELS, CLASS_LABELS
 from traceprobe.records.comparison import scale_of
 from traceprobe.records.ladder import Ladder, Rung
-from traceprobe.render.document import Document, Section, Table, Tone
-from traceprobe.render.pages.comparison import named_inputs, phase_bars, shares, table_of
+from traceprobe.render.document import Document, Section, Table, Text, Tone
+from traceprobe.render.pages.comparison import (
+    capitalized,
+    named_inputs,
+    phase_bars,
+    runs_section,
+    shares,
+)
 
 MOST_CLASSES = 3
-"""Classes that are named in a row of the table."""
+"""Classes that are named in a sentence."""
 
 
 def document(ladder: Ladder) -> Document:
     """The ladder for all outputs."""
-    name = f"{ladder.name}: " if ladder.name else ""
-    cautions = [f"{rung.run.label}: {c.message}" for rung in ladder.rungs for c in rung.cautions]
-    points = [f"limits now: {ladder.limits}"]
-    points += [
-        f"next: {s.title}, up to {significant(s.saving_ms_per_step)} ms a step "
-        f"({significant(s.speedup)}×). {s.advice}"
-        for s in ladder.suggestions
-    ]
+    points = [f"limits now: {ladder.limits}"] if ladder.limits else []
+    points += [f"not measured: {m.label}: {m.reason}" for m in ladder.missing]
     return Document(
         kind=ladder.kind,
-        title=f"{name}{len(ladder.rungs)} rungs, {significant(ladder.rungs[-1].total_speedup)}×",
-        tone="good" if ladder.rungs[-1].total_speedup > 1 else "plain",
+        title=_title(ladder),
+        tone=_whole_tone(ladder),
         headline=ladder.headline,
         points=points,
-        cautions=cautions,
+        cautions=_cautions(ladder),
         sections=list(_sections(ladder)),
         inputs=named_inputs([rung.run for rung in ladder.rungs]),
         version=ladder.traceprobe_version,
@@ -39,77 +39,111 @@ def document(ladder: Ladder) -> Document:
     )
 
 
+def _title(ladder: Ladder) -> str:
+    """The gain of the whole ladder; where no rung is beyond the noise there is none."""
+    name = f"{ladder.name}: " if ladder.name else ""
+    changes = len(ladder.rungs) - 1
+    if not changes:
+        return f"{name}one rung, nothing to compare" if name else "One rung, nothing to compare"
+    total = pace(ladder.rungs[-1].total_speedup) if _real(ladder) else "no measurable change"
+    total = total if name else capitalized(total)
+    return f"{name}{total} after {counted(changes, 'change')}"
+
+
+def _real(ladder: Ladder) -> bool:
+    return any(rung.step is not None and rung.step.real for rung in ladder.rungs)
+
+
+def _whole_tone(ladder: Ladder) -> Tone:
+    if not _real(ladder):
+        return "plain"
+    return "good" if ladder.rungs[-1].total_speedup > 1 else "bad"
+
+
+def _cautions(ladder: Ladder) -> list[str]:
+    """Each caution once, with the rungs that it is about; with none where it is about all."""
+    about: dict[str, list[str]] = {}
+    for rung in ladder.rungs:
+        for caution in rung.cautions:
+            about.setdefault(caution.message, []).append(rung.run.label)
+    every = len(ladder.rungs) - 1
+    return [
+        message if len(labels) == every > 1 else f"{', '.join(labels)}: {message}"
+        for message, labels in about.items()
+    ]
+
+
 def _sections(ladder: Ladder) -> Iterator[Section]:
     runs = [rung.run for rung in ladder.rungs]
+    scales = [scale_of(run, ladder.per) for run in runs]
+    if ladder.suggestions:
+        yield Section("next", "What to try next", blocks=[Text(_suggested(ladder))])
     yield Section(
         "rungs",
         "What each rung gained",
-        blocks=[_table(ladder)],
-        help="Speed-up is the ratio of throughputs, to the rung before and to the first. It is "
-        "marked where the change of the step is larger than its interval and the drift inside the "
-        "runs.",
+        blocks=[
+            phase_bars(runs, scales, f"ms per {ladder.per}"),
+            _table(ladder),
+            *([Text(changed)] if (changed := [*_changed(ladder)]) else []),
+        ],
+        help="Each bar is one traced step. A gain is the ratio of throughputs, to the rung before "
+        "and in total to the first; where the change of the step is not larger than its noise, no "
+        "gain is told.",
     )
-    scales = [scale_of(run, ladder.per) for run in runs]
-    yield Section(
-        "phases",
-        f"Where the time of a {ladder.per} goes",
-        blocks=[phase_bars(runs, scales, f"ms per {ladder.per}")],
-    )
-    yield Section("shares", "What holds each rung back", blocks=[shares(runs)])
-    for place, rung in enumerate(ladder.rungs[1:], start=2):
-        if not rung.explanation:
-            continue
-        yield Section(
-            f"rung-{place}",
-            f"Rung {place}: {rung.change}",
-            text=rung.explanation,
-            folded=True,
-            brief=False,
-        )
     if ladder.missing:
         rows = [[m.label, m.change, m.reason] for m in ladder.missing]
         table = Table("Rungs that were not measured", ("rung", "change", "why"), rows)
-        yield Section("missing", "Not measured", blocks=[table])
-    yield Section("runs", "The runs", blocks=[table_of(runs)], folded=True)
+        yield Section("missing", "Not measured", blocks=[table], folded=True, brief=False)
+    yield Section(
+        "details",
+        "What holds each rung back",
+        blocks=[shares(runs)],
+        folded=True,
+        brief=False,
+    )
+    yield runs_section(runs)
+
+
+def _suggested(ladder: Ladder) -> list[str]:
+    return [
+        f"{s.title}: up to {significant(s.saving_ms_per_step)} ms a step ({pace(s.speedup)}). "
+        f"{s.advice}"
+        for s in ladder.suggestions
+    ]
+
+
+def _changed(ladder: Ladder) -> Iterator[str]:
+    """What a rung did to the classes of a step."""
+    for rung in ladder.rungs:
+        if rung.classes:
+            parts = [
+                f"{CLASS_LABELS[c.name]} {plus_minus(c.delta)} ms"
+                for c in rung.classes[:MOST_CLASSES]
+            ]
+            yield f"{rung.run.label}: {', '.join(parts)}"
 
 
 def _table(ladder: Ladder) -> Table:
-    head = (
-        "rung",
-        "change",
-        f"ms per {ladder.per}",
-        "samples/s" if _all_sampled(ladder) else "steps/s",
-        "speed-up",
-        "in total",
-        "what changed, ms",
-    )
+    head = ("rung", f"ms per {ladder.per}", "gain", "in total", "bound")
     rows = [_row(ladder, rung) for rung in ladder.rungs]
     tones: list[Tone] = [_tone(rung) for rung in ladder.rungs]
     caption = "The rungs in order"
-    return Table(caption, head, rows, frozenset({2, 3, 4, 5}), tones, most=len(rows))
-
-
-def _all_sampled(ladder: Ladder) -> bool:
-    return all(rung.run.samples_per_second is not None for rung in ladder.rungs)
+    return Table(caption, head, rows, frozenset({1, 2, 3}), tones, most=len(rows))
 
 
 def _row(ladder: Ladder, rung: Rung) -> list[str]:
-    run = rung.run
-    rate = run.samples_per_second if _all_sampled(ladder) else 1e3 / run.step_ms
-    real = rung.step is not None and rung.step.real
+    run, step = rung.run, rung.step
+    told = rung.change not in ("", run.label) and rung.speedup is not None
+    if rung.speedup is None:
+        gain = NOT_OBSERVED
+    else:
+        gain = times(rung.speedup) if step is not None and step.real else "noise"
     return [
-        run.label,
-        rung.change,
+        f"{run.label}: {rung.change}" if told else run.label,
         significant(run.step_ms * scale_of(run, ladder.per)),
-        significant(rate or 0.0),
-        NOT_OBSERVED
-        if rung.speedup is None
-        else f"{significant(rung.speedup)}×{'' if real else ' (noise)'}",
-        f"{significant(rung.total_speedup)}×",
-        ", ".join(
-            f"{CLASS_LABELS[c.name]} {plus_minus(c.delta)}" for c in rung.classes[:MOST_CLASSES]
-        )
-        or NOT_OBSERVED,
+        gain,
+        times(rung.total_speedup),
+        BOUND_LABELS[run.bound],
     ]
 
 

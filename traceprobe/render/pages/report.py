@@ -1,36 +1,32 @@
-"""A report told in sections: the verdict, where the time goes, findings, pictures, provenance."""
+"""A report told in sections: verdict, what to do first, timeline, where the time goes, details."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import msgspec
 
-from traceprobe.formatting import ranges, shorten, signed, significant, size
-from traceprobe.model.taxonomy import SHARE_MEANINGS
+from traceprobe.formatting import ranges, shorten, significant, size
 from traceprobe.records.base import compact_json
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Input, Report
-from traceprobe.render.bars import share_bar
-from traceprobe.render.document import (
-    Bars,
-    Block,
-    Code,
-    Document,
-    Facts,
-    Findings,
-    Section,
-    Table,
-    Text,
-)
+from traceprobe.render.document import Block, Code, Document, Facts, Section, Text
+from traceprobe.render.next_step import slice_command
 from traceprobe.render.pages import ablation, memory, report_summary, roofline
-from traceprobe.render.pages.report_pictures import pictures
-from traceprobe.render.pages.report_tables import gaps_table
+from traceprobe.render.pages.report_advice import advice_section
+from traceprobe.render.pages.report_communication import communication_section
+from traceprobe.render.pages.report_iterations import iterations_section
+from traceprobe.render.pages.report_kernels import kernels_section
 from traceprobe.render.pages.report_time import time_section
+from traceprobe.render.pages.report_timeline import timeline_section
+from traceprobe.render.pages.report_verdict import doubt, sentence, verdict_blocks
 from traceprobe.render.ranking import ranks_in_detail
 from traceprobe.verdict.wording import bound_label, how_sure, runner_up
 
+MAX_SAID = 110
+"""Characters of a sentence in the title of a fold."""
 MAX_RANKS = 16
 """Ranks with a bar and numbers of their own; of more, only those with pictures have them."""
 MAX_INPUTS = 8
@@ -38,29 +34,10 @@ MAX_INPUTS = 8
 MAX_OPEN_INPUTS = 2
 MAX_NAME = 160
 CONTENTS = (
-    "Names of kernels, operators and annotated ranges as the trace recorded them, the base names "
-    "of the files, the name of the device, versions of libraries, times and sizes. No folders, "
-    "host names, user names, environment or source code. Nothing is loaded from or sent to a "
-    "network. With `--redact`, names of kernels, ranges and files are replaced by digests."
-)
-_SHARES_HELP = (
-    "A share is the part of a step that goes to one cause, after the profiler's own cost and the "
-    "waiting for late ranks are taken out. The run is bound by what has the largest share from the "
-    "threshold “bound” on, and by compute where nothing else reaches it. The confidence says how "
-    "far the shares are from another verdict, less what makes the trace doubtful."
-)
-_FINDINGS_HELP = (
-    "Each is one question about the run, ranked by what a step could get shorter at most. “Up to” "
-    "is an upper bound: removing one cause shows the next one, so the numbers do not add up. A "
-    "failure costs as much as what decides a verdict, a warning is worth a look. Start at the top, "
-    "change one thing, and measure again."
-)
-_GAPS_HELP = (
-    "A gap is a time in which the device does nothing. Its cause is what the host was doing then: "
-    "waiting for data, inside a synchronising call, launching too late. “Before” and “after” are "
-    "the operations around it. “Starts at” counts from the report's time zero; “in the file” is "
-    "the time stamp that the trace itself has, to look for in Perfetto (with the timestamp format "
-    "“Trace ns”, in which 1 µs is 1000) or in nsys-ui."
+    "Names of kernels, operators, annotated ranges and threads as the trace recorded them, base "
+    "names of the files, the name of the device, versions of libraries, times and sizes. No "
+    "folders, host names, user names, environment or source code. Nothing is loaded from or sent "
+    "to a network. With `--redact`, names of kernels, ranges and files are replaced by digests."
 )
 _QUALITY_HELP = (
     "What the trace could not say, and what had to be repaired. An operation with its launch can "
@@ -82,9 +59,10 @@ def document(report: Report, paths: Sequence[str] = ()) -> Document:
         secondary=runner_up(verdict),
         aside=how_sure(verdict),
         tone=verdict.bound,
-        headline=verdict.headline,
+        headline=sentence(verdict),
+        doubt=doubt(verdict),
         anchor="verdict",
-        result=list(_verdict(report)),
+        result=list(verdict_blocks(report)),
         sections=list(_sections(report)),
         summary={
             "markdown": report_summary.markdown(report),
@@ -100,70 +78,50 @@ def document(report: Report, paths: Sequence[str] = ()) -> Document:
     )
 
 
-def _verdict(report: Report) -> Iterator[Block]:
-    verdict = report.verdict
-    if verdict.shares:
-        used = any(rank.summary.iterations_used for rank in report.ranks)
-        whole = f"of the {'used iterations' if used else 'capture'}"
-        if report.quality.observer_effect or (report.run and report.run.transfer_ns is not None):
-            whole += ", after corrections"
-        bar = share_bar("", verdict.shares, SHARE_MEANINGS, whole)
-        caption = "Shares of the step that decide the verdict"
-        yield Bars(caption, "share of the step", [bar], relative=True)
-    else:
-        yield Text(["No shares: nothing could be measured."])
-    yield Section("", "How to read this", [_SHARES_HELP], folded=True)
-    if verdict.missing:
-        yield Section("", "What is missing", blocks=[Text(verdict.missing)])
-    if verdict.reasons:
-        yield Section("", "Why", blocks=[Text(verdict.reasons)])
-    terms = [[term.name, signed(term.value), term.why] for term in verdict.confidence_terms]
-    table = Table("Its terms", ["", "", ""], terms, frozenset({1}))
-    title = f"Confidence {100 * verdict.confidence:.0f} %"
-    yield Section("", title, blocks=[table] if terms else [])
-    if verdict.thresholds:
-        numbers = sorted(verdict.thresholds.items())
-        facts = Facts([(key.replace("_", " "), f"{value:g}") for key, value in numbers])
-        yield Section("", "Thresholds", blocks=[facts])
-
-
 def _sections(report: Report) -> Iterator[Section]:
+    """The story: what to do, the picture, where the time goes, then ever finer detail."""
     detailed = ranks_in_detail(report)
+    listed = report.ranks if len(report.ranks) <= MAX_RANKS else detailed
+    yield advice_section(report)
+    timeline = timeline_section(report, detailed)
+    if timeline is not None:
+        yield timeline
+    yield time_section(report, listed)
     if report.ablation is not None:
         yield ablation.beside(report.verdict, report.ablation)
-    listed = report.ranks if len(report.ranks) <= MAX_RANKS else detailed
-    yield time_section(report, listed, detailed)
+    found = (
+        iterations_section(detailed),
+        kernels_section(detailed),
+        communication_section(report, detailed),
+    )
+    yield from (section for section in found if section is not None)
     if not isinstance(report.memory, msgspec.UnsetType):
-        yield memory.section(report.memory)
+        yield _folded(memory.section(report.memory), memory.lines(report.memory))
     if not isinstance(report.roofline, msgspec.UnsetType):
-        yield from roofline.sections(report.roofline)
-    yield Section(
-        "findings",
-        "Opportunities",
-        blocks=[Findings(report.findings)],
-        help=_FINDINGS_HELP,
-        nav="Opportunities",
-    )
-    yield pictures(report, detailed)
-    gaps = gaps_table(report)
-    yield Section(
-        "gaps",
-        "Idle gaps",
-        blocks=[gaps if gaps.rows else Text(["No idle gap was recorded."])],
-        help=_GAPS_HELP if gaps.rows else "",
-        nav="Idle gaps",
-    )
+        lines = roofline.lines(report.roofline)
+        used = [line.removeprefix("utilisation: ") for line in lines if "utilisation: " in line]
+        for section in roofline.sections(report.roofline):
+            yield _folded(section, lines if section.id == "roofline" else used)
     yield _quality(report)
+
+
+def _folded(section: Section, lines: Sequence[str]) -> Section:
+    """A section as a fold; the first line is said in its title."""
+    title = f"{section.title}: {shorten(lines[0], MAX_SAID)}" if lines else section.title
+    return replace(section, title=title, folded=True, nav=section.nav or section.id.capitalize())
 
 
 def _quality(report: Report) -> Section:
     quality = report.quality
+    counts = (
+        ("launches without operation", quality.launches_without_gpu_op),
+        ("events repaired", quality.events_repaired),
+        ("events lost", quality.events_lost),
+    )
     facts = [
         ("GPU operations", f"{quality.gpu_ops:,}"),
         ("with their launch", f"{quality.gpu_ops_linked:,}"),
-        ("launches without operation", f"{quality.launches_without_gpu_op:,}"),
-        ("events repaired", f"{quality.events_repaired:,}"),
-        ("events lost", f"{quality.events_lost:,}"),
+        *((name, f"{count:,}") for name, count in counts if count),
     ]
     effect = quality.observer_effect
     if effect is not None:
@@ -173,12 +131,18 @@ def _quality(report: Report) -> Section:
         )
         facts.append(("effect of the profiler", text))
     warnings = [f"`{shorten(w.code, MAX_NAME)}` {w.message}" for w in quality.warnings]
+    count = len(warnings)
+    said = f"{count} warning{'s' * (count > 1)}" if count else "no warnings"
+    if quality.gpu_ops:
+        linked = 100 * quality.gpu_ops_linked / quality.gpu_ops
+        said += f", {linked:.0f} % of {quality.gpu_ops:,} operations with their launch"
     return Section(
         "quality",
-        "Trace quality",
-        blocks=[Facts(facts), Text(warnings or ["No warnings."])],
+        f"Trace quality: {said}",
+        blocks=[Text(warnings or ["No warnings."]), Facts(facts)],
         help=_QUALITY_HELP,
-        nav="Trace quality",
+        nav="Quality",
+        folded=True,
     )
 
 
@@ -189,6 +153,10 @@ def _provenance(report: Report) -> Iterator[Block]:
         inputs.append(Text([f"and {count - MAX_INPUTS} more in the embedded data"]))
     is_open = count <= MAX_OPEN_INPUTS
     yield Section("", f"Inputs: {count}", blocks=inputs, folded=True, is_open=is_open)
+    cut = slice_command(report)
+    if cut and all(source.format == "kineto" for source in report.inputs):
+        text = Text(["To see a step in Perfetto (ui.perfetto.dev), cut it out first:"])
+        yield Section("", "A step in Perfetto", blocks=[text, Code(cut)])
     yield Facts([*_markers(report.ranks), ("report schema", report.schema_version)])
     if report.workload:
         workload = json.dumps(report.workload, indent=1, sort_keys=True)

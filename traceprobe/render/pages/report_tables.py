@@ -17,23 +17,16 @@ from traceprobe.formatting import (
     significant,
     size,
 )
-from traceprobe.model.taxonomy import BUSY, BUSY_LABELS, CLASS_LABELS, SHARE_LABELS, SHARES
-from traceprobe.records.rank import Gap, Rank
-from traceprobe.records.report import Input, Report
+from traceprobe.model.taxonomy import BUSY, BUSY_LABELS
+from traceprobe.records.rank import Rank
+from traceprobe.records.report import Report
 from traceprobe.records.run import Run
 from traceprobe.render.document import Table
 
-_TENSOR_CORES = {True: "yes", False: "no", None: NOT_OBSERVED}
-MAX_GAPS = 15
-MAX_KERNELS = 8
-"""Kernels of one phase."""
 MAX_RANK_COLUMNS = 4
 """With more ranks than this a rank is a row, so that the table grows downwards."""
 MAX_COLLECTIVES = 2
 """Kinds of collectives in the outputs that are short."""
-MAX_NAME = 110
-MAX_NEIGHBOUR = 64
-"""Characters of a name in a table; the embedded data has more of it."""
 
 
 def window(rank: Rank) -> str:
@@ -107,9 +100,6 @@ def _metrics(rank: Rank, busy: set[str]) -> dict[str, dict[str, str]]:
             "median (ms)": number(step.p50 if step else None),
             "p90 (ms)": number(step.p90 if step else None),
         },
-        "Shares as captured": {
-            SHARE_LABELS[key]: percent(summary.share.get(key)) for key in SHARES
-        },
         "Busy time, overlap included": {
             **{
                 f"{BUSY_LABELS[key]} (ms)": per_step(summary.busy_ns.get(key))
@@ -130,78 +120,6 @@ def _metrics(rank: Rank, busy: set[str]) -> dict[str, dict[str, str]]:
             "data wait inferred (ms)": per_step(host.data_wait_inferred_ns),
         },
     }
-
-
-def gaps_table(report: Report) -> Table:
-    """The longest idle gaps of all ranks, longest first."""
-    several = len(report.ranks) > 1
-    found = [(rank, gap) for rank in report.ranks for gap in rank.gaps]
-    found.sort(key=lambda item: (item[1].start_ns - item[1].end_ns, item[0].rank, item[1].start_ns))
-    header = ["idle", "cause", "iteration", "starts at", "in the file", "before", "after"]
-    rows = [
-        ([str(rank.rank)] if several else []) + _gap_row(gap, report.inputs[rank.input])
-        for rank, gap in found[:MAX_GAPS]
-    ]
-    caption = f"{len(rows)} longest idle gaps"
-    if len(found) > len(rows):
-        caption += f" ({len(found) - len(rows)} more in the embedded data)"
-    if several:
-        head = ["rank", *header]
-        return Table(caption, head, rows, frozenset({0, 1, 3, 4, 5}), names=frozenset({6, 7}))
-    return Table(caption, header, rows, frozenset({0, 2, 3, 4}), names=frozenset({5, 6}))
-
-
-def _gap_row(gap: Gap, source: Input) -> list[str]:
-    return [
-        duration(gap.end_ns - gap.start_ns),
-        f"{CLASS_LABELS.get(gap.cause, clean(gap.cause)).removeprefix('idle: ')}:"
-        f" {shorten(gap.evidence, MAX_NAME)}",
-        NOT_OBSERVED if gap.iteration is None else str(gap.iteration),
-        f"{gap.start_ns / 1e6:,.3f} ms",
-        in_file(source, gap.start_ns),
-        _kernel(gap.before or NOT_OBSERVED, MAX_NEIGHBOUR),
-        _kernel(gap.after or NOT_OBSERVED, MAX_NEIGHBOUR),
-    ]
-
-
-def in_file(source: Input, time_ns: int) -> str:
-    """A time of the report as the file writes it: µs in a Chrome trace, ns in an export of nsys."""
-    stamp = int(source.origin_ns) - int(source.base_ns) + time_ns
-    if source.format == "nsys":
-        return f"{stamp} ns"
-    return f"{stamp // 1000}.{stamp % 1000:03d} µs"
-
-
-def _kernel(name: str, limit: int) -> str:
-    """A name without the return type, which all templates have."""
-    return shorten(name.removeprefix("void "), limit)
-
-
-def kernels_table(rank: Rank) -> Table:
-    """The kernels of one rank that took the most time, by phase; overlap is included."""
-    divisor = rank.summary.steps
-    kernels = rank.summary.top_kernels
-    time_of: dict[str, int] = {}
-    for kernel in kernels:
-        time_of[kernel.phase] = time_of.get(kernel.phase, 0) + kernel.total_ns
-    phases = sorted(time_of, key=lambda phase: -time_of[phase])
-    rows = [
-        [
-            BUSY_LABELS.get(kernel.phase, clean(kernel.phase)),
-            _kernel(kernel.name, MAX_NAME),
-            significant(kernel.count / divisor),
-            significant(kernel.mean_ns / 1e3),
-            ms(kernel.total_ns / divisor),
-            percent(kernel.phase_share),
-            _TENSOR_CORES[kernel.tensor_cores],
-        ]
-        for phase in phases
-        for kernel in [k for k in kernels if k.phase == phase][:MAX_KERNELS]
-    ]
-    unit = "per step" if rank.summary.iterations_used else "in the capture"
-    header = ["phase", "kernel", "count", "mean (µs)", "ms", "of phase", "tensor cores"]
-    caption = f"{len(rows)} kernels with the most time, by phase; count and ms {unit}"
-    return Table(caption, header, rows, frozenset(range(2, 7)), names=frozenset({1}))
 
 
 def collectives_table(rank: Rank) -> Table:

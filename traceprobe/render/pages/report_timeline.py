@@ -1,136 +1,216 @@
-"""Timelines of a rank: the segments of their lanes, a table of the longest, words."""
+"""The timeline of a report: whole iterations with every operation, a table of the longest."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
-from traceprobe.formatting import duration, shorten
-from traceprobe.model.taxonomy import BUSY_LABELS
-from traceprobe.records.rank import Gap, Lane, Rank
-from traceprobe.records.rank import Timeline as Recorded
-from traceprobe.render.colours import CLASS_COLOURS, OTHER_COLOUR
-from traceprobe.render.document import Table, Timeline
+import numpy as np
+
+from traceprobe.formatting import duration, percent, shorten
+from traceprobe.model.events import Int64s
+from traceprobe.model.taxonomy import BUSY_LABELS, CLASS_LABELS, IDLE_CAUSES, PARTITION
+from traceprobe.records.picture import Picture, Window
+from traceprobe.records.rank import Rank
+from traceprobe.records.report import Report
+from traceprobe.render.colours import CLASS_COLOURS, HOST_COLOURS, OTHER_COLOUR
+from traceprobe.render.document import Section, Table, Timeline
 
 MAX_TABLE_ROWS = 40
-IDLE_LANE = "idle: longest gaps"
-CAPTIONS = {"timeline": "A typical iteration", "worst": "The longest iteration"}
-"""Fields of a rank that hold timelines, and their titles."""
-OTHER = ("other", OTHER_COLOUR)
-"""Word and colour of labels that are no class."""
+MAX_NAME = 200
+TITLE = "Timeline"
+CAPTION = "Timeline of whole iterations"
+OLD = (
+    "This report has no timeline with every operation: it was written by an older version of "
+    "traceprobe, or without details. Analyse the trace again to see one."
+)
+_HELP = (
+    "Time runs to the right. The top lane of a rank divides all of the GPU's time: every instant "
+    "has one class, and idle time has the colour of its cause. Below it are the GPU's streams, in "
+    "which operations may run at once, then the threads of the host with their ranges and "
+    "operators, outer ones first, and their calls. Nothing is merged: where operations are shorter "
+    "than a pixel, the height of a colour in that column is its share of the column's time. Look "
+    "for idle time, and for what the host does at that moment. A line leads from an operation to "
+    "the call that launched it, and from a collective to the same one on other ranks."
+)
+_WHICH = {
+    "typical": "a typical one",
+    "fastest": "the fastest",
+    "slowest": "the slowest",
+    "only": "the only one",
+    "long": "a long one",
+    "capture": "",
+}
+MEANINGS = {
+    "forward": "kernels of the forward pass",
+    "backward": "kernels of the backward pass",
+    "recompute": "kernels that compute activations again for the backward pass",
+    "optimizer": "kernels of the optimizer",
+    "graph": "a CUDA graph, whose kernels are launched at once",
+    "input": "kernels that prepare the batch on the GPU",
+    "unattributed": "kernels that nothing puts into a phase",
+    "communication": "communication between GPUs",
+    "h2d": "copying from the host to the GPU",
+    "d2h": "copying from the GPU to the host",
+    "memory": "copying or setting memory inside the GPU",
+    "idle_data_wait": "the program waits for the data loader",
+    "idle_host": "the host is busy with Python, the framework or launching, and launches too late",
+    "idle_sync": "the host waited for the GPU, and launches the next work only afterwards",
+    "idle_latency": "the work was launched in time, and has not begun yet",
+    "idle_profiler": "the profiler keeps the host busy",
+    "idle_unexplained": "the trace does not show what the host does",
+}
+"""Of `PARTITION`, in a line."""
+HOST_LABELS = {
+    "range": ("range", "a range that the program or a library marked"),
+    "operator": ("operator", "an operator of PyTorch"),
+    "call": ("CUDA call", "a call of the CUDA runtime or driver"),
+    "wait": ("waiting CUDA call", "the thread stands still until the GPU has finished"),
+}
+"""Word and meaning of what a thread of the host does."""
 
 
-@dataclass(frozen=True)
-class LaneSegment:
-    """One rectangle of a lane; times in ns after the picture's start."""
+def timeline_section(report: Report, ranks: Sequence[Rank]) -> Section | None:
+    """The timeline of these ranks of the report; None where there is nothing to draw.
 
-    lane: str
-    start_ns: int
-    duration_ns: int
-    label: str
-    detail: str
-
-
-@dataclass(frozen=True)
-class TimelinePicture:
-    """What is drawn: names of the lanes, and the rectangles in them."""
-
-    lanes: list[str]
-    segments: list[LaneSegment]
+    A report that was written before there were pictures gets a sentence that says so.
+    """
+    drawn = [r for r in ranks if isinstance(r.picture, Picture) and r.picture.windows]
+    if not drawn:
+        any_time = any(rank.summary.window_ns for rank in ranks)
+        return Section("timeline", TITLE, [OLD], brief=False) if any_time else None
+    timeline = _timeline(drawn, [report.ranks.index(rank) for rank in drawn])
+    return Section("timeline", TITLE, blocks=[timeline], help=_HELP, brief=False)
 
 
-def timelines(rank: Rank, index: int) -> list[Timeline]:
-    """The timelines of a rank that hold anything; `index` is its place in the report."""
-    found = []
-    for field, caption in CAPTIONS.items():
-        recorded: Recorded | None = getattr(rank, field)
-        if recorded is None or not any(lane.start_ns for lane in recorded.lanes):
-            continue
-        picture = timeline_picture(recorded, rank.gaps)
-        present = {segment.label for segment in picture.segments}
-        known = {key: (BUSY_LABELS[key], colour) for key, colour in CLASS_COLOURS.items()}
-        legend = [entry for key, entry in known.items() if key in present]
-        found.append(
-            Timeline(
-                caption=caption if recorded.iteration is not None else "Timeline",
-                summary=timeline_summary(recorded, picture),
-                rank=index,
-                field=field,
-                legend=[*legend, *([OTHER] if present - known.keys() else [])],
-                labels={**known, "other": OTHER},
-                table=timeline_table(picture),
-            )
-        )
+def labels() -> dict[str, tuple[str, str, str]]:
+    """Word, colour and meaning of all that a timeline draws, in the order of the stack."""
+    return {
+        **{key: (BUSY_LABELS[key], CLASS_COLOURS[key], MEANINGS[key]) for key in PARTITION},
+        **{key: (word, HOST_COLOURS[key], text) for key, (word, text) in HOST_LABELS.items()},
+        "other": ("other", OTHER_COLOUR, ""),
+    }
+
+
+def _timeline(ranks: Sequence[Rank], indices: Sequence[int]) -> Timeline:
+    known = labels()
+    found = [p for rank in ranks if isinstance((p := rank.picture), Picture)]
+    present = set().union(*map(_present, found))
+    return Timeline(
+        caption=CAPTION,
+        summary=_summary(ranks[0], found[0], len(ranks)),
+        ranks=indices,
+        legend=[known[key][:2] for key in known if key in present],
+        labels=known,
+        table=_table(ranks[0], found[0]),
+    )
+
+
+def _present(picture: Picture) -> set[str]:
+    """Classes and kinds that occur in any window."""
+    found = set()
+    for window in picture.windows:
+        for table, column, names in (
+            (window.parts, "class", picture.classes),
+            (window.ops, "class", picture.classes),
+            (window.host, "kind", picture.kinds),
+        ):
+            found |= {names[code] for code in np.unique(table.columns()[column])}
     return found
 
 
-def timeline_picture(timeline: Recorded, gaps: list[Gap]) -> TimelinePicture:
-    """The lanes of a timeline; the longest idle gaps make a lane of their own."""
-    names = _distinct([shorten(lane.name, 60) for lane in timeline.lanes])
-    lanes = [_segments(name, lane) for name, lane in zip(names, timeline.lanes, strict=True)]
-    if idle := _idle_lane(timeline, gaps):
-        names.append(IDLE_LANE)
-        lanes.append(idle)
-    return TimelinePicture(names, [segment for lane in lanes for segment in lane])
-
-
-def _distinct(names: list[str]) -> list[str]:
-    """Lanes that look alike after shortening keep a row each."""
-    return [
-        name if names.index(name) == i else f"{name} ({names[: i + 1].count(name)})"
-        for i, name in enumerate(names)
-    ]
-
-
-def _segments(name: str, lane: Lane) -> list[LaneSegment]:
-    columns = zip(lane.start_ns, lane.duration_ns, lane.label, lane.detail, strict=True)
-    return [
-        LaneSegment(name, start, length, shorten(label, 80), shorten(detail, 200))
-        for start, length, label, detail in sorted(columns)
-    ]
-
-
-def _idle_lane(timeline: Recorded, gaps: list[Gap]) -> list[LaneSegment]:
-    """The parts of `gaps` inside the picture, in the order of time."""
-    end_ns = timeline.start_ns + timeline.duration_ns
-    inside = [g for g in gaps if g.end_ns > timeline.start_ns and g.start_ns < end_ns]
-    return [
-        LaneSegment(
-            IDLE_LANE,
-            max(gap.start_ns, timeline.start_ns) - timeline.start_ns,
-            min(gap.end_ns, end_ns) - max(gap.start_ns, timeline.start_ns),
-            gap.cause if gap.cause in BUSY_LABELS else shorten(gap.cause, 80),
-            shorten(gap.evidence, 200),
-        )
-        for gap in sorted(inside, key=lambda g: (g.start_ns, g.end_ns))
-    ]
-
-
-def timeline_table(picture: TimelinePicture) -> Table:
-    """The longest segments of the picture, in the order of time."""
-    longest = sorted(picture.segments, key=lambda s: (-s.duration_ns, s.start_ns, s.lane))
-    shown = sorted(longest[:MAX_TABLE_ROWS], key=lambda s: (s.start_ns, s.lane))
-    rows = [
-        [
-            f"{segment.start_ns / 1e6:,.3f} ms",
-            duration(segment.duration_ns),
-            segment.lane,
-            BUSY_LABELS.get(segment.label, segment.label),
-            segment.detail,
-        ]
-        for segment in shown
-    ]
-    caption = f"{len(rows)} longest of {len(picture.segments)} segments"
-    head = ["starts at", "duration", "lane", "what", "detail"]
-    return Table(caption, head, rows, frozenset({0, 1}), names=frozenset({2, 3, 4}))
-
-
-def timeline_summary(timeline: Recorded, picture: TimelinePicture) -> str:
-    """What the picture shows, in words."""
-    what = "The capture" if timeline.iteration is None else f"Iteration {timeline.iteration}"
+def _summary(rank: Rank, picture: Picture, count: int) -> str:
+    """What the first window of a rank shows, in two sentences."""
+    window = picture.windows[0]
+    spent = partition_of(picture, window)
+    idle = {key: ns for key, ns in spent.items() if key in IDLE_CAUSES}
+    waits = sum(idle.values())
+    which = _WHICH[window.why]
+    what = "The capture" if window.iteration is None else f"Iteration {window.iteration}"
+    what += f" ({which})" if which and window.iteration is not None else ""
+    whose = f" of rank {rank.rank}" if count > 1 else ""
     sentence = (
-        f"{what}, {duration(timeline.duration_ns)} from {timeline.start_ns / 1e6:,.3f} ms after"
-        f" time zero: {len(picture.segments)} segments in {len(picture.lanes)} lanes."
+        f"{what}{whose} takes {duration(window.duration_ns)}, and the GPU is busy for "
+        f"{percent(1 - waits / window.duration_ns)} of it."
     )
-    if timeline.merged:
-        sentence += f" {timeline.merged} shorter operations are drawn together with a neighbour."
-    return sentence
+    if idle:
+        cause = max(idle, key=lambda key: idle[key])
+        share = percent(idle[cause] / window.duration_ns)
+        sentence += f" Most of the rest, {share}, is “{CLASS_LABELS[cause]}”: {MEANINGS[cause]}."
+    operations = f"All {window.ops.rows:,} GPU operations are drawn, each in its true length."
+    return f"{sentence} {operations}" if window.ops.rows else sentence
+
+
+def partition_of(picture: Picture, window: Window) -> dict[str, int]:
+    """Time of each class of a window that occurs in it, ns."""
+    parts = window.parts.columns()
+    spent = np.bincount(parts["class"], parts["duration"], len(picture.classes))
+    found: dict[str, int] = {}
+    for key, ns in zip(picture.classes, spent, strict=True):
+        if ns:
+            found[key] = found.get(key, 0) + int(ns)
+    return found
+
+
+def _table(rank: Rank, picture: Picture) -> Table:
+    """The longest segments of a rank's first window, in the order of time."""
+    idle = [*_idle(picture)]
+    segments = [*idle, *_operations(picture), *_host(picture)]
+    longest = sorted(segments, key=lambda s: (-s[1], s[0], s[2:]))[:MAX_TABLE_ROWS]
+    rows = [
+        [f"{start / 1e6:.4f} ms", duration(length), f"rank {rank.rank}", *rest]
+        for start, length, *rest in sorted(longest)
+    ]
+    window = picture.windows[0]
+    total = len(idle) + window.ops.rows + window.host.rows
+    caption = f"{len(rows)} longest of {total:,} segments"
+    head = ["starts at", "duration", "rank", "lane", "what", "name"]
+    return Table(caption, head, rows, frozenset({0, 1}), most=MAX_TABLE_ROWS, names=frozenset({5}))
+
+
+Segment = tuple[int, int, str, str, str]
+"""Start after the window's, duration (ns), lane, word and name."""
+
+
+def _idle(picture: Picture) -> Iterator[Segment]:
+    parts = picture.windows[0].parts.columns()
+    ends = parts["duration"].cumsum()
+    for end, length, code in zip(ends, parts["duration"], parts["class"], strict=True):
+        key = picture.classes[code]
+        if key in IDLE_CAUSES:
+            start = int(end - length)
+            yield start, int(length), "all of the GPU's time", CLASS_LABELS[key], MEANINGS[key]
+
+
+def _operations(picture: Picture) -> Iterator[Segment]:
+    ops = picture.windows[0].ops.columns()
+    for i in _longest(ops):
+        lane = f"stream {picture.streams[ops['stream'][i]]}"
+        yield (
+            *_when(ops, i),
+            lane,
+            BUSY_LABELS[picture.classes[ops["class"][i]]],
+            _name(picture, ops, i),
+        )
+
+
+def _host(picture: Picture) -> Iterator[Segment]:
+    host = picture.windows[0].host.columns()
+    for i in _longest(host):
+        thread = picture.threads[host["thread"][i]]
+        lane = shorten(thread.name, 60) if thread.role == "other" else f"{thread.role} thread"
+        word = HOST_LABELS[picture.kinds[host["kind"][i]]][0]
+        yield *_when(host, i), lane, word, _name(picture, host, i)
+
+
+def _longest(table: Mapping[str, Int64s]) -> Iterator[int]:
+    """Rows that may be among the longest of the picture."""
+    order = np.argsort(-table["duration"], kind="stable")
+    yield from (int(i) for i in order[:MAX_TABLE_ROWS])
+
+
+def _when(table: Mapping[str, Int64s], i: int) -> tuple[int, int]:
+    return int(table["start"][: i + 1].sum()), int(table["duration"][i])
+
+
+def _name(picture: Picture, table: Mapping[str, Int64s], i: int) -> str:
+    return shorten(picture.names[table["name"][i]], MAX_NAME)

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from traceprobe.formatting import NOT_OBSERVED, number, percent, significant
-from traceprobe.records.whatif import Buckets, Predicted, WhatIf
-from traceprobe.render.document import Document, Section, Table, Tone
+from traceprobe.formatting import NOT_OBSERVED, number, pace, percent, significant, times
+from traceprobe.records.whatif import NOTHING, SAME, Buckets, Predicted, WhatIf
+from traceprobe.render.document import Document, Section, Table, Text, Tone
 from traceprobe.render.pages.comparison import named_inputs, phase_bars, shares, table_of
-
-SAME = 0.01
-"""Relative change of throughput up to which a change is told as none."""
 
 
 def document(found: WhatIf) -> Document:
     """The prediction for all outputs."""
-    asked = found.asked
-    title = "What single changes would give" if asked is None else f"{significant(asked.speedup)}×"
+    best = _best(found)
     return Document(
         kind=found.kind,
-        title=f"{title} ({found.run.label})",
-        tone="plain" if asked is None else _tone(asked),
+        title=_title(found),
+        secondary=found.run.label,
+        tone="plain" if found.asked is None else _tone(found.asked),
         headline=found.headline,
+        points=list(_points(found, best)),
         cautions=[caution.message for caution in found.cautions],
         sections=list(_sections(found)),
         inputs=named_inputs([found.run]),
@@ -30,22 +28,66 @@ def document(found: WhatIf) -> Document:
     )
 
 
+def _best(found: WhatIf) -> Predicted | None:
+    """What was asked for, or else the best of the single changes."""
+    return found.asked or next(iter(found.alone), None)
+
+
+def _title(found: WhatIf) -> str:
+    best = _best(found)
+    if best is None or not _has_effect(best) or (found.asked is None and best.speedup < 1):
+        return "No effect" if found.asked is not None else "No single change helps"
+    up_to = "Up to " if found.asked is None else ""
+    return f"{up_to}{pace(best.speedup)}"
+
+
+def _has_effect(predicted: Predicted) -> bool:
+    return abs(predicted.speedup - 1) > SAME
+
+
 def _tone(predicted: Predicted) -> Tone:
-    if abs(predicted.speedup - 1) <= SAME:
+    if not _has_effect(predicted):
         return "plain"
     return "good" if predicted.speedup > 1 else "bad"
 
 
+def _points(found: WhatIf, best: Predicted | None) -> Iterator[str]:
+    """What the prediction assumes, and how far it may be off."""
+    yield (
+        "predicted by playing the recorded iterations again: everything but what is changed takes "
+        "as long as it did"
+    )
+    c = found.calibration
+    if f"{c.played_ms:.3g}" != f"{found.now_ms:.3g}":
+        yield (
+            f"played without a change they take {significant(c.played_ms)} ms a step; the replay "
+            f"is fitted to the {significant(found.now_ms)} ms that the run takes"
+        )
+    if best is not None and best.low_ms <= NOTHING * best.step_ms:
+        yield (
+            "the recorded steps differ too much for a lower bound: record more of them for a "
+            "narrower interval"
+        )
+
+
 def _sections(found: WhatIf) -> Iterator[Section]:
     if found.asked is not None:
-        rows = [found.asked, *(found.alone if len(found.asked.changes) > 1 else [])]
-        title = "The changes, together and alone"
+        several = len(found.asked.changes) > 1
+        rows = [found.asked, *(found.alone if several else [])]
+        title = "The changes, together and alone" if several else "The change"
     else:
         rows, title = found.alone, "Single changes"
+    # What was asked for is told even where it changes nothing.
+    told = [row for row in rows if row is found.asked or _has_effect(row)]
+    none = [row for row in rows if row not in told]
+    words = ", ".join(change for row in none for change in row.changes)
     yield Section(
         "changes",
         title,
-        blocks=[_table(rows, found.now_ms)],
+        blocks=[
+            *([_table(told, found.now_ms)] if told else []),
+            *([Text([f"No effect on the step: {words}."])] if none else []),
+        ],
         help="The recorded iterations are played again: the host launches in the order in which it "
         "did, each stream works in order, and who waited for whom waits again. With a change, "
         "other things may become the limit; so changes do not add up.",
@@ -57,14 +99,20 @@ def _sections(found: WhatIf) -> Iterator[Section]:
             text=[_links(found.buckets)],
             blocks=[_buckets(found.buckets)],
         )
-    yield Section("calibration", "How far to trust it", text=list(_calibration(found)))
+    yield Section(
+        "calibration",
+        "How far to trust it",
+        text=list(_calibration(found)),
+        folded=True,
+        brief=False,
+    )
     yield Section(
         "run",
         "The run as it is",
         blocks=[
             phase_bars([found.run], [1.0], "ms per step"),
             shares([found.run]),
-            table_of([found.run]),
+            *table_of([found.run]),
         ],
         folded=True,
         brief=False,
@@ -76,8 +124,10 @@ def _table(rows: list[Predicted], now_ms: float) -> Table:
         [
             ", ".join(row.changes),
             significant(row.step_ms),
-            f"{significant(row.low_ms)} to {significant(row.high_ms)}",
-            f"{significant(row.speedup)}×",
+            f"up to {significant(row.high_ms)}"
+            if row.low_ms <= NOTHING * row.step_ms
+            else f"{significant(row.low_ms)} to {significant(row.high_ms)}",
+            times(row.speedup),
         ]
         for row in rows
     ]

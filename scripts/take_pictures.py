@@ -1,0 +1,83 @@
+"""Take the pictures of docs/pictures: reports of the sample traces in a browser.
+
+    python scripts/take_pictures.py [NAME …]
+
+It needs Chromium and Playwright, as the tests with a browser do.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import Browser, sync_playwright
+
+import traceprobe
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docs" / "pictures"
+REPORTS = {
+    "io": ["h200_unet_w1.json.gz"],
+    "communication": ["h200_ddp2_gpt2_sock.sqlite.gz"],
+    "compute": ["profile_gpt2.sqlite.gz"],
+    "overhead": ["profile_tiny_mlp.json.gz"],
+    "two-ranks": ["profile_wide_mlp.rank0.json.gz", "profile_wide_mlp.rank1.json.gz"],
+    "cuda-graph": ["h200_gpt2_graph_level.sqlite.gz"],
+    "doubtful": ["h200_collectives.rank0.json.gz", "h200_collectives.rank1.json.gz"],
+    "cpu": ["cpu_convnet.json.gz"],
+}
+"""Name to the sample traces of one run."""
+SIZES = {"wide": (1280, 900), "narrow": (390, 844)}
+SCHEMES = ("light", "dark")
+QUALITY = 70
+"""Of WebP."""
+SETTLED_MS = 800
+"""Until the timeline and what is in view are drawn."""
+
+
+def page_of(name: str, folder: Path) -> Path:
+    """The HTML page of a report."""
+    traces = [traceprobe.load(ROOT / "sample_traces" / file) for file in REPORTS[name]]
+    path = folder / f"{name}.html"
+    path.write_text(traceprobe.analyze(traces).to_html(), encoding="utf-8")
+    return path
+
+
+def take(browser: Browser, page: Path, scheme: str, size: str) -> bytes:
+    """The first screen of a page, as WebP."""
+    width, height = SIZES[size]
+    context = browser.new_context(
+        viewport={"width": width, "height": height},
+        color_scheme="dark" if scheme == "dark" else "light",
+        offline=True,
+    )
+    tab = context.new_page()
+    tab.goto(page.as_uri())
+    tab.wait_for_timeout(SETTLED_MS)
+    session = context.new_cdp_session(tab)
+    taken = session.send("Page.captureScreenshot", {"format": "webp", "quality": QUALITY})
+    context.close()
+    return base64.b64decode(taken["data"])
+
+
+def main(names: list[str]) -> None:
+    """Take the pictures of the reports with these names, or of all."""
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
+        browser = play.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+        )
+        for name in names or REPORTS:
+            page = page_of(name, Path(folder))
+            for scheme in SCHEMES:
+                for size in SIZES:
+                    path = FOLDER / f"{name}-{size}-{scheme}.webp"
+                    path.write_bytes(take(browser, page, scheme, size))
+                    print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1e3:.0f} kB")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

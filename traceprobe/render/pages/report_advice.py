@@ -1,0 +1,41 @@
+"""What to do about a run: three fixes written out, then all other checks, folded."""
+
+from __future__ import annotations
+
+from traceprobe.model.taxonomy import SHARE_LABELS
+from traceprobe.records.rank import mean_step_ms
+from traceprobe.records.report import Report
+from traceprobe.render.document import Block, Findings, Section, Text
+from traceprobe.render.ranking import first_fixes, is_about
+from traceprobe.verdict.bounds import deciding
+
+_HELP = (
+    "Each check is one question about the run. The three that are written out would save most, "
+    "and the first is about what the verdict names. “Up to” is an upper bound: removing one cause "
+    "shows the next one, so the numbers do not add up. A failure costs as much as what decides a "
+    "verdict, a warning is worth a look. Change one thing, and measure again."
+)
+
+
+def advice_section(report: Report) -> Section:
+    """At most three fixes, and every other check that applies."""
+    fixes = first_fixes(report)
+    blocks: list[Block] = []
+    bounds = deciding(report.verdict.bound, report.verdict.secondary)
+    if bounds and not any(is_about(finding, bounds) for finding in fixes[:1]):
+        blocks.append(Text([_unexplained(bounds)]))
+    applying = [f for f in report.findings if f.status != "not-applicable"]
+    step_ms = mean_step_ms(report.ranks)
+    blocks.append(Findings(applying, [finding.id for finding in fixes], step_ms))
+    return Section("findings", "What to do first", blocks=blocks, help=_HELP, nav="Fix first")
+
+
+def _unexplained(bounds: tuple[str, ...]) -> str:
+    """For a bound that no check has advice about."""
+    if bounds == ("compute",):
+        return (
+            "The GPU computes nearly all the time, and no check found it computing in a wasteful "
+            "way: a faster step needs less work, or a faster GPU."
+        )
+    named = " and ".join(SHARE_LABELS[name] for name in bounds)
+    return f"No check names what makes {named} take so long; the timeline shows where it is."

@@ -1,0 +1,144 @@
+"""Kernels of a report: what runs on the GPU, one row for all variants of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from traceprobe.formatting import NOT_OBSERVED, clean, ms, percent, shorten, significant
+from traceprobe.model.taxonomy import BUSY_LABELS
+from traceprobe.records.rank import Rank
+from traceprobe.records.summary import KernelShare
+from traceprobe.render.document import Section, Table
+from traceprobe.render.kernel_names import short_name
+
+NAMED = 3
+"""Kernels of which the title has the share."""
+MAX_KERNELS = 30
+"""Rows of one rank."""
+MAX_NAME = 80
+MAX_FULL = 400
+_TENSOR_CORES = {True: "yes", False: "no", None: NOT_OBSERVED}
+_HELP = (
+    "Kernels that differ in the arguments of their template only are one row; its name opens to "
+    "the whole names, as the trace has them. Kernels that run at once count twice. “Of phase” is "
+    "the part of the kernel time of a phase; “tensor cores” is told by the name where it tells."
+)
+
+
+@dataclass(frozen=True)
+class KernelGroup:
+    """Kernels of one phase and one short name."""
+
+    name: str
+    phase: str
+    kernels: Sequence[KernelShare]
+
+    @property
+    def total_ns(self) -> int:
+        """Time of all of them in the used iterations."""
+        return sum(kernel.total_ns for kernel in self.kernels)
+
+    @property
+    def count(self) -> int:
+        """Of how many runs."""
+        return sum(kernel.count for kernel in self.kernels)
+
+
+def kernel_groups(rank: Rank) -> list[KernelGroup]:
+    """The kernels that the report lists, grouped; those with most time first."""
+    found: dict[tuple[str, str], list[KernelShare]] = {}
+    for kernel in rank.summary.top_kernels:
+        found.setdefault((kernel.phase, short_name(kernel.name)), []).append(kernel)
+    groups = [KernelGroup(name, phase, kernels) for (phase, name), kernels in found.items()]
+    return sorted(groups, key=lambda group: -group.total_ns)
+
+
+def kernel_time_ns(rank: Rank) -> float:
+    """Time of all kernels of the phases that have one listed, overlap included."""
+    phases: dict[str, float] = {}
+    listed: dict[str, int] = {}
+    for kernel in rank.summary.top_kernels:
+        listed[kernel.phase] = listed.get(kernel.phase, 0) + kernel.total_ns
+        if kernel.phase_share:
+            phases.setdefault(kernel.phase, kernel.total_ns / kernel.phase_share)
+    return sum(max(phases.get(phase, 0.0), total) for phase, total in listed.items())
+
+
+def kernels_section(ranks: Sequence[Rank]) -> Section | None:
+    """A fold with the kernels of each rank, the share of the first in its title; None without."""
+    found = [rank for rank in ranks if rank.summary.top_kernels]
+    if not found:
+        return None
+    parts = [
+        Section(
+            f"kernels-{rank.rank}",
+            f"Rank {rank.rank}: {_shares(rank)}",
+            blocks=[kernels_table(rank)],
+            folded=True,
+            is_open=n == 0,
+        )
+        for n, rank in enumerate(found)
+    ]
+    return Section(
+        "kernels",
+        f"{_noun(found[0])}: {_shares(found[0])}",
+        blocks=parts if len(found) > 1 else [kernels_table(found[0])],
+        help=_HELP,
+        folded=True,
+        nav=_noun(found[0]),
+    )
+
+
+def _noun(rank: Rank) -> str:
+    return "Operators" if rank.device.kind == "cpu" else "Kernels"
+
+
+def _shares(rank: Rank) -> str:
+    """`3 take 71 % of the kernel time`."""
+    groups = kernel_groups(rank)[:NAMED]
+    part = 100 * sum(group.total_ns for group in groups) / max(kernel_time_ns(rank), 1.0)
+    of = f"{part:.0f} % of the {_noun(rank).lower().removesuffix('s')} time"
+    return f"{len(groups)} take {of}" if len(groups) > 1 else f"one takes {of}"
+
+
+def kernels_table(rank: Rank) -> Table:
+    """A row for each group of kernels; times per step."""
+    divisor = rank.summary.steps
+    groups = kernel_groups(rank)
+    shown = groups[:MAX_KERNELS]
+    whole = max(kernel_time_ns(rank), 1.0)
+    rows = [
+        [
+            shorten(group.name, MAX_NAME),
+            BUSY_LABELS.get(group.phase, clean(group.phase)),
+            ms(group.total_ns / divisor),
+            percent(group.total_ns / whole),
+            percent(_phase_share(group)),
+            significant(group.count / divisor),
+            significant(group.total_ns / max(group.count, 1) / 1e3),
+            _tensor_cores(group),
+        ]
+        for group in shown
+    ]
+    unit = "per step" if rank.summary.iterations_used else "in the capture"
+    head = ["kernel", "phase", "ms", "of all", "of phase", "count", "mean (µs)", "tensor cores"]
+    cores = len(head) - 1
+    if all(row[cores] == NOT_OBSERVED for row in rows):
+        head, rows = head[:cores], [row[:cores] for row in rows]
+    if rank.device.kind == "cpu":
+        head[0] = "operator"
+    caption = f"{len(rows)} with the most time; ms and count {unit}"
+    full = ["\n".join(shorten(k.name, MAX_FULL) for k in group.kernels) for group in shown]
+    numeric = frozenset(range(2, 7))
+    return Table(caption, head, rows, numeric, names=frozenset({0}), full=full)
+
+
+def _phase_share(group: KernelGroup) -> float | None:
+    shares = [kernel.phase_share for kernel in group.kernels]
+    return None if None in shares else sum(share or 0.0 for share in shares)
+
+
+def _tensor_cores(group: KernelGroup) -> str:
+    told = {kernel.tensor_cores for kernel in group.kernels}
+    return _TENSOR_CORES[told.pop()] if len(told) == 1 else "some"

@@ -1,0 +1,70 @@
+"""Which operator launched each GPU operation: the innermost one that encloses the launch."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from traceprobe.model.events import UNKNOWN, Int64s
+
+
+def parents(t0: Int64s, t1: Int64s) -> Int64s:
+    """Row of the interval that encloses each one most closely, UNKNOWN where none does.
+
+    Args:
+        t0, t1: intervals of one thread, which nest, sorted by start, of equal ones the longer
+            first. One that outlasts what it began in is taken to end with it.
+    """
+    count = len(t0)
+    found = np.full(count, UNKNOWN, dtype=np.int64)
+    rows = np.arange(count)
+    # Level by level: what the open intervals of a level do not enclose is on that level too.
+    while len(rows):
+        reach = np.maximum.accumulate(t1[rows])
+        first = np.concatenate([[True], t0[rows][1:] >= reach[:-1]])
+        owner = rows[first][np.cumsum(first) - 1]
+        inner = ~first
+        found[rows[inner]] = owner[inner]
+        rows = rows[inner]
+    return found
+
+
+def innermost_rows(t0: Int64s, t1: Int64s, parent: Int64s, instants: Int64s) -> Int64s:
+    """Row of the innermost interval at each instant, UNKNOWN where there is none.
+
+    Args:
+        t0, t1, parent: intervals and their `parents`. The end of an interval is in it: a call may
+            return in the same nanosecond as its operator.
+    """
+    at = np.searchsorted(t0, instants, "right") - 1
+    outside = at >= 0
+    outside[outside] = t1[at[outside]] < instants[outside]
+    while outside.any():
+        at[outside] = parent[at[outside]]
+        outside = at >= 0
+        outside[outside] = t1[at[outside]] < instants[outside]
+    return at
+
+
+def launching_operators(ops: pl.DataFrame, operators: pl.DataFrame) -> Int64s:
+    """Name of the operator that launched each GPU operation; UNKNOWN where none is recorded.
+
+    Args:
+        ops: with `thread` and `launch_t0`.
+        operators: of the same process, `HOST_OPERATORS` in any order.
+
+    Returns:
+        Indices into the names of the trace.
+    """
+    found = np.full(len(ops), UNKNOWN, dtype=np.int64)
+    thread, launch = ops["thread"].to_numpy(), ops["launch_t0"].to_numpy()
+    called = thread != UNKNOWN
+    for number in np.unique(thread[called]).tolist():
+        rows = operators.filter(pl.col("thread") == number).sort("t0", -pl.col("t1"))
+        if not len(rows):
+            continue
+        t0, t1, name = (rows[column].to_numpy() for column in ("t0", "t1", "name"))
+        mine = np.flatnonzero(called & (thread == number))
+        at = innermost_rows(t0, t1, parents(t0, t1), launch[mine])
+        found[mine] = np.where(at >= 0, name[np.maximum(at, 0)], UNKNOWN)
+    return found

@@ -1,0 +1,122 @@
+"""What a window of a device holds, row by row: operations, the partition, the host's threads."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from traceprobe.model.events import UNKNOWN, Int64s, Source
+from traceprobe.model.taxonomy import PARTITION, Phase
+from traceprobe.timeline.device_timeline import DeviceTimeline
+from traceprobe.timeline.intervals import EMPTY, clip, merge, subtract
+from traceprobe.timeline.partition import class_of_op
+
+HostKind = Literal["range", "operator", "call", "wait"]
+HOST_KINDS: tuple[HostKind, ...] = ("range", "operator", "call", "wait")
+"""What a row of `host_rows` is; `wait` is a call that blocks until the GPU has caught up."""
+
+
+_MOSTLY = 0.5
+"""Part of a thread's operations that are backward, beyond which it is one of autograd."""
+
+
+class HostThread(NamedTuple):
+    """A thread of the host that has to do with the steps."""
+
+    number: int
+    role: Literal["step", "autograd", "loader", "other"]
+
+
+def op_rows(account: DeviceTimeline, low: int, high: int) -> pl.DataFrame:
+    """Operations in [low, high), clipped to it, by start.
+
+    Returns:
+        `t0`, `t1`, `stream`, `class` (index in `PARTITION`), `name`, `delay` (ns from the start of
+        the launch to that of the op, UNKNOWN without one), `thread`, `bytes`.
+    """
+    ops = account.ops.filter((pl.col("t0") < high) & (pl.col("t1") > low))
+    delay = pl.col("t0") - pl.col("launch_t0")
+    known = (pl.col("thread") != UNKNOWN) & (delay >= 0)
+    return ops.select(
+        pl.col("t0").clip(lower_bound=low),
+        pl.col("t1").clip(upper_bound=high),
+        "stream",
+        class_of_op().alias("class"),
+        "name",
+        pl.when(known).then(delay).otherwise(UNKNOWN).alias("delay"),
+        "thread",
+        "bytes",
+    ).sort("t0", "t1", maintain_order=True)
+
+
+def part_rows(account: DeviceTimeline, low: int, high: int) -> tuple[Int64s, Int64s]:
+    """The partition of [low, high) as stretches that tile it.
+
+    Returns:
+        (length, class): ns, and index in `PARTITION`, in the order of time.
+    """
+    claimed, starts, ends, classes = EMPTY, [], [], []
+    for name, intervals in account.sets.items():
+        inside = clip(intervals, low, high)
+        own = subtract(inside, claimed)
+        claimed = merge(claimed, inside)
+        starts.append(own.t0)
+        ends.append(own.t1)
+        classes.append(np.full(len(own.t0), PARTITION.index(name)))
+    t0, t1, kind = (np.concatenate(parts) for parts in (starts, ends, classes))
+    order = np.argsort(t0)
+    return (t1 - t0)[order], kind[order]
+
+
+def host_threads(account: DeviceTimeline) -> list[HostThread]:
+    """The step thread, those that launch work or load data, in this order."""
+    process = account.process
+    step = process.host.step_thread
+    backward = (pl.col("phase") == int(Phase.BACKWARD)).mean()
+    launching = process.ops.filter(~pl.col("thread").is_in([UNKNOWN, step, *process.loaders]))
+    shares = launching.group_by("thread").agg(backward).sort("thread").rows()
+    return [
+        *([HostThread(step, "step")] if step != UNKNOWN else []),
+        *(HostThread(thread, "autograd") for thread, share in shares if share > _MOSTLY),
+        *(HostThread(thread, "loader") for thread in sorted(process.loaders)),
+        *(HostThread(thread, "other") for thread, share in shares if share <= _MOSTLY),
+    ]
+
+
+def host_rows(
+    account: DeviceTimeline, threads: list[HostThread], low: int, high: int
+) -> pl.DataFrame:
+    """Ranges, operators and calls of the threads in [low, high), clipped to it.
+
+    Returns:
+        `t0`, `t1`, `thread` (index in `threads`), `kind` (index in `HOST_KINDS`), `name`; by start,
+        those that enclose others first.
+    """
+    process = account.process
+    numbers = {thread.number: place for place, thread in enumerate(threads)}
+    waits = pl.when(pl.col("blocking")).then(3).otherwise(2)
+    marks = pl.col("source").is_in([int(Source.USER), int(Source.FRAMEWORK)])
+    sources = (
+        (process.ranges.lazy().filter(marks), pl.lit(0)),
+        (process.operators.lazy(), pl.lit(1)),
+        (process.calls.lazy(), waits),
+    )
+    inside = (pl.col("t0") < high) & (pl.col("t1") > low) & pl.col("thread").is_in(list(numbers))
+    rows = [
+        source.filter(inside).select(
+            "t0", "t1", "thread", kind.cast(pl.Int64).alias("kind"), "name"
+        )
+        for source, kind in sources
+    ]
+    return (
+        pl.concat(rows)
+        .with_columns(
+            pl.col("t0").clip(lower_bound=low),
+            pl.col("t1").clip(upper_bound=high),
+            pl.col("thread").replace_strict(numbers, return_dtype=pl.Int64),
+        )
+        .sort("t0", -pl.col("t1"), "kind", maintain_order=True)
+        .collect()
+    )
