@@ -38,6 +38,7 @@ const timelineLinks = (() => {
     const { key, whole } = line.model();
     const fields = [];
     if (to - from < whole) fields.push(`t=${(from / 1e6).toFixed(6)}-${(to / 1e6).toFixed(6)}`);
+    rank = line.model().ranks.length > 1 ? (line.current()?.rank.rank ?? rank) : rank;
     if (rank !== null) fields.push(`rank=${rank}`);
     if (key !== line.keys[0]) fields.push(`window=${key}`);
     const hash = fields.length ? `#${fields.join("&")}` : "";
