@@ -70,7 +70,11 @@ def terminal(report: Report, paths: Sequence[str] = ()) -> Paragraphs:
     """
     return _filled(
         [
-            [*_shares(report), Text(_straggler(report)[:1] if _skewed(report) else [])],
+            [
+                *_shares(report),
+                *_ablation(report)[:1],
+                Text(_straggler(report)[:1] if _skewed(report) else []),
+            ],
             [Text(report.verdict.missing[1:], ITEM)],
             _fixes(report),
             [*_next(report, paths), Text([_more(report)])],
