@@ -49,8 +49,8 @@ const timelineInput = (() => {
       if (!held.delete(event.pointerId)) return;
       if (held.size) take(event);
       else {
-        if (!moved && event.type === "pointerup") line.click(event.offsetX, event.offsetY);
-        if (moved && grip.mode === "select") line.selected();
+        if (!moved && event.type === "pointerup") line.clickAt(event.offsetX, event.offsetY);
+        if (moved && grip.mode === "select") line.measure();
         grip = null;
         moved = false;
       }
@@ -82,6 +82,7 @@ const timelineInput = (() => {
       }
     });
     canvas.addEventListener("pointerleave", () => line.hover(null));
+    canvas.addEventListener("blur", () => line.hover(null));
     canvas.addEventListener("dblclick", () => line.fit());
   };
 

@@ -24,7 +24,7 @@ const timelineLinks = (() => {
   const follow = async (line) => {
     const { from, to, window: key, rank: asked, isView } = wanted();
     if (!isView || location.hash === own) return;
-    if (key) await line.load(key);
+    if (key) await line.load(key).catch((error) => line.say(`It cannot be drawn: ${error.message}.`));
     if (asked !== undefined) {
       rank = asked;
       line.unfold(asked);
@@ -64,14 +64,20 @@ const timelineLinks = (() => {
       line.say("That time is in none of the iterations that are drawn here.");
       return;
     }
-    await line.load(line.keysOf(source)[place]);
+    const key = line.keysOf(source)[place];
+    try {
+      await line.load(key);
+    } catch (error) {
+      line.say(`It cannot be drawn: ${error.message}.`);
+      return;
+    }
     line.unfold(number);
     const shown = line.model().ranks.find((r) => r.rank === number);
     const shift = shown.shift - shown.window.start_ns;
     const room = 0.5 * (to - from);
     line.show(from + shift - room, to + shift + room);
     line.select(from + shift, to + shift);
-    line.selected();
+    line.measure();
   };
 
   const listen = (line) => {

@@ -88,7 +88,7 @@ const timelineView = (() => {
       if (sums.length < columns * codes) sums = new Float64Array(columns * codes);
       const back = mixed(ink[1], ink[0], 0.07);
       const colour = (key) => (model.words[key] ?? model.words.other)[1];
-      const isLit = (key) => !lit || (lit.has(key) && (lane.kind === "parts" || lane.kind === "ops"));
+      const isLit = (key) => !lit || lit.has(key);
       const found = density(lane, from, step, columns, codes, sums, edges, least);
       const colours = palette(lane.keys, colour, back, isLit);
       lane.order ??= order(model, lane);
@@ -150,7 +150,7 @@ const timelineView = (() => {
         if (room < 4) continue;
         const key = lane.keys[lane.code[n]];
         const word = model.words[key] ?? model.words.other;
-        const isLit = !model.lit || (model.lit.has(key) && lane.kind !== "host");
+        const isLit = !model.lit || model.lit.has(key);
         const i = lane.rows[n];
         const text =
           lane.kind === "parts"

@@ -1,75 +1,46 @@
-// The timeline of a report: reads a window, draws it, and answers what the reader does with it.
+// The timeline of a report: reads a window, draws it, and moves the view.
 const timeline = (() => {
   const LEAST = 100; // ns that a view shows at least
-  const LISTED = 40;
+  const PAPER = 690; // CSS pixels between the margins of a sheet
+  const TITLES = {
+    typical: "Typical",
+    fastest: "Fastest",
+    slowest: "Slowest",
+    only: "The only one",
+    long: "Long",
+    capture: "Capture",
+  };
   const box = document.querySelector(".timeline-box");
   const root = document.documentElement;
-  root.dataset.timelinesReady = "0";
   if (!box) return null;
 
   const embedded = (id) => JSON.parse(document.getElementById(id).textContent);
   const part = (name) => box.querySelector(`.timeline-${name}`);
-  const element = (tag, text = "", className = "") => {
-    const made = document.createElement(tag);
-    made.textContent = text;
-    if (className) made.className = className;
-    return made;
-  };
-  const { time, at, percent, clean } = timelineFacts;
+  const { element } = timelineSegments;
+  const { time, at, clean } = timelineFacts;
+  const figure = box.closest("figure");
   const canvas = box.querySelector("canvas.timeline");
-  const tip = box.querySelector(".tip");
   const picture = timelineView.make(canvas, part("over"));
   const words = embedded("traceprobe-labels");
   const report = embedded("traceprobe-report");
   const sources = box.dataset.ranks.split(" ").map((index) => report.ranks[Number(index)]);
+  const keys = [...new Set(sources.flatMap(timelineModel.keysOf))];
 
-  let model = null; // {ranks, words, whole, oneClock, lit, key}
-  let plan = null;
-  let view = { from: 0, to: 1 };
-  let hover = null; // {rank, lane, n}
-  let pinned = null;
-  let chosen = null; // {from, to} on the axis
-  let waiting = 0;
+  // hover and pinned are {rank, lane, n}, chosen and view {from, to} in ns of the axis.
+  const state = { model: null, plan: null, view: { from: 0, to: 1 } };
   const changed = []; // called after every change of the view
-
-  // Windows by what they stand for; a word that a rank has twice gets a number.
-  const keysOf = (rank) => {
-    const seen = {};
-    return rank.picture.windows.map((window) => {
-      seen[window.why] = (seen[window.why] ?? 0) + 1;
-      return seen[window.why] > 1 ? `${window.why}-${seen[window.why]}` : window.why;
-    });
-  };
-  const windowOf = (rank, key) => rank.picture.windows[keysOf(rank).indexOf(key)];
-  const keys = [...new Set(sources.flatMap(keysOf))];
-
-  const read = async (key) => {
-    const present = sources.filter((rank) => windowOf(rank, key));
-    const windows = present.map((rank) => windowOf(rank, key));
-    const oneClock =
-      present.every((rank) => Number.isSafeInteger(rank.picture.clock_ns)) &&
-      windows.every((window) => window.iteration === windows[0].iteration);
-    const starts = windows.map((w, k) => w.start_ns + (oneClock ? present[k].picture.clock_ns : 0));
-    const zero = Math.min(...starts);
-    const data = await Promise.all(present.map((r, k) => timelineData.read(r.picture, windows[k])));
-    const ranks = present.map((source, k) => {
-      const shift = oneClock ? starts[k] - zero : 0;
-      const lanes = timelineLanes.ofRank(source.picture, data[k], shift);
-      const { rank, picture: from } = source;
-      return { rank, picture: from, window: windows[k], data: data[k], shift, lanes, folded: k > 0 };
-    });
-    const whole = Math.max(...ranks.map((r) => r.shift + r.window.duration_ns));
-    return { ranks, words, whole, oneClock, lit: model?.lit ?? null, key };
-  };
-
-  // ---- drawing
+  let waiting = 0;
+  let printed = null; // width on paper, while it is printed
+  const ratio = () => (printed ? 2 : window.devicePixelRatio || 1);
 
   const labels = () => {
+    const { plan, model } = state;
     const holder = part("labels");
     holder.replaceChildren();
     for (const { rank, top } of plan.heads) {
-      const iteration = rank.window.iteration === null ? "" : `, iteration ${rank.window.iteration}`;
-      const button = element("button", `${rank.folded ? "▸" : "▾"} Rank ${rank.rank}${iteration}`);
+      const { iteration } = rank.window;
+      const which = iteration === null ? "" : `, iteration ${iteration}`;
+      const button = element("button", `${rank.folded ? "▸" : "▾"} Rank ${rank.rank}${which}`);
       button.type = "button";
       button.setAttribute("aria-expanded", String(!rank.folded));
       button.style.top = `${top}px`;
@@ -90,18 +61,18 @@ const timeline = (() => {
     }
   };
 
-  let printed = null; // width on paper
-  const ratio = () => (printed ? 2 : window.devicePixelRatio || 1);
-
+  // Where the lanes lie, after the width, the folds, the theme or the window changed.
   const arrange = () => {
-    const width = printed ?? part("lanes").clientWidth;
-    if (!width || !model) return; // folded: arranged when it opens
-    plan = timelineView.layout(model, width);
-    box.classList.toggle("narrow", plan.narrow);
+    const { model } = state;
     const lanes = part("lanes");
+    const width = printed ?? lanes.clientWidth;
+    if (!width || !model) return; // folded: arranged when it opens
+    const plan = timelineView.layout(model, width);
+    state.plan = plan;
+    box.classList.toggle("narrow", plan.narrow);
     lanes.style.height = `${plan.height}px`;
     lanes.style.setProperty("--left", `${plan.left}px`);
-    for (const c of [canvas, part("over")]) c.style.height = `${plan.height}px`;
+    for (const layer of [canvas, part("over")]) layer.style.height = `${plan.height}px`;
     labels();
     picture.theme(printed !== null);
     const strip = part("map").querySelector("canvas");
@@ -111,319 +82,104 @@ const timeline = (() => {
     draw();
   };
 
-  const write = () => picture.write(model, { hover, pinned, selected: chosen });
+  const write = () => picture.write(state.model, state);
   const draw = () => {
     cancelAnimationFrame(waiting);
     waiting = 0;
-    if (!plan) return;
-    picture.draw(model, plan, view, ratio());
+    if (!state.plan) return;
+    picture.draw(state.model, state.plan, state.view, ratio());
     write();
   };
-  const later = () => {
-    waiting ||= requestAnimationFrame(draw);
-  };
 
-  // ---- the view
-
+  // Whether the view changed; it stays inside of the window.
   const show = (from, to) => {
+    const { model, view } = state;
     if (!model) return false;
     const span = Math.min(Math.max(to - from, LEAST), model.whole);
-    const low = Math.min(Math.max(from, 0), model.whole - span);
-    const before = view;
-    view = { from: low, to: low + span };
-    hover = null;
-    tip.hidden = true;
-    canvas.dataset.from = String(Math.round(view.from));
-    canvas.dataset.to = String(Math.round(view.to));
-    part("range").textContent = `${at(view.from)} to ${at(view.to)} (${time(span)})`;
-    const brush = part("brush");
-    brush.style.left = `${(100 * view.from) / model.whole}%`;
-    brush.style.width = `${(100 * span) / model.whole}%`;
-    later();
+    const low = Math.min(Math.max((from + to - span) / 2, 0), model.whole - span);
+    state.view = { from: low, to: low + span };
+    segments.hover(null);
+    canvas.dataset.from = String(Math.round(low));
+    canvas.dataset.to = String(Math.round(low + span));
+    part("range").textContent = `${at(low)} to ${at(low + span)} (${time(span)})`;
+    part("brush").style.left = `${(100 * low) / model.whole}%`;
+    part("brush").style.width = `${(100 * span) / model.whole}%`;
+    waiting ||= requestAnimationFrame(draw);
     for (const call of changed) call();
-    return before.from !== view.from || before.to !== view.to;
+    return view.from !== state.view.from || view.to !== state.view.to;
   };
-  const zoom = (factor, where = (view.from + view.to) / 2) =>
-    show(where - (where - view.from) * factor, where + (view.to - where) * factor);
+  const zoom = (factor, where = (state.view.from + state.view.to) / 2) => {
+    const { from, to } = state.view;
+    const span = Math.min(Math.max((to - from) * factor, LEAST), state.model.whole);
+    const low = where - ((where - from) / (to - from)) * span;
+    return show(low, low + span);
+  };
   const pan = (share) => {
-    const by = share * (view.to - view.from);
-    return show(view.from + by, view.to + by);
+    const { from, to } = state.view;
+    const by = share * (to - from);
+    return show(from + by, to + by);
   };
-  const fit = () => show(0, model.whole);
+  const fit = () => show(0, state.model.whole);
+
+  const stage = { state, box, part, canvas, picture, words, show, draw, write, arrange };
+  const segments = timelineSegments.make(stage);
+
+  // What is to be known before believing the picture.
+  const notes = (model) => {
+    const left = model.ranks.reduce((sum, rank) => sum + rank.window.left_out, 0);
+    const found = [];
+    if (model.ranks.length > 1) {
+      found.push(
+        model.oneClock
+          ? "All ranks are on one clock."
+          : "The ranks share no clock here: each begins at its own start.",
+        timelineFacts.stragglers(model),
+      );
+    }
+    if (left) {
+      const count = left.toLocaleString("en");
+      found.push(
+        `The ${count} shortest operators and calls of the threads are left out; ` +
+          "the operations of the GPU are all here.",
+      );
+    }
+    return found.filter(Boolean).join(" ");
+  };
 
   const load = async (key) => {
     const wanted = keys.includes(key) ? key : keys[0];
-    if (model?.key === wanted) return;
-    const next = await read(wanted);
-    model = next;
-    hover = pinned = chosen = null;
+    if (state.model?.key === wanted) return;
+    const model = await timelineModel.read(sources, wanted);
+    Object.assign(state, { hover: null, pinned: null, chosen: null });
+    state.model = { ...model, words, lit: state.model?.lit ?? null };
     part("details").hidden = true;
     canvas.dataset.window = wanted;
     for (const radio of part("windows").querySelectorAll("input")) {
       radio.checked = radio.value === wanted;
     }
-    part("clock").textContent = [
-      model.ranks.length > 1 &&
-        (model.oneClock
-          ? "All ranks are on one clock."
-          : "The ranks share no clock here: each begins at its own start."),
-      model.ranks.length > 1 && timelineFacts.stragglers(model),
-      model.ranks.some((rank) => rank.window.left_out) &&
-        `The ${model.ranks.reduce((sum, r) => sum + r.window.left_out, 0).toLocaleString("en")} ` +
-          "shortest operators and calls of the threads are left out; the GPU's operations are all here.",
-    ]
-      .filter(Boolean)
-      .join(" ");
+    part("clock").textContent = notes(state.model);
+    state.view = { from: 0, to: model.whole };
     arrange();
     fit();
   };
 
-  // ---- one segment
-
-  const facts = (target) => timelineFacts.describe(model, target.rank, target.lane, target.n);
-  const say = (text) => {
-    part("status").textContent = text;
-  };
-
-  const listed = (rows) => {
-    const list = element("dl", "", "facts");
-    for (const [name, value] of rows) list.append(element("dt", name), element("dd", value));
-    return list;
-  };
-
-  const tell = (target, px, py) => {
-    const found = facts(target);
-    const many = target.count > 1 ? `The longest of ${target.count.toLocaleString("en")} in this pixel` : "";
-    tip.replaceChildren(element("strong", found.name), ...(many ? [element("em", many)] : []));
-    tip.append(listed(found.rows));
-    tip.hidden = false;
-    const room = part("lanes").clientWidth;
-    const left = plan.left + px + 14;
-    tip.style.left = `${Math.max(0, left + tip.offsetWidth > room ? left - tip.offsetWidth - 28 : left)}px`;
-    tip.style.top = `${py + 18}px`;
-  };
-
-  const hoverAt = (px, py) => {
-    const found = model && picture.hit(px, py);
-    if (!found) {
-      if (hover) line.hover(null);
-      return;
-    }
-    const isSame = hover && hover.lane === found.lane && hover.n === found.n;
-    hover = found;
-    if (!isSame) write();
-    tell(found, px, py);
-  };
-
-  const pin = (target) => {
-    pinned = target;
-    const panel = part("details");
-    panel.hidden = !target;
-    if (target) {
-      const found = facts(target);
-      const near = element("button", "Zoom to it");
-      const close = element("button", "Close");
-      near.type = close.type = "button";
-      near.addEventListener("click", () => zoomTo(target));
-      close.addEventListener("click", () => {
-        pin(null);
-        canvas.focus();
-      });
-      const buttons = element("p", "", "timeline-tools");
-      buttons.append(near, close);
-      panel.replaceChildren(element("h3", found.name), listed(found.rows), buttons);
-    }
-    write();
-  };
-
-  const zoomTo = (target) => {
-    const { start, end } = facts(target);
-    const span = Math.max(LEAST, (end - start) * 3);
-    const middle = (start + end) / 2;
-    show(middle - span / 2, middle + span / 2);
-  };
-
-  // The keyboard's segment: hovered as by a pointer, told in words.
-  const choose = (target) => {
-    const { start, end } = facts(target);
-    if (end < view.from || start > view.to) {
-      const half = (view.to - view.from) / 2;
-      show(start - half, start + half);
-      draw();
-    }
-    hover = target;
-    write();
-    const row = plan.rows.find((r) => r.lane === target.lane);
-    const px = Math.max(0, picture.x(start));
-    if (row) tell(target, Math.min(px, plan.width), row.top + row.height - 14);
-    const found = facts(target);
-    const rows = found.rows.map(([name, value]) => `${name}: ${value}`).join("; ");
-    say(`${found.name}; ${rows}`);
-  };
-  const step = (by) => {
-    const now = hover ?? pinned;
-    if (!now) {
-      const row = plan.rows[0];
-      const n = timelineData.after(row.lane.until, view.from);
-      if (n < row.lane.start.length) choose({ ...row, n, count: 1 });
-      return true;
-    }
-    const n = now.n + by;
-    if (n < 0 || n >= now.lane.start.length) return false;
-    choose({ ...now, n, count: 1 });
-    return true;
-  };
-  const otherLane = (by) => {
-    const now = hover ?? pinned;
-    const place = now ? plan.rows.findIndex((row) => row.lane === now.lane) : by > 0 ? -1 : 0;
-    const where = now ? Math.max(view.from, now.lane.start[now.n]) : view.from;
-    for (let k = place + by; plan.rows[k]; k += by) {
-      const { lane, rank } = plan.rows[k];
-      const n = Math.min(timelineData.after(lane.until, where), lane.start.length - 1);
-      if (n >= 0) {
-        choose({ rank, lane, n, count: 1 });
-        return;
-      }
-    }
-  };
-
-  // ---- a stretch of time
-
-  const selected = () => {
-    if (!chosen) return;
-    const panel = part("details");
-    const rows = model.ranks.flatMap((rank) => {
-      const found = timelineFacts.shares(rank.lanes[0], chosen.from, chosen.to);
-      const sum = found.reduce((total, [, ns]) => total + ns, 0);
-      const text = found
-        .map(([key, ns]) => `${(words[key] ?? words.other)[0]} ${percent(ns / sum)} (${time(ns)})`)
-        .join(", ");
-      return found.length ? [[model.ranks.length > 1 ? `rank ${rank.rank}` : "of it", text]] : [];
-    });
-    const near = element("button", "Zoom to it");
-    near.type = "button";
-    const { from, to } = chosen;
-    near.addEventListener("click", () => {
-      chosen = null;
-      show(from, to);
-    });
-    pinned = null;
-    const title = `${time(to - from)} selected, from ${at(from)}`;
-    panel.replaceChildren(element("h3", title), listed(rows), near);
-    panel.hidden = false;
-    write();
-  };
-
-  const release = () => {
-    chosen = null;
-    hover = null;
-    tip.hidden = true;
-    if (pinned) pin(null);
-    part("details").hidden = true;
-    light(null);
-  };
-
-  // ---- classes that are lit
-
-  const light = (classes) => {
-    if (!model || (!classes && !model.lit)) {
-      write();
-      return;
-    }
-    model.lit = classes && new Set(classes);
-    box.classList.toggle("lit", Boolean(classes));
-    if (classes) {
-      const told = model.ranks.map((rank) => {
-        const lane = rank.lanes[0];
-        let count = 0;
-        let spent = 0;
-        for (let n = 0; n < lane.start.length; n++) {
-          if (!model.lit.has(lane.keys[lane.code[n]])) continue;
-          count++;
-          spent += lane.end[n] - lane.start[n];
-        }
-        const share = percent(spent / rank.window.duration_ns);
-        const where = model.ranks.length > 1 ? ` on rank ${rank.rank}` : "";
-        return `${count.toLocaleString("en")} ${count === 1 ? "stretch" : "stretches"}, ${time(spent)} (${share})${where}`;
-      });
-      const names = classes.map((key) => (words[key] ?? words.other)[0]).join(", ");
-      say(`Lit up: ${names}. ${told.join("; ")}. Escape shows everything again.`);
-    } else say("Everything is shown again.");
-    for (const button of document.querySelectorAll(".timeline-figure .legend [data-show]")) {
-      const isOn = classes?.length === 1 && classes[0] === button.dataset.show;
-      button.setAttribute("aria-pressed", String(Boolean(isOn)));
-    }
-    arrange();
-  };
-
-  // ---- the table: the longest segments in view, as the picture has them
-
-  const list = () => {
-    const found = [];
-    for (const rank of model.ranks) {
-      for (const lane of rank.lanes) {
-        for (let n = timelineData.after(lane.until, view.from); lane.start[n] < view.to; n++) {
-          found.push({ rank, lane, n, length: lane.end[n] - lane.start[n] });
-        }
-      }
-    }
-    found.sort((a, b) => b.length - a.length);
-    const shown = found.slice(0, LISTED).sort((a, b) => a.lane.start[a.n] - b.lane.start[b.n]);
-    const table = box.closest("figure").querySelector("details table");
-    table.caption.textContent = `${shown.length} longest of ${found.length.toLocaleString("en")} segments in view`;
-    const rows = shown.map((target) => {
-      const told = facts(target);
-      const lane = clean(target.lane.label || target.lane.title);
-      const cells = [at(told.start), time(told.end - told.start), `rank ${target.rank.rank}`, lane, told.word];
-      const row = element("tr");
-      const head = element("th", cells[0], "r");
-      head.scope = "row";
-      const name = element("td", "", "n");
-      const button = element("button", told.name, "link");
-      button.type = "button";
-      button.addEventListener("click", () => {
-        pin(target);
-        zoomTo(target);
-        box.scrollIntoView({ block: "start" });
-        canvas.focus({ preventScroll: true });
-      });
-      name.append(button);
-      row.append(head, element("td", cells[1], "r"), ...cells.slice(2).map((c) => element("td", c)), name);
-      return row;
-    });
-    table.tBodies[0].replaceChildren(...rows);
-    say(`The table lists the ${shown.length} longest segments in view.`);
-  };
-
   const line = {
-    show, draw, zoom, pan, fit, step, otherLane, hoverAt, selected, release, light, load, say, pin, list,
-    view: () => view,
-    whole: () => model?.whole ?? 1,
+    ...segments, show, draw, zoom, pan, fit, load, keys, sources,
+    keysOf: timelineModel.keysOf,
+    view: () => state.view,
+    whole: () => state.model.whole,
+    model: () => state.model,
     nsAt: (px) => picture.ns(px),
-    model: () => model,
-    keys,
-    sources,
-    keysOf,
-    current: () => hover ?? pinned,
-    hover: (target) => {
-      hover = target;
-      tip.hidden = true;
+    select: (a, b) => {
+      const from = Math.max(0, Math.min(a, b));
+      state.chosen = { from, to: Math.min(state.model.whole, Math.max(a, b)) };
       write();
     },
-    click: (px, py) => pin(picture.hit(px, py)),
-    pinCurrent: () => hover && pin(hover),
-    zoomToCurrent: () => (hover ?? pinned) && zoomTo(hover ?? pinned),
-    select: (from, to) => {
-      const [low, high] = from < to ? [from, to] : [to, from];
-      chosen = { from: Math.max(0, low), to: Math.min(model.whole, high) };
-      write();
-    },
-    unfold: (rank) => {
-      const found = model.ranks.find((r) => r.rank === rank);
-      if (found?.folded) {
-        found.folded = false;
-        arrange();
-      }
+    unfold: (number) => {
+      const found = state.model.ranks.find((rank) => rank.rank === number);
+      if (!found?.folded) return;
+      found.folded = false;
+      arrange();
     },
     onChange: (call) => changed.push(call),
     scroll: () => {
@@ -432,41 +188,83 @@ const timeline = (() => {
     },
   };
 
-  // ---- starting
-
-  const choices = () => {
-    const holder = part("windows");
-    const titles = { typical: "Typical", slowest: "Slowest", long: "Long", capture: "Capture" };
-    for (const key of keys) {
-      const [why] = key.split("-");
-      const window = windowOf(sources.find((rank) => windowOf(rank, key)), key);
-      const which = window.iteration === null ? "" : ` · iteration ${window.iteration}`;
-      const label = element("label");
-      const radio = element("input");
-      Object.assign(radio, { type: "radio", name: "timeline-window", value: key });
-      radio.addEventListener("change", () => load(key).catch(fail));
-      label.append(radio, ` ${titles[why] ?? why}${which} · ${time(window.duration_ns)}`);
-      holder.append(label);
-    }
-    holder.hidden = keys.length < 2;
-  };
-
   const fail = (error) => {
-    part("shell").hidden = true;
-    const text = `The picture cannot be drawn: ${error.message}. The table below holds the longest segments.`;
+    part("shell").remove(); // and with it what other buttons could lead to
+    for (const button of document.querySelectorAll("button.show")) button.hidden = true;
     const said = box.querySelector(".fallback") ?? box.appendChild(element("p", "", "fallback"));
-    said.textContent = text;
+    said.textContent =
+      `The picture cannot be drawn: ${error.message}. ` +
+      "The table below holds the longest segments.";
     root.dataset.timelinesReady = "failed";
   };
 
-  const buttons = { in: () => zoom(0.5), out: () => zoom(2), fit, list, clear: release };
-  box.closest("figure").addEventListener("click", (event) => {
-    const button = event.target.closest("button[data-do]");
-    if (button && model) buttons[button.dataset.do]();
-  });
-  document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && model) release();
-  });
+  const choices = () => {
+    const holder = part("windows");
+    holder.hidden = keys.length < 2;
+    for (const key of keys) {
+      const window = timelineModel.windowOf(
+        sources.find((rank) => timelineModel.windowOf(rank, key)),
+        key,
+      );
+      const which = window.iteration === null ? "" : ` · iteration ${window.iteration}`;
+      const radio = element("input");
+      Object.assign(radio, { type: "radio", name: "timeline-window", value: key });
+      radio.addEventListener("change", () =>
+        load(key).catch((error) => {
+          segments.say(`This window cannot be drawn: ${error.message}.`);
+          for (const each of holder.querySelectorAll("input")) {
+            each.checked = each.value === state.model.key;
+          }
+        }),
+      );
+      const label = element("label");
+      const title = TITLES[window.why] ?? window.why;
+      label.append(radio, ` ${title}${which} · ${time(window.duration_ns)}`);
+      holder.append(label);
+    }
+  };
+
+  // The words of the legend become buttons that light up their class.
+  const legend = () => {
+    const byWord = new Map(Object.entries(words).map(([key, [word]]) => [word, key]));
+    for (const item of figure.querySelectorAll(".legend li")) {
+      const key = byWord.get(item.textContent.trim());
+      if (!key) continue;
+      const button = element("button");
+      button.type = "button";
+      button.dataset.show = key;
+      button.setAttribute("aria-pressed", "false");
+      button.append(...item.childNodes);
+      item.append(button);
+    }
+  };
+
+  const listen = () => {
+    const buttons = {
+      in: () => zoom(0.5),
+      out: () => zoom(2),
+      fit,
+      list: segments.list,
+      clear: segments.release,
+    };
+    figure.addEventListener("click", (event) => {
+      const button = event.target.closest("button[data-do]");
+      if (button) buttons[button.dataset.do]();
+    });
+    document.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") segments.release();
+    });
+    timelineInput.listen(canvas, part("map"), line);
+    timelineLinks.listen(line);
+    new ResizeObserver(arrange).observe(part("lanes"));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", arrange);
+    const paper = (width) => () => {
+      printed = width;
+      arrange();
+    };
+    window.addEventListener("beforeprint", paper(PAPER));
+    window.addEventListener("afterprint", paper(null));
+  };
 
   const start = async () => {
     if (!keys.length) throw new Error("it has no window");
@@ -474,21 +272,12 @@ const timeline = (() => {
     await load(timelineLinks.wanted().window);
     box.querySelector(".fallback")?.remove();
     part("shell").hidden = false;
-    for (const button of box.closest("figure").querySelectorAll("button[hidden]")) button.hidden = false;
-    timelineInput.listen(canvas, part("map"), line);
-    timelineLinks.listen(line);
-    new ResizeObserver(arrange).observe(part("lanes"));
+    for (const button of figure.querySelectorAll("button[hidden]")) button.hidden = false;
+    legend();
     arrange();
-    draw();
+    listen();
     root.dataset.timelineAfter = performance.now().toFixed(0);
     root.dataset.timelinesReady = "1";
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", arrange);
-    const paper = (width) => () => {
-      printed = width;
-      arrange();
-    };
-    window.addEventListener("beforeprint", paper(690));
-    window.addEventListener("afterprint", paper(null));
   };
   start().catch(fail);
   return line;

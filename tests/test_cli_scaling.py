@@ -42,7 +42,7 @@ def test_json_on_standard_output_is_the_record(cli, saved):
 
 def test_the_terminal_says_how_it_scales(cli, saved):
     done = cli("scaling", "one=1.json", "four=4.json").expect(0)
-    assert "88.5 % weak scaling efficiency (1 → 4 ranks)" in done.out
+    assert "4 ranks do the work of 3.54, weak scaling from 1 rank" in done.out
     assert "waiting for ranks" in done.out
     assert cli.files() == set(saved)
 

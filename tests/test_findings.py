@@ -393,7 +393,7 @@ def test_a_loader_without_workers_is_told_by_its_range(wait, count):
     assert finding.evidence[-2].startswith("`num_workers=0`: each batch is loaded on the step")
     assert finding.evidence[-1].startswith(f"at least {count} instead of 0 would hide")
     assert finding.advice.startswith(
-        f"`num_workers=0`: loading runs on the step thread; start with {count}. "
+        f"Start with {count}: `num_workers=0` loads between the steps. "
     )
     told = find(
         "data-wait", records.rank(step(io=wait), host=alone), workload={"loader_workers": 2}
@@ -409,7 +409,7 @@ def test_the_range_of_a_loader_says_whether_it_has_workers(tmp_path, kind, named
     report = traceprobe.analyze(traceprobe.load(path))
     (wait,) = (f for f in report.findings if f.id == "data-wait")
     assert wait.status == "fail"
-    assert wait.advice.startswith("`num_workers=0`: loading runs on the step thread") is named
+    assert ("`num_workers=0` loads between the steps" in wait.advice) is named
 
 
 def test_a_short_wait_needs_no_more_workers():
@@ -430,8 +430,8 @@ def test_a_loader_that_was_faster_in_the_capture_may_save_what_the_capture_did_n
 @pytest.mark.parametrize(
     ("pageable", "overlap", "words"),
     [
-        (2, 0.0, "Then: Prefetch"),
-        (1, 0.0, "Then: Prefetch"),
+        (2, 0.0, "Then prefetch"),
+        (1, 0.0, "Then prefetch"),
         (0, 0.0, "The memory is pinned, but"),
         (0, 60.0, "Much of the copying is hidden already"),
     ],

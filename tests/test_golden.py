@@ -4,8 +4,9 @@
 it. A golden is a report with some changes, so that it stays readable and below 60 kB:
 
 - the version of traceprobe is left out;
-- of the gaps of a rank the five longest stay, of each lane of its timeline the first five segments;
-- of the longest iteration's lanes, and of what `whatif` plays, only a digest stays;
+- of the gaps and the operators of a rank the five longest stay;
+- of the packed tables of a picture only rows and a digest of their numbers stay (what they deflate
+  to depends on the library), of its names and of what `whatif` plays only a digest;
 - what was cut is replaced by a count, a sum and a digest of the whole list, so that any change in
   it shows.
 
@@ -19,10 +20,12 @@ import difflib
 import hashlib
 import json
 
+import msgspec
 import pytest
 
 from tests.analyses import report_of, runs
 from tests.conftest import ROOT
+from traceprobe.records.packed import Table
 
 GOLDENS = ROOT / "tests" / "goldens"
 KEPT = 5
@@ -37,14 +40,18 @@ def golden_of(report) -> str:
     for rank in content["ranks"]:
         lengths = [gap["end_ns"] - gap["start_ns"] for gap in rank["gaps"]]
         rank["gaps"] = cut(rank["gaps"], lengths)
-        if rank["worst"]:
-            rank["worst"]["lanes"] = digest(rank["worst"]["lanes"])
         if "replay" in rank:
             rank["replay"] = digest(rank["replay"])
-        for lane in rank["timeline"]["lanes"]:
-            lengths = lane["duration_ns"]
-            for column in ("start_ns", "duration_ns", "label", "detail"):
-                lane[column] = cut(lane[column], lengths)
+        rank["picture"]["names"] = digest(rank["picture"]["names"])
+        if "top_operators" in rank["summary"]:
+            operators = rank["summary"]["top_operators"]
+            lengths = [operator["total_ns"] for operator in operators]
+            rank["summary"]["top_operators"] = cut(operators, lengths)
+        for window in rank["picture"]["windows"]:
+            for name in ("ops", "parts", "host"):
+                table = msgspec.convert(window[name], Table)
+                numbers = {column: n.tolist() for column, n in table.columns().items()}
+                window[name] = {"rows": table.rows, "sha256": digest(numbers)}
     return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 

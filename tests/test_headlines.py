@@ -5,12 +5,17 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from tests.scaling_runs import run_of
+from tests.test_compare_gpus import on
 from tests.test_comparison import run, workload
 from traceprobe.compare.compare import compare
+from traceprobe.compare.gpus import compare_gpus
 from traceprobe.compare.ladder import ladder
+from traceprobe.compare.scaling import scale
 from traceprobe.formatting import counted, pace, times
 from traceprobe.records.whatif import Calibration, Predicted, WhatIf
 from traceprobe.render import document_of
+from traceprobe.render.document import Table
 
 
 @pytest.mark.parametrize(
@@ -198,3 +203,58 @@ def test_where_nothing_helps_the_title_says_so():
 def test_an_interval_from_nothing_is_a_bound():
     page = what_if([predicted("no host time", 3.45, 60, low=0.0001, high=60.5)], now_ms=60)
     assert page.sections[0].blocks[0].rows[0][2] == "up to 60.5"
+
+
+@pytest.mark.parametrize(
+    ("step", "title", "tone"),
+    [
+        (100, "8 ranks do the work of 8.00", "good"),
+        (129, "8 ranks do the work of 6.20", "plain"),
+        (400, "8 ranks do the work of 2.00", "bad"),
+    ],
+)
+def test_the_title_of_a_scaling_curve(step, title, tone):
+    page = document_of(scale([run_of(1), run_of(8, forward=step - 70)]))
+    assert (page.title, page.tone) == (title, tone)
+    assert page.headline.startswith("Weak scaling at ")
+    assert f"{step} ms on 8 ranks, 100 ms on 1." in page.headline
+
+
+def test_a_run_faster_than_ideal_loses_nothing():
+    page = document_of(scale([run_of(1), run_of(2, forward=10)]))
+    assert page.points[0] == (
+        "on 2 ranks a step takes 20.0 ms less than ideal: the smallest run is slow for its size"
+    )
+
+
+def columns(page, section):
+    """Titles of the columns of the first table there."""
+    (found,) = (one for one in page.sections if one.id == section)
+    return next(block for block in found.blocks if isinstance(block, Table)).head
+
+
+def test_without_samples_there_are_no_rates():
+    known = document_of(scale([run_of(1), run_of(2, transfer=5)]))
+    unknown = document_of(scale([run_of(1, samples=0), run_of(2, transfer=5, samples=0)], "weak"))
+    assert any("/s" in name for name in columns(known, "efficiency"))
+    assert not any("/s" in name for name in columns(unknown, "efficiency"))
+    ranked = document_of(compare_gpus([on("NVIDIA A40", 100), on("NVIDIA L4", 50, samples=None)]))
+    assert "ms per step" in columns(ranked, "ranking")
+    assert not any("/s" in name for name in columns(ranked, "ranking"))
+
+
+@pytest.mark.parametrize(
+    ("other", "title"),
+    [(120, "NVIDIA A40 is fastest"), (100, "No clear winner"), (None, "One run, nothing to rank")],
+)
+def test_the_title_of_a_ranking(other, title):
+    rest = [] if other is None else [on("NVIDIA A10", other)]
+    assert document_of(compare_gpus([on("NVIDIA A40", 100), *rest])).title == title
+
+
+def test_money_is_told_only_with_prices():
+    runs = [on("NVIDIA A40", 100), on("NVIDIA A10", 120)]
+    assert "$" not in str(document_of(compare_gpus(runs)).sections)
+    priced = document_of(compare_gpus(runs, {"A40": 2.0, "A10": 0.5}))
+    assert priced.points[0].startswith("cheapest: NVIDIA A10")
+    assert "$ per million samples" in columns(priced, "ranking")

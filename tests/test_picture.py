@@ -174,3 +174,13 @@ def test_of_too_many_rows_of_the_host_the_longest_stay(tmp_path, monkeypatch):
     assert (less.host.rows, less.left_out) == (whole.host.rows - 2, 2)
     kept = sorted(whole.host.columns()["duration"].tolist())[2:]
     assert sorted(less.host.columns()["duration"].tolist()) == kept
+
+
+@pytest.mark.parametrize(
+    ("steps", "shown"),
+    [(2, ["slowest", "fastest"]), (3, ["typical", "slowest"])],
+)
+def test_nothing_is_typical_that_is_the_fastest(tmp_path, steps, shown):
+    report = analyzed(built(tmp_path, steps=steps))
+    used = sum(iteration.used for iteration in report.ranks[0].iterations)
+    assert (used, [window.why for window in report.ranks[0].picture.windows]) == (steps, shown)

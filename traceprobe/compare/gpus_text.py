@@ -8,7 +8,7 @@ from itertools import combinations
 from traceprobe.compare.peaks import LEAST_DEVICES, Point, different
 from traceprobe.compare.run import Observed
 from traceprobe.compare.text import DERIVED
-from traceprobe.formatting import significant
+from traceprobe.formatting import significant, times
 from traceprobe.records.comparison import Per
 from traceprobe.records.gpus import Contender, Hardware, PeakFit
 from traceprobe.records.report import Message
@@ -30,6 +30,8 @@ WAITS = 0.02
 """Part of the step from which waiting for data is told."""
 AS_FAST = 1.15
 """Compute times within this factor are told as equal, of a slice and of a whole GPU."""
+ROUNDED = 0.005
+"""Part of a rate up to which two are told as equal."""
 EXPECTED = {"batch_size", "workers", "ranks", "name", "device", "seed", "steps", *DERIVED}
 """Settings that may differ between machines: rates are per sample, waiting is told."""
 
@@ -41,17 +43,26 @@ def headline(contenders: Sequence[Contender], per: Per, *, leads: bool) -> str:
         leads: whether its lead over the next is more than noise.
     """
     first, last = contenders[0], contenders[-1]
-    rate = f"{significant(first.rate)} {unit(per)}"
+    rate = pace_of(first.rate, per)
     if len(contenders) == 1:
         return f"{first.title}: {rate}"
     if leads:
         text = f"{first.title} is fastest: {rate}"
     else:
         text = f"{first.title} and {contenders[1].title} are equally fast, within the noise: {rate}"
-    if last.relative < 1:
-        text += f", {significant(1 / last.relative)}× {last.title}"
-    ranks = {c.run.world_size for c in contenders}
-    return f"{text}; rates are per device" if ranks != {1} else text
+    return f"{text}, {times(1 / last.relative)} as fast as {last.title}" if differs(last) else text
+
+
+def differs(contender: Contender) -> bool:
+    """Whether it is slower than the fastest by more than rounding hides."""
+    return contender.relative < 1 - ROUNDED
+
+
+def pace_of(rate: float, per: Per) -> str:
+    """Samples per second of a device; where samples are not known there is no rate, but a time."""
+    if per == "sample":
+        return f"{significant(rate)} samples/s per device"
+    return f"{significant(1e3 / rate)} ms per step"
 
 
 def explanation(
@@ -124,11 +135,6 @@ def _without_tf32(contender: Contender) -> bool:
     return bool(peaks) and "tf32" not in peaks and contender.ran == "fp32"
 
 
-def unit(per: Per) -> str:
-    """Of the rates."""
-    return "samples/s per device" if per == "sample" else "steps/s"
-
-
 def _agreeing(fit: PeakFit) -> str:
     return f"{50 * (1 + fit.agreement):.0f} %"
 
@@ -153,9 +159,10 @@ def _waiting(contenders: Sequence[Contender], per: Per) -> Iterator[str]:
         yield f"waiting for data, of the step: {shares}{_workers(waiting)}"
     for c in waiting:
         if c.run.bound == "io" and c.data_wait is not None and c.data_wait < 1:
+            alone = pace_of(c.rate / (1 - c.data_wait), per)
             yield (
-                f"{c.title} is I/O-bound: its rate is that of its loader; without waiting it is "
-                f"up to {significant(c.rate / (1 - c.data_wait))} {unit(per)}"
+                f"{c.title} is I/O-bound: its pace is that of its loader; without waiting it is "
+                f"{'up' if per == 'sample' else 'down'} to {alone}"
             )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from traceprobe.compare.extrapolate import Nodes
 from traceprobe.compare.losses import is_divided, waiting
 from traceprobe.compare.run import Observed, device_names, settings
-from traceprobe.formatting import percent, plus_minus, significant
+from traceprobe.formatting import counted, percent, plus_minus, significant
 from traceprobe.model.taxonomy import LOSS_LABELS
 from traceprobe.records.comparison import Basis
 from traceprobe.records.report import Message
@@ -36,12 +36,26 @@ MOST_NAMED = 3
 def headline(mode: Mode, points: Sequence[ScalingPoint]) -> str:
     """Efficiency at the largest size, and the steps behind it."""
     first, last = points[0], points[-1]
-    of = "rank" if first.world_size == 1 else "ranks"
-    return (
-        f"{percent(last.efficiency)} {mode} scaling efficiency: a step takes "
-        f"{significant(last.step_ms)} ms on {last.world_size} ranks, as good as on "
-        f"{first.world_size} {of} would be {significant(last.ideal_step_ms)} ms"
+    interval = ""
+    if last.efficiency_low != last.efficiency_high:
+        interval = f" ({percent(last.efficiency_low)} to {percent(last.efficiency_high)})"
+    ideal = (
+        ""
+        if last.ideal_step_ms == first.step_ms
+        else (f"; ideal would be {significant(last.ideal_step_ms)} ms")
     )
+    return (
+        f"{work_of(last)}: {mode} scaling at {percent(last.efficiency)} efficiency{interval}. A "
+        f"step takes {significant(last.step_ms)} ms on {counted(last.world_size, 'rank')}, "
+        f"{significant(first.step_ms)} ms on {first.world_size}{ideal}."
+    )
+
+
+def work_of(point: ScalingPoint) -> str:
+    """How many ideal ranks do the same: `8 ranks do the work of 6.20`."""
+    verb = "does" if point.world_size == 1 else "do"
+    done = significant(point.efficiency * point.world_size)
+    return f"{counted(point.world_size, 'rank')} {verb} the work of {done}"
 
 
 def explanation(
@@ -87,11 +101,14 @@ def explanation(
 
 
 def _lost(point: ScalingPoint) -> Iterator[str]:
-    if point.loss_ms <= NOTABLE * point.step_ms:
+    if point.loss_ms < -NOTABLE * point.step_ms:
         yield (
-            f"on {point.world_size} ranks a step loses nothing that matters: "
-            f"{significant(point.loss_ms)} ms"
+            f"on {point.world_size} ranks a step takes {significant(-point.loss_ms)} ms less than "
+            "ideal: the smallest run is slow for its size"
         )
+        return
+    if point.loss_ms <= NOTABLE * point.step_ms:
+        yield f"on {point.world_size} ranks a step loses nothing that matters"
         return
     parts = {name: ms for name, ms in point.losses_ms.items() if ms}
     named = [

@@ -10,8 +10,8 @@ from traceprobe.findings.rule import Answer, inconclusive, rule
 
 @rule(
     "data-wait",
-    title="The device waits for input data",
-    title_on_cpu="The step waits for input data",
+    title="The GPU waits for the data loader",
+    title_on_cpu="The step waits for the data loader",
     definition="Idle time per step during which the step thread is inside a data range, or between "
     "the step ranges and in no CUDA call. The second part is inferred, and the evidence says how "
     "much. The saving is all of it, and what the step lasts longer without a profiler than in the "
@@ -55,10 +55,10 @@ def data_wait(evidence: Evidence) -> Answer:
         ],
         evidence.saving(ms + evidence.unseen_ms(), "idle_data_wait") if ms else None,
         (_start_workers(evidence) if slow else "")
-        + "Give the loader more workers (`num_workers`) and a deeper queue (`prefetch_factor`), "
-        "keep them alive (`persistent_workers=True`), "
-        + ("" if evidence.on_cpu else "move decoding and augmentation to the GPU, ")
-        + "or store the data in a form that needs less work per sample.",
+        + "Give the loader more workers (`num_workers`), a deeper queue (`prefetch_factor`), and "
+        "keep them alive (`persistent_workers=True`). "
+        + ("" if evidence.on_cpu else "Decode and augment on the GPU. ")
+        + "Make each sample cheaper: decode and resize once, ahead of training.",
     )
 
 
@@ -92,7 +92,7 @@ def _start_workers(evidence: Evidence) -> str:
         return ""
     count = _needed(evidence, 0) or 1
     plural = "s" if count > 1 else ""
-    return f"`num_workers=0`: loading runs on the step thread; start with {count} worker{plural}. "
+    return f"Start with {count} worker{plural}: `num_workers=0` loads between the steps. "
 
 
 def _needed(evidence: Evidence, workers: int) -> int | None:

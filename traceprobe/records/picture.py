@@ -16,8 +16,8 @@ from traceprobe.model.taxonomy import BUSY_LABELS
 from traceprobe.records.packed import Table
 from traceprobe.records.texts import Name, PhaseName, Word
 
-Why = Literal["typical", "slowest", "long", "capture"]
-"""What a window stands for; `capture` where no iterations were found."""
+Why = Literal["typical", "fastest", "slowest", "only", "long", "capture"]
+"""What a window stands for. Of two iterations none is typical; without any, it is the capture."""
 Role = Literal["step", "autograd", "loader", "other"]
 """What a thread of the host does."""
 HostKind = Literal["range", "operator", "call", "wait"]

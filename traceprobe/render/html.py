@@ -41,7 +41,10 @@ LONG = 28
 """Characters from which a cell may be broken into lines."""
 TIMELINE_SCRIPTS = tuple(
     f"timeline{part}.js"
-    for part in ("-data", "-lanes", "-draw", "-facts", "-view", "-input", "-links", "")
+    for part in (
+        *("-data", "-lanes", "-model", "-draw", "-facts", "-view"),
+        *("-segments", "-input", "-links", ""),
+    )
 )
 """In the order in which they need each other."""
 FOLDED = {

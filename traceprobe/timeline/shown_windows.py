@@ -24,7 +24,7 @@ class ShownWindow(NamedTuple):
         iteration: number of its marker; None where there are no iterations.
     """
 
-    why: Literal["typical", "slowest", "long", "capture"]
+    why: Literal["typical", "fastest", "slowest", "only", "long", "capture"]
     iteration: int | None
     t0: int
     t1: int
@@ -33,8 +33,9 @@ class ShownWindow(NamedTuple):
 def shown_windows(account: DeviceTimeline, long: LongIterations | None) -> list[ShownWindow]:
     """Windows worth a look, most telling first, as many as `MOST_OPS` allows; at least one.
 
-    A usual window is one whose length is nearest to the median of the regular ones. Of a capture
-    without iterations it is the whole, or its beginning with `MOST_OPS` operations.
+    A typical window is one whose length is nearest to the median of the regular ones, of which it
+    takes three. Of a capture without iterations it is the whole, or its beginning with `MOST_OPS`
+    operations.
     """
     starts = account.ops["t0"].to_numpy()
     if not len(account.index):
@@ -51,12 +52,15 @@ def shown_windows(account: DeviceTimeline, long: LongIterations | None) -> list[
     order = regular[np.argsort(length[regular], kind="stable")]
     middle = (len(order) - 1) // 2
     usual = order[np.argsort(np.abs(np.arange(len(order)) - middle), kind="stable")][:TYPICAL]
-    chosen = [("typical", int(w)) for w in usual[:1]]
-    if len(order) > 1:
-        chosen.append(("slowest", int(order[-1])))
+    if len(order) > 2:
+        chosen = [("typical", int(usual[0])), ("slowest", int(order[-1]))]
+    else:
+        names = (("only",), ("slowest", "fastest"))[len(order) - 1] if len(order) else ()
+        chosen = list(zip(names, order[::-1].tolist(), strict=True))
     if len(odd):
         chosen.append(("long", int(odd[np.argmax(length[odd])])))
-    chosen += [("typical", int(w)) for w in usual[1:] if w != order[-1]]
+    if len(order) > 2:
+        chosen += [("typical", int(w)) for w in usual[1:] if w != order[-1]]
     found: list[ShownWindow] = []
     left = MOST_OPS
     for why, window in chosen:

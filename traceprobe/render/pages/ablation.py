@@ -28,7 +28,11 @@ _HELP = (
 
 def document(ablation: Ablation) -> Document:
     """The ablation for all outputs."""
-    words = "\n".join(f"{word:<15}{share:>8}  {low}" for word, share, low in share_rows(ablation))
+    words = "\n".join(
+        f"{word:<15}{share:>8}  {low}"
+        for word, share, low in share_rows(ablation)
+        if share != NOT_OBSERVED
+    )
     table = variants_table(ablation)
     columns = [n for n, name in enumerate(table.head) if name != INCLUDES]
     short = Table(
@@ -41,10 +45,10 @@ def document(ablation: Ablation) -> Document:
     return Document(
         kind="ablation",
         title=title(ablation),
-        aside="  by ablation",
+        aside="by ablation",
         headline="",
         sections=[Section("variants", "The variants", blocks=[table, Text(reasons(ablation))])],
-        summary={"terminal": [[short], [Code(words)], [listed]]},
+        summary={"terminal": [[Code(words)], [short], [listed]]},
         version=ablation.traceprobe_version,
         json=ablation.to_json(),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from traceprobe.formatting import counted
 from traceprobe.records.diagnosis import STATUSES, CheckStatus, Diagnosis, Outcome, Section
 from traceprobe.render.document import Block, Document, Facts, Text, Tone
 
@@ -15,6 +16,16 @@ WORDS: dict[CheckStatus, str] = {
     "ok": "ok",
     "not-applicable": "does not apply",
 }
+MACHINE = "environment"
+"""What the section about this machine is called."""
+COUNTED: dict[CheckStatus, tuple[str, str]] = {
+    "fail": ("check failed", "checks failed"),
+    "warn": ("warning", "warnings"),
+    "unknown": ("unknown", "unknown"),
+    "ok": ("passed", "passed"),
+}
+WRONG: Sequence[CheckStatus] = ("fail", "warn", "unknown")
+"""What is told without being asked."""
 _TONES: dict[CheckStatus, Tone] = {"fail": "bad", "warn": "unclear"}
 
 
@@ -27,27 +38,49 @@ def document(diagnosis: Diagnosis) -> Document:
         title=total(outcomes),
         tone=next((tone for status, tone in _TONES.items() if status in found), "plain"),
         headline="",
-        summary={"terminal": [[*_checks(section)] for section in diagnosis.sections]},
+        summary={
+            "terminal": [
+                *([*_checks(section, WRONG)] for section in diagnosis.sections),
+                [Text(["more with -v: the checks that are ok"])],
+            ],
+            "verbose": [[*_checks(section, STATUSES)] for section in diagnosis.sections],
+        },
         version=diagnosis.traceprobe_version,
         json=diagnosis.to_json(),
     )
 
 
 def total(outcomes: Sequence[Outcome]) -> str:
-    """How many checks ended how, on one line."""
+    """How many checks ended how, on one line; those that do not apply are not told."""
     counts = Counter(outcome.status for outcome in outcomes)
-    return ", ".join(f"{counts[status]} {WORDS[status]}" for status in STATUSES if counts[status])
+    told = [
+        counted(counts[status], *COUNTED[status])
+        for status in STATUSES
+        if counts[status] and status in COUNTED
+    ]
+    return ", ".join(told) or "nothing to check"
 
 
-def _checks(section: Section) -> Iterator[Block]:
-    """The checks by urgency; of those that do not apply, their names."""
+def _checks(section: Section, told: Sequence[CheckStatus]) -> Iterator[Block]:
+    """The checks of some states by urgency; of the others that passed or do not apply, the names.
+
+    What a machine has is of interest for itself.
+    """
     yield Facts([(section.subject, total(section.checks))])
+    shown = {*told, "ok"} if section.subject == MACHINE else {*told}
     for outcome in sorted(section.checks, key=lambda outcome: STATUSES.index(outcome.status)):
-        if outcome.status != "not-applicable":
+        if outcome.status in shown and outcome.status != "not-applicable":
             found = f"{outcome.id}: {outcome.found}"
             yield Text([found], WORDS[outcome.status], _TONES.get(outcome.status, "plain"))
             if outcome.meaning:
                 yield Text([f"means: {outcome.meaning}", f"fix: {outcome.fix}"], "-")
-    idle = [outcome.id for outcome in section.checks if outcome.status == "not-applicable"]
+    passed = [] if "ok" in shown else _ids(section, "ok")
+    idle = _ids(section, "not-applicable") if "not-applicable" in told else []
+    if passed:
+        yield Text([", ".join(passed)], "passed:")
     if idle:
         yield Text([", ".join(idle)], f"{WORDS['not-applicable']}:")
+
+
+def _ids(section: Section, status: CheckStatus) -> list[str]:
+    return [outcome.id for outcome in section.checks if outcome.status == status]

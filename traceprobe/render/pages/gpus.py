@@ -6,11 +6,17 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from traceprobe.formatting import NOT_OBSERVED, number, percent, significant
+from traceprobe.formatting import NOT_OBSERVED, counted, number, percent, significant, times
 from traceprobe.records.gpus import PEAKS, Contender, GpuComparison, device_scale
 from traceprobe.render.charts import Line, curves
 from traceprobe.render.document import Chart, Document, Section, Table
-from traceprobe.render.pages.comparison import named_inputs, phase_bars, runs_section, shares
+from traceprobe.render.pages.comparison import (
+    capitalized,
+    named_inputs,
+    phase_bars,
+    runs_section,
+    shares,
+)
 
 PEAK_HEADS = {
     "fp32": "fp32",
@@ -18,23 +24,45 @@ PEAK_HEADS = {
     "half": "16-bit",
     "bandwidth": "memory bandwidth",
 }
+PEAK_COLUMNS = {**PEAK_HEADS, "bandwidth": "memory GB/s"}
+NOTHING = {NOT_OBSERVED, "0.0 %"}
+"""A column of these says nothing."""
 RAN_WORDS = {"fp32": "fp32", "tf32": "TF32", "half": "16-bit"}
 
 
 def document(comparison: GpuComparison) -> Document:
     """The comparison for all outputs."""
-    first = comparison.contenders[0]
+    contenders = comparison.contenders
+    several, title = len(contenders) > 1, _title(comparison)
     return Document(
         kind=comparison.kind,
-        title=f"{len(comparison.contenders)} runs, fastest {first.run.label}",
-        headline=comparison.headline,
-        points=[comparison.explanation, *comparison.points],
+        title=title,
+        secondary=counted(len(contenders), "run") if several else "",
+        headline=capitalized(comparison.headline.removeprefix(f"{title}: ")),
+        points=_points(comparison) if several else comparison.points,
         cautions=[caution.message for caution in comparison.cautions],
         sections=list(_sections(comparison)),
-        inputs=named_inputs([c.run for c in comparison.contenders]),
+        inputs=named_inputs([c.run for c in contenders]),
         version=comparison.traceprobe_version,
         json=comparison.to_json(),
     )
+
+
+def _title(comparison: GpuComparison) -> str:
+    """The fastest; a lead within the noise is none."""
+    first = comparison.contenders[0]
+    if len(comparison.contenders) == 1:
+        return "One run, nothing to rank"
+    if "equally fast" in comparison.headline:
+        return "No clear winner"
+    return f"{first.title} is fastest"
+
+
+def _points(comparison: GpuComparison) -> list[str]:
+    """Costs first, where there are prices; then what explains the order."""
+    costs = 1 if any(c.usd_per_million is not None for c in comparison.contenders) else 0
+    points = comparison.points
+    return [*points[:costs], comparison.explanation, *points[costs:]]
 
 
 def _sections(comparison: GpuComparison) -> Iterator[Section]:
@@ -45,9 +73,7 @@ def _sections(comparison: GpuComparison) -> Iterator[Section]:
         "ranking",
         "Throughput of one device",
         blocks=[_ranking(comparison)],
-        help="Runs of several devices count for one of them. Compute is the time in kernels, "
-        "communication left out. Matrices ran in the precision that the names of most of their "
-        "kernels tell.",
+        help="Runs of several devices count for one of them.",
     )
     yield Section(
         "phases",
@@ -60,47 +86,50 @@ def _sections(comparison: GpuComparison) -> Iterator[Section]:
         "forward and backward, and a range that ends with a synchronisation contains the wait for "
         "all work before it; add such times up, and the same milliseconds count twice.",
     )
+    if explained := list(_explained(comparison)):
+        yield Section(
+            "peaks",
+            "Speed against the peaks of the hardware",
+            blocks=explained,
+            help="A workload that one resource limits is as fast as its peak is high: its points "
+            "lie on the dashed line. Compute is the time in kernels, communication left out. Where "
+            "there is no TF32, its column has the fp32 peak, which then counts.",
+        )
     yield Section(
-        "peaks",
-        "Speed against the peaks of the hardware",
-        blocks=list(_peaks(comparison)),
+        "hardware",
+        "The devices and their peaks",
+        blocks=[_hardware(comparison), *([found] if (found := _sources(contenders)).rows else [])],
         help="Peaks are dense, at boost clock, from the table of GPUs; a MIG slice or a die of a "
         "package has its part of them: of the multiprocessors for the rates, of the memory for "
-        "the bandwidth. So a slice of a large GPU can be as fast as a smaller GPU as a whole. A "
-        "workload that one resource limits is as fast as its peak is high: its points lie on the "
-        "dashed line. Where there is no TF32, its column has the fp32 peak, which then counts.",
+        "the bandwidth. So a slice of a large GPU can be as fast as a smaller GPU as a whole. "
+        "Matrices ran in the precision that the names of most of their kernels tell.",
+        folded=True,
+        brief=False,
     )
-    yield Section("shares", "What holds the runs back", blocks=[shares(runs)])
+    yield Section(
+        "shares", "What holds the runs back", blocks=[shares(runs)], folded=True, brief=False
+    )
     yield runs_section(runs)
-    sources = _sources(contenders)
-    if sources.rows:
-        title = "Where the peaks are from"
-        yield Section("sources", title, blocks=[sources], folded=True, brief=False)
 
 
 def _ranking(comparison: GpuComparison) -> Table:
-    rate = "samples/s" if comparison.per == "sample" else "steps/s"
-    priced = any(c.usd_per_million is not None for c in comparison.contenders)
-    counted = any(c.achieved_tflops is not None for c in comparison.contenders)
-    head = ["run", "device", rate, "of the fastest", "compute ms", "waits for data", "matrices in"]
-    head += ["TFLOP/s", "of peak"] if counted else []
-    head += ["$ per hour", f"$ per million {comparison.per}s"] if priced else []
-    rows = [
-        [
-            c.run.label,
-            c.device,
-            significant(c.rate),
-            percent(c.relative),
-            number(c.compute_ms),
-            percent(c.data_wait),
-            _precision(c),
-            *([number(c.achieved_tflops), percent(c.efficiency)] if counted else []),
-            *([number(c.usd_per_hour), number(c.usd_per_million)] if priced else []),
-        ]
-        for c in comparison.contenders
-    ]
-    numeric = frozenset({2, 3, 4, 5, *range(7, len(head))})
-    return Table("Runs by throughput of one device", head, rows, numeric, most=len(rows))
+    """Rates where samples are known, else times; what no run has has no column."""
+    contenders, per = comparison.contenders, comparison.per
+    sampled = per == "sample"
+    columns = {
+        "samples/s" if sampled else "ms per step": [
+            significant(c.rate if sampled else 1e3 / c.rate) for c in contenders
+        ],
+        "of the fastest": [percent(c.relative) for c in contenders],
+        "waits for data": [percent(c.data_wait) for c in contenders],
+        "$ per hour": [number(c.usd_per_hour) for c in contenders],
+        f"$ per million {per}s": [number(c.usd_per_million) for c in contenders],
+    }
+    known = {name: cells for name, cells in columns.items() if not {*cells} <= NOTHING}
+    rows = [[c.title, *(cells[n] for cells in known.values())] for n, c in enumerate(contenders)]
+    numeric = frozenset(range(1, len(known) + 1))
+    caption = "Runs by throughput of one device"
+    return Table(caption, ["run", *known], rows, numeric, most=len(rows))
 
 
 def _precision(contender: Contender) -> str:
@@ -108,43 +137,48 @@ def _precision(contender: Contender) -> str:
     return ran if contender.precision is None else f"{ran} (asked: {contender.precision})"
 
 
-def _peaks(comparison: GpuComparison) -> Iterator[Table | Chart]:
-    head = ("run", "SMs or CUs", "compute ms", "fp32", "TF32", "16-bit", "GB/s")
-    rows = [
-        [
-            c.title,
-            c.part or NOT_OBSERVED,
-            number(c.compute_ms),
-            *(number(c.peaks.get(name)) for name in PEAKS),
-        ]
-        for c in comparison.contenders
-    ]
-    caption = "Compute time beside dense peaks in TFLOP/s and memory bandwidth"
-    yield Table(caption, head, rows, frozenset({2, 3, 4, 5, 6}), most=len(rows))
+def _hardware(comparison: GpuComparison) -> Table:
+    """What ran and how fast, beside the peaks of the device."""
+    contenders = comparison.contenders
+    columns = {
+        "SMs or CUs": [c.part or NOT_OBSERVED for c in contenders],
+        "compute ms": [number(c.compute_ms) for c in contenders],
+        "matrices in": [_precision(c) for c in contenders],
+        "TFLOP/s": [number(c.achieved_tflops) for c in contenders],
+        "of peak": [percent(c.efficiency) for c in contenders],
+        **{PEAK_COLUMNS[name]: [number(c.peaks.get(name)) for c in contenders] for name in PEAKS},
+    }
+    known = {name: cells for name, cells in columns.items() if not {*cells} <= NOTHING}
+    rows = [[c.title, *(cells[n] for cells in known.values())] for n, c in enumerate(contenders)]
+    numeric = frozenset(n for n, name in enumerate(known, 1) if name != "matrices in")
+    caption = "Compute time beside dense peaks, TFLOP/s"
+    return Table(caption, ["run", *known], rows, numeric, most=len(rows))
+
+
+def _explained(comparison: GpuComparison) -> Iterator[Table | Chart]:
     if comparison.fits:
         yield Table(
             "How well each peak explains the compute times, best first",
-            ("peak", "devices", "pairs in its order", "time × peak differs by", "slope", "r²"),
+            ("peak", "pairs in its order", "time × peak differs by", "slope", "r²"),
             [
                 [
                     PEAK_HEADS[fit.peak],
-                    str(fit.devices),
                     f"{50 * (1 + fit.agreement):.0f} %",
-                    f"{significant(fit.spread)}×",
+                    times(fit.spread),
                     f"{fit.slope:.2f}",
                     f"{fit.r2:.2f}",
                 ]
                 for fit in comparison.fits
             ],
-            frozenset({1, 2, 3, 4, 5}),
+            frozenset({1, 2, 3, 4}),
         )
         yield _curves(comparison)
     elif comparison.ratios:
         yield Table(
-            "Least over most compute time: speed, and peaks that both devices have",
+            "The fastest over the slowest: compute speed, and the peaks of both devices",
             ("", "ratio"),
             [
-                [PEAK_HEADS.get(name, "compute speed"), f"{significant(comparison.ratios[name])}×"]
+                [PEAK_HEADS.get(name, "compute speed"), times(comparison.ratios[name])]
                 for name in ("compute", *PEAKS)
                 if name in comparison.ratios
             ],

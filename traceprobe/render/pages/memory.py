@@ -51,6 +51,7 @@ COLOURS = {
 }
 MAX_PHASE = 40
 EVENTS = "allocations and releases"
+NO_BYTES = size(0)
 NARROW = 0.06
 """Part of the picture's width below which a phase has no room for its name."""
 _HELP = (
@@ -75,20 +76,21 @@ def document(memory: Memory, version: str) -> Document:
     kept = [(part, getattr(step.parts, part)) for part in PARTS]
     parts = [
         (WORDS[part], size(nbytes), percent(nbytes / max(step.peak_bytes, 1)))
-        for part, nbytes in kept
+        for part, nbytes in sorted(kept, key=lambda item: -item[1])
         if nbytes
     ]
+    most = f"The largest part is {parts[0][0]}, {parts[0][1]}. " if parts else ""
     return Document(
         kind="memory",
         title=f"{size(needed)} of GPU memory",
-        headline=f"A step holds {size(step.peak_bytes)} at its peak; the allocator would reserve "
-        f"{size(step.reserved_bytes)}, and a CUDA context takes about "
-        f"{size(CONTEXT_BYTES)}.",
-        points=sentences(memory),
+        headline=f"A step holds {size(step.peak_bytes)} at its peak. {most}The allocator would "
+        f"reserve {size(step.reserved_bytes)}, and a CUDA context takes about "
+        f"{size(CONTEXT_BYTES)}; workspaces of cuBLAS and cuDNN come on top.",
+        points=[*_needs(memory)][1:],
         sections=[
             Section(
                 "parts",
-                "What for",
+                "What holds it",
                 blocks=[
                     Table(
                         "Parts at the peak", ["part", "bytes", "share"], parts, frozenset({1, 2})
@@ -139,7 +141,11 @@ def table(memory: Memory) -> Table:
     rows.append(_row("reserved by the allocator", *reserved))
     rows.append(_row("of the device, with the context", *sums))
     head = ["", "predicted", "measured", "difference", "of measured"]
-    return Table("Memory at the peak of a step", head, rows, frozenset({1, 2, 3, 4}))
+    # A column of what was not measured, or not predicted, says nothing; nor does a part of nothing.
+    shown = [n for n in range(5) if n == 0 or {row[n] for row in rows} != {NOT_OBSERVED}]
+    cells = [[row[n] for n in shown] for row in rows if {*row[1:3]} - {NOT_OBSERVED, NO_BYTES}]
+    numeric = frozenset(range(1, len(shown)))
+    return Table("Memory at the peak of a step", [head[n] for n in shown], cells, numeric)
 
 
 def _row(word: str, predicted: int | None, measured: int | None) -> list[str]:
@@ -288,7 +294,8 @@ def _phases(phases: list[str], at: list[float]) -> dict[str, list[float] | list[
 
 
 def _largest(step: MemoryStep) -> Table:
-    rows = [(shorten(name, MAX_PHASE), size(nbytes)) for name, nbytes in step.phases.items()]
+    phases = sorted(step.phases.items(), key=lambda phase: -phase[1])
+    rows = [(shorten(name, MAX_PHASE), size(nbytes)) for name, nbytes in phases]
     return Table("Largest of each phase", ["phase", "bytes"], rows, frozenset({1}))
 
 

@@ -23,9 +23,9 @@ _TENSOR_CORES = {True: "yes", False: "no", None: NOT_OBSERVED}
 _HELP = (
     "Kernels that differ in the arguments of their template only are one row; its name opens to "
     "the whole names, as the trace has them. Kernels that run at once count twice. “Of phase” is "
-    "the part of the kernel time of a phase; “tensor cores” is told by the name where it tells. "
-    "The GPU's time of an operator is that of the work launched in it and in no operator inside of "
-    "it; its time on the host includes what it calls."
+    "the part of the kernel time of a phase; “tensor cores” is told by the name where it tells. An "
+    "operator has the time of what it launched itself, and not through an operator inside it; a "
+    "trace of Nsight Systems has no operators."
 )
 
 
@@ -94,8 +94,9 @@ def kernels_section(ranks: Sequence[Rank]) -> Section | None:
 
 
 def _tables(rank: Rank) -> list[Block]:
-    operators = operators_table(rank) if rank.device.kind == "gpu" else None
-    return [kernels_table(rank), *([operators] if operators is not None else [])]
+    """The kernels, and the operators that launched them where the trace has any."""
+    operators = operators_table(rank)
+    return [kernels_table(rank), *([operators] if operators else [])]
 
 
 def _noun(rank: Rank) -> str:

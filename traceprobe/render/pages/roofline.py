@@ -16,6 +16,12 @@ LIMIT_WORDS: dict[Limit, str] = {
     "memory": "memory-bound kernels",
     "neither": "kernels below both roofs",
 }
+LIMIT_MEANINGS: dict[Limit, str] = {
+    "math": "their math explains most of their time; a lower precision makes them faster",
+    "memory": "their memory traffic explains most of their time; fusing them makes them faster",
+    "neither": "neither math nor traffic explains their time: they are small, badly shaped or "
+    "waiting",
+}
 _TONES: dict[Limit, Tone] = {"math": "good", "memory": "plain", "neither": "bad"}
 _BEYOND = 4.0
 """The picture goes so much farther than its outermost points, and than the ridge."""
@@ -42,8 +48,8 @@ def document(record: RooflineRecord) -> Document:
         kind=record.kind,
         title=_title(found),
         tone="plain" if found.limit is None else _TONES[found.limit],
-        headline=record.headline,
-        points=[line for line in (_utilisation(found),) if line],
+        headline=_distance(found) or record.headline,
+        points=_points(record),
         cautions=found.notes,
         sections=sections(found),
         inputs=record.inputs,
@@ -57,7 +63,35 @@ def _title(found: Roofline) -> str:
         return f"MFU {percent(found.mfu)}"
     if found.achieved_tflops is not None:
         return f"{flops(found.achieved_tflops * 1e12)}/s"
-    return "How much the model computes is not known"
+    return "MFU unknown"
+
+
+def _distance(found: Roofline) -> str:
+    """How far the run is from its hardware, in a sentence."""
+    device = found.device or "the device"
+    if found.achieved_tflops is None:
+        busy = found.utilisation.busy
+        if busy is None:
+            return ""
+        return (
+            f"A kernel runs for {percent(busy)} of the step on {device}. That does not say how "
+            "well the kernels use it."
+        )
+    rate = f"{flops(found.achieved_tflops * 1e12)}/s"
+    step = f"{number(found.step_ms)} ms of the step"
+    if found.mfu is None:
+        return f"The model does {rate} on {device}, whose peak is not known."
+    return (
+        f"The model does {rate} on {device}: at its peak rate the operations would take "
+        f"{number(found.mfu * found.step_ms)} of the {step}."
+    )
+
+
+def _points(record: RooflineRecord) -> list[str]:
+    """The kernels' limit, what is called utilisation, and the verdict of the run."""
+    found = record.roofline
+    limit = "" if found.limit is None else f"of the kernels: {LIMIT_MEANINGS[found.limit]}"
+    return [line for line in (limit, _utilisation(found), record.headline) if line]
 
 
 def flops(count: float) -> str:
@@ -121,11 +155,17 @@ def sections(found: Roofline) -> list[Section]:
     roof = Section(
         "roofline",
         "Roofline",
-        text=[line for line in (_rate(found), _split(found)) if line] + _source(found),
-        blocks=[*_bars(found), *_picture(found), *_phases(found)],
+        text=[line for line in (_rate(found), _split(found)) if line],
+        blocks=[*_bars(found), *_picture(found), *_phases(found), *_peaks_section(found)],
         help=_HELP,
     )
     return [section for section in (roof, _three(found)) if section.text or section.blocks]
+
+
+def _peaks_section(found: Roofline) -> list[Section]:
+    """Settings of the computation, folded."""
+    sources = _source(found)
+    return [Section("", "Peaks of the hardware", text=sources, folded=True)] if sources else []
 
 
 def _source(found: Roofline) -> list[str]:
@@ -223,7 +263,10 @@ def _phases(found: Roofline) -> list[Table]:
         for p in found.phases
     ]
     head = ["", "ms", "work", "in", "GB", "rate", "GB/s", "FLOP/byte", "T_math ms", "T_mem ms"]
-    return [Table("Phases beside their floors", head, rows, frozenset(range(1, len(head))) - {3})]
+    shown = [n for n in range(len(head)) if {row[n] for row in rows} - {"", NOT_OBSERVED}]
+    numeric = frozenset(place for place, n in enumerate(shown) if n not in (0, 3))
+    cells = [[row[n] for n in shown] for row in rows]
+    return [Table("Phases beside their floors", [head[n] for n in shown], cells, numeric)]
 
 
 def _three(found: Roofline) -> Section:

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
-from traceprobe.formatting import NOT_OBSERVED, number, percent, plus_minus, significant
+from traceprobe.formatting import NOT_OBSERVED, counted, number, percent, plus_minus, significant
 from traceprobe.model.taxonomy import LOSS_LABELS, LOSSES
 from traceprobe.records.scaling import Fit, Prediction, Scaling, ScalingPoint
 from traceprobe.render.charts import Line, curves
 from traceprobe.render.colours import LOSS_COLOURS
 from traceprobe.render.document import Bar, Bars, Chart, Document, Piece, Section, Table, Tone
-from traceprobe.render.pages.comparison import named_inputs, phase_bars, runs_section, shares
+from traceprobe.render.pages.comparison import (
+    capitalized,
+    named_inputs,
+    phase_bars,
+    runs_section,
+    shares,
+)
 
 GOOD = 0.9
 """Efficiency from which a curve is good."""
@@ -27,10 +33,11 @@ def document(scaling: Scaling) -> Document:
     first, last = scaling.points[0], scaling.points[-1]
     return Document(
         kind=scaling.kind,
-        title=f"{percent(last.efficiency)} {scaling.mode} scaling efficiency "
-        f"({first.world_size} → {last.world_size} ranks)",
+        title=f"{counted(last.world_size, 'rank')} do the work of "
+        f"{significant(last.efficiency * last.world_size)}",
+        secondary=f"{scaling.mode} scaling from {counted(first.world_size, 'rank')}",
         tone=_tone(last.efficiency),
-        headline=scaling.headline.partition(": ")[2],
+        headline=capitalized(scaling.headline.partition(": ")[2]),
         points=scaling.explanation,
         cautions=[caution.message for caution in scaling.cautions],
         sections=list(_sections(scaling)),
@@ -51,8 +58,14 @@ def _sections(s: Scaling) -> Iterator[Section]:
     yield Section(
         "curve",
         f"{s.mode.capitalize()} scaling",
-        text=[f"{s.mode.capitalize()} scaling: {s.why_mode}."],
-        blocks=[_rates(s), _efficiency(s), _efficiencies(s)],
+        text=[f"{capitalized(s.why_mode)}."],
+        blocks=[_efficiency(s), *([_rates(s)] if _sampled(s) else [])],
+        brief=False,
+    )
+    yield Section(
+        "efficiency",
+        "Efficiency",
+        blocks=[_efficiencies(s)],
         help="With weak scaling each rank keeps its work and the ideal step stays as long as that "
         "of the smallest run. With strong scaling all ranks share the work and the ideal step gets "
         "shorter as their number grows. Efficiency is the ideal step over the measured one. Its "
@@ -75,13 +88,15 @@ def _sections(s: Scaling) -> Iterator[Section]:
             help="Measured by ablation, without a profiler. What goes away with the "
             "synchronisation is more than its exposed transfer: copies into buckets, slower "
             "kernels beside it, and its own work on the host.",
+            folded=True,
+            brief=False,
         )
     if s.predictions or s.held_out:
         yield Section(
             "ahead",
             "More ranks, by a model",
             text=_unpredicted(s),
-            blocks=[table for table in (_predicted(s), _tested(s), _fits(s)) if table.rows],
+            blocks=[*([found] if (found := _predicted(s)).rows else []), *_checks(s)],
             help="The step of the nearest measured run, with its transfers as much longer as the "
             "formula says: volume times size over bandwidth B, plus hops times latency. Ring: "
             "volume 2(n−1)/n, 2(n−1) hops. Tree: volume 2, 2·log2(n) hops. What was exposed grows "
@@ -93,9 +108,18 @@ def _sections(s: Scaling) -> Iterator[Section]:
         "Where the time of a step goes",
         blocks=[phase_bars(runs, [1.0] * len(runs), "ms per step")],
         help="Each bar is one traced step on the GPU, cut into what the GPU did at each instant.",
+        folded=True,
+        brief=False,
     )
-    yield Section("shares", "What holds the runs back", blocks=[shares(runs)])
+    yield Section(
+        "shares", "What holds the runs back", blocks=[shares(runs)], folded=True, brief=False
+    )
     yield runs_section(runs)
+
+
+def _sampled(s: Scaling) -> bool:
+    """Whether rates count samples or tokens; steps of ranks a second say nothing to anybody."""
+    return s.work in ("samples", "tokens")
 
 
 def _rates(s: Scaling) -> Chart | Table:
@@ -168,33 +192,25 @@ def _ahead(s: Scaling) -> list[Prediction]:
 
 
 def _efficiencies(s: Scaling) -> Table:
-    head = (
-        "ranks",
-        "run",
-        "step ms",
-        "ideal ms",
-        f"{s.work}/s",
-        "efficiency",
-        "interval",
-        "loss ms",
-    )
-    rows = [
-        [
-            str(p.world_size),
-            p.run.label,
-            significant(p.step_ms),
-            significant(p.ideal_step_ms),
-            significant(p.per_second),
-            percent(p.efficiency),
+    columns = {
+        "step ms": [significant(p.step_ms) for p in s.points],
+        "ideal ms": [significant(p.ideal_step_ms) for p in s.points],
+        **({f"{s.work}/s": [significant(p.per_second) for p in s.points]} if _sampled(s) else {}),
+        "efficiency": [percent(p.efficiency) for p in s.points],
+        "95 % interval": [
             NOT_OBSERVED
             if p.efficiency_low == p.efficiency_high
-            else f"{percent(p.efficiency_low)} to {percent(p.efficiency_high)}",
-            plus_minus(p.loss_ms),
-        ]
-        for p in s.points
+            else f"{100 * p.efficiency_low:.1f} to {percent(p.efficiency_high)}"
+            for p in s.points
+        ],
+    }
+    known = {name: cells for name, cells in columns.items() if {*cells} != {NOT_OBSERVED}}
+    rows = [
+        [str(p.world_size), *(cells[n] for cells in known.values())] for n, p in enumerate(s.points)
     ]
     tones = [_tone(p.efficiency) for p in s.points]
-    return Table("Efficiency by world size", head, rows, frozenset({0, 2, 3, 4, 5, 6, 7}), tones)
+    head = ("ranks", *known)
+    return Table("Efficiency by world size", head, rows, frozenset(range(len(head))), tones)
 
 
 def _loss_bars(points: Sequence[ScalingPoint]) -> Bars:
@@ -218,7 +234,7 @@ def _losses(points: Sequence[ScalingPoint]) -> Table:
     rows += [
         [LOSS_LABELS[name], *(plus_minus(p.losses_ms[name]) for p in points[1:])]
         for name in sorted(LOSSES, key=lambda name: -abs(last[name] or 0))
-        if any(p.losses_ms[name] is not None for p in points[1:])
+        if any(p.losses_ms[name] for p in points[1:])
     ]
     rows.append(["transfer, hidden or not", *(number(p.transfer_ms) for p in points[1:])])
     return Table("Parts of the loss, by world size", head, rows, frozenset(range(1, len(points))))
@@ -242,6 +258,13 @@ def _synchronisation(s: Scaling) -> Table:
     ]
     caption = "Steps with and without gradient synchronisation"
     return Table(caption, head, rows, frozenset({0, 2, 3, 4, 5, 6}))
+
+
+def _checks(s: Scaling) -> Iterator[Section]:
+    """How the model does on the measured runs, and what it was fitted to; folded."""
+    tables = [table for table in (_tested(s), _fits(s)) if table.rows]
+    if tables:
+        yield Section("", "How far to trust the model", blocks=tables, folded=True)
 
 
 def _unpredicted(s: Scaling) -> list[str]:

@@ -1,0 +1,34 @@
+// What a timeline draws at once: the windows of all ranks that stand for the same, on one axis.
+const timelineModel = (() => {
+  // The windows of a rank by what they stand for; a word that it has twice gets a number.
+  const keysOf = (rank) => {
+    const seen = {};
+    return rank.picture.windows.map(({ why }) => {
+      seen[why] = (seen[why] ?? 0) + 1;
+      return seen[why] > 1 ? `${why}-${seen[why]}` : why;
+    });
+  };
+  const windowOf = (rank, key) => rank.picture.windows[keysOf(rank).indexOf(key)];
+
+  // {ranks, whole, oneClock, key}; `lanes` of the ranks are in ns from the axis' zero on, which is
+  // where the first of them begins. Without a common clock each begins there.
+  const read = async (sources, key) => {
+    const present = sources.filter((rank) => windowOf(rank, key));
+    const windows = present.map((rank) => windowOf(rank, key));
+    const oneClock =
+      present.every((rank) => Number.isSafeInteger(rank.picture.clock_ns)) &&
+      windows.every((window) => window.iteration === windows[0].iteration);
+    const starts = windows.map((w, k) => w.start_ns + (oneClock ? present[k].picture.clock_ns : 0));
+    const zero = Math.min(...starts);
+    const data = await Promise.all(present.map((r, k) => timelineData.read(r.picture, windows[k])));
+    const ranks = present.map(({ rank, picture }, k) => {
+      const shift = oneClock ? starts[k] - zero : 0;
+      const lanes = timelineLanes.ofRank(picture, data[k], shift);
+      return { rank, picture, window: windows[k], data: data[k], shift, lanes, folded: k > 0 };
+    });
+    const whole = Math.max(...ranks.map((r) => r.shift + r.window.duration_ns));
+    return { ranks, whole, oneClock, key };
+  };
+
+  return { keysOf, windowOf, read };
+})();
