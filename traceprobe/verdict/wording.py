@@ -110,8 +110,7 @@ def headline(
 def _headline(decision: Decision, corrected: Corrected, ranks: Sequence[Rank]) -> str:
     if decision.bound == "inconclusive":
         return f"No verdict: {decision.missing[0]}."
-    step = mean_step_ms(ranks) if corrected.drift is None else corrected.drift.after.step_ns / 1e6
-    every = f" of each {significant(step)} ms step" if step is not None else " of the capture"
+    every = _every(corrected)
     if decision.bound == "mixed":
         first, second = decision.deciding
         return (
@@ -121,6 +120,17 @@ def _headline(decision: Decision, corrected: Corrected, ranks: Sequence[Rank]) -
         )
     share = corrected.shares[decision.bound]
     return f"{100 * share:.0f} %{every} goes to {_subject(decision.bound, corrected, ranks)}."
+
+
+def _every(corrected: Corrected) -> str:
+    """What the shares are parts of; a step that the profiler makes much longer, with both times."""
+    step, profiled = corrected.step_ms, corrected.profiled_step_ms
+    if step is None:
+        return " of the capture"
+    every = f" of each {significant(step)} ms step"
+    if profiled is None or max(profiled / step, step / profiled) < FIXED.distortion:
+        return every
+    return f"{every} ({significant(profiled)} ms with the profiler)"
 
 
 def _subject(name: str, corrected: Corrected, ranks: Sequence[Rank]) -> str:
