@@ -54,8 +54,8 @@ BRIEF_CAUTIONS = 2
 MAX_TEXTS = 3
 """Sentences of a section."""
 MAX_PROSE = 400
-MAX_HEADLINE = 230
-"""Characters of a headline in a short summary: three lines of 80 columns."""
+MAX_HEADLINE = 310
+"""Characters of a headline in a short summary: four lines of 80 columns."""
 MAX_BRIEF = 144
 """Characters of a sentence or an advice in a short summary: two lines of 80 columns."""
 MAX_TITLE = 120
