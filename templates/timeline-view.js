@@ -266,7 +266,7 @@ const timelineView = (() => {
     };
 
     // Everything but the lanes: cheap enough for every move of the pointer.
-    const write = (model, { hover, pinned, selected }) => {
+    const write = (model, { hover, pinned, chosen }) => {
       if (!place) return;
       const { plan, ratio } = place;
       top.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -282,8 +282,8 @@ const timelineView = (() => {
         frame(target, target === pinned);
         links(model, target);
       }
-      if (selected) {
-        const [left, right] = [x(selected.from), x(selected.to)];
+      if (chosen) {
+        const [left, right] = [x(chosen.from), x(chosen.to)];
         top.fillStyle = css(ink[0], 0.14);
         top.fillRect(left, 0, right - left, plan.height);
         line(left, 0, left, plan.height, 0.9);

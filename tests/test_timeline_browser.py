@@ -326,6 +326,14 @@ def test_fingers_zoom_and_move(visit):
     assert shown(page)[0] > near[0]
 
 
+MARKED = """(share) => {
+    const over = document.querySelector(".timeline-over");
+    const x = Math.round(share * over.width) + 7;
+    const { data } = over.getContext("2d").getImageData(x, 0, 1, over.height);
+    return data.filter((value, i) => i % 4 === 3 && value).length / over.height;
+}"""
+
+
 def test_a_stretch_is_measured(visit):
     page = visit("io")
     page.mouse.move(*at(page, 0.0, 8))
@@ -334,6 +342,8 @@ def test_a_stretch_is_measured(visit):
     page.mouse.up()
     told = page.locator(".timeline-details").inner_text()
     assert "idle: waiting for data 100.0 %" in told
+    marked = [page.evaluate(MARKED, share) for share in (0.25, 0.75)]
+    assert marked[0] > 0.95 > 0.7 > marked[1]
 
 
 def test_an_address_leads_to_a_view_and_follows_it(visit):
@@ -392,6 +402,21 @@ def test_buttons_elsewhere_light_up_classes_and_lead_to_times(visit):
     assert "host-to-device 100.0 %" in page.locator(".timeline-details").inner_text()
     page.get_by_role("button", name="0:9000000000").click()
     page.wait_for_selector(".timeline-status:has-text('none of the iterations')")
+
+
+def test_times_outside_of_the_windows_have_no_button(visit, files):
+    text = (files / "io.html").read_text(encoding="utf-8")
+    buttons = "".join(
+        f'<button type="button" data-show-time="0:{start}-{start + 5}">{start}</button>'
+        for start in (600, 7 * 10**9)
+    )
+    (files / "buttons.html").write_text(
+        text.replace("<main>", f"<main>{buttons}").replace('<main id="', f'{buttons}<main id="'),
+        encoding="utf-8",
+    )
+    page = visit("buttons")
+    assert page.get_by_role("button", name="600", exact=True).is_visible()
+    assert not page.get_by_role("button", name="7000000000").is_visible()
 
 
 def shares_in_pixels_of(page):
