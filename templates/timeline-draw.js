@@ -25,13 +25,16 @@ const timelineDraw = (() => {
     const found = [];
     const { start, end, until, code } = lane;
     const to = from + step * columns;
+    const scale = 1 / step;
     for (let i = timelineData.after(until, from); i < start.length && start[i] < to; i++) {
-      const left = Math.max(0, (start[i] - from) / step);
-      const right = Math.min(columns, (end[i] - from) / step);
+      let left = (start[i] - from) * scale;
+      let right = (end[i] - from) * scale;
+      if (left < 0) left = 0;
+      if (right > columns) right = columns;
       if (right <= left) continue;
       const c = code[i];
-      const first = Math.floor(left);
-      const last = Math.floor(right);
+      const first = left | 0;
+      const last = right | 0;
       if (first === last) {
         sums[first * codes + c] += right - left;
         continue;

@@ -169,18 +169,21 @@ const timelineSegments = (() => {
       model.lit = classes && new Set(classes);
       box.classList.toggle("lit", Boolean(classes));
       const told = model.ranks.map((rank) => {
-        const lane = rank.lanes[0];
+        const inParts = classes?.some((key) => rank.lanes[0].keys.includes(key));
         let count = 0;
         let spent = 0;
-        for (let n = 0; n < lane.start.length; n++) {
-          if (!model.lit?.has(lane.keys[lane.code[n]])) continue;
-          count++;
-          spent += lane.end[n] - lane.start[n];
+        for (const lane of inParts ? rank.lanes.slice(0, 1) : rank.lanes) {
+          for (let n = 0; n < lane.start.length; n++) {
+            if (!model.lit?.has(lane.keys[lane.code[n]])) continue;
+            count++;
+            spent += lane.end[n] - lane.start[n];
+          }
         }
-        const share = percent(spent / rank.window.duration_ns);
         const where = model.ranks.length > 1 ? ` on rank ${rank.rank}` : "";
         const many = `${count.toLocaleString("en")} ${count === 1 ? "stretch" : "stretches"}`;
-        return `${many}, ${time(spent)} (${share})${where}`;
+        // Rows of the host lie in each other: their sum is no share of anything.
+        const share = `, ${time(spent)} (${percent(spent / rank.window.duration_ns)})`;
+        return count ? `${many}${inParts ? share : ""}${where}` : `none in this iteration${where}`;
       });
       say(
         classes
@@ -219,7 +222,7 @@ const timelineSegments = (() => {
       row.append(
         head,
         element("td", time(told.end - told.start), "r"),
-        element("td", `rank ${target.rank.rank}`),
+        element("td", String(target.rank.rank), "r"),
         element("td", clean(target.lane.label || target.lane.title)),
         element("td", told.word),
         name,

@@ -28,15 +28,18 @@ const timelineView = (() => {
     const heads = [];
     let y = RULER;
     for (const rank of model.ranks) {
+      const isBeside = rank.folded && !narrow; // its name stands beside its first lane
       if (model.ranks.length > 1) {
-        heads.push({ rank, top: y });
-        y += HEAD;
+        heads.push({ rank, top: y + (isBeside ? 2 : 0) });
+        if (!isBeside) y += HEAD;
       }
       for (const lane of rank.lanes) {
         const isMain = lane.kind === "parts" || lane.what === "communication";
         if (rank.folded && !isMain) continue;
         if (narrow && lane.label) y += TITLE;
-        rows.push({ rank, lane, top: y, height: lane.height, name: y - (narrow ? TITLE : 0) });
+        const label = isBeside && lane.kind === "parts" ? "" : lane.label;
+        const name = y - (narrow ? TITLE : 0);
+        rows.push({ rank, lane, top: y, height: lane.height, label, name });
         y += lane.height + (lane.kind === "parts" || lane.kind === "ops" ? GAP : 1);
       }
       y += 2 * GAP;
@@ -88,7 +91,7 @@ const timelineView = (() => {
       if (sums.length < columns * codes) sums = new Float64Array(columns * codes);
       const back = mixed(ink[1], ink[0], 0.07);
       const colour = (key) => (model.words[key] ?? model.words.other)[1];
-      const isLit = (key) => !lit || (lit.has(key) && (lane.kind === "parts" || lane.kind === "ops"));
+      const isLit = (key) => !lit || lit.has(key);
       const found = density(lane, from, step, columns, codes, sums, edges, least);
       const colours = palette(lane.keys, colour, back, isLit);
       lane.order ??= order(model, lane);
@@ -150,7 +153,7 @@ const timelineView = (() => {
         if (room < 4) continue;
         const key = lane.keys[lane.code[n]];
         const word = model.words[key] ?? model.words.other;
-        const isLit = !model.lit || (model.lit.has(key) && lane.kind !== "host");
+        const isLit = !model.lit || model.lit.has(key);
         const i = lane.rows[n];
         const text =
           lane.kind === "parts"
@@ -161,6 +164,7 @@ const timelineView = (() => {
           text.length > room ? `${text.slice(0, room - 1)}…` : text,
           left + 4,
           row.top + row.height / 2 + 0.5,
+          room * letter,
         );
       }
     };

@@ -26,9 +26,11 @@ def terminal_of(
     color: bool,
     encoding: str = "utf-8",
     paths: Sequence[str] = (),
+    *,
+    verbose: bool = False,
 ) -> str:
     """Its summary in a terminal."""
-    return terminal.render(document(report, paths), width, color, encoding)
+    return terminal.render(document(report, paths), width, color, encoding, verbose=verbose)
 
 
 def points_of(chart: Chart) -> dict[str, list[tuple[float, float]]]:

@@ -264,8 +264,8 @@ def test_markdown_says_it_in_at_most_eight_lines(name):
 
 
 def test_the_terminal_says_it_in_two_lines(report):
-    without = terminal_of(make_report("compute"), 400, False).splitlines()
-    text = terminal_of(report, 400, False)
+    without = terminal_of(make_report("compute"), 400, False, verbose=True).splitlines()
+    text = terminal_of(report, 400, False, verbose=True)
     added = [line for line in text.splitlines() if line not in without]
     assert len(added) == 2
     assert added[0] == "by ablation: I/O-bound; the trace disagrees"

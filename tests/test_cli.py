@@ -101,8 +101,8 @@ def test_rendering_an_inconclusive_report_again_changes_no_byte(cli):
 def test_render_without_output_prints_the_summary_of_analyze(cli, trace):
     first = cli("analyze", trace, "-o", "a.json").expect(0)
     again = cli("render", "a.json").expect(0).out
-    summary, _, command = first.out.partition("next:")
-    assert again.partition("next:")[0] == summary
+    summary, _, command = first.out.partition("next, ")
+    assert again.partition("next, ")[0] == summary
     # Where the trace lies is known when it is analysed only.
     assert str(trace) in "".join(command.split())
     assert str(trace) not in "".join(again.split())

@@ -8,13 +8,20 @@ import shlex
 import pytest
 import typer.main
 
+from tests.cli_runner import Cli
 from tests.conftest import ROOT
 from traceprobe.cli import app
+from traceprobe.cli.help import is_input
 
 PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 GROUP = typer.main.get_command(app)
 EXAMPLE = re.compile(r"^traceprobe ((?!COMMAND)[a-z][^|\n]*)", re.MULTILINE)
+
+
+@pytest.fixture
+def cli(tmp_path, monkeypatch, capfdbinary):
+    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 def section(name):
@@ -63,9 +70,29 @@ def test_there_are_examples():
 @pytest.mark.parametrize("example", examples())
 def test_examples_use_options_that_exist(example):
     name, *arguments = shlex.split(example)
-    command = GROUP.commands[name]
+    assert name in GROUP.commands or is_input(name)
+    command = GROUP.commands.get(name, GROUP.commands["analyze"])
     used = {word for word in arguments if re.match(r"--?[a-z]", word)}
     assert used <= known(command) or command.context_settings.get("ignore_unknown_options")
+
+
+def test_the_readme_works_from_the_top_and_shows_what_it_prints(cli):
+    (cli.folder / "sample_traces").symlink_to(ROOT / "sample_traces")
+    printed = {}
+    for command in of_a_stranger():
+        printed[command] = cli(*shlex.split(command)).expect(0).out
+    assert len(printed) >= 6
+    shown = re.search(r"^```text\n(.*?)^```", README, re.DOTALL | re.MULTILINE)[1]
+    assert next(iter(printed.values())).startswith(shown)
+
+
+def of_a_stranger():
+    """Commands of the README on files that are here; capitals stand for files of the reader."""
+    blocks = re.findall(r"^```console\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    lines = [line for block in blocks for line in EXAMPLE.findall(block)]
+    for line in (line.partition(" #")[0].strip() for line in lines):
+        if not re.search(r" [A-Z]", line) and line.split()[0] not in ("profile", "bench", "sweep"):
+            yield line
 
 
 def test_environment_variables_are_the_ones_that_are_read():

@@ -49,13 +49,15 @@ def test_a_machine_without_trouble(cli, monkeypatch):
     monkeypatch.setattr(gather, "gather", lambda: GOOD)
     done = cli("doctor").expect(0)
     assert "environment" in done.out
+    assert "torch" not in done.out
+    done = cli("doctor", "-v").expect(0)
     assert "fail" not in done.out
     assert "ok torch: PyTorch 2.9.0+cu128 for CUDA 12.8" in done.out
 
 
 def test_a_check_that_fails_is_exit_code_1(cli, monkeypatch):
     monkeypatch.setattr(gather, "gather", lambda: replace(GOOD, nsys="2024.6.2"))
-    done = cli("doctor").expect(1)
+    done = cli("doctor", "-v").expect(1)
     assert done.out.index("fail nsys:") < done.out.index("ok python:")
     assert "means:" in done.out
     assert "fix:" in done.out

@@ -37,7 +37,7 @@ def outputs(document):
     return {
         "html": unescape(re.sub(r"<[^>]*>", "", page)),
         "markdown": unescape(re.sub(r"\\(.)", r"\1", markdown.replace(ZERO_WIDTH, ""))),
-        "terminal": document_terminal.render(document, 200, False),
+        "terminal": document_terminal.render(document, 200, False, verbose=True),
     }
 
 

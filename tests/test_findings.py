@@ -103,7 +103,7 @@ def test_the_rank_with_most_of_it_is_named():
         records.rank(step(communication=c), i, communication=communication(c))
         for i, c in enumerate((10, 300, 20))
     ]
-    assert find("communication-exposed", *ranks).evidence[-1] == "largest on rank 1: 30.0%"
+    assert find("communication-exposed", *ranks).evidence[-1] == "largest on rank 1: 30.0 %"
 
 
 @pytest.mark.parametrize(("skew", "status"), GRADES)
@@ -121,7 +121,7 @@ def test_ranks_that_take_turns_are_not_told_to_look_at_one():
     finding = find("communication-skew", records.rank(step()), together=together)
     assert finding.evidence[1:] == [
         "no single rank is the straggler: ranks take turns being last",
-        "why ranks are late: overhead 90%, unexplained 10%",
+        "why ranks are late: overhead 90 %, unexplained 10 %",
     ]
     assert finding.advice.startswith("No single rank is to blame")
 
@@ -145,7 +145,7 @@ def test_waiting_for_data_is_graded_by_its_share(share, status):
 def test_an_inferred_wait_is_called_so():
     half = host(data_wait_inferred_ns=150 * MS * STEPS)
     rank = records.rank(step(io=300), host=half)
-    assert find("data-wait", rank).evidence[1].startswith("50% of it is inferred")
+    assert find("data-wait", rank).evidence[1].startswith("50 % of it is inferred")
 
 
 def test_a_trace_that_cannot_show_waits_for_data_passes_nothing():
@@ -393,7 +393,7 @@ def test_a_loader_without_workers_is_told_by_its_range(wait, count):
     assert finding.evidence[-2].startswith("`num_workers=0`: each batch is loaded on the step")
     assert finding.evidence[-1].startswith(f"at least {count} instead of 0 would hide")
     assert finding.advice.startswith(
-        f"`num_workers=0`: loading runs on the step thread; start with {count}. "
+        f"Start with {count}: `num_workers=0` loads between the steps. "
     )
     told = find(
         "data-wait", records.rank(step(io=wait), host=alone), workload={"loader_workers": 2}
@@ -409,7 +409,7 @@ def test_the_range_of_a_loader_says_whether_it_has_workers(tmp_path, kind, named
     report = traceprobe.analyze(traceprobe.load(path))
     (wait,) = (f for f in report.findings if f.id == "data-wait")
     assert wait.status == "fail"
-    assert wait.advice.startswith("`num_workers=0`: loading runs on the step thread") is named
+    assert ("`num_workers=0` loads between the steps" in wait.advice) is named
 
 
 def test_a_short_wait_needs_no_more_workers():
@@ -430,8 +430,8 @@ def test_a_loader_that_was_faster_in_the_capture_may_save_what_the_capture_did_n
 @pytest.mark.parametrize(
     ("pageable", "overlap", "words"),
     [
-        (2, 0.0, "Then: Prefetch"),
-        (1, 0.0, "Then: Prefetch"),
+        (2, 0.0, "Then prefetch"),
+        (1, 0.0, "Then prefetch"),
         (0, 0.0, "The memory is pinned, but"),
         (0, 60.0, "Much of the copying is hidden already"),
     ],

@@ -88,7 +88,7 @@ def test_larger_messages_are_advised_where_small_ones_are_exposed(size, share, s
     ("parts", "total", "words"),
     [
         ({"backward": 300, "communication": 100}, 400, "longer than the backward pass"),
-        ({"backward": 300, "communication": 100}, 100, "No communication is hidden"),
+        ({"backward": 300, "communication": 100}, 100, "no communication is hidden"),
         ({"backward": 300, "communication": 100}, 200, "starts earlier in the backward pass"),
         ({"forward": 300, "communication": 100}, 400, "starts earlier in the backward pass"),
     ],

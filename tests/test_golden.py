@@ -4,9 +4,9 @@
 it. A golden is a report with some changes, so that it stays readable and below 60 kB:
 
 - the version of traceprobe is left out;
-- of the gaps of a rank the five longest stay, of the names in its picture the first five;
+- of the gaps and the operators of a rank the five longest stay;
 - of the packed tables of a picture only rows and a digest of their numbers stay (what they deflate
-  to depends on the library), of what `whatif` plays only a digest;
+  to depends on the library), of its names and of what `whatif` plays only a digest;
 - what was cut is replaced by a count, a sum and a digest of the whole list, so that any change in
   it shows.
 
@@ -42,7 +42,11 @@ def golden_of(report) -> str:
         rank["gaps"] = cut(rank["gaps"], lengths)
         if "replay" in rank:
             rank["replay"] = digest(rank["replay"])
-        rank["picture"]["names"] = cut(rank["picture"]["names"], [])
+        rank["picture"]["names"] = digest(rank["picture"]["names"])
+        if "top_operators" in rank["summary"]:
+            operators = rank["summary"]["top_operators"]
+            lengths = [operator["total_ns"] for operator in operators]
+            rank["summary"]["top_operators"] = cut(operators, lengths)
         for window in rank["picture"]["windows"]:
             for name in ("ops", "parts", "host"):
                 table = msgspec.convert(window[name], Table)

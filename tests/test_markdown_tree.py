@@ -20,7 +20,7 @@ from traceprobe.render.gfm import in_html, literal, prose
 from traceprobe.render.markdown import MAX_CHARACTERS, MAX_LINES
 
 TAGS = {
-    *("h3", "h4", "p", "ul", "li", "strong", "code", "details", "summary"),
+    *("h3", "h4", "p", "ol", "ul", "li", "strong", "code", "details", "summary"),
     *("table", "thead", "tbody", "tr", "th", "td"),
 }
 """Those that we write."""

@@ -138,13 +138,13 @@ def test_every_output_has_it(report):
     said = "A step held 9.00 GiB at its peak in backward, of which activations 4.00 GiB"
     assert said in page
     assert said in report.to_markdown()
-    assert said in re.sub(r"\s+", " ", terminal_of(report, 80, color=False))
+    assert said in re.sub(r"\s+", " ", terminal_of(report, 80, color=False, verbose=True))
 
 
 def test_no_output_has_it_where_nothing_was_recorded():
     plain = make_report("compute")
     assert 'id="memory"' not in plain.to_html()
-    assert "memory: " not in terminal_of(plain, 80, color=False)
+    assert "\nmemory: " not in terminal_of(plain, 80, color=False, verbose=True)
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -60,6 +60,13 @@ def test_what_bounds_the_run_comes_first_and_the_rest_by_saving():
     assert fixes(COPIES, PRECISION, LOADER, most=1) == ["data-wait"]
 
 
+def test_what_some_iterations_do_more_is_part_of_any_bound():
+    long = finding("long-iterations", 60.0)
+    assert fixes(LOADER, PRECISION, long)[0] == "long-iterations"
+    assert fixes(LOADER, replace(long, saving_ms_per_step=10.0))[0] == "data-wait"
+    assert fixes(LOADER, replace(long, saving_ms_per_step=None)) == ["data-wait"]  # it was once
+
+
 def test_of_two_causes_the_larger_saving_comes_first():
     assert fixes(LOADER, HOST, PRECISION, bound="mixed", secondary="io+overhead") == [
         *("host-overhead", "lower-precision", "data-wait")
@@ -105,7 +112,8 @@ def test_without_savings_the_bound_still_comes_first():
 
 def test_an_inconclusive_verdict_is_mended_first():
     assert fixes(HOST, MISSING, bound="inconclusive") == ["gpu-rows-missing", "host-overhead"]
-    assert fixes(finding("unused-iterations"), bound="inconclusive") == ["unused-iterations"]
+    loader = replace(LOADER, saving_ms_per_step=None, saving_of=UNSET)
+    assert fixes(loader, bound="inconclusive") == []  # nothing says that it matters
 
 
 def test_subjects_are_rules():

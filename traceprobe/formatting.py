@@ -29,6 +29,7 @@ ROUND_FACTOR, TWICE, LEAST_FACTOR = 9.95, 1.995, 0.1
 third; from `TWICE` on they stand for percent."""
 LEAST_PER_CENT, WHOLE_PER_CENT = 0.05, 9.95
 """Percent have a decimal from the first to the second."""
+_SENTENCE_END = re.compile(r"[.;](?= )")
 _REMEMBERED = 1_000
 """Characters of the longest name that is cleaned once only."""
 
@@ -56,6 +57,14 @@ def shorten(name: str, limit: int) -> str:
     if len(text) <= limit and len(name) <= limit * 8:
         return text
     return text[: limit - 1].rstrip() + "…"
+
+
+def first_sentences(text: str, limit: int) -> str:
+    """The whole sentences, or parts of them, that fit `limit`; of a long one its beginning."""
+    if len(text) <= limit:
+        return shorten(text, limit)
+    ends = [found.start() for found in _SENTENCE_END.finditer(text[:limit])]
+    return shorten(f"{text[: ends[-1]]}." if ends else text, limit)
 
 
 def ordinal(number: int) -> str:
@@ -110,25 +119,9 @@ def duration(nanoseconds: float | None) -> str:
     return f"{significant(nanoseconds / 1e3)} µs"
 
 
-def percent(share: float | None) -> str:
-    """A share in [0, 1] as a percentage with one decimal."""
-    return NOT_OBSERVED if share is None else f"{100 * share:.1f} %"
-
-
-def percentages(values: Sequence[float]) -> list[str]:
-    """Each value's part of the total, rounded so that the printed numbers add up to 100.0 %.
-
-    Rounding each alone can print 99.9 or 100.1; here the largest remainders are rounded up.
-    """
-    total = sum(values)
-    if total <= 0:
-        return [percent(0.0) for _ in values]
-    tenths = [1000 * value / total for value in values]
-    floors = [int(tenth) for tenth in tenths]
-    by_remainder = sorted(range(len(values)), key=lambda i: (floors[i] - tenths[i], i))
-    for i in by_remainder[: 1000 - sum(floors)]:
-        floors[i] += 1
-    return [f"{floor / 10:.1f} %" for floor in floors]
+def percent(share: float | None, decimals: int = 1) -> str:
+    """A share in [0, 1] as a percentage."""
+    return NOT_OBSERVED if share is None else f"{100 * share:.{decimals}f} %"
 
 
 def counted(count: float, thing: str, things: str = "") -> str:

@@ -11,8 +11,11 @@ import typer
 
 from traceprobe.cli.console import counting, misused, note, progress, summary
 from traceprobe.cli.options import (
+    BESIDES,
     MOST_PROCESSES,
     MOST_RANKS,
+    OUTPUT,
+    READING,
     Flops,
     Force,
     GithubSummary,
@@ -25,6 +28,9 @@ from traceprobe.cli.options import (
 if TYPE_CHECKING:
     from traceprobe.options import Options
     from traceprobe.pipeline.trace_part import Lost, TracePart
+
+
+SPEED = "Many or large files"
 
 
 def _thresholds(show: bool) -> None:
@@ -51,39 +57,56 @@ def command(
         typer.Option(
             "--output",
             "-o",
+            metavar="FILE",
+            rich_help_panel=OUTPUT,
             help="Report to write, repeatable: .html, .json or .md; - prints JSON. "
             "[default: traceprobe-INPUT.html]",
         ),
     ] = None,
     step: Annotated[
         str | None,
-        typer.Option(help="Regular expression of the ranges that are steps. [default: found]"),
+        typer.Option(
+            metavar="REGEX",
+            rich_help_panel=READING,
+            help="Ranges that are steps. [default: found]",
+        ),
     ] = None,
     phase: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=REGEX",
+            rich_help_panel=READING,
             help="Ranges that mean a phase, repeatable: data, h2d, forward, backward, optimizer, "
             "communication.",
         ),
     ] = None,
     steps: Annotated[
         str | None,
-        typer.Option(metavar="A:B", help="Use only iterations A to B-1, counted from 0."),
+        typer.Option(
+            metavar="A:B",
+            rich_help_panel=READING,
+            help="Only iterations A to B-1, counted from 0.",
+        ),
     ] = None,
     rank: Annotated[
-        int | None, typer.Option(min=0, max=MOST_RANKS, help="Use only this rank.")
+        int | None,
+        typer.Option(
+            min=0, max=MOST_RANKS, metavar="N", rich_help_panel=READING, help="Only this rank."
+        ),
     ] = None,
     unprofiled_step_ms: Annotated[
         float | None,
         typer.Option(
-            help="Step time without a profiler; takes the profiler's own cost out of the verdict."
+            metavar="MS",
+            rich_help_panel=BESIDES,
+            help="Step time without a profiler; takes the profiler's own cost out of the verdict.",
         ),
     ] = None,
     ablation: Annotated[
         Path | None,
         typer.Option(
             metavar="BENCH.JSON",
+            rich_help_panel=BESIDES,
             help="What `traceprobe bench` measured of the same run, to check the verdict by.",
             exists=True,
             dir_okay=False,
@@ -94,13 +117,18 @@ def command(
     jobs: Annotated[
         int | None,
         typer.Option(
-            min=1, max=MOST_PROCESSES, help="Files to read at once. [default: one for each core]"
+            min=1,
+            max=MOST_PROCESSES,
+            metavar="N",
+            rich_help_panel=SPEED,
+            help="Files to read at once. [default: one for each core]",
         ),
     ] = None,
     dask: Annotated[
         str | None,
         typer.Option(
             metavar="ADDRESS",
+            rich_help_panel=SPEED,
             help="Let a Dask cluster read: tcp://HOST:PORT of its scheduler, or local:N.",
         ),
     ] = None,
@@ -108,6 +136,7 @@ def command(
         Path | None,
         typer.Option(
             metavar="DIR",
+            rich_help_panel=SPEED,
             help="Keep what was read in this folder, and do not read the same files again.",
             file_okay=False,
         ),
@@ -117,11 +146,18 @@ def command(
     github_summary: GithubSummary = False,
     force: Force = False,
     open_report: Annotated[
-        bool, typer.Option("--open", help="Open the HTML report in a browser.")
+        bool,
+        typer.Option("--open", rich_help_panel=OUTPUT, help="Open the HTML report in a browser."),
     ] = False,
     quiet: Quiet = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Also say how the trace was read.")
+        bool,
+        typer.Option(
+            "--verbose",
+            "-v",
+            rich_help_panel=OUTPUT,
+            help="Show all that there is to say, also how the trace was read.",
+        ),
     ] = False,
     thresholds: Annotated[
         bool,
@@ -134,10 +170,9 @@ def command(
         ),
     ] = False,
 ) -> None:
-    """Find what holds a training run back.
+    """Say what bounds a training run, and what to do about it first.
 
-    Examples: `traceprobe analyze trace.json.gz`, `traceprobe analyze rank*.json.gz -o run.html`,
-    `traceprobe analyze run.sqlite -o - | jq .verdict`
+    `traceprobe FILE` does the same.
     """
     from traceprobe.cli import outputs
     from traceprobe.cli.inputs import check_inputs, expand, expand_anywhere, readable, saved
@@ -196,7 +231,8 @@ def command(
     if github_summary:
         outputs.append_summary(report)
     if not quiet and Path("-") not in targets:
-        summary(report, [] if redact else files or [str(path) for path in paths])
+        places = [] if redact else files or [str(path) for path in paths]
+        summary(report, places, verbose=verbose)
     for path in written:
         note(f"wrote {path} ({outputs.size(path)})", quiet=quiet)
     if open_report:

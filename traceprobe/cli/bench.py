@@ -8,7 +8,16 @@ from typing import Annotated
 import typer
 
 from traceprobe.cli.console import document_summary, json_out, note, states, warn
-from traceprobe.cli.options import ForceOutput, Quiet, Ranks, Warmup, Workload
+from traceprobe.cli.options import (
+    MEASURING,
+    OUTPUT,
+    ForceOutput,
+    Quiet,
+    Ranks,
+    Verbose,
+    Warmup,
+    Workload,
+)
 
 
 def command(
@@ -20,21 +29,38 @@ def command(
         typer.Option(
             "--output",
             "-o",
+            metavar="FILE",
+            rich_help_panel=OUTPUT,
             help="Where to write the ablation as JSON; - prints it. "
             "[default: traceprobe-NAME-bench.json]",
         ),
     ] = None,
-    trials: Annotated[int, typer.Option(min=1, max=1_000, help="Trials of each variant.")] = 5,
-    seconds: Annotated[float, typer.Option(min=0.01, max=3_600, help="Length of a trial.")] = 1.0,
+    trials: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=1_000,
+            metavar="N",
+            rich_help_panel=MEASURING,
+            help="Trials of each variant.",
+        ),
+    ] = 5,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            min=0.01,
+            max=3_600,
+            metavar="S",
+            rich_help_panel=MEASURING,
+            help="Length of a trial, seconds.",
+        ),
+    ] = 1.0,
     warmup: Warmup = 5,
     force: ForceOutput = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Measure what limits a training loop: without its loader, its copies, its communication.
-
-    Examples: `traceprobe bench --workload unet`, `traceprobe bench --workload gpt2
-    --nproc-per-node 2`, `traceprobe bench -- python train.py`
-    """
+    """Measure what limits a training loop: without its loader, its copies, its communication."""
     from traceprobe.capture.ablation_plan import AblationPlan
     from traceprobe.capture.ablation_record import summarize_ablation
     from traceprobe.capture.run_ablation import run_ablation
@@ -63,5 +89,5 @@ def command(
         return
     save_text(target, ablation.to_json(), replace=force)
     if not quiet:
-        document_summary(document(ablation))
+        document_summary(document(ablation), verbose=verbose)
     note(f"wrote {target}", quiet=quiet)

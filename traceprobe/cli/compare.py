@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from traceprobe.cli.console import misused, note
-from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Redact, Step
+from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Redact, Step, Verbose
+
+GATE = "Gate of a CI job"
 
 
 def command(
@@ -26,13 +28,16 @@ def command(
         str | None,
         typer.Option(
             metavar="PERCENT",
+            rich_help_panel=GATE,
             help="Fail (exit code 1) where a step of NEW is slower by more than this, e.g. 5%.",
         ),
     ] = None,
     allow_inconclusive: Annotated[
         bool,
         typer.Option(
-            "--allow-inconclusive", help="Let the gate pass where the runs are too noisy to tell."
+            "--allow-inconclusive",
+            rich_help_panel=GATE,
+            help="Let the gate pass where the runs are too noisy to tell.",
         ),
     ] = False,
     step: Step = None,
@@ -40,12 +45,9 @@ def command(
     github_summary: GithubSummary = False,
     force: Force = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Compare two runs of a program: where a step got slower or faster, and why.
-
-    Examples: `traceprobe compare before.json.gz after.json.gz`, `traceprobe compare
-    baseline/report.json new/ --gate 5%`, `traceprobe compare a.sqlite b.sqlite -o compare.html`
-    """
+    """Compare two runs of a program: where a step got slower or faster, and why."""
     from traceprobe.cli.outputs import Delivery
     from traceprobe.cli.runs import read_all
     from traceprobe.compare.compare import compare
@@ -54,7 +56,12 @@ def command(
     if allow_inconclusive and allowed is None:
         misused("--allow-inconclusive needs a --gate")
     delivery = Delivery(
-        targets=output or [], redact=redact, github_summary=github_summary, force=force, quiet=quiet
+        targets=output or [],
+        redact=redact,
+        github_summary=github_summary,
+        force=force,
+        quiet=quiet,
+        verbose=verbose,
     )
     before, after = read_all([base, new], step, delivery)
     comparison = compare(before, after, allowed)

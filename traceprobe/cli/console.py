@@ -116,25 +116,31 @@ def _discard(stream: IO[Any]) -> None:
         os.close(nothing)
 
 
-def summary(report: Report, inputs: Sequence[str] = ()) -> None:
+def summary(report: Report, inputs: Sequence[str] = (), *, verbose: bool = False) -> None:
     """A report on standard output, as `document_summary` shows it.
 
     Args:
         inputs: paths of the files that it is about, where they are known.
+        verbose: as `document_summary`.
     """
     from traceprobe.render.pages.report import document
 
-    document_summary(document(report, inputs))
+    document_summary(document(report, inputs), verbose=verbose)
 
 
-def document_summary(document: Document) -> None:
-    """A document on standard output, as wide, colourful and encoded as that takes it."""
+def document_summary(document: Document, *, verbose: bool = False) -> None:
+    """A document on standard output, as wide, colourful and encoded as that takes it.
+
+    Args:
+        verbose: all of it, not only what fits a small terminal.
+    """
     from traceprobe.render.terminal import render
 
     if sys.stdout is None:  # a service without a terminal, which wants its files
         return
     encoding = sys.stdout.encoding or "utf-8"
-    text_out(render(document, terminal_width(), use_color(), encoding), encoding)
+    text = render(document, terminal_width(), use_color(), encoding, verbose=verbose)
+    text_out(text, encoding)
 
 
 @contextmanager

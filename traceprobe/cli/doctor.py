@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from traceprobe.cli.console import document_summary, json_out, note, progress
-from traceprobe.cli.options import ForceOutput, Quiet
+from traceprobe.cli.options import OUTPUT, ForceOutput, Quiet, Verbose
 
 
 def command(
@@ -22,15 +22,21 @@ def command(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Where to write the checks as JSON; - prints it."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            rich_help_panel=OUTPUT,
+            help="Where to write the checks as JSON; - prints it.",
+        ),
     ] = None,
     force: ForceOutput = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Check this machine, or what a trace holds, and say which number each trouble touches.
 
-    Exits with 1 where a check fails. Examples: `traceprobe doctor`, `traceprobe doctor
-    trace.json.gz`, `traceprobe doctor rank*.json.gz -o - | jq .sections`
+    Exits with 1 where a check fails.
     """
     from traceprobe.cli import outputs
     from traceprobe.cli.inputs import check_inputs, expand, readable
@@ -55,7 +61,7 @@ def command(
     elif output is not None:
         save_text(output, diagnosis.to_json(), replace=force)
     if not quiet and str(output) != "-":
-        document_summary(document(diagnosis))
+        document_summary(document(diagnosis), verbose=verbose)
     if output is not None and str(output) != "-":
         note(f"wrote {output}", quiet=quiet)
     if diagnosis.failed:

@@ -8,7 +8,16 @@ from typing import Annotated
 import typer
 
 from traceprobe.cli.console import misused
-from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Redact, Step
+from traceprobe.cli.options import (
+    BESIDES,
+    Force,
+    GithubSummary,
+    Outputs,
+    Quiet,
+    Redact,
+    Step,
+    Verbose,
+)
 
 MOST_PRICE = 1e9
 """USD per hour; a number beyond is a slip."""
@@ -28,6 +37,7 @@ def command(
         list[str] | None,
         typer.Option(
             metavar="NAME=USD",
+            rich_help_panel=BESIDES,
             help="US dollars per hour of one device, by label of a run or name of a device; "
             "repeatable.",
         ),
@@ -37,19 +47,21 @@ def command(
     github_summary: GithubSummary = False,
     force: Force = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Rank devices by a workload that ran on each, and say which of their peaks explains it.
-
-    Examples: `traceprobe gpus a40=a40/ a100=a100/ h200=h200/ -o gpus.html`, `traceprobe gpus
-    t4.json.gz l4.json.gz --price T4=0.35 --price L4=0.71`
-    """
+    """Rank devices by a workload that ran on each, and say which of their peaks explains it."""
     from traceprobe.cli.outputs import Delivery
     from traceprobe.cli.runs import read_all
     from traceprobe.compare.gpus import UnknownPrice, compare_gpus
 
     prices = parse(price or [])
     delivery = Delivery(
-        targets=output or [], redact=redact, github_summary=github_summary, force=force, quiet=quiet
+        targets=output or [],
+        redact=redact,
+        github_summary=github_summary,
+        force=force,
+        quiet=quiet,
+        verbose=verbose,
     )
     try:
         comparison = compare_gpus(read_all(runs, step, delivery), prices)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from traceprobe.cli.console import note, progress, text_out
-from traceprobe.cli.options import ForceFile, Limit, TraceFile
+from traceprobe.cli.options import OUTPUT, ForceFile, Limit, TraceFile
 
 
 def command(
@@ -17,23 +17,31 @@ def command(
     anonymise: Annotated[
         bool,
         typer.Option(
-            "--anonymise", help="Write a copy of the trace without private names, to --output."
+            "--anonymise",
+            rich_help_panel=OUTPUT,
+            help="Write a copy of the trace without private names, to --output.",
         ),
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="File for the copy; gzipped if it ends in .gz."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            rich_help_panel=OUTPUT,
+            help="File for the copy; gzipped if it ends in .gz.",
+        ),
     ] = None,
     force: ForceFile = False,
     limit: Limit = None,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="No progress bar, no messages.")
+        bool,
+        typer.Option("--quiet", "-q", rich_help_panel=OUTPUT, help="No progress bar, no messages."),
     ] = False,
 ) -> None:
     """Say what a trace holds, and what it lacks for a verdict.
 
-    With --anonymise write a copy of it for a bug report instead: `traceprobe inspect --anonymise
-    trace.json.gz -o bug.json.gz`
+    With --anonymise it writes a copy of it for a bug report instead.
     """
     from traceprobe.cli import inputs
     from traceprobe.errors import UsageError

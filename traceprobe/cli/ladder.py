@@ -6,7 +6,16 @@ from typing import Annotated
 
 import typer
 
-from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Redact, Step
+from traceprobe.cli.options import (
+    OUTPUT,
+    Force,
+    GithubSummary,
+    Outputs,
+    Quiet,
+    Redact,
+    Step,
+    Verbose,
+)
 
 
 def command(
@@ -19,24 +28,34 @@ def command(
         ),
     ],
     output: Outputs = None,
-    name: Annotated[str, typer.Option(help="Name of the ladder.", show_default=False)] = "",
+    name: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=OUTPUT,
+            help="Name of the ladder.",
+            show_default=False,
+        ),
+    ] = "",
     step: Step = None,
     redact: Redact = False,
     github_summary: GithubSummary = False,
     force: Force = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Show what each change of a chain of runs gained, what limits the last, and what to try next.
-
-    Examples: `traceprobe ladder fp32/ tf32/ bf16/ -o ladder.html`, `traceprobe ladder
-    start=a.json.gz compiled=b.json.gz`
-    """
+    """Show what each change of a chain of runs gained, and what limits the last one."""
     from traceprobe.cli.outputs import Delivery
     from traceprobe.cli.runs import read_all
     from traceprobe.compare.ladder import ladder
 
     delivery = Delivery(
-        targets=output or [], redact=redact, github_summary=github_summary, force=force, quiet=quiet
+        targets=output or [],
+        redact=redact,
+        github_summary=github_summary,
+        force=force,
+        quiet=quiet,
+        verbose=verbose,
     )
     record = ladder(
         read_all(runs, step, delivery),

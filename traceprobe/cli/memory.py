@@ -8,22 +8,29 @@ from typing import Annotated
 import typer
 
 from traceprobe.cli.console import document_summary, json_out, misused, note, states, warn
-from traceprobe.cli.options import ForceOutput, Quiet, Workload
+from traceprobe.cli.options import OUTPUT, ForceOutput, Quiet, Verbose, Workload
 
 
 def command(
     context: typer.Context,
     workload: Workload = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where to write it as JSON; - prints it.")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            rich_help_panel=OUTPUT,
+            help="Where to write it as JSON; - prints it.",
+        ),
     ] = None,
     force: ForceOutput = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Predict the memory of a training step: two steps on tensors that have sizes but no data.
 
-    Needs no GPU. Examples: `traceprobe memory --workload bert --size full --batch-size 4`,
-    `traceprobe memory -- python train.py`
+    Needs no GPU.
     """
     from traceprobe.capture.run_memory_prediction import run_memory_prediction
     from traceprobe.cli import outputs
@@ -49,4 +56,4 @@ def command(
         save_text(output, prediction.to_json(), replace=force)
         note(f"wrote {output}", quiet=quiet)
     if not quiet:
-        document_summary(document(prediction, __version__))
+        document_summary(document(prediction, __version__), verbose=verbose)

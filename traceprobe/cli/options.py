@@ -13,6 +13,13 @@ MOST_STEPS = 1_000_000
 MOST_RANKS = 1 << 24
 """As in traces (`traceprobe.model.sidecar.MAX_RANKS`)."""
 
+OUTPUT = "Output"
+READING = "Which part of the trace"
+BESIDES = "What the trace does not say"
+RUNNING = "What to run"
+MEASURING = "What to measure"
+"""Titles of the groups of options in `--help`."""
+
 TraceFile = Annotated[
     Path, typer.Argument(metavar="INPUT", help="A trace file.", exists=True, dir_okay=False)
 ]
@@ -21,39 +28,65 @@ Workload = Annotated[
     typer.Option(
         "--workload",
         "-w",
+        metavar="NAME",
+        rich_help_panel=RUNNING,
         help="Built-in training workload: bert, gpt2, pointwise, resnet50, tiny-mlp, unet, "
         "wide-mlp. Its own settings follow as options.",
     ),
 ]
 Ranks = Annotated[
     int | None,
-    typer.Option(min=1, max=MOST_PROCESSES, help="Ranks to start on this machine."),
+    typer.Option(
+        min=1,
+        max=MOST_PROCESSES,
+        metavar="N",
+        rich_help_panel=RUNNING,
+        help="Ranks to start on this machine. [default: 1]",
+    ),
 ]
 Warmup = Annotated[
-    int, typer.Option(min=1, max=MOST_STEPS, help="Steps before anything is measured.")
+    int,
+    typer.Option(
+        min=1,
+        max=MOST_STEPS,
+        metavar="N",
+        rich_help_panel=MEASURING,
+        help="Steps before anything is measured.",
+    ),
 ]
 Redact = Annotated[
     bool,
-    typer.Option("--redact", help="Leave out names that traces recorded: kernels, ranges, files."),
+    typer.Option(
+        "--redact",
+        rich_help_panel=OUTPUT,
+        help="Leave out names that traces recorded: kernels, ranges, files.",
+    ),
 ]
 Limit = Annotated[
     list[str] | None,
     typer.Option(
         "--limit",
         metavar="NAME=NUMBER",
+        rich_help_panel=READING,
         help="Allow a file more than any run has, repeatable: unpacked (bytes), names, devices, "
         "streams, processes, threads, iterations.",
     ),
 ]
 GithubSummary = Annotated[
     bool,
-    typer.Option("--github-summary", help="Append the Markdown to $GITHUB_STEP_SUMMARY."),
+    typer.Option(
+        "--github-summary",
+        rich_help_panel=OUTPUT,
+        help="Append the Markdown to $GITHUB_STEP_SUMMARY.",
+    ),
 ]
 Outputs = Annotated[
     list[Path] | None,
     typer.Option(
         "--output",
         "-o",
+        metavar="FILE",
+        rich_help_panel=OUTPUT,
         help="Output to write, repeatable: .html, .json or .md; - prints JSON. [default: the "
         "terminal]",
     ),
@@ -63,6 +96,7 @@ PeaksFile = Annotated[
     typer.Option(
         "--peaks",
         metavar="PEAKS.JSON",
+        rich_help_panel=BESIDES,
         help="What `traceprobe roofline --measure` measured of the device, for the floors.",
         exists=True,
         dir_okay=False,
@@ -73,18 +107,41 @@ Flops = Annotated[
     typer.Option(
         "--flops-per-step",
         metavar="N",
+        rich_help_panel=BESIDES,
         help="Floating point operations of the model in a step of all ranks, where the recording "
         "does not say: 1.4e13.",
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite existing outputs.")]
-ForceOutput = Annotated[bool, typer.Option("--force", "-f", help="Overwrite an existing output.")]
-ForceFile = Annotated[bool, typer.Option("--force", "-f", help="Overwrite an existing file.")]
-Silent = Annotated[bool, typer.Option("--quiet", "-q", help="No messages.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary, no messages.")]
+Force = Annotated[
+    bool,
+    typer.Option("--force", "-f", rich_help_panel=OUTPUT, help="Overwrite existing outputs."),
+]
+ForceOutput = Annotated[
+    bool,
+    typer.Option("--force", "-f", rich_help_panel=OUTPUT, help="Overwrite an existing output."),
+]
+ForceFile = Annotated[
+    bool,
+    typer.Option("--force", "-f", rich_help_panel=OUTPUT, help="Overwrite an existing file."),
+]
+Silent = Annotated[bool, typer.Option("--quiet", "-q", rich_help_panel=OUTPUT, help="No messages.")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", rich_help_panel=OUTPUT, help="No summary, no messages.")
+]
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose",
+        "-v",
+        rich_help_panel=OUTPUT,
+        help="Show everything, not only what fits 25 lines.",
+    ),
+]
 Step = Annotated[
     str | None,
     typer.Option(
-        help="Regular expression of the ranges that are steps, in traces. [default: found]",
+        metavar="REGEX",
+        rich_help_panel=READING,
+        help="Ranges that are steps, in traces. [default: found]",
     ),
 ]

@@ -160,6 +160,7 @@ class Delivery:
     github_summary: bool
     force: bool
     quiet: bool
+    verbose: bool
 
     def check(self, inputs: Iterable[Path]) -> None:
         """See `check_outputs`."""
@@ -181,7 +182,7 @@ class Delivery:
         if not self.quiet and Path("-") not in self.targets:
             from traceprobe.render import document_of
 
-            document_summary(document_of(record))
+            document_summary(document_of(record), verbose=self.verbose)
         for path in written:
             note(f"wrote {path} ({size(path)})", quiet=self.quiet)
 

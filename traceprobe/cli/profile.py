@@ -12,7 +12,17 @@ import typer
 
 from traceprobe.capture.recording_files import BENCH, REPORT
 from traceprobe.cli.console import note, states, summary, warn
-from traceprobe.cli.options import MOST_STEPS, Force, Quiet, Ranks, Warmup
+from traceprobe.cli.options import (
+    MEASURING,
+    MOST_STEPS,
+    OUTPUT,
+    RUNNING,
+    Force,
+    Quiet,
+    Ranks,
+    Verbose,
+    Warmup,
+)
 from traceprobe.system import shell
 
 if TYPE_CHECKING:
@@ -39,46 +49,86 @@ def command(
         typer.Option(
             "--workload",
             "-w",
+            metavar="NAME",
+            rich_help_panel=RUNNING,
             help="Built-in training workload: bert, gpt2, pointwise, resnet50, tiny-mlp, unet, "
             "wide-mlp. Its own settings follow as options (--settings lists them).",
         ),
     ] = None,
     backend: Annotated[
-        Backend, typer.Option(help="Profiler: torch.profiler or Nsight Systems.")
+        Backend,
+        typer.Option(
+            metavar="torch|nsys",
+            rich_help_panel=MEASURING,
+            help="Profiler: torch.profiler or Nsight Systems.",
+        ),
     ] = Backend.torch,
     nproc_per_node: Ranks = None,
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="Folder for traces and report. [default: traceprobe-NAME]"
+            "--output",
+            "-o",
+            metavar="DIR",
+            rich_help_panel=OUTPUT,
+            help="Folder for traces and report. [default: traceprobe-NAME]",
         ),
     ] = None,
     warmup: Warmup = 5,
     calibrate: Annotated[
-        int, typer.Option(min=1, max=MOST_STEPS, help="Steps timed without a profiler.")
+        int,
+        typer.Option(
+            min=1,
+            max=MOST_STEPS,
+            metavar="N",
+            rich_help_panel=MEASURING,
+            help="Steps timed without a profiler.",
+        ),
     ] = 20,
-    active: Annotated[int, typer.Option(min=3, max=10_000, help="Steps to profile.")] = 8,
-    shapes: Annotated[bool, typer.Option("--shapes", help="Record operator shapes.")] = False,
-    stacks: Annotated[
-        bool, typer.Option("--stacks", help="Record Python stacks; slows the host a lot.")
+    active: Annotated[
+        int,
+        typer.Option(
+            min=3, max=10_000, metavar="N", rich_help_panel=MEASURING, help="Steps to profile."
+        ),
+    ] = 8,
+    shapes: Annotated[
+        bool,
+        typer.Option("--shapes", rich_help_panel=MEASURING, help="Record operator shapes."),
     ] = False,
-    memory: Annotated[bool, typer.Option("--memory", help="Record allocations.")] = False,
+    stacks: Annotated[
+        bool,
+        typer.Option(
+            "--stacks",
+            rich_help_panel=MEASURING,
+            help="Record Python stacks; slows the host a lot.",
+        ),
+    ] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", rich_help_panel=MEASURING, help="Record allocations.")
+    ] = False,
     ablate: Annotated[
         bool,
         typer.Option(
-            "--ablate", help="First measure the program as traceprobe bench does, and compare."
+            "--ablate",
+            rich_help_panel=MEASURING,
+            help="First measure the program as traceprobe bench does, and compare.",
         ),
     ] = False,
     settings: Annotated[
-        bool, typer.Option("--settings", help="List the settings of the workload and exit.")
+        bool,
+        typer.Option(
+            "--settings",
+            rich_help_panel=RUNNING,
+            help="List the settings of the workload and exit.",
+        ),
     ] = False,
     force: Force = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Run a training program for a few steps, record them, and say what holds it back.
+    """Run a training program for a few steps, record them, and say what bounds it.
 
-    Examples: `traceprobe profile --workload unet`, `traceprobe profile --workload gpt2 --precision
-    bf16 --backend nsys`, `traceprobe profile -- python train.py --epochs 1`
+    A program of your own comes after `--`; it need not be changed.
     """
     from traceprobe.capture.recording_plan import RecordingPlan
     from traceprobe.capture.run_recording import (
@@ -119,7 +169,7 @@ def command(
         with _kept(traces):
             report = analyze_recording(traces, folder, ablation, replace=force)
     if not quiet:
-        summary(report)
+        summary(report, verbose=verbose)
     written = [BENCH, *REPORT] if ablate else REPORT
     for path in (*traces, *(folder / name for name in written)):
         note(f"wrote {path}", quiet=quiet)

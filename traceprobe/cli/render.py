@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from traceprobe.cli.console import document_summary, note, summary
-from traceprobe.cli.options import Force, GithubSummary, Outputs, Redact, Silent
+from traceprobe.cli.options import Force, GithubSummary, Outputs, Redact, Silent, Verbose
 
 if TYPE_CHECKING:
     from traceprobe.records.base import Record
@@ -30,8 +30,9 @@ def command(
     github_summary: GithubSummary = False,
     force: Force = False,
     quiet: Silent = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Render a saved result again: `traceprobe render report.json -o report.html`."""
+    """Write other outputs of a saved result, without its traces; the terminal without -o."""
     from traceprobe.cli import outputs
     from traceprobe.records.report import Report
 
@@ -49,11 +50,11 @@ def command(
     if targets:
         return
     if isinstance(result, Report):
-        summary(result)
+        summary(result, verbose=verbose)
     else:
         from traceprobe.render import document_of
 
-        document_summary(document_of(result))
+        document_summary(document_of(result), verbose=verbose)
 
 
 def _read(path: Path) -> Report | Record:

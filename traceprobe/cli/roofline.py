@@ -9,6 +9,7 @@ import typer
 
 from traceprobe.cli.console import misused, note
 from traceprobe.cli.options import (
+    MEASURING,
     Flops,
     Force,
     GithubSummary,
@@ -17,6 +18,7 @@ from traceprobe.cli.options import (
     Quiet,
     Redact,
     Step,
+    Verbose,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +37,12 @@ def command(
     ] = None,
     output: Outputs = None,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Measure the peaks of this machine's device instead.")
+        bool,
+        typer.Option(
+            "--measure",
+            rich_help_panel=MEASURING,
+            help="Measure the peaks of this machine's device instead.",
+        ),
     ] = False,
     peaks: PeaksFile = None,
     flops_per_step: Flops = None,
@@ -44,19 +51,21 @@ def command(
     github_summary: GithubSummary = False,
     force: Force = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Show how far a run is from the peaks of its device, or measure them.
-
-    Examples: `traceprobe roofline traceprobe-gpt2/`, `traceprobe roofline --measure -o peaks.json`,
-    `traceprobe roofline trace.json.gz --peaks peaks.json --flops-per-step 1.4e13`
-    """
+    """Show how far a run is from the peaks of its device, or measure them."""
     from traceprobe.cli.outputs import Delivery
     from traceprobe.cli.runs import find
 
     if measure == (run is not None):
         misused("name a run, or use --measure, not both" if run else "name a run, or use --measure")
     delivery = Delivery(
-        targets=output or [], redact=redact, github_summary=github_summary, force=force, quiet=quiet
+        targets=output or [],
+        redact=redact,
+        github_summary=github_summary,
+        force=force,
+        quiet=quiet,
+        verbose=verbose,
     )
     source = find(run, quiet=quiet) if run is not None else None
     read = [*(source.files if source else ()), *([peaks] if peaks else ())]

@@ -9,6 +9,7 @@ import typer
 
 from traceprobe.cli.console import misused
 from traceprobe.cli.options import (
+    BESIDES,
     MOST_PROCESSES,
     MOST_RANKS,
     Force,
@@ -17,10 +18,14 @@ from traceprobe.cli.options import (
     Quiet,
     Redact,
     Step,
+    Verbose,
 )
 
 if TYPE_CHECKING:
     from traceprobe.compare.extrapolate import Nodes
+
+
+PREDICTION = "Predict more ranks"
 
 
 class Scaled(str, Enum):
@@ -43,8 +48,10 @@ def command(
     mode: Annotated[
         Scaled | None,
         typer.Option(
+            metavar="weak|strong",
+            rich_help_panel=BESIDES,
             help="Whether each rank kept its work (weak) or all ranks shared it (strong), where "
-            "the runs do not tell. [default: found]"
+            "the runs do not tell. [default: found]",
         ),
     ] = None,
     to: Annotated[
@@ -53,6 +60,7 @@ def command(
             min=1,
             max=MOST_RANKS,
             metavar="N",
+            rich_help_panel=PREDICTION,
             help="World size to predict, repeatable. [default: 2, 4 and 8 times the largest]",
         ),
     ] = None,
@@ -61,6 +69,8 @@ def command(
         typer.Option(
             min=1,
             max=MOST_PROCESSES,
+            metavar="N",
+            rich_help_panel=PREDICTION,
             help="GPUs of a machine; what needs several is predicted only where their connection "
             "is known.",
         ),
@@ -69,6 +79,7 @@ def command(
         float | None,
         typer.Option(
             metavar="GB/S",
+            rich_help_panel=PREDICTION,
             help="What a machine sends to others, GB/s (not Gbit/s) of all its network cards "
             "together.",
         ),
@@ -78,19 +89,21 @@ def command(
     github_summary: GithubSummary = False,
     force: Force = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Show how a program scales, what more ranks cost it, and what still more would.
-
-    Examples: `traceprobe scaling one/ two/ four/ -o scaling.html`, `traceprobe scaling 1.json.gz
-    "ranks2/*.json.gz" --to 16 --gpus-per-node 8 --inter-node-gbps 50`
-    """
+    """Show how a program scales, what more ranks cost it, and what still more would."""
     from traceprobe.cli.outputs import Delivery
     from traceprobe.cli.runs import read_all
     from traceprobe.compare.scaling import scale
 
     nodes = _nodes(gpus_per_node, inter_node_gbps)
     delivery = Delivery(
-        targets=output or [], redact=redact, github_summary=github_summary, force=force, quiet=quiet
+        targets=output or [],
+        redact=redact,
+        github_summary=github_summary,
+        force=force,
+        quiet=quiet,
+        verbose=verbose,
     )
     observed = read_all(runs, step, delivery)
     record = scale(observed, mode.value if mode is not None else None, to or [], nodes)

@@ -8,25 +8,39 @@ from typing import Annotated
 import typer
 
 from traceprobe.cli.console import note
-from traceprobe.cli.options import ForceFile, Silent, TraceFile
+from traceprobe.cli.options import OUTPUT, READING, ForceFile, Silent, TraceFile
 
 
 def command(
     trace: TraceFile,
-    steps: Annotated[str, typer.Option(metavar="A:B", help="Iterations A to B-1, counted from 0.")],
+    steps: Annotated[
+        str,
+        typer.Option(
+            metavar="A:B", rich_help_panel=READING, help="Iterations A to B-1, counted from 0."
+        ),
+    ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="File to write; gzipped if it ends in .gz.")
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            rich_help_panel=OUTPUT,
+            help="File to write; gzipped if it ends in .gz.",
+        ),
     ],
     step: Annotated[
-        str | None, typer.Option(help="Regular expression of the ranges that are steps.")
+        str | None,
+        typer.Option(
+            metavar="REGEX",
+            rich_help_panel=READING,
+            help="Ranges that are steps. [default: found]",
+        ),
     ] = None,
     force: ForceFile = False,
     quiet: Silent = False,
 ) -> None:
-    """Cut some steps out of a trace, without what is private, for a bug report or a sample.
-
-    Example: `traceprobe slice run.sqlite --steps 3:8 -o small.sqlite.gz`
-    """
+    """Cut some steps out of a trace, without what is private, for a bug report or a sample."""
     from traceprobe.cli import outputs
     from traceprobe.cli.analyze import span
     from traceprobe.slicing.slice_trace import slice_trace

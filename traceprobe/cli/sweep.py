@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from traceprobe.cli.console import document_summary, misused, note, states, warn
-from traceprobe.cli.options import MOST_PROCESSES, Force, Quiet
+from traceprobe.cli.options import MEASURING, MOST_PROCESSES, OUTPUT, RUNNING, Force, Quiet, Verbose
 from traceprobe.cli.profile import Backend, prepare
 
 if TYPE_CHECKING:
@@ -27,8 +27,9 @@ def command(
     ladder: Annotated[
         str,
         typer.Argument(
+            metavar="LADDER",
             help="File that ends in .toml, or a built-in ladder: gpt2, sc22, tiny. Settings of its "
-            "workload may follow; they hold in every rung."
+            "workload may follow; they hold in every rung.",
         ),
     ],
     output: Annotated[
@@ -36,6 +37,8 @@ def command(
         typer.Option(
             "--output",
             "-o",
+            metavar="DIR",
+            rich_help_panel=OUTPUT,
             help="Folder, with a folder in it for each rung. [default: traceprobe-NAME]",
         ),
     ] = None,
@@ -43,27 +46,41 @@ def command(
         str | None,
         typer.Option(
             metavar="A:B",
+            rich_help_panel=RUNNING,
             help="Only rungs A to B-1, counted from 0, or those of these names: fp32,tf32.",
         ),
     ] = None,
     nproc_per_node: Annotated[
         int | None,
-        typer.Option(min=2, max=MOST_PROCESSES, help="Ranks of the rungs that have several."),
+        typer.Option(
+            min=2,
+            max=MOST_PROCESSES,
+            metavar="N",
+            rich_help_panel=RUNNING,
+            help="Ranks of the rungs that have several.",
+        ),
     ] = None,
     backend: Annotated[
-        Backend | None, typer.Option(help="Profiler, instead of the ladder's.")
+        Backend | None,
+        typer.Option(
+            metavar="torch|nsys",
+            rich_help_panel=MEASURING,
+            help="Profiler, instead of the ladder's.",
+        ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Keep the rungs that have been measured.")
+        bool,
+        typer.Option(
+            "--resume", rich_help_panel=RUNNING, help="Keep the rungs that have been measured."
+        ),
     ] = False,
     force: Force = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Run a workload again and again, each time with one more thing changed, and record each run.
 
     A rung that fails does not end the others; the exit code is 1 then.
-
-    Examples: `traceprobe sweep tiny`, `traceprobe sweep sc22 --rungs 0:5 -o sc22`
     """
     from traceprobe.capture.ladder import find_ladder, read_ladder
     from traceprobe.sweep.results import earlier_results
@@ -82,14 +99,14 @@ def command(
     note(plan.note, quiet=quiet or not plan.note)
     with _resumable(folder), states(quiet=quiet) as state:
         results = sweep(settings, chosen, earlier, state, warn)
-    _conclude(settings, results, quiet=quiet)
+    _conclude(settings, results, quiet=quiet, verbose=verbose)
     failed = [rung.name for rung in results.rungs if rung.state == "failed"]
     if failed:
         note(f"failed: {', '.join(failed)}; the messages above say why", quiet=quiet)
         raise typer.Exit(1)
 
 
-def _conclude(settings: SweepSettings, sweep: Sweep, *, quiet: bool) -> None:
+def _conclude(settings: SweepSettings, sweep: Sweep, *, quiet: bool, verbose: bool) -> None:
     """Say what the rungs gained, and leave it in the folder."""
     from traceprobe.sweep.changes import LADDER, save_ladder, save_side_comparisons
     from traceprobe.sweep.results import RESULT
@@ -98,7 +115,7 @@ def _conclude(settings: SweepSettings, sweep: Sweep, *, quiet: bool) -> None:
     if gained is not None and not quiet:
         from traceprobe.render import document_of
 
-        document_summary(document_of(gained))
+        document_summary(document_of(gained), verbose=verbose)
     for name, comparison in save_side_comparisons(settings, sweep).items():
         note(f"side rung {name}: {comparison.headline}", quiet=quiet)
     for name in [RESULT, *(LADDER if gained is not None else ())]:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from traceprobe.cli.console import misused
-from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Redact, Step
+from traceprobe.cli.options import Force, GithubSummary, Outputs, Quiet, Redact, Step, Verbose
 
 MOST_BATCHES = 256
 """Each is played again, launch by launch."""
+CHANGES = "What to change"
 
 if TYPE_CHECKING:
     from traceprobe.whatif.scenario import Changes
@@ -30,6 +31,7 @@ def command(
         list[str] | None,
         typer.Option(
             metavar="PART",
+            rich_help_panel=CHANGES,
             help="Part to leave out, repeatable: data-wait, host, sync, skew, communication, h2d, "
             "d2h or a phase.",
         ),
@@ -38,6 +40,7 @@ def command(
         list[str] | None,
         typer.Option(
             metavar="PART",
+            rich_help_panel=CHANGES,
             help="Transfer to hide behind everything else, repeatable: communication, h2d or d2h.",
         ),
     ] = None,
@@ -45,17 +48,23 @@ def command(
         list[str] | None,
         typer.Option(
             metavar="PART=FACTOR",
+            rich_help_panel=CHANGES,
             help="Part that gets faster, repeatable: host, loader, compute, communication, h2d, "
             "d2h or a phase, e.g. backward=1.3.",
         ),
     ] = None,
     bucket_mb: Annotated[
-        float | None, typer.Option(metavar="MB", help="Size of DDP's buckets.")
+        float | None,
+        typer.Option(metavar="MB", rich_help_panel=CHANGES, help="Size of DDP's buckets."),
     ] = None,
     accumulate: Annotated[
         int,
         typer.Option(
-            min=1, max=MOST_BATCHES, help="Batches that share one synchronisation and update."
+            min=1,
+            max=MOST_BATCHES,
+            metavar="N",
+            rich_help_panel=CHANGES,
+            help="Batches that share one synchronisation and update.",
         ),
     ] = 1,
     step: Step = None,
@@ -63,13 +72,11 @@ def command(
     github_summary: GithubSummary = False,
     force: Force = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Predict the step with changes, by playing the recorded iterations again.
 
     Without a change, shows what single changes would give.
-
-    Examples: `traceprobe whatif report.json`, `traceprobe whatif report.json --remove data-wait
-    --overlap communication --speedup backward=1.3`, `traceprobe whatif ranks/ --bucket-mb 100`
     """
     from traceprobe.cli.outputs import Delivery
     from traceprobe.cli.runs import read_all
@@ -78,7 +85,12 @@ def command(
 
     asked = _changes(remove or [], overlap or [], speedup or [], bucket_mb, accumulate)
     delivery = Delivery(
-        targets=output or [], redact=redact, github_summary=github_summary, force=force, quiet=quiet
+        targets=output or [],
+        redact=redact,
+        github_summary=github_summary,
+        force=force,
+        quiet=quiet,
+        verbose=verbose,
     )
     (observed,) = read_all([run], step, delivery)
     try:

@@ -11,16 +11,16 @@ from traceprobe.verdict.thresholds import FIXED
 
 FEWER = "Send fewer and larger messages: raise `bucket_cap_mb`."
 EARLIER = (
-    "No communication is hidden: reduce during the backward pass, as DDP does, in several messages "
-    "(a smaller `bucket_cap_mb`, the default first bucket), so that the first one starts early."
+    "Reduce during the backward pass, as DDP does: now no communication is hidden. Several "
+    "messages (a smaller `bucket_cap_mb`, the default first bucket) let the first start early."
 )
 BUFFERS = (
     "Buffers are broadcast in every step: set `broadcast_buffers=False` if they need not be the "
     "same on all ranks."
 )
-TOO_LONG = "The messages take longer than the backward pass, so bucketing cannot hide them."
+TOO_LONG = "The messages take longer than the backward pass, so buckets alone cannot hide them."
 OVERLAP = "Tune `bucket_cap_mb` so that the all-reduce starts earlier in the backward pass."
-LESS = "Accumulate gradients (`no_sync()`), reduce in bf16, or give each GPU more work per step."
+LESS = "Send less: accumulate gradients (`no_sync()`), reduce in bf16, or give each GPU more work."
 
 
 @rule(
@@ -48,7 +48,8 @@ def communication_exposed(evidence: Evidence) -> Answer:
     small = matters and size is not None and size < FIXED.small_message
     overlap = fmean(c.overlap_pct for c in communication)
     broadcasts = _broadcasts(evidence)
-    advice = [_first(evidence, small=small, overlap_pct=overlap), LESS]
+    buckets = _buckets(evidence, small=small, overlap_pct=overlap)
+    advice = [LESS, buckets] if buckets == TOO_LONG else [buckets, LESS]
     if matters and broadcasts:
         advice.insert(1, BUFFERS)
     return Answer(
@@ -66,7 +67,7 @@ def communication_exposed(evidence: Evidence) -> Answer:
     )
 
 
-def _first(evidence: Evidence, *, small: bool, overlap_pct: float) -> str:
+def _buckets(evidence: Evidence, *, small: bool, overlap_pct: float) -> str:
     """What the buckets should be, or why they do not matter."""
     if small:
         return FEWER

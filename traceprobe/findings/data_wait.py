@@ -6,12 +6,13 @@ from math import ceil
 
 from traceprobe.findings.evidence import Evidence, whole
 from traceprobe.findings.rule import Answer, inconclusive, rule
+from traceprobe.formatting import percent
 
 
 @rule(
     "data-wait",
-    title="The device waits for input data",
-    title_on_cpu="The step waits for input data",
+    title="The GPU waits for the data loader",
+    title_on_cpu="The step waits for the data loader",
     definition="Idle time per step during which the step thread is inside a data range, or between "
     "the step ranges and in no CUDA call. The second part is inferred, and the evidence says how "
     "much. The saving is all of it, and what the step lasts longer without a profiler than in the "
@@ -38,11 +39,11 @@ def data_wait(evidence: Evidence) -> Answer:
         status,
         [
             f"{evidence.amount(ms)} of {evidence.idle} while the step thread waits for data",
-            f"{inferred / total:.0%} of it is inferred: the step thread is between step ranges"
-            f"{'' if evidence.on_cpu else ' and in no CUDA call'}"
+            f"{percent(inferred / total, 0)} of it is inferred: the step thread is between step "
+            f"ranges{'' if evidence.on_cpu else ' and in no CUDA call'}"
             if inferred
             else "",
-            f"{drained.after.data_wait_ns / 1e6:.2f} ms ({drained.after.share:.1%}) once the "
+            f"{drained.after.data_wait_ns / 1e6:.2f} ms ({percent(drained.after.share)}) once the "
             "loader's queue is empty"
             if drained
             else "",
@@ -55,10 +56,10 @@ def data_wait(evidence: Evidence) -> Answer:
         ],
         evidence.saving(ms + evidence.unseen_ms(), "idle_data_wait") if ms else None,
         (_start_workers(evidence) if slow else "")
-        + "Give the loader more workers (`num_workers`) and a deeper queue (`prefetch_factor`), "
-        "keep them alive (`persistent_workers=True`), "
-        + ("" if evidence.on_cpu else "move decoding and augmentation to the GPU, ")
-        + "or store the data in a form that needs less work per sample.",
+        + "Give the loader more workers (`num_workers`), a deeper queue (`prefetch_factor`), and "
+        "keep them alive (`persistent_workers=True`). "
+        + ("" if evidence.on_cpu else "Decode and augment on the GPU. ")
+        + "Make each sample cheaper: decode and resize once, ahead of training.",
     )
 
 
@@ -92,7 +93,7 @@ def _start_workers(evidence: Evidence) -> str:
         return ""
     count = _needed(evidence, 0) or 1
     plural = "s" if count > 1 else ""
-    return f"`num_workers=0`: loading runs on the step thread; start with {count} worker{plural}. "
+    return f"Start with {count} worker{plural}: `num_workers=0` loads between the steps. "
 
 
 def _needed(evidence: Evidence, workers: int) -> int | None:

@@ -54,9 +54,9 @@ def _advice(pageable: float | None, overlap_pct: float) -> str:
     if pageable is None:
         return f"{PIN} {PREFETCH}"
     if pageable >= FIXED.mostly_copied:
-        return f"First: {PIN} Then: {PREFETCH}"
+        return f"{PIN} Then {PREFETCH[0].lower()}{PREFETCH[1:]}"
     if overlap_pct < 100 * FIXED.mostly_copied:
-        return f"The memory is pinned, but the copies run between the kernels. {PREFETCH}"
+        return f"{PREFETCH} The memory is pinned, but the copies run between the kernels."
     return (
         "Much of the copying is hidden already: copy less (in fewer bits, or make more of the "
         "sample on the GPU), or start earlier."

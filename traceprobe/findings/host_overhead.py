@@ -6,11 +6,12 @@ from statistics import fmean
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.rule import Answer, inconclusive, rule
+from traceprobe.formatting import percent
 
 
 @rule(
     "host-overhead",
-    title="The host does not keep the device busy",
+    title="The CPU does not launch work fast enough",
     title_on_cpu="Much time passes between the operators",
     definition="Idle time per step because the next op was launched late (`idle_host`), or "
     "launched in time and started later (`idle_latency`). The saving is no more of it than what is "
@@ -37,7 +38,7 @@ def host_overhead(evidence: Evidence) -> Answer:
             ],
             evidence.saving(evidence.host_ms(), *HOST_IDLE),
             "Do more in each operator: a larger batch, tensors instead of loops over their "
-            "elements, `torch.compile`; and keep Python out of the inner loop.",
+            "elements, `torch.compile`. Keep Python out of the inner loop.",
         )
     launches = fmean(r.summary.host.launches_per_step for r in evidence.ranks)
     corrected = evidence.quality.observer_effect is not None
@@ -47,12 +48,12 @@ def host_overhead(evidence: Evidence) -> Answer:
             f"{late:.2f} ms {evidence.per} of late launches, {latency:.2f} ms of launch and "
             "dependency latency",
             f"{launches:.0f} launches {evidence.per}",
-            f"{share:.1%} of the step remains after correction for the profiler"
+            f"{percent(share)} of the step remains after correction for the profiler"
             if corrected
             else "",
             evidence.worst("idle_host", "idle_latency"),
         ],
         evidence.saving(evidence.host_ms(), *HOST_IDLE),
         'Launch less: `torch.compile`, CUDA graphs (`mode="reduce-overhead"`), fused or foreach '
-        "optimizers, a larger batch; and keep Python out of the inner loop.",
+        "optimizers, a larger batch. Keep Python out of the inner loop.",
     )

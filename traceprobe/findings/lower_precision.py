@@ -12,16 +12,16 @@ from traceprobe.verdict.thresholds import FIXED
 PRODUCTS = ("matmul_fp32", "matmul_tf32", "matmul_3xtf32")
 OTHERS = ("softmax", "layout", "other", "fused")
 ADVICE = {
-    "bf16": "Run forward pass and loss under `torch.autocast('cuda', dtype=torch.bfloat16)`; then "
+    "bf16": "Run forward pass and loss under `torch.autocast('cuda', dtype=torch.bfloat16)`. Then "
     "compare the loss curves.",
     "fp16": "Run forward pass and loss under `torch.autocast('cuda', dtype=torch.float16)` with a "
-    "`torch.amp.GradScaler` (this GPU has no fast bf16); then compare the loss curves.",
+    "`torch.amp.GradScaler` (this GPU has no fast bf16). Then compare the loss curves.",
 }
 
 
 @rule(
     "lower-precision",
-    title="Matrix math runs in higher precision than necessary",
+    title="Matrix kernels run in higher precision than needed",
     definition="Duration of the matrix kernels (products, convolutions, attention) of forward and "
     "backward pass by the precision that their names tell: without tensor cores, TF32, 16 bits or "
     "fewer. The saving of those with more than 16 bits is by the ratios of the GPU's dense peaks "

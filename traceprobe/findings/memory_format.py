@@ -29,7 +29,6 @@ def memory_format(evidence: Evidence) -> Answer:
         status,
         [f"{evidence.amount(ms)} in kernels that convert NCHW to NHWC or back"],
         evidence.saving(most, "layout", "other") if status == "warn" else None,
-        "Keep model and batches in the layout that tensor cores read: "
-        "`model.to(memory_format=torch.channels_last)` and the same for every batch "
-        "(`channels_last_3d` for volumes).",
+        "Use the layout that tensor cores read: `model.to(memory_format=torch.channels_last)`, and "
+        "the same for every batch. For volumes it is `channels_last_3d`.",
     )

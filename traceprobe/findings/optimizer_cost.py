@@ -8,7 +8,7 @@ from traceprobe.findings.rule import Answer, not_applicable, rule
 
 @rule(
     "optimizer-cost",
-    title="The optimizer takes a notable part of the step",
+    title="The optimizer step is expensive",
     definition="Exclusive time of the optimizer's kernels. The saving is all of it.",
     verify="`partition_ns.optimizer` falls. Adam in fp32 moves 28 bytes a parameter; below what "
     "that takes at the memory's bandwidth it cannot fall.",

@@ -13,7 +13,7 @@ from traceprobe.verdict.thresholds import FIXED
 
 @rule(
     "synchronization",
-    title="Synchronisation drains the device",
+    title="Synchronisation keeps the GPU waiting",
     definition="Blocking calls per step; idle time inside them, and after them until the host is "
     "ahead of the GPU again, but no more than the calls have lasted: without them the host would "
     "be earlier by that, and what it does after them takes its time in either case. Waiting for "

@@ -7,8 +7,8 @@ from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
 from traceprobe.verdict.thresholds import FIXED
 
 ADVICE = (
-    "`torch.set_float32_matmul_precision('high')` for products and "
-    "`torch.backends.cudnn.allow_tf32 = True` for convolutions; then compare the loss curves. "
+    "Set `torch.set_float32_matmul_precision('high')`, and for convolutions "
+    "`torch.backends.cudnn.allow_tf32 = True`. Then compare the loss curves. "
     "The model stays as it is."
 )
 

@@ -33,9 +33,9 @@ def unaligned_matmul(evidence: Evidence) -> Answer:
             _vocabulary(evidence) if status == "warn" else "",
         ],
         evidence.saving(ms * (1 - FIXED.unaligned_kept), "matmul_unaligned"),
-        "Make the sizes of these matrices multiples of 16 bytes (8 numbers in bf16 or fp16, 4 in "
-        "TF32, 16 in int8 or fp8), or better 128 bytes: pad the vocabulary (50257 to 50304), or "
-        "compile the model, which pads by itself.",
+        "Pad the sizes of these matrices, such as a vocabulary of 50257 to 50304, or use "
+        "`torch.compile`, which pads by itself. Rows of 16 bytes (8 numbers in bf16 or fp16, 4 in "
+        "TF32, 16 in int8 or fp8) are enough, multiples of 128 bytes are best.",
     )
 
 

@@ -16,8 +16,8 @@ from traceprobe.records.report import Finding
 
 Tone = Literal["good", "bad", "unclear", "plain"]
 """How a headline or a row is to be seen; colour never stands without the word."""
-Output = Literal["markdown", "terminal"]
-"""The outputs that are short."""
+Output = Literal["markdown", "terminal", "verbose"]
+"""The outputs that are short; `verbose` is all that a terminal shows when asked."""
 Columns = Mapping[str, Sequence[Any]]
 """Rows of a dataset as parallel columns."""
 

@@ -13,7 +13,6 @@ from traceprobe.formatting import significant
 from traceprobe.model.taxonomy import STATUS_LABELS
 from traceprobe.records.report import Finding
 from traceprobe.render.bars import cells, glyphs, segments, stacked
-from traceprobe.render.colours import STATUS_SHAPES
 from traceprobe.render.document import (
     Bars,
     Block,
@@ -28,10 +27,13 @@ from traceprobe.render.document import (
     Timeline,
 )
 from traceprobe.render.gfm import in_html, literal, prose
-from traceprobe.render.ranking import ATTENTION, ranked_findings
+from traceprobe.render.ranking import ATTENTION
 
 MAX_LINES = 60
 MAX_CHARACTERS = 65_535
+MAX_BYTES = 3_000
+"""Of a summary, which is to be read in an issue at a glance."""
+MORE = "- … and more: see the page"
 MAX_SENTENCE = 400
 MAX_POINTS = 6
 MAX_CAUTIONS = 4
@@ -39,11 +41,11 @@ MAX_TEXTS = 2
 """Sentences of a section."""
 MAX_INPUTS = 3
 MAX_COLUMNS = 12
-MAX_EVIDENCE = 3
-"""Sentences of a finding."""
 BAR_WIDTH = 32
 SHARE_WIDTH = 24
 """Cells of a bar that has a row for each piece."""
+ITEM = "-"
+"""What a list has before each sentence, in a terminal too."""
 OPEN = 2
 """Sections that are not folded."""
 
@@ -77,19 +79,52 @@ def render(document: Document) -> str:
 
 
 def _summary(document: Document, paragraphs: Sequence[Sequence[Block]]) -> list[str]:
-    """All paragraphs, and of the findings as many as there is room for."""
-    blocks = [block for paragraph in paragraphs for block in [*paragraph, None]]
-    shown = [[] if isinstance(b, Findings) else [""] if b is None else _brief(b) for b in blocks]
-    room = MAX_LINES - sum(map(len, shown)) - len(_head(document)) - 1
-    for n, block in enumerate(blocks):
-        if isinstance(block, Findings):
-            shown[n] = _findings(block, room)
-    return [*_head(document), *(line for lines in shown for line in lines), _provenance(document)]
+    """What is short as it is; then folded sections, each as far as there is room for it."""
+    aside = f", {literal(document.aside)}" if document.aside else ""
+    top = [f"### {literal(_title(document))}{aside}", ""]
+    headline = prose(document.headline.removeprefix(f"{document.title}: "), MAX_SENTENCE)
+    folds: list[Section] = []
+    for block in (block for paragraph in paragraphs for block in paragraph):
+        match block:
+            case Section():
+                folds.append(block)
+            case Facts():
+                top += [f"**{literal(name)}:** {prose(text)}" for name, text in block.facts] + [""]
+            case _:
+                top += [*([headline, ""] if headline else []), *_brief(block), ""]
+                headline = ""
+    end = [_provenance(document)]
+    lines = [*top, *([headline, ""] if headline else [])]
+    for fold in folds:
+        begin = [f"<details><summary>{in_html(fold.title)}</summary>", ""]
+        wanted = [line for block in fold.blocks for line in _brief(block)]
+        room = [MAX_LINES - len([*lines, *begin, *end]) - 4]
+        room.append(MAX_BYTES - _size([*lines, *begin, *end, MORE, "", "</details>", ""]))
+        lines += [*begin, *_within(wanted, *room), "", "</details>", ""]
+    return [*lines, *end]
+
+
+def _within(lines: Sequence[str], most: int, size: int) -> list[str]:
+    """As many lines as there is room for, and that there are more."""
+    shown: list[str] = []
+    for line in lines:
+        if len(shown) >= most or _size([*shown, line]) > size:
+            return [*shown, MORE]
+        shown.append(line)
+    return shown
+
+
+def _size(lines: Sequence[str]) -> int:
+    """Bytes of lines with their ends."""
+    return sum(len(line.encode()) + 1 for line in lines)
+
+
+def _title(document: Document) -> str:
+    return ", ".join(text for text in (document.title, document.secondary) if text)
 
 
 def _head(document: Document) -> list[str]:
-    title = ", ".join(text for text in (document.title, document.secondary) if text)
-    return [f"### {literal(title)}", "", prose(document.headline, MAX_SENTENCE), ""]
+    return [f"### {literal(_title(document))}", "", prose(document.headline, MAX_SENTENCE), ""]
 
 
 def _rooms(sections: int) -> Iterator[_Room]:
@@ -167,16 +202,16 @@ def _brief(block: Block) -> list[str]:
     """A block of a summary, whole."""
     match block:
         case Text():
+            lead = "" if block.lead == ITEM else block.lead
             return [
-                f"- {prose(f'{block.lead} {text}'.strip(), MAX_SENTENCE)}"
-                for text in block.sentences
+                f"- {prose(f'{lead} {text}'.strip(), MAX_SENTENCE)}" for text in block.sentences
             ]
         case Facts():
             return [f"- {literal(name)}: {prose(value)}" for name, value in block.facts]
         case Bars(relative=True, bars=[_]):
             return _shares(block)
         case Findings():
-            return _findings(block, MAX_LINES)
+            return _findings(block)
         case Code():
             return [f"    {literal(line)}" for line in block.lines]
         case Section():
@@ -191,37 +226,25 @@ def _shares(bars: Bars) -> list[str]:
         f"| {literal(s.word)} | {s.text} | "
         f"{'█' * round(s.width / 100 * SHARE_WIDTH) or ('▏' if s.width >= 0.05 else '')} |"
         for s in segments(bars.bars[0])
+        if s.value > 0
     ]
     return [f"| {literal(bars.unit)} | | |", "|---|--:|:--|", *rows, "| sum | 100.0 % | |"]
 
 
-def _findings(block: Findings, room: int) -> list[str]:
-    """The most urgent findings, whole, in at most `room` lines."""
-    findings = ranked_findings(list(block.findings))
-    lines: list[str] = []
-    shown = 0
-    for finding in findings:
-        added = _finding(finding)
-        if finding.status not in ATTENTION or len(lines) + len(added) + 2 > room:
-            break
-        lines += added
-        shown += 1
-    counts = Counter[str](finding.status for finding in findings[shown:])
+def _findings(block: Findings) -> list[str]:
+    """Those that ask for a change, numbered, and how many others there are."""
+    asking = [finding for finding in block.findings if finding.status in ATTENTION]
+    lines = [_finding(number, finding) for number, finding in enumerate(asking, 1)]
+    counts = Counter[str](f.status for f in block.findings if f not in asking)
     words = ", ".join(f"{counts[key]} {word}" for key, word in STATUS_LABELS.items() if counts[key])
-    return [*lines, f"Further findings: {words}."] if words else lines[:-1]
+    return [*lines, f"- others: {words}"] if words else lines
 
 
-def _finding(finding: Finding) -> list[str]:
+def _finding(number: int, finding: Finding) -> str:
     saving = finding.saving_ms_per_step
-    up_to = f", up to {significant(saving)} ms per step" if saving is not None else ""
-    status = f"{STATUS_SHAPES[finding.status]} {STATUS_LABELS[finding.status]}"
-    lines = [f"<details><summary>{status}: {in_html(finding.title)}{up_to}</summary>", ""]
-    lines += [f"- {prose(item)}" for item in finding.evidence[:MAX_EVIDENCE]]
-    if len(finding.evidence) > MAX_EVIDENCE:
-        lines.append(f"- … {len(finding.evidence) - MAX_EVIDENCE} more")
-    if finding.advice:
-        lines.append(f"- what to try: {prose(finding.advice)}")
-    return [*lines, "", "</details>", ""]
+    up_to = f", up to {significant(saving)} ms a step" if saving is not None else ""
+    evidence = f" ({prose(finding.evidence[0])})" if finding.evidence else ""
+    return f"{number}. **{literal(finding.title)}**{up_to}{evidence}. {prose(finding.advice)}"
 
 
 def _bars(bars: Bars, caption: str, rows: int, cell: int) -> list[str]:

@@ -20,7 +20,10 @@ def next_command(report: Report, paths: Sequence[str] = ()) -> tuple[str, str] |
     names = _names(report, paths)
     first = shell.file(names[0])
     if not any(rank.summary.iterations_used for rank in report.ranks):
-        return f"traceprobe inspect {first}", "what the trace holds, and what is missing for steps"
+        return (
+            f"traceprobe inspect {first}",
+            "to see what the trace holds, and what is missing for steps",
+        )
     if any(term.name == "observer-effect" for term in report.verdict.confidence_terms):
         return (
             f"traceprobe analyze {first} --unprofiled-step-ms MS",
@@ -30,8 +33,8 @@ def next_command(report: Report, paths: Sequence[str] = ()) -> tuple[str, str] |
     if cut is None:
         return None
     if report.inputs[0].format == "nsys":
-        return cut, "a typical step, small enough for an issue"
-    return cut, "a typical step, to look at in Perfetto"
+        return cut, "to cut out a typical step, small enough for an issue"
+    return cut, "to look at a typical step in Perfetto"
 
 
 def slice_command(report: Report, paths: Sequence[str] = ()) -> str | None:

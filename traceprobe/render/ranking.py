@@ -16,6 +16,8 @@ from traceprobe.verdict.bounds import deciding
 MAX_DETAILED_RANKS = 8
 ATTENTION = ("fail", "warn")
 """States of findings that ask for attention."""
+RECURRING = "long-iterations"
+"""What is about any bound: the shares count what some iterations do more than the others."""
 SAME_SAVING = 0.01
 """Relative difference up to which two savings of the same time are one."""
 SUBJECTS = {
@@ -63,7 +65,7 @@ def first_fixes(report: Report, most: int = 3) -> list[Finding]:
     The first is about what bounds the run, where any is. Left out is what would only save time
     that the verdict holds to be not worth mentioning, and what promises the same time as one
     before it. Findings without a saving count where they are about the bound, or where none has
-    one. Of an inconclusive verdict, what makes it so comes first.
+    one. Of an inconclusive verdict, what is wrong with the capture comes first.
 
     Returns:
         At most so many, the first first; none where nothing asks for a change.
@@ -72,10 +74,10 @@ def first_fixes(report: Report, most: int = 3) -> list[Finding]:
     saving = [f for f in asking if f.saving_ms_per_step is not None]
     bounds = deciding(report.verdict.bound, report.verdict.secondary)
     if not bounds:
-        chosen = [f for f in asking if f.status == "fail" and f not in saving] + saving
-        return _distinct(chosen or asking)[:most]
+        capture = [f for f in asking if f.status == "fail" and not _shares(f) and f not in saving]
+        return _distinct([*capture, *saving])[:most]
     left_out = _negligible(report)
-    about = [f for f in asking if _shares(f) & set(bounds)]
+    about = [f for f in asking if _shares(f) & set(bounds) or (f.id == RECURRING and f in saving)]
     worth = [f for f in asking if f in about or not _shares(f) or _shares(f) - left_out]
     chosen = [f for f in worth if f in saving or f in about]
     chosen = chosen or [f for f in worth if _shares(f)]

@@ -1,11 +1,15 @@
 """A document in a terminal: title, headline, what explains it, bars, tables, cautions.
 
-Works without colour, down to 40 columns and in encodings that know ASCII only.
+What fits a small terminal, and all of it when asked. Works without colour, down to 40 columns and
+in encodings that know ASCII only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from io import StringIO
 
 from rich.cells import cell_len
@@ -13,11 +17,10 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text as Line
 
-from traceprobe.formatting import encodable, shorten, significant
+from traceprobe.formatting import encodable, first_sentences, shorten, significant
 from traceprobe.model.taxonomy import STATUS_LABELS
 from traceprobe.records.report import Finding
 from traceprobe.render.bars import cells, glyphs, legend, stacked
-from traceprobe.render.colours import STATUS_SHAPES
 from traceprobe.render.document import (
     Bars,
     Block,
@@ -31,14 +34,30 @@ from traceprobe.render.document import (
     Text,
     Timeline,
 )
-from traceprobe.render.ranking import ATTENTION, ranked_findings
+from traceprobe.render.ranking import ATTENTION
 
 MIN_WIDTH = 20
+MAX_LINES = 24
+"""Of a short summary; with the line that says what was written it fits the smallest terminal."""
+LEFT_OUT_LINES = 3
+"""Of those, kept for what is left out."""
+MAX_NARROW_LINES = 40
+"""The same where lines are shorter than `LEAST_WHOLE` columns."""
+LEAST_WHOLE = 72
+MAX_PROSE_WIDTH = 100
+"""Columns of a sentence; longer lines are hard to read."""
 MAX_POINTS = 8
+MAX_EVIDENCE = 2
+"""Sentences of a finding."""
+BRIEF_POINTS = 4
+BRIEF_CAUTIONS = 2
 MAX_TEXTS = 3
 """Sentences of a section."""
 MAX_PROSE = 400
-MAX_FINDINGS = 3
+MAX_HEADLINE = 310
+"""Characters of a headline in a short summary: four lines of 80 columns."""
+MAX_BRIEF = 144
+"""Characters of a sentence or an advice in a short summary: two lines of 80 columns."""
 MAX_TITLE = 120
 MAX_LABEL = 24
 MAX_CELL = 60
@@ -48,35 +67,103 @@ LEAST_BESIDE = 56
 LEAST_CELL = 12
 """Cells that a column of text can be narrowed to."""
 GAP = 2
+LEAST_SHARE = 0.5
+"""Percent of a bar from which a piece is named."""
 ITEM = "-"
 """What a list in a summary has before each sentence."""
 
 _STYLES: dict[str, str] = {"good": "green", "bad": "red", "unclear": "yellow"}
-_STATUS_STYLES = {"fail": "red", "warn": "yellow"}
 
 
-def render(document: Document, width: int, color: bool, encoding: str = "utf-8") -> str:
-    """The summary in lines of at most `width` columns, all of it encodable in `encoding`."""
-    out = _Out(_console(width, color=color), encoding)
+def render(
+    document: Document, width: int, color: bool, encoding: str = "utf-8", *, verbose: bool = False
+) -> str:
+    """The summary in lines of at most `width` columns, all of it encodable in `encoding`.
+
+    Args:
+        verbose: all that there is to say; else what fits a terminal of 25 lines.
+    """
+    sheet = _Sheet(width, color, encoding, verbose)
+    sheet.add(lambda out: _head(out, document))
+    summary = document.summary.get("verbose" if verbose else "terminal")
+    if summary is not None:
+        for paragraph in summary:
+            sheet.add(partial(_paragraph, blocks=paragraph), always=True)
+        return sheet.text
+    sheet.add(lambda out: _points(out, document.points))
+    sheet.add(lambda out: _cautions(out, document.cautions))
+    left_out: list[str] = []
+    for section in (section for section in document.sections if section.brief):
+        whole = not left_out and sheet.add(partial(_section, section=section))
+        if not whole and not left_out:
+            _begin(sheet, section)
+        if not whole:
+            left_out.append(section.title)
+    if left_out:
+        sheet.add(lambda out: _left_out(out, left_out), always=True)
+    return sheet.text
+
+
+def _begin(sheet: _Sheet, section: Section) -> None:
+    """The first blocks of a section, as many as there is room for."""
+    for count in range(len(section.blocks) - 1, 0, -1):
+        if sheet.add(partial(_section, section=replace(section, blocks=section.blocks[:count]))):
+            return
+
+
+@dataclass
+class _Sheet:
+    """The lines of a summary; what is too much for a short one is not added."""
+
+    width: int
+    color: bool
+    encoding: str
+    verbose: bool
+    text: str = field(default="", init=False)
+
+    def add(self, draw: Callable[[_Out], None], *, always: bool = False) -> bool:
+        """Add what a function prints, and tell whether there was room for it."""
+        printed = _console(self.width, color=self.color)
+        draw(_Out(printed, self.encoding, brief=not self.verbose))
+        more = _collected(printed)
+        most = MAX_LINES if self.width >= LEAST_WHOLE else MAX_NARROW_LINES
+        room = most if always else most - LEFT_OUT_LINES
+        fits = self.verbose or always or (self.text + more).count("\n") <= room
+        if fits:
+            self.text += more
+        return fits
+
+
+def _head(out: _Out, document: Document) -> None:
+    """Title and headline, which may begin with the title."""
     title = ", ".join(text for text in (document.title, document.secondary) if text)
     style = f"bold {_STYLES.get(document.tone, '')}".strip()
-    out.say((shorten(title, MAX_TITLE), style), (document.aside, ""))
-    if document.headline:
-        out.say((shorten(document.headline, MAX_PROSE), ""))
-    if "terminal" in document.summary:
-        for paragraph in document.summary["terminal"]:
-            out.say()
-            for block in paragraph:
-                _block(out, block)
-        return _collected(out.console)
-    for point in _most(document.points, MAX_POINTS):
-        out.say((f"- {shorten(point, MAX_PROSE)}", ""))
-    for caution in document.cautions:
-        out.say(("note: ", "yellow"), (shorten(caution, MAX_PROSE), ""))
-    for section in document.sections:
-        if section.brief:
-            _section(out, section)
-    return _collected(out.console)
+    out.title(shorten(title, MAX_TITLE), style, shorten(document.aside, MAX_TITLE))
+    said = document.headline.removeprefix(f"{document.title}: ")
+    if said:
+        said = said[0].upper() + said[1:] if said != document.headline else said
+        out.say((shorten(said, MAX_HEADLINE if out.brief else MAX_PROSE), ""))
+
+
+def _paragraph(out: _Out, blocks: Sequence[Block]) -> None:
+    out.say()
+    for block in blocks:
+        _block(out, block)
+
+
+def _points(out: _Out, points: Sequence[str]) -> None:
+    for point in _most(points, BRIEF_POINTS if out.brief else MAX_POINTS):
+        out.item(shorten(point, out.prose))
+
+
+def _cautions(out: _Out, cautions: Sequence[str]) -> None:
+    for caution in _most(cautions, BRIEF_CAUTIONS if out.brief else len(cautions)):
+        out.say(("note: ", "yellow"), (shorten(caution, out.prose), ""))
+
+
+def _left_out(out: _Out, titles: Sequence[str]) -> None:
+    out.say()
+    out.say((shorten(f"more with -v: {', '.join(titles)}", out.prose), ""))
 
 
 def _console(width: int, *, color: bool) -> Console:
@@ -103,26 +190,41 @@ def _collected(printed: Console) -> str:
 
 
 class _Out:
-    """Prints what the encoding knows."""
+    """Prints what the encoding knows.
 
-    def __init__(self, printed: Console, encoding: str) -> None:
-        self.console, self._encoding = printed, encoding
+    Args:
+        brief: whether sentences are cut to two lines.
+    """
+
+    def __init__(self, printed: Console, encoding: str, *, brief: bool) -> None:
+        self.console, self._encoding, self.brief = printed, encoding, brief
         self.width = printed.width
+        self.prose = MAX_BRIEF if brief else MAX_PROSE
 
     def known(self, text: str, style: str = "") -> Line:
         return Line(encodable(text, self._encoding), style)
 
     def say(self, *pieces: tuple[str, str]) -> None:
         line = Line.assemble(*(self.known(text, style) for text, style in pieces))
-        self.console.print(line, overflow="fold")
+        self.console.print(line, overflow="fold", width=min(self.width, MAX_PROSE_WIDTH))
 
-    def item(self, text: str) -> None:
-        """Further lines begin below the first word."""
+    def title(self, text: str, style: str, aside: str) -> None:
+        """A title, and beside it, or below it for want of room, what is to be said of it."""
+        if cell_len(text) + GAP + cell_len(aside) <= self.width:
+            self.say((text, style), (" " * GAP + aside if aside else "", ""))
+            return
+        self.say((text, style))
+        if aside:
+            self.say((aside[0].upper() + aside[1:], ""))
+
+    def item(self, *lines: str | Line, mark: str = ITEM) -> None:
+        """Lines behind a mark; those that they are folded into begin below the first word."""
         grid = Grid.grid(padding=0)
-        grid.add_column(width=len(ITEM) + 1)
+        grid.add_column(width=len(mark) + 1)
         grid.add_column(overflow="fold")
-        grid.add_row(ITEM, self.known(text))
-        self.console.print(grid)
+        for n, line in enumerate(lines):
+            grid.add_row("" if n else mark, self.known(line) if isinstance(line, str) else line)
+        self.console.print(grid, width=min(self.width, MAX_PROSE_WIDTH))
 
 
 def _most(items: Sequence[str], most: int) -> Iterator[str]:
@@ -175,31 +277,33 @@ def _block(out: _Out, block: Block) -> None:
 
 
 def _shares(out: _Out, bars: Bars) -> None:
-    """One bar, and a line for each of its pieces, which add up to 100 %."""
+    """One bar and, of its pieces that are something, the percentages."""
     ((_, segments),) = stacked(bars)
     signs = glyphs(bars)
-    words = {segment: shorten(segment.word, MAX_LABEL) for segment in segments}
-    width = max(map(cell_len, [*words.values(), "sum"])) + GAP
     out.say(*cells(segments, signs, min(out.width, MAX_BAR)))
-    for segment, word in words.items():
-        padding = " " * (width - cell_len(word))
-        out.say((signs[segment.word], segment.colour), (f" {word}{padding}{segment.text:>8}", ""))
-    out.say((f"  {'sum':<{width}}{'100.0 %':>8}", ""))
+    entries = [
+        (f"{signs[segment.word]} ", segment.colour, f"{segment.word} {segment.text}")
+        for segment in segments
+        if segment.width >= LEAST_SHARE
+    ]
+    for line in _packed(entries, out.width):
+        out.say(*line)
 
 
 def _findings(out: _Out, findings: Sequence[Finding]) -> None:
-    """The most urgent ones, and how many more there are."""
-    shown = [f for f in ranked_findings(list(findings)) if f.status in ATTENTION][:MAX_FINDINGS]
-    for finding in shown:
-        mark = f"{STATUS_SHAPES[finding.status]} {STATUS_LABELS[finding.status]}: "
+    """Those that ask for a change, numbered, and how many others there are."""
+    asking = [finding for finding in findings if finding.status in ATTENTION]
+    for number, finding in enumerate(asking, 1):
         saving = finding.saving_ms_per_step
-        up_to = f", up to {significant(saving)} ms per step" if saving is not None else ""
-        title = shorten(finding.title, MAX_PROSE)
-        out.say((mark, _STATUS_STYLES[finding.status]), (title, "bold"), (up_to, ""))
-        if finding.advice:
-            out.say((shorten(finding.advice, MAX_PROSE), ""))
-    if len(findings) > len(shown):
-        out.say((f"{len(findings) - len(shown)} further findings", ""))
+        up_to = f": up to {significant(saving)} ms a step" if saving is not None else ""
+        title = out.known(shorten(finding.title, MAX_TITLE), "bold").append(up_to, "")
+        told = [] if out.brief else [shorten(e, out.prose) for e in finding.evidence[:MAX_EVIDENCE]]
+        advice = first_sentences(finding.advice, out.prose)
+        out.item(title, *told, *([advice] if advice else []), mark=f"{number}.")
+    counts = Counter[str](finding.status for finding in findings if finding not in asking)
+    words = ", ".join(f"{counts[key]} {word}" for key, word in STATUS_LABELS.items() if counts[key])
+    if words:
+        out.say((f"{'others' if asking else 'checks'}: {words}", ""))
 
 
 def _bars(out: _Out, bars: Bars) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET
 
-from traceprobe.formatting import significant
+from traceprobe.formatting import percent, significant
 from traceprobe.model.taxonomy import BOUND_LABELS, SHARE_LABELS
 from traceprobe.records.rank import Rank, mean_step_ms
 from traceprobe.records.report import Bound, Term, Verdict
@@ -81,6 +81,8 @@ def how_sure(verdict: Verdict) -> str:
     number = f"{100 * verdict.confidence:.0f} %"
     if verdict.confidence >= FIXED.sure:
         return f"high confidence ({number})"
+    if verdict.headline.startswith("Possibly"):  # which says why
+        return f"low confidence ({number})"
     word = "medium" if verdict.confidence >= FIXED.fairly_sure else "low"
     why = doubt(verdict.confidence_terms)
     return f"{word} confidence ({number}){f': {why}' if why else ''}"
@@ -144,17 +146,19 @@ def reasons(
     if decision.bound == "compute" and any(r.step_marker for r in ranks):
         largest = decision.secondary
         sentences.append(
-            f"{SHARE_LABELS[largest]} takes {shares[largest]:.1%}, below the "
-            f"{thresholds.bound:.0%} that would make it the bound"
+            f"{SHARE_LABELS[largest]} takes {percent(shares[largest])}, below the "
+            f"{percent(thresholds.bound, 0)} that would make it the bound"
             if largest
-            else f"I/O, communication and overhead each take less than {thresholds.notable:.0%}"
+            else "I/O, communication and overhead each take less than "
+            f"{percent(thresholds.notable, 0)}"
         )
     elif decision.bound != "inconclusive":
         threshold = thresholds.mixed if decision.bound == "mixed" else thresholds.bound
         if not any(r.step_marker for r in ranks):
             threshold = thresholds.whole_capture
         sentences += [
-            f"{SHARE_LABELS[name]} takes {shares[name]:.1%} (threshold {threshold:.0%})"
+            f"{SHARE_LABELS[name]} takes {percent(shares[name])} "
+            f"(threshold {percent(threshold, 0)})"
             for name in decision.deciding
         ]
     sentences += _data_wait(ranks, corrected.drift)
@@ -196,7 +200,7 @@ def late(run: Run, step_ms: float | None) -> list[str]:
     else:
         return []
     causes = [
-        f"{'unexplained' if name == 'other' else SHARE_LABELS[name]} {part:.0%}"
+        f"{'unexplained' if name == 'other' else SHARE_LABELS[name]} {percent(part, 0)}"
         for name, part in (run.skew_causes or {}).items()
         if part >= FIXED.reported_cause
     ]
@@ -210,7 +214,9 @@ def _data_wait(ranks: Sequence[Rank], drift: Drift | None) -> list[str]:
     if waited / window < FIXED.reported_idle and drift is None:
         return []
     steps = sum(r.summary.iterations_used for r in ranks)
-    amount = f"{waited / steps / 1e6:.1f} ms per step" if steps else f"{waited / window:.0%}"
+    amount = (
+        f"{waited / steps / 1e6:.1f} ms per step" if steps else f"{percent(waited / window, 0)}"
+    )
     if drift is not None:
         amount = f"{drift.after.data_wait_ns / 1e6:.1f} ms per step"
     where = "between steps"
@@ -229,8 +235,8 @@ def _idle(ranks: Sequence[Rank]) -> list[str]:
     if max(parts.values()) < FIXED.reported_idle:
         return []
     if runs_on_cpu(ranks):
-        return [f"between operators, in Python and the framework: {sum(parts.values()):.1%}"]
+        return [f"between operators, in Python and the framework: {percent(sum(parts.values()))}"]
     reported = (
-        f"{text} {share:.1%}" for text, share in parts.items() if share >= FIXED.reported_part
+        f"{text} {percent(share)}" for text, share in parts.items() if share >= FIXED.reported_part
     )
     return [f"idle time besides data waits: {', '.join(reported)}"]

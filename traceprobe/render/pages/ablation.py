@@ -45,7 +45,7 @@ def document(ablation: Ablation) -> Document:
     return Document(
         kind="ablation",
         title=title(ablation),
-        aside="  by ablation",
+        aside="by ablation",
         headline="",
         sections=[Section("variants", "The variants", blocks=[table, Text(reasons(ablation))])],
         summary={"terminal": [[Code(words)], [short], [listed]]},

@@ -24,6 +24,8 @@ COUNTED: dict[CheckStatus, tuple[str, str]] = {
     "unknown": ("unknown", "unknown"),
     "ok": ("passed", "passed"),
 }
+WRONG: Sequence[CheckStatus] = ("fail", "warn", "unknown")
+"""What is told without being asked."""
 _TONES: dict[CheckStatus, Tone] = {"fail": "bad", "warn": "unclear"}
 
 
@@ -36,7 +38,13 @@ def document(diagnosis: Diagnosis) -> Document:
         title=total(outcomes),
         tone=next((tone for status, tone in _TONES.items() if status in found), "plain"),
         headline="",
-        summary={"terminal": [[*_checks(section)] for section in diagnosis.sections]},
+        summary={
+            "terminal": [
+                *([*_checks(section, WRONG)] for section in diagnosis.sections),
+                [Text(["more with -v: every check"])],
+            ],
+            "verbose": [[*_checks(section, STATUSES)] for section in diagnosis.sections],
+        },
         version=diagnosis.traceprobe_version,
         json=diagnosis.to_json(),
     )
@@ -53,22 +61,26 @@ def total(outcomes: Sequence[Outcome]) -> str:
     return ", ".join(told) or "nothing to check"
 
 
-def _checks(section: Section) -> Iterator[Block]:
-    """The checks by urgency. Of an input only the names of those that passed: there are many.
+def _checks(section: Section, told: Sequence[CheckStatus]) -> Iterator[Block]:
+    """The checks of some states by urgency; of the others that passed or do not apply, the names.
 
     What a machine has is of interest for itself.
     """
     yield Facts([(section.subject, total(section.checks))])
-    passed = [] if section.subject == MACHINE else [c.id for c in section.checks if _fine(c)]
+    shown = {*told, "ok"} if section.subject == MACHINE else {*told}
     for outcome in sorted(section.checks, key=lambda outcome: STATUSES.index(outcome.status)):
-        if outcome.status != "not-applicable" and outcome.id not in passed:
+        if outcome.status in shown and outcome.status != "not-applicable":
             found = f"{outcome.id}: {outcome.found}"
             yield Text([found], WORDS[outcome.status], _TONES.get(outcome.status, "plain"))
             if outcome.meaning:
                 yield Text([f"means: {outcome.meaning}", f"fix: {outcome.fix}"], "-")
+    passed = [] if "ok" in shown else _ids(section, "ok")
+    idle = _ids(section, "not-applicable") if "not-applicable" in told else []
     if passed:
         yield Text([", ".join(passed)], "passed:")
+    if idle:
+        yield Text([", ".join(idle)], f"{WORDS['not-applicable']}:")
 
 
-def _fine(outcome: Outcome) -> bool:
-    return outcome.status == "ok"
+def _ids(section: Section, status: CheckStatus) -> list[str]:
+    return [outcome.id for outcome in section.checks if outcome.status == status]

@@ -34,10 +34,10 @@ MAX_INPUTS = 8
 MAX_OPEN_INPUTS = 2
 MAX_NAME = 160
 CONTENTS = (
-    "Names of kernels, operators, annotated ranges and threads as the trace recorded them, base names "
-    "of the files, the name of the device, versions of libraries, times and sizes. No folders, "
-    "host names, user names, environment or source code. Nothing is loaded from or sent to a "
-    "network. With `--redact`, names of kernels, ranges and files are replaced by digests."
+    "Names of kernels, operators, annotated ranges and threads as the trace recorded them, base "
+    "names of the files, the name of the device, versions of libraries, times and sizes. No "
+    "folders, host names, user names, environment or source code. Nothing is loaded from or sent "
+    "to a network. With `--redact`, names of kernels, ranges and files are replaced by digests."
 )
 _QUALITY_HELP = (
     "What the trace could not say, and what had to be repaired. An operation with its launch can "
@@ -57,7 +57,7 @@ def document(report: Report, paths: Sequence[str] = ()) -> Document:
         kind="report",
         title=bound_label(verdict.bound, verdict.confidence, verdict.thresholds),
         secondary=runner_up(verdict),
-        aside=f"  {how_sure(verdict)}",
+        aside=how_sure(verdict),
         tone=verdict.bound,
         headline=sentence(verdict),
         doubt=doubt(verdict),
@@ -67,6 +67,7 @@ def document(report: Report, paths: Sequence[str] = ()) -> Document:
         summary={
             "markdown": report_summary.markdown(report),
             "terminal": report_summary.terminal(report, paths),
+            "verbose": report_summary.verbose(report, paths),
         },
         inputs=[source.name for source in report.inputs],
         digests=[source.sha256 for source in report.inputs],

@@ -6,21 +6,26 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from traceprobe.formatting import duration, percent, shorten, signed, significant
+from traceprobe.formatting import duration, first_sentences, percent, significant
 from traceprobe.model.taxonomy import label_of
 from traceprobe.records.rank import Rank
-from traceprobe.records.report import Report
+from traceprobe.records.report import Finding, Report
 from traceprobe.records.summary import StepTimes
 from traceprobe.render.bars import Segment, partition_bar, segments, share_bar
-from traceprobe.render.document import Bars, Block, Code, Findings, Text
+from traceprobe.render.document import Bars, Block, Code, Facts, Findings, Section, Text
 from traceprobe.render.next_step import next_command
 from traceprobe.render.pages import ablation as ablation_page
 from traceprobe.render.pages import memory, roofline
 from traceprobe.render.pages.report_tables import collectives_lines
+from traceprobe.render.ranking import ATTENTION, first_fixes, ranked_findings
 from traceprobe.verdict import agreement
+from traceprobe.verdict.wording import how_sure
 
 MAX_EVIDENCE = 3
-MAX_TERMS = 8
+MAX_FIRST = 180
+"""Characters of the first advice."""
+ITEM = "-"
+"""Before each sentence of a list."""
 MAX_MARKDOWN_RANKS = 4
 MAX_RANKS = 8
 MAX_CLASSES = 6
@@ -30,44 +35,94 @@ Paragraphs = list[list[Block]]
 
 
 def markdown(report: Report) -> Paragraphs:
-    """Verdict, ablation, a line for each rank, findings, warnings: what fits an issue comment."""
+    """The first fix, the shares, and folded what else fits an issue comment."""
     warnings = [warning.message for warning in report.quality.warnings]
-    more = len(warnings) - MAX_EVIDENCE
-    paragraphs: Paragraphs = [
-        _shares(report),
-        [Text(list(_verdict_lines(report)))],
-        [Text(_ablation_lines(report))],
-        [Text(list(_rank_lines(report)))],
-        _roofline(report),
-        [Text(memory.lines(report.memory))],
-        [Findings(report.findings)] if report.findings else [],
-        [
-            Text(warnings[:MAX_EVIDENCE], "⚠"),
-            Text([f"… {more} more warnings"] if more > 0 else []),
-        ],
+    fixes = first_fixes(report)
+    details: list[Block] = [
+        Text(list(_verdict_lines(report)), ITEM),
+        Text(_ablation_lines(report), ITEM),
+        Text(list(_rank_lines(report)), ITEM),
+        *_roofline(report),
+        Text(memory.lines(report.memory), ITEM),
+        Text(warnings, "⚠"),
     ]
-    return _filled(paragraphs)
+    return _filled(
+        [
+            [Facts([("Try first", _first(fixes[0]))])] if fixes else [],
+            _shares(report),
+            [Section("", "What to try", blocks=[Findings(fixes)])] if fixes else [],
+            [Section("", "Details", blocks=[block for [block] in _filled([[b] for b in details])])],
+        ]
+    )
+
+
+def _first(fix: Finding) -> str:
+    saving = fix.saving_ms_per_step
+    saves = f" That saves up to {significant(saving)} ms a step." if saving is not None else ""
+    return first_sentences(fix.advice, MAX_FIRST) + saves
 
 
 def terminal(report: Report, paths: Sequence[str] = ()) -> Paragraphs:
-    """Verdict, ranks, the most urgent findings, and the command that a reader would want next.
+    """The shares, what to do first, and the command that a reader would want next.
 
     Args:
         paths: where the inputs are, for that command.
     """
-    found = next_command(report, paths)
+    return _filled(
+        [
+            [
+                *_shares(report),
+                *_ablation(report)[:1],
+                Text(_straggler(report)[:1] if _skewed(report) else []),
+            ],
+            [Text(report.verdict.missing[1:], ITEM)],
+            _fixes(report),
+            [*_next(report, paths), Text([_more(report)])],
+        ]
+    )
+
+
+def verbose(report: Report, paths: Sequence[str] = ()) -> Paragraphs:
+    """All that a terminal shows: also ranks, the evidence, further findings and warnings."""
     warnings = [warning.message for warning in report.quality.warnings]
-    paragraphs: Paragraphs = [
-        _shares(report),
-        [Text(report.verdict.missing, "missing:")],
-        _ablation(report),
-        [*_ranks(report), Text(collectives_lines(report))],
-        _roofline(report),
-        [Text(memory.lines(report.memory), "memory:")],
-        [Findings(report.findings), Text(warnings, "note:", "unclear")],
-        [Code(f"next: {found[0]}\n      {found[1]}")] if found else [],
-    ]
-    return _filled(paragraphs)
+    fixes = first_fixes(report)
+    others = [finding for finding in ranked_findings(report.findings) if finding not in fixes]
+    return _filled(
+        [
+            _shares(report),
+            [Text(report.verdict.missing, "missing:"), Text(report.verdict.reasons, ITEM)],
+            _fixes(report),
+            _ablation(report),
+            [*_ranks(report), Text(collectives_lines(report))],
+            _roofline(report),
+            [Text(memory.lines(report.memory), "memory:")],
+            [Text(["Then:"] if _asking(others) else []), Findings(others)],
+            [Text(warnings, "note:", "unclear")],
+            _next(report, paths),
+        ]
+    )
+
+
+def _fixes(report: Report) -> list[Block]:
+    fixes = first_fixes(report)
+    if fixes:
+        return [Text(["Try first:"]), Findings(fixes)]
+    if report.verdict.bound == "inconclusive":  # its headline says what to do
+        return []
+    return [Text(["No check found a change that is worth making."])]
+
+
+def _next(report: Report, paths: Sequence[str]) -> list[Block]:
+    found = next_command(report, paths)
+    return [Code(f"next, {found[1]}:\n  {found[0]}")] if found else []
+
+
+def _more(report: Report) -> str:
+    """What a longer summary shows."""
+    others = len(report.findings) - len(first_fixes(report))
+    counts = [(others, "other finding"), (len(report.quality.warnings), "warning")]
+    words = [f"{count} {word}{'s' if count > 1 else ''}" for count, word in counts if count]
+    return f"more with -v: {', '.join(['ranks', 'reasons', *words])}"
 
 
 def _filled(paragraphs: Paragraphs) -> Paragraphs:
@@ -100,12 +155,11 @@ def _roofline(report: Report) -> list[Block]:
 
 def _verdict_lines(report: Report) -> Iterator[str]:
     verdict = report.verdict
-    for item in verdict.missing[:MAX_EVIDENCE]:
+    for item in verdict.missing[1:MAX_EVIDENCE]:
         yield f"missing: {item}"
     yield from verdict.reasons[:MAX_EVIDENCE]
-    terms = [f"{shorten(t.name, 40)} {signed(t.value)}" for t in verdict.confidence_terms]
-    named = f": {', '.join(terms[:MAX_TERMS])}" if terms else ""
-    yield f"confidence {verdict.confidence:.0%}{named}"
+    if how_sure(verdict):
+        yield how_sure(verdict)
 
 
 def _ablation_lines(report: Report) -> list[str]:
@@ -154,13 +208,7 @@ def _rank_lines(report: Report) -> Iterator[str]:
         yield f"rank {rank.rank}: {time}; {classes or 'nothing measured'}"
     if len(report.ranks) > MAX_MARKDOWN_RANKS:
         yield f"… and {len(report.ranks) - MAX_MARKDOWN_RANKS} more ranks"
-    run = report.run
-    if run is not None and run.straggler_rank is not None:
-        cause = f" ({label_of(run.straggler_cause)})" if run.straggler_cause else ""
-        yield (
-            f"the others wait for rank {run.straggler_rank}{cause}: {duration(run.skew_ns)} a "
-            f"step, beside {duration(run.transfer_ns)} of transfer"
-        )
+    yield from _straggler(report)
     yield from collectives_lines(report)
 
 
@@ -172,10 +220,28 @@ def _ranks(report: Report) -> Iterator[Block]:
         yield Code("\n".join(rows))
     if len(report.ranks) > MAX_RANKS:
         yield Text([f"… and {len(report.ranks) - MAX_RANKS} more ranks"])
+    yield Text(_straggler(report))
+
+
+def _skewed(report: Report) -> bool:
+    """Whether waiting for other ranks is worth a line."""
+    skew, thresholds = report.verdict.skew, report.verdict.thresholds
+    return skew is not msgspec.UNSET and skew >= thresholds.get("notable", 0.0)
+
+
+def _asking(findings: Sequence[Finding]) -> bool:
+    return any(finding.status in ATTENTION for finding in findings)
+
+
+def _straggler(report: Report) -> list[str]:
+    """Which rank the others wait for, and how long."""
     run = report.run
-    if run is not None and run.straggler_rank is not None:
-        text = f"the others wait for rank {run.straggler_rank}: {duration(run.skew_ns)} a step"
-        yield Text([text])
+    if run is None or run.straggler_rank is None:
+        return []
+    known = run.straggler_cause not in (None, "other")
+    cause = f" ({label_of(run.straggler_cause or '')})" if known else ""
+    waits = f"the others wait for rank {run.straggler_rank}{cause}: {duration(run.skew_ns)} a step"
+    return [waits, f"transfer of all: {duration(run.transfer_ns)} a step"]
 
 
 def _largest(rank: Rank) -> list[Segment]:
