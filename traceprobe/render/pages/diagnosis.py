@@ -41,7 +41,7 @@ def document(diagnosis: Diagnosis) -> Document:
         summary={
             "terminal": [
                 *([*_checks(section, WRONG)] for section in diagnosis.sections),
-                [Text(["more with -v: the checks that are ok"])],
+                [Text(["more with -v: every check"])],
             ],
             "verbose": [[*_checks(section, STATUSES)] for section in diagnosis.sections],
         },
