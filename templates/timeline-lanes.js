@@ -1,10 +1,11 @@
 // Lanes of a window: the rows of its tables by what they ran on, in the order of time.
 const timelineLanes = (() => {
   const LEVELS = 6; // nested ranges and operators of a thread
+  const FEW = 2; // of one that trains nothing
   const STREAMS = 10;
   const HEIGHTS = { parts: 28, ops: 20, calls: 13, host: 13 };
   const COPIES = new Set(["h2d", "d2h", "memory"]);
-  const ROLES = { step: "step thread", autograd: "autograd thread", loader: "loader" };
+  const TRAINING = { step: "step thread", autograd: "autograd thread" };
   const CALLS = new Set(["call", "wait"]);
 
   // `pick(i)` is the lane of row i, or -1; the result has the rows of each.
@@ -87,14 +88,15 @@ const timelineLanes = (() => {
     const { depth, deepest } = depths(host, picture.threads, (i) => !isCall(i));
     const calls = grouped(host.rows, picture.threads.length, (i) => (isCall(i) ? host.thread[i] : -1));
     return picture.threads.flatMap((thread, t) => {
-      const title = ROLES[thread.role] ?? thread.name;
-      const shown = Math.min(deepest[t], LEVELS);
+      const isLoader = thread.role === "loader";
+      const title = TRAINING[thread.role] ?? `${isLoader ? "loader " : ""}${thread.name}`;
+      const shown = Math.min(deepest[t], thread.role in TRAINING ? LEVELS : FEW);
       const rows = grouped(host.rows, shown, (i) =>
         host.thread[i] === t && depth[i] < shown ? depth[i] : -1,
       );
       const make = (found, kind, label) =>
         lane(host, kind, found, host.kind, picture.kinds, shift, { label, thread: t, title });
-      const deeper = deepest[t] > shown ? ` (${shown} of ${deepest[t]} levels)` : "";
+      const deeper = deepest[t] > shown ? ` (${shown} of ${deepest[t]})` : "";
       const lanes = rows.map((found, level) => make(found, "host", level ? "" : title + deeper));
       if (!calls[t].length) return lanes;
       return [...lanes, make(calls[t], "calls", lanes.length ? "its calls" : `${title}, calls`)];

@@ -24,7 +24,7 @@ const timelineLinks = (() => {
   const follow = async (line) => {
     const { from, to, window: key, rank: asked, isView } = wanted();
     if (!isView || location.hash === own) return;
-    if (key) await line.load(key);
+    if (key) await line.load(key).catch((error) => line.say(`It cannot be drawn: ${error.message}.`));
     if (asked !== undefined) {
       rank = asked;
       line.unfold(asked);
@@ -38,6 +38,7 @@ const timelineLinks = (() => {
     const { key, whole } = line.model();
     const fields = [];
     if (to - from < whole) fields.push(`t=${(from / 1e6).toFixed(6)}-${(to / 1e6).toFixed(6)}`);
+    rank = line.model().ranks.length > 1 ? (line.current()?.rank.rank ?? rank) : rank;
     if (rank !== null) fields.push(`rank=${rank}`);
     if (key !== line.keys[0]) fields.push(`window=${key}`);
     const hash = fields.length ? `#${fields.join("&")}` : "";
@@ -64,7 +65,13 @@ const timelineLinks = (() => {
       line.say("That time is in none of the iterations that are drawn here.");
       return;
     }
-    await line.load(line.keysOf(source)[place]);
+    const key = line.keysOf(source)[place];
+    try {
+      await line.load(key);
+    } catch (error) {
+      line.say(`It cannot be drawn: ${error.message}.`);
+      return;
+    }
     line.unfold(number);
     const shown = line.model().ranks.find((r) => r.rank === number);
     const shift = shown.shift - shown.window.start_ns;

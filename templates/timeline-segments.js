@@ -183,7 +183,7 @@ const timelineSegments = (() => {
         const many = `${count.toLocaleString("en")} ${count === 1 ? "stretch" : "stretches"}`;
         // Rows of the host lie in each other: their sum is no share of anything.
         const share = `, ${time(spent)} (${percent(spent / rank.window.duration_ns)})`;
-        return `${many}${inParts ? share : ""}${where}`;
+        return count ? `${many}${inParts ? share : ""}${where}` : `none in this iteration${where}`;
       });
       say(
         classes
@@ -222,7 +222,7 @@ const timelineSegments = (() => {
       row.append(
         head,
         element("td", time(told.end - told.start), "r"),
-        element("td", `rank ${target.rank.rank}`),
+        element("td", String(target.rank.rank), "r"),
         element("td", clean(target.lane.label || target.lane.title)),
         element("td", told.word),
         name,

@@ -28,15 +28,18 @@ const timelineView = (() => {
     const heads = [];
     let y = RULER;
     for (const rank of model.ranks) {
+      const isBeside = rank.folded && !narrow; // its name stands beside its first lane
       if (model.ranks.length > 1) {
-        heads.push({ rank, top: y });
-        y += HEAD;
+        heads.push({ rank, top: y + (isBeside ? 2 : 0) });
+        if (!isBeside) y += HEAD;
       }
       for (const lane of rank.lanes) {
         const isMain = lane.kind === "parts" || lane.what === "communication";
         if (rank.folded && !isMain) continue;
         if (narrow && lane.label) y += TITLE;
-        rows.push({ rank, lane, top: y, height: lane.height, name: y - (narrow ? TITLE : 0) });
+        const label = isBeside && lane.kind === "parts" ? "" : lane.label;
+        const name = y - (narrow ? TITLE : 0);
+        rows.push({ rank, lane, top: y, height: lane.height, label, name });
         y += lane.height + (lane.kind === "parts" || lane.kind === "ops" ? GAP : 1);
       }
       y += 2 * GAP;
@@ -161,6 +164,7 @@ const timelineView = (() => {
           text.length > room ? `${text.slice(0, room - 1)}…` : text,
           left + 4,
           row.top + row.height / 2 + 0.5,
+          room * letter,
         );
       }
     };

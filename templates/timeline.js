@@ -51,9 +51,9 @@ const timeline = (() => {
       });
       holder.append(button);
     }
-    for (const { lane, name, height } of plan.rows) {
-      if (!lane.label) continue;
-      const label = element("span", clean(lane.label));
+    for (const { label: text, name, height } of plan.rows) {
+      if (!text) continue;
+      const label = element("span", clean(text));
       label.title = label.textContent;
       label.style.top = `${name}px`;
       if (!plan.narrow) label.style.height = label.style.lineHeight = `${height}px`;
@@ -189,7 +189,8 @@ const timeline = (() => {
   };
 
   const fail = (error) => {
-    part("shell").hidden = true;
+    part("shell").remove(); // and with it what other buttons could lead to
+    for (const button of document.querySelectorAll("button.show")) button.hidden = true;
     const said = box.querySelector(".fallback") ?? box.appendChild(element("p", "", "fallback"));
     said.textContent =
       `The picture cannot be drawn: ${error.message}. ` +
@@ -208,7 +209,14 @@ const timeline = (() => {
       const which = window.iteration === null ? "" : ` · iteration ${window.iteration}`;
       const radio = element("input");
       Object.assign(radio, { type: "radio", name: "timeline-window", value: key });
-      radio.addEventListener("change", () => load(key).catch(fail));
+      radio.addEventListener("change", () =>
+        load(key).catch((error) => {
+          segments.say(`This window cannot be drawn: ${error.message}.`);
+          for (const each of holder.querySelectorAll("input")) {
+            each.checked = each.value === state.model.key;
+          }
+        }),
+      );
       const label = element("label");
       const title = TITLES[window.why] ?? window.why;
       label.append(radio, ` ${title}${which} · ${time(window.duration_ns)}`);

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
+import traceprobe
 from tests.browsing import AXE, browser, tabs
 from tests.builders import pictures as made
 from tests.rendering import html_of
@@ -19,6 +21,7 @@ __all__ = ["browser"]
 
 pytestmark = pytest.mark.slow
 MS = made.MS
+SAMPLE_TRACES = Path(__file__).resolve().parents[1] / "sample_traces"
 CANVASES = {
     "io": lambda: [made.io_bound()],
     "overhead": lambda: [made.overhead_bound()],
@@ -55,6 +58,9 @@ def files(tmp_path_factory, drawn):
     for name, canvases in drawn.items():
         (folder / f"{name}.html").write_text(html_of(report_of(canvases)), encoding="utf-8")
     io = (folder / "io.html").read_text(encoding="utf-8")
+    second = list(re.finditer(r'"parts":\{"data":"', io))[1].end()
+    half = f"{io[:second]}AAAAAAAA{io[second + 8 :]}"
+    (folder / "second-damaged.html").write_text(half, encoding="utf-8")
     damaged = re.sub(r'("parts":\{"data":")[^"]{8}', r"\1AAAAAAAA", io)
     assert damaged != io
     (folder / "damaged.html").write_text(damaged, encoding="utf-8")
@@ -145,6 +151,34 @@ def test_what_is_drawn_of_each_class_is_its_share_at_any_zoom(visit, drawn, name
         exact = shares_of(drawn[name][rank], low, high)
         for key in PARTITION:
             assert found.get(key, 0.0) == pytest.approx(exact[key], abs=0.01), (rank, key)
+
+
+SAMPLES = {
+    "unet": ["h200_unet_w1.json.gz"],
+    "gpt2": ["h200_gpt2_bf16.sqlite.gz"],
+    "ddp": ["h200_ddp2_gpt2_sock.sqlite.gz"],
+    "two-files": ["profile_wide_mlp.rank0.json.gz", "profile_wide_mlp.rank1.json.gz"],
+    "tiny-mlp": ["profile_tiny_mlp.json.gz"],
+    "cpu": ["cpu_convnet.json.gz"],
+}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_picture_of_a_real_trace_agrees_with_its_numbers(browser, tmp_path, name):
+    report = traceprobe.analyze([traceprobe.load(SAMPLE_TRACES / f) for f in SAMPLES[name]])
+    (tmp_path / "page.html").write_text(html_of(report), encoding="utf-8")
+    with tabs(browser) as opened:
+        page = opened(tmp_path / "page.html")
+        page.wait_for_selector("html[data-timelines-ready='1']", timeout=60_000)
+        drawn = shares_in_pixels(page)
+        assert page.logged == []
+    assert len(drawn) == len(report.ranks)
+    for rank in report.ranks:
+        iteration = rank.iterations[rank.picture.windows[0].iteration]
+        length = iteration.end_ns - iteration.start_ns
+        for key in PARTITION:
+            share = (iteration.partition_ns[key] or 0) / length
+            assert drawn[rank.rank].get(key, 0.0) == pytest.approx(share, abs=0.01), key
 
 
 def test_a_gap_below_a_pixel_is_drawn_too(visit, drawn):
@@ -261,6 +295,37 @@ def test_mouse_zooms_moves_and_pins(visit):
     assert "62 ms (62.0 % of the picture)" in page.locator(".timeline-details").inner_text()
 
 
+def fingers(page):
+    """What moves them: the kind of the event, then where each of them is."""
+    session = page.context.new_cdp_session(page)
+
+    def touch(kind, *points):
+        places = [{"x": x, "y": y, "id": n} for n, (x, y) in enumerate(points)]
+        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": places})
+
+    return touch
+
+
+def test_fingers_zoom_and_move(visit):
+    page = visit("io", viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    whole = shown(page)
+    x, y = at(page, 0.0, 60)
+    touch = fingers(page)
+    touch("touchStart", (x + 150, y))
+    touch("touchStart", (x + 150, y), (x + 210, y))
+    touch("touchMove", (x + 120, y), (x + 240, y))
+    touch("touchMove", (x + 90, y), (x + 270, y))
+    touch("touchEnd")
+    near = shown(page)
+    assert near[1] - near[0] == pytest.approx((whole[1] - whole[0]) / 3, rel=0.1)
+    assert near[0] < 0.5 * whole[1] < near[1]
+    touch("touchStart", (x + 200, y))
+    for by in (20, 40, 60):
+        touch("touchMove", (x + 200 - by, y))
+    touch("touchEnd")
+    assert shown(page)[0] > near[0]
+
+
 def test_a_stretch_is_measured(visit):
     page = visit("io")
     page.mouse.move(*at(page, 0.0, 8))
@@ -340,7 +405,7 @@ def test_ranks_are_on_one_clock_and_the_late_one_is_named(visit):
     clock = page.locator(".timeline-clock").inner_text()
     assert "All ranks are on one clock" in clock
     assert "Rank 1 arrives last at 8 of 8 collectives" in clock
-    assert "3.1 ms after the first" in clock
+    assert "by 3.1 ms in the median" in clock
     fold = page.get_by_role("button", name="Rank 1")
     before = page.locator(".timeline-labels span").count()
     fold.click()
@@ -368,6 +433,15 @@ def test_damaged_data_leaves_the_table(visit, name):
     assert not page.locator("canvas.timeline").is_visible()
     page.locator("summary", has_text="Table of segments").click()
     assert page.locator("#timeline table tbody tr").count() > 5
+    assert page.logged == []
+
+
+def test_a_damaged_window_leaves_the_other(visit):
+    page = visit("second-damaged")
+    page.get_by_role("radio", name="Slowest").click()
+    until(page, "document.querySelector('.timeline-status').textContent.includes('cannot')")
+    assert page.get_by_role("radio", name="Typical").is_checked()
+    assert page.locator("canvas.timeline").is_visible()
     assert page.logged == []
 
 

@@ -72,7 +72,7 @@ def test_the_table_has_the_longest_in_the_order_of_time():
     starts = [float(row[0].removesuffix(" ms")) for row in table.rows]
     assert starts == sorted(starts)
     idle = next(row for row in table.rows if row[4] == "idle: waiting for data")
-    assert idle[:3] == ["0.0000 ms", "62.0 ms", "rank 0"]
+    assert idle[:3] == ["0.0000 ms", "62.0 ms", "0"]
     copy = next(row for row in table.rows if row[5] == "Memcpy HtoD")
     assert copy[:2] == ["62.0000 ms", "8.00 ms"]
     rows = 1 + 301 + sum(1 for _ in made.io_bound().host)

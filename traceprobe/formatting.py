@@ -124,22 +124,6 @@ def percent(share: float | None, decimals: int = 1) -> str:
     return NOT_OBSERVED if share is None else f"{100 * share:.{decimals}f} %"
 
 
-def percentages(values: Sequence[float]) -> list[str]:
-    """Each value's part of the total, rounded so that the printed numbers add up to 100.0 %.
-
-    Rounding each alone can print 99.9 or 100.1; here the largest remainders are rounded up.
-    """
-    total = sum(values)
-    if total <= 0:
-        return [percent(0.0) for _ in values]
-    tenths = [1000 * value / total for value in values]
-    floors = [int(tenth) for tenth in tenths]
-    by_remainder = sorted(range(len(values)), key=lambda i: (floors[i] - tenths[i], i))
-    for i in by_remainder[: 1000 - sum(floors)]:
-        floors[i] += 1
-    return [f"{floor / 10:.1f} %" for floor in floors]
-
-
 def counted(count: float, thing: str, things: str = "") -> str:
     """`1 step`, `3 steps`, `1,200 steps`; `things` is the plural where an s does not make it."""
     return f"{count:,g} {thing if count == 1 else things or f'{thing}s'}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from traceprobe.formatting import duration, percentages, significant
+from traceprobe.formatting import duration, percent, significant
 from traceprobe.model.taxonomy import CLASS_LABELS, PARTITION, SHARE_LABELS, SHARES
 from traceprobe.records.summary import Nanoseconds
 from traceprobe.render.colours import CLASS_COLOURS, OTHER_COLOUR, SHARE_COLOURS
@@ -78,12 +78,15 @@ def share_bar(
 def segments(bar: Bar, scale: float | None = None) -> list[Segment]:
     """Pieces of a bar in percent of `scale`, without those of no length.
 
-    Without a scale the bar fills 100 %: all pieces are there, and their texts are percentages that
-    add up to 100.0 %.
+    Without a scale the bar fills 100 %: all pieces are there, and their texts are percentages, each
+    rounded alone, so that a share reads the same wherever it stands; they may add up to 99.9 %.
     """
     values = [_length(piece.value) for piece in bar.pieces]
     whole = sum(values) if scale is None else scale
-    texts = percentages(values) if scale is None else [significant(value) for value in values]
+    texts = [
+        significant(value) if scale is not None else percent(value / whole if whole else 0.0)
+        for value in values
+    ]
     found: list[Segment] = []
     start = 0.0
     for piece, value, text in zip(bar.pieces, values, texts, strict=True):

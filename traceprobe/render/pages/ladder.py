@@ -23,8 +23,8 @@ MOST_CLASSES = 3
 
 def document(ladder: Ladder) -> Document:
     """The ladder for all outputs."""
-    points = [f"limits now: {ladder.limits}"] if ladder.limits else []
-    points += [f"not measured: {m.label}: {m.reason}" for m in ladder.missing]
+    points = [f"Limits now: {ladder.limits}"] if ladder.limits else []
+    points += [f"Not measured: {m.label}: {m.reason}" for m in ladder.missing]
     return Document(
         kind=ladder.kind,
         title=_title(ladder),

@@ -9,8 +9,9 @@ from traceprobe.formatting import NOT_OBSERVED, clean, ms, percent, shorten, sig
 from traceprobe.model.taxonomy import BUSY_LABELS
 from traceprobe.records.rank import Rank
 from traceprobe.records.summary import KernelShare
-from traceprobe.render.document import Section, Table
+from traceprobe.render.document import Block, Section, Table
 from traceprobe.render.kernel_names import short_name
+from traceprobe.render.pages.report_operators import operators_table
 
 NAMED = 3
 """Kernels of which the title has the share."""
@@ -22,7 +23,9 @@ _TENSOR_CORES = {True: "yes", False: "no", None: NOT_OBSERVED}
 _HELP = (
     "Kernels that differ in the arguments of their template only are one row; its name opens to "
     "the whole names, as the trace has them. Kernels that run at once count twice. “Of phase” is "
-    "the part of the kernel time of a phase; “tensor cores” is told by the name where it tells."
+    "the part of the kernel time of a phase; “tensor cores” is told by the name where it tells. An "
+    "operator has the time of what it launched itself, and not through an operator inside it; a "
+    "trace of Nsight Systems has no operators."
 )
 
 
@@ -74,7 +77,7 @@ def kernels_section(ranks: Sequence[Rank]) -> Section | None:
         Section(
             f"kernels-{rank.rank}",
             f"Rank {rank.rank}: {_shares(rank)}",
-            blocks=[kernels_table(rank)],
+            blocks=_tables(rank),
             folded=True,
             is_open=n == 0,
         )
@@ -83,11 +86,17 @@ def kernels_section(ranks: Sequence[Rank]) -> Section | None:
     return Section(
         "kernels",
         f"{_noun(found[0])}: {_shares(found[0])}",
-        blocks=parts if len(found) > 1 else [kernels_table(found[0])],
+        blocks=parts if len(found) > 1 else _tables(found[0]),
         help=_HELP,
         folded=True,
         nav=_noun(found[0]),
     )
+
+
+def _tables(rank: Rank) -> list[Block]:
+    """The kernels, and the operators that launched them where the trace has any."""
+    operators = operators_table(rank)
+    return [kernels_table(rank), *([operators] if operators else [])]
 
 
 def _noun(rank: Rank) -> str:

@@ -27,10 +27,11 @@ _HELP = (
     "Time runs to the right. The top lane of a rank divides all of the GPU's time: every instant "
     "has one class, and idle time has the colour of its cause. Below it are the GPU's streams, in "
     "which operations may run at once, then the threads of the host with their ranges and "
-    "operators, outer ones first, and their calls. Nothing is merged: where operations are shorter "
-    "than a pixel, the height of a colour in that column is its share of the column's time. Look "
-    "for idle time, and for what the host does at that moment. A line leads from an operation to "
-    "the call that launched it, and from a collective to the same one on other ranks."
+    "operators, outer ones first (“6 of 9” where inner ones have no room), and their calls. "
+    "Nothing is merged: where operations are shorter than a pixel, the height of a colour in that "
+    "column is its share of the column's time. Look for idle time, and for what the host does at "
+    "that moment. A line leads from an operation to the call that launched it, and from a "
+    "collective to the same one on other ranks."
 )
 _WHICH = {
     "typical": "a typical one",
@@ -157,14 +158,16 @@ def _table(rank: Rank, picture: Picture) -> Table:
     segments = [*idle, *_operations(picture), *_host(picture)]
     longest = sorted(segments, key=lambda s: (-s[1], s[0], s[2:]))[:MAX_TABLE_ROWS]
     rows = [
-        [f"{start / 1e6:.4f} ms", duration(length), f"rank {rank.rank}", *rest]
+        [f"{start / 1e6:.4f} ms", duration(length), str(rank.rank), *rest]
         for start, length, *rest in sorted(longest)
     ]
     window = picture.windows[0]
     total = len(idle) + window.ops.rows + window.host.rows
     caption = f"{len(rows)} longest of {total:,} segments"
     head = ["starts at", "duration", "rank", "lane", "what", "name"]
-    return Table(caption, head, rows, frozenset({0, 1}), most=MAX_TABLE_ROWS, names=frozenset({5}))
+    return Table(
+        caption, head, rows, frozenset({0, 1, 2}), most=MAX_TABLE_ROWS, names=frozenset({5})
+    )
 
 
 Segment = tuple[int, int, str, str, str]

@@ -90,7 +90,7 @@ def _distance(found: Roofline) -> str:
 def _points(record: RooflineRecord) -> list[str]:
     """The kernels' limit, what is called utilisation, and the verdict of the run."""
     found = record.roofline
-    limit = "" if found.limit is None else f"of the kernels: {LIMIT_MEANINGS[found.limit]}"
+    limit = "" if found.limit is None else f"The kernels: {LIMIT_MEANINGS[found.limit]}"
     return [line for line in (limit, _utilisation(found), record.headline) if line]
 
 
@@ -282,5 +282,6 @@ def _three(found: Roofline) -> Section:
         "What is called utilisation",
         text=text if used.busy is not None else (),
         help="All of them are parts of the step, and none is wrong: they ask different questions.",
+        folded=True,
         brief=False,
     )
