@@ -24,10 +24,11 @@ _SUBJECT = {
     "communication": "communication that no computation hides",
     "overhead": "host overhead (the GPU waits for Python, the framework, launches or "
     "synchronisation)",
-    "compute": "computation",
+    "compute": "computation on the GPU",
 }
 _ON_CPU = {
     **_SUBJECT,
+    "compute": "computation",
     "io": "waiting for input data",
     "overhead": "time between operators (Python and the framework)",
 }
@@ -232,7 +233,7 @@ def _data_wait(ranks: Sequence[Rank], drift: Drift | None) -> list[str]:
     where = "between steps"
     if inferred <= FIXED.mostly_inferred * waited:
         where = "inside data-loading ranges"
-    who = "step" if runs_on_cpu(ranks) else "device"
+    who = "step" if runs_on_cpu(ranks) else "GPU"
     return [f"the {who} waits {amount} for data, while the step thread is {where}"]
 
 
