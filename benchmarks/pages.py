@@ -27,14 +27,12 @@ from traceprobe.errors import TraceprobeError
 
 READY = "html[data-charts-ready]"
 DRAW_ALL = """async () => {
-    for (const chart of document.querySelectorAll('.chart')) {
+    const open = (chart) => !chart.closest('details:not([open])');
+    for (const chart of [...document.querySelectorAll('.chart')].filter(open)) {
         chart.scrollIntoView();
-        await new Promise((done) => setTimeout(done, 50));
+        while (!chart.querySelector('svg')) await new Promise((done) => setTimeout(done, 20));
     }
     scrollTo(0, 0);
-    const ready = () => [...document.querySelectorAll('.chart')]
-        .every((e) => !e.clientHeight || e.querySelector('svg'));
-    while (!ready()) await new Promise((done) => setTimeout(done, 20));
 }"""
 """Brings every chart into view that is in no fold: it is drawn then."""
 TIMES = """() => {
