@@ -60,7 +60,7 @@ def total(outcomes: Sequence[Outcome]) -> str:
 
 
 def _checks(section: Section, told: Sequence[CheckStatus]) -> Iterator[Block]:
-    """The checks of some states by urgency; of others that passed or do not apply, the names."""
+    """How many ended how, the checks of some states by urgency, and what does not apply."""
     yield Facts([(section.subject, total(section.checks))])
     for outcome in sorted(section.checks, key=lambda outcome: STATUSES.index(outcome.status)):
         if outcome.status in told and outcome.status != "not-applicable":
@@ -68,10 +68,7 @@ def _checks(section: Section, told: Sequence[CheckStatus]) -> Iterator[Block]:
             yield Text([found], WORDS[outcome.status], _TONES.get(outcome.status, "plain"))
             if outcome.meaning:
                 yield Text([f"means: {outcome.meaning}", f"fix: {outcome.fix}"], "-")
-    passed = [] if "ok" in told else _ids(section, "ok")
     idle = _ids(section, "not-applicable") if "not-applicable" in told else []
-    if passed:
-        yield Text([", ".join(passed)], "passed:")
     if idle:
         yield Text([", ".join(idle)], f"{WORDS['not-applicable']}:")
 
