@@ -18,11 +18,18 @@ const copyText = async (text) => {
 };
 
 const followLink = (() => {
-  document.documentElement.classList.add("live");
+  // What the address names; it may be of anybody's making.
+  const addressed = () => {
+    try {
+      return decodeURIComponent(location.hash.slice(1));
+    } catch {
+      return "";
+    }
+  };
 
   // A link to something folded opens everything around it, and the fold that it is.
   const reveal = () => {
-    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const target = document.getElementById(addressed());
     if (!target) return;
     const own = target.querySelector(":scope > details.folded");
     if (own) own.open = true;
@@ -65,10 +72,12 @@ const followLink = (() => {
     for (const button of document.querySelectorAll("button.show")) button.hidden = false;
   }
 
-  // The list of sections: a menu where there is little room, and the current one is marked.
+  // The list of sections: a menu where there is little room, and the current one is marked. Where
+  // there is room the style shows it, in browsers that can show what is in a closed fold.
   const menu = document.querySelector("#sections > details");
   const narrow = matchMedia("(max-width: 640px)");
-  const fold = () => { menu.open = !narrow.matches; };
+  const styled = CSS.supports("selector(::details-content)");
+  const fold = () => { menu.open = !narrow.matches && !styled; };
   fold();
   narrow.addEventListener("change", fold);
   const links = [...menu.querySelectorAll("a")];
@@ -76,7 +85,7 @@ const followLink = (() => {
   const title = menu.querySelector("summary");
   for (const [n, link] of links.entries()) {
     link.addEventListener("click", () => {
-      if (narrow.matches) menu.open = false;
+      fold();
       if (location.hash === link.hash) reveal(); // no change, so no event
       else if (targets[n]) mark(n);
     });

@@ -127,18 +127,23 @@
     table.before(tools);
   };
 
-  for (const table of document.querySelectorAll("main .scroll > table")) equip(table);
+  // A table gets its tools when it is seen: most are in folds that are never opened.
+  const seen = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      seen.unobserve(target);
+      equip(target);
+    }
+  }, { rootMargin: "400px" });
+  for (const table of document.querySelectorAll("main .scroll > table")) seen.observe(table);
 
   // A whole name that was opened can be copied.
-  for (const name of document.querySelectorAll("details.name")) {
-    name.addEventListener("toggle", () => {
-      if (!name.open || name.querySelector("button")) return;
-      const button = element("button", { type: "button", className: "show" }, "Copy");
-      button.setAttribute("aria-label", `Copy ${textOf(name.parentElement)}`);
-      const code = name.querySelector("code");
-      button.addEventListener("click", () => copyText(code.textContent));
-      code.after(button);
-    });
-  }
-  document.documentElement.dataset.tablesReady = "true";
+  document.addEventListener("toggle", ({ target: name }) => {
+    if (!name.matches("details.name[open]") || name.querySelector("button")) return;
+    const button = element("button", { type: "button", className: "show" }, "Copy");
+    button.setAttribute("aria-label", `Copy ${textOf(name.parentElement)}`);
+    const code = name.querySelector("code");
+    button.addEventListener("click", () => copyText(code.textContent));
+    code.after(button);
+  }, true);
 })();

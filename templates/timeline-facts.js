@@ -194,7 +194,7 @@ const timelineFacts = (() => {
     late.sort((a, b) => a - b);
     return (
       `Rank ${rank} arrives last at ${late.length} of ${count} collectives that the ranks share, ` +
-      `in the middle ${time(late[late.length >> 1])} after the first.`
+      `by ${time(late[late.length >> 1])} in the median.`
     );
   };
 

@@ -38,6 +38,7 @@ const timelineLinks = (() => {
     const { key, whole } = line.model();
     const fields = [];
     if (to - from < whole) fields.push(`t=${(from / 1e6).toFixed(6)}-${(to / 1e6).toFixed(6)}`);
+    rank = line.model().ranks.length > 1 ? (line.current()?.rank.rank ?? rank) : rank;
     if (rank !== null) fields.push(`rank=${rank}`);
     if (key !== line.keys[0]) fields.push(`window=${key}`);
     const hash = fields.length ? `#${fields.join("&")}` : "";
@@ -50,15 +51,19 @@ const timelineLinks = (() => {
     }
   };
 
-  const showTime = async (line, text) => {
+  // Which window of which rank holds that time; `place` is -1 where none does.
+  const placeOf = (line, text) => {
     const found = /^(\d+):(\d+)-(\d+)$/.exec(text);
-    if (!found) return;
+    if (!found) return { place: -1 };
     const [number, from, to] = found.slice(1).map(Number);
     const source = line.sources.find((r) => r.rank === number);
     const windows = source?.picture.windows ?? [];
-    const place = windows.findIndex(
-      (w) => from < w.start_ns + w.duration_ns && to > w.start_ns,
-    );
+    const place = windows.findIndex((w) => from < w.start_ns + w.duration_ns && to > w.start_ns);
+    return { number, from, to, source, place };
+  };
+
+  const showTime = async (line, text) => {
+    const { number, from, to, source, place } = placeOf(line, text);
     line.scroll();
     if (place < 0) {
       line.say("That time is in none of the iterations that are drawn here.");
@@ -87,7 +92,13 @@ const timelineLinks = (() => {
       clearTimeout(resting);
       if (isReady) resting = setTimeout(remember, REST, line);
     });
-    window.addEventListener("hashchange", () => follow(line));
+    window.addEventListener("hashchange", () => {
+      clearTimeout(resting); // the reader's address stays
+      follow(line);
+    });
+    for (const button of document.querySelectorAll("[data-show-time]")) {
+      button.classList.toggle("outside", placeOf(line, button.dataset.showTime).place < 0);
+    }
     document.addEventListener("click", (event) => {
       const button = event.target.closest("[data-show], [data-show-time]");
       if (!button) return;

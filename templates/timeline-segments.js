@@ -100,6 +100,7 @@ const timelineSegments = (() => {
     // What its time went to.
     const measure = () => {
       if (!state.chosen) return;
+      say("");
       const { from, to } = state.chosen;
       const { ranks } = state.model;
       const rows = ranks.flatMap((rank) => {

@@ -28,15 +28,18 @@ const timelineView = (() => {
     const heads = [];
     let y = RULER;
     for (const rank of model.ranks) {
+      const isBeside = rank.folded && !narrow; // its name stands beside its first lane
       if (model.ranks.length > 1) {
-        heads.push({ rank, top: y });
-        y += HEAD;
+        heads.push({ rank, top: y + (isBeside ? 2 : 0) });
+        if (!isBeside) y += HEAD;
       }
       for (const lane of rank.lanes) {
         const isMain = lane.kind === "parts" || lane.what === "communication";
         if (rank.folded && !isMain) continue;
         if (narrow && lane.label) y += TITLE;
-        rows.push({ rank, lane, top: y, height: lane.height, name: y - (narrow ? TITLE : 0) });
+        const label = isBeside && lane.kind === "parts" ? "" : lane.label;
+        const name = y - (narrow ? TITLE : 0);
+        rows.push({ rank, lane, top: y, height: lane.height, label, name });
         y += lane.height + (lane.kind === "parts" || lane.kind === "ops" ? GAP : 1);
       }
       y += 2 * GAP;
@@ -161,6 +164,7 @@ const timelineView = (() => {
           text.length > room ? `${text.slice(0, room - 1)}…` : text,
           left + 4,
           row.top + row.height / 2 + 0.5,
+          room * letter,
         );
       }
     };
@@ -262,7 +266,7 @@ const timelineView = (() => {
     };
 
     // Everything but the lanes: cheap enough for every move of the pointer.
-    const write = (model, { hover, pinned, selected }) => {
+    const write = (model, { hover, pinned, chosen }) => {
       if (!place) return;
       const { plan, ratio } = place;
       top.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -278,8 +282,8 @@ const timelineView = (() => {
         frame(target, target === pinned);
         links(model, target);
       }
-      if (selected) {
-        const [left, right] = [x(selected.from), x(selected.to)];
+      if (chosen) {
+        const [left, right] = [x(chosen.from), x(chosen.to)];
         top.fillStyle = css(ink[0], 0.14);
         top.fillRect(left, 0, right - left, plan.height);
         line(left, 0, left, plan.height, 0.9);

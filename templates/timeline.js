@@ -51,9 +51,9 @@ const timeline = (() => {
       });
       holder.append(button);
     }
-    for (const { lane, name, height } of plan.rows) {
-      if (!lane.label) continue;
-      const label = element("span", clean(lane.label));
+    for (const { label: text, name, height } of plan.rows) {
+      if (!text) continue;
+      const label = element("span", clean(text));
       label.title = label.textContent;
       label.style.top = `${name}px`;
       if (!plan.narrow) label.style.height = label.style.lineHeight = `${height}px`;

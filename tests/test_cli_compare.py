@@ -59,7 +59,7 @@ def test_a_regression_fails_the_gate_and_says_why(cli, reports):
     assert "Gate passed" in cli("compare", before, after, "--gate", "5%").expect(0).out
     done = cli("compare", after, before, "--gate", "5", "-q").expect(1)
     assert done.out == ""
-    assert "gate: regression: the time of a step changed by +" in done.err
+    assert "gate: regression: The time of a step changed by +" in done.err
 
 
 def test_a_gate_that_cannot_tell_fails_unless_that_is_allowed(cli, reports, tmp_path):

@@ -274,14 +274,14 @@ def test_waiting_for_data_is_told_with_its_workers():
             on("NVIDIA L4", 500, wait=1, workers=4),
         ]
     )
-    (waiting,) = [text for text in found.points if text.startswith("waiting for data")]
+    (waiting,) = [text for text in found.points if text.startswith("Waiting for data")]
     assert waiting == (
-        "waiting for data, of the step: NVIDIA A40 5 %, NVIDIA H200 80 % (workers: 16, 2)"
+        "Waiting for data, of the step: NVIDIA A40 5 %, NVIDIA H200 80 % (workers: 16, 2)"
     )
     (loader,) = [text for text in found.points if "its pace is that of its loader" in text]
     assert loader.startswith("NVIDIA H200 (H200 SXM) is I/O-bound")
     assert loader.endswith("up to 1,600 samples/s per device")
-    (order,) = [text for text in found.points if text.startswith("by compute time alone")]
+    (order,) = [text for text in found.points if text.startswith("By compute time alone")]
     assert order.index("H200") < order.index("A40") < order.index("L4")
 
 
@@ -339,7 +339,7 @@ def test_costs_are_per_million_samples_of_one_device():
     assert (a.usd_per_hour, b.usd_per_hour) == (0.5, 3.6)
     assert a.usd_per_million == pytest.approx(0.5e6 / 3600 / 640, rel=0.01)
     assert b.usd_per_million == pytest.approx(3.6e6 / 3600 / 2560, rel=0.01)
-    assert found.points[0].startswith("cheapest: a (A40), $0.217 a million samples; dearest b")
+    assert found.points[0].startswith("Cheapest: a (A40), $0.217 a million samples; dearest b")
 
 
 def test_a_label_goes_before_a_device_and_a_slice_has_its_own_price():

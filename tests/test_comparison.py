@@ -209,8 +209,8 @@ def test_measures_are_told_where_they_change():
     found = compare(base, new)
     change = named(found.measures, "collectives")
     assert (change.base, change.new, change.delta, change.real) == (8, 5, -3, True)
-    said = [text for text in found.explanation if "collectives" in text]
-    assert said == ["collectives: 8 → 5 a step"]
+    said = [text for text in found.explanation if "Collectives" in text]
+    assert said == ["Collectives: 8 → 5 a step"]
     assert not any("launches" in text for text in found.explanation)
 
 

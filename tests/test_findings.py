@@ -103,7 +103,7 @@ def test_the_rank_with_most_of_it_is_named():
         records.rank(step(communication=c), i, communication=communication(c))
         for i, c in enumerate((10, 300, 20))
     ]
-    assert find("communication-exposed", *ranks).evidence[-1] == "largest on rank 1: 30.0%"
+    assert find("communication-exposed", *ranks).evidence[-1] == "largest on rank 1: 30.0 %"
 
 
 @pytest.mark.parametrize(("skew", "status"), GRADES)
@@ -121,7 +121,7 @@ def test_ranks_that_take_turns_are_not_told_to_look_at_one():
     finding = find("communication-skew", records.rank(step()), together=together)
     assert finding.evidence[1:] == [
         "no single rank is the straggler: ranks take turns being last",
-        "why ranks are late: overhead 90%, unexplained 10%",
+        "why ranks are late: overhead 90 %, unexplained 10 %",
     ]
     assert finding.advice.startswith("No single rank is to blame")
 
@@ -145,7 +145,7 @@ def test_waiting_for_data_is_graded_by_its_share(share, status):
 def test_an_inferred_wait_is_called_so():
     half = host(data_wait_inferred_ns=150 * MS * STEPS)
     rank = records.rank(step(io=300), host=half)
-    assert find("data-wait", rank).evidence[1].startswith("50% of it is inferred")
+    assert find("data-wait", rank).evidence[1].startswith("50 % of it is inferred")
 
 
 def test_a_trace_that_cannot_show_waits_for_data_passes_nothing():

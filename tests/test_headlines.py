@@ -5,17 +5,22 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from tests.every_record import every_record
+from tests.report_factory import make_report
 from tests.scaling_runs import run_of
 from tests.test_compare_gpus import on
-from tests.test_comparison import run, workload
+from tests.test_comparison import kernels, run, workload
 from traceprobe.compare.compare import compare
 from traceprobe.compare.gpus import compare_gpus
 from traceprobe.compare.ladder import ladder
+from traceprobe.compare.run import observe
 from traceprobe.compare.scaling import scale
 from traceprobe.formatting import counted, pace, times
+from traceprobe.records.diagnosis import Outcome
 from traceprobe.records.whatif import Calibration, Predicted, WhatIf
 from traceprobe.render import document_of
 from traceprobe.render.document import Table
+from traceprobe.render.pages.diagnosis import total
 
 
 @pytest.mark.parametrize(
@@ -178,7 +183,7 @@ def test_changes_without_effect_share_a_line():
         predicted("y", 100, 100),
     ]
     page = what_if(rows)
-    table, rest = page.sections[0].blocks
+    _, table, rest = page.sections[0].blocks
     assert page.title == "Up to 2× faster"
     assert [row[0] for row in table.rows] == ["faster loader"]
     assert rest.sentences == ["No effect on the step: x, y."]
@@ -202,7 +207,7 @@ def test_where_nothing_helps_the_title_says_so():
 
 def test_an_interval_from_nothing_is_a_bound():
     page = what_if([predicted("no host time", 3.45, 60, low=0.0001, high=60.5)], now_ms=60)
-    assert page.sections[0].blocks[0].rows[0][2] == "up to 60.5"
+    assert page.sections[0].blocks[1].rows[0][2] == "up to 60.5"
 
 
 @pytest.mark.parametrize(
@@ -223,7 +228,7 @@ def test_the_title_of_a_scaling_curve(step, title, tone):
 def test_a_run_faster_than_ideal_loses_nothing():
     page = document_of(scale([run_of(1), run_of(2, forward=10)]))
     assert page.points[0] == (
-        "on 2 ranks a step takes 20.0 ms less than ideal: the smallest run is slow for its size"
+        "On 2 ranks a step takes 20.0 ms less than ideal: the smallest run is slow for its size"
     )
 
 
@@ -256,5 +261,56 @@ def test_money_is_told_only_with_prices():
     runs = [on("NVIDIA A40", 100), on("NVIDIA A10", 120)]
     assert "$" not in str(document_of(compare_gpus(runs)).sections)
     priced = document_of(compare_gpus(runs, {"A40": 2.0, "A10": 0.5}))
-    assert priced.points[0].startswith("cheapest: NVIDIA A10")
+    assert priced.points[0].startswith("Cheapest: NVIDIA A10")
     assert "$ per million samples" in columns(priced, "ranking")
+
+
+def test_one_kernel_of_two_profilers_is_no_change():
+    def recorded(name, source):
+        report = kernels(make_report("io"), **{name: 200, "tiny": 0.01})
+        inputs = [replace(i, format=source) for i in report.inputs]
+        return observe(replace(report, inputs=inputs), source)
+
+    kineto = "void at::native::(anonymous namespace)::softmax<4, float>(float*, int)"
+    nsys = "void at::native::<unnamed>::softmax<(int)4, float>(T1 *, int)"
+    assert compare(recorded(kineto, "kineto"), recorded(nsys, "nsys")).kernels == []
+    assert len(compare(recorded(kineto, "nsys"), recorded(nsys, "nsys")).kernels) == 2
+
+
+def test_a_kernel_has_a_short_name_and_the_whole_one_beside_it():
+    name = "void at::native::(anonymous namespace)::softmax<4, float>(float*, int)"
+    report = make_report("io")
+    base, new = (observe(kernels(report, **{name: ms}), str(ms)) for ms in (200, 100))
+    page = document_of(compare(base, new))
+    (section,) = (one for one in page.sections if one.id == "kernels")
+    (table,) = section.blocks
+    assert (table.rows[0][0], list(table.full)) == ("softmax", [name])
+
+
+@pytest.mark.parametrize(
+    ("mfu", "achieved", "title", "said"),
+    [
+        (0.25, 250.0, "MFU 25.0 %", "would take 25.0 of the 100 ms of the step"),
+        (None, 250.0, "250 TFLOP/s", "whose peak is not known"),
+        (None, None, "MFU unknown", "A kernel runs for 17.0 % of the step on NVIDIA H200"),
+    ],
+)
+def test_how_far_a_run_is_from_its_hardware(mfu, achieved, title, said):
+    record = every_record()["roofline"]
+    found = replace(record.roofline, step_ms=100.0, mfu=mfu, achieved_tflops=achieved)
+    page = document_of(replace(record, roofline=found))
+    assert page.title == title
+    assert said in page.headline
+
+
+@pytest.mark.parametrize(
+    ("statuses", "said"),
+    [
+        (["ok"], "1 passed"),
+        (["fail", "ok", "ok"], "1 check failed, 2 passed"),
+        (["fail", "fail", "warn", "warn"], "2 checks failed, 2 warnings"),
+        (["not-applicable"], "nothing to check"),
+    ],
+)
+def test_the_title_of_a_diagnosis(statuses, said):
+    assert total([Outcome(id="x", status=status, found="y") for status in statuses]) == said

@@ -170,7 +170,7 @@ def test_an_iteration_whose_coverage_is_below_99_percent_is_left_out(rows, used)
             script.call("cudaLaunchKernel", *launch)
     cut = analyze(script).iterations[2]
     assert (cut.used, cut.coverage) == (used, rows / 100)
-    assert used or cut.skip_reason == "capture cut: 98.0% of its launches have a GPU row"
+    assert used or cut.skip_reason == "capture cut: 98.0 % of its launches have a GPU row"
 
 
 def test_an_iteration_left_out_still_has_its_partition():

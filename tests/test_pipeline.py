@@ -57,7 +57,7 @@ def test_the_bubble_is_communication_and_named_in_the_headline(stages, schedule)
     found = finding(report)
     assert found.status == "fail"
     expected = (stages - 1) / (3 + stages - 1)
-    assert f"{expected:.1%}, with {stages} stages and 3 micro-batches" in found.evidence[1]
+    assert f"{100 * expected:.1f} %, with {stages} stages and 3 micro-batches" in found.evidence[1]
     assert finding(report, "communication-exposed").status == "pass"
 
 

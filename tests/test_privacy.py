@@ -111,8 +111,9 @@ def test_no_canary_in_any_output(tmp_path, name, redact):
     options = ["--redact"] if redact else []
     outputs = [argument for output in OUTPUTS for argument in ("-o", output)]
     done = spawn("analyze", trace, *outputs, *options, cwd=tmp_path).expect(0)
-    # The command that follows names the file that was given.
-    shown = done.out.partition("next, ")[0]
+    shown = done.out.partition("next, ")[
+        0
+    ]  # the command that follows names the file that was given
     texts = {output: (tmp_path / output).read_text() for output in OUTPUTS} | {"terminal": shown}
     assert {output for output, text in texts.items() if CANARY in text.lower()} == set()
     assert json.loads(texts["run.json"])["verdict"]["bound"] != "inconclusive"

@@ -247,8 +247,8 @@ def terms(**values):
         (
             0.3,
             {"base": 0.5, "observer_effect": -0.2},
-            "Low confidence (30 %): the profiler's own cost is unknown. Time the same loop without "
-            "a profiler and pass that as `--unprofiled-step-ms`.",
+            "Low confidence (30 %): time the same loop without a profiler and pass that as "
+            "`--unprofiled-step-ms`.",
         ),
     ],
 )

@@ -297,7 +297,7 @@ def test_the_page_tells_everything():
 
 @pytest.mark.parametrize("step", [100, 150, 60])
 def test_a_page_of_good_and_bad_curves(step):
-    found = scale([run_of(1), run_of(2, forward=step - 70)])
+    found = scale([run_of(1), run_of(2, forward=0, backward=step - 10)])
     assert document(found).tone == ("bad" if step == 150 else "good")
 
 

@@ -124,7 +124,7 @@ def test_no_straggler_is_named_where_ranks_take_turns():
     assert run.skew_causes == {"io": 0.375, "overhead": 0.625, "compute": 0.0, "other": 0.0}
     reasons = " ".join(report.verdict.reasons)
     assert "ranks take turns" in reasons
-    assert "I/O 38%, overhead 62%" in reasons
+    assert "I/O 38 %, overhead 62 %" in reasons
     assert report.verdict.shares["communication"] == pytest.approx(0.1)
 
 
@@ -151,7 +151,7 @@ def test_a_straggler_that_nothing_explains_is_not_bound_by_communication():
     report = analyze(always(0, EARLY), always(1, LATE, copies=LATE - 20))
     assert (report.run.straggler_rank, report.run.straggler_cause) == (1, "other")
     assert report.verdict.shares["communication"] == pytest.approx(0.1)
-    assert any("unexplained 99%" in reason for reason in report.verdict.reasons)
+    assert any("unexplained 99 %" in reason for reason in report.verdict.reasons)
 
 
 def test_collectives_that_nothing_overlaps_are_looked_at_one_by_one():
@@ -251,7 +251,7 @@ def test_waiting_that_nothing_explains_forbids_a_verdict(skew, bound):
     decision = decide(corrected, [mine], records.quality(), records.THRESHOLDS)
     assert decision.bound == bound
     if bound == "inconclusive":
-        share = f"{0.8 * skew:.0f}%"
+        share = f"{0.8 * skew:.0f} %"
         assert decision.missing[0].startswith(
             f"{share} of the time is ranks waiting for each other"
         )

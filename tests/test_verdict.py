@@ -92,7 +92,7 @@ def test_two_candidates_from_15_percent_on_within_5_points_are_mixed(shares, exp
 def test_compute_that_is_not_the_largest_share_is_no_verdict(parts, largest):
     decision = decide(records.rank(parts))
     assert decision.bound == "inconclusive"
-    assert decision.missing[0].startswith(f"{largest} takes {parts['d2h'] / 1000:.0%}")
+    assert decision.missing[0].startswith(f"{largest} takes {parts['d2h'] / 10:.0f} %")
 
 
 @given(
@@ -198,8 +198,8 @@ def test_without_a_step_marker_a_hundred_gpu_ops_are_needed(ops, expected):
     ("rank", "reason"),
     [
         (records.rank(step(400, 300), steps=2), "there are only 2 usable iterations"),
-        (records.rank(step(), coverage=0.899), "only 90% of the launches have a GPU row"),
-        (records.rank(step(idle_unexplained=301)), "30% of the time the device idles while the"),
+        (records.rank(step(), coverage=0.899), "only 90 % of the launches have a GPU row"),
+        (records.rank(step(idle_unexplained=301)), "30 % of the time the GPU idles while the"),
     ],
 )
 def test_what_is_missing_makes_it_inconclusive_and_is_said(rank, reason):

@@ -119,9 +119,9 @@ def duration(nanoseconds: float | None) -> str:
     return f"{significant(nanoseconds / 1e3)} µs"
 
 
-def percent(share: float | None) -> str:
-    """A share in [0, 1] as a percentage with one decimal."""
-    return NOT_OBSERVED if share is None else f"{100 * share:.1f} %"
+def percent(share: float | None, decimals: int = 1) -> str:
+    """A share in [0, 1] as a percentage."""
+    return NOT_OBSERVED if share is None else f"{100 * share:.{decimals}f} %"
 
 
 def counted(count: float, thing: str, things: str = "") -> str:

@@ -144,7 +144,7 @@ def _cheapest(contenders: Sequence[Contender], per: Per) -> Iterator[str]:
     if not priced:
         return
     best = min(priced, key=lambda c: c.usd_per_million or 0)
-    text = f"cheapest: {best.title}, ${significant(best.usd_per_million or 0)} a million {per}s"
+    text = f"Cheapest: {best.title}, ${significant(best.usd_per_million or 0)} a million {per}s"
     if len(priced) > 1:
         rest = max(priced, key=lambda c: c.usd_per_million or 0)
         text += f"; dearest {rest.title}, ${significant(rest.usd_per_million or 0)}"
@@ -156,7 +156,7 @@ def _waiting(contenders: Sequence[Contender], per: Per) -> Iterator[str]:
     waiting = [c for c in contenders if c.data_wait is not None and c.data_wait >= WAITS]
     if waiting:
         shares = ", ".join(f"{c.run.label} {100 * (c.data_wait or 0):.0f} %" for c in waiting)
-        yield f"waiting for data, of the step: {shares}{_workers(waiting)}"
+        yield f"Waiting for data, of the step: {shares}{_workers(waiting)}"
     for c in waiting:
         if c.run.bound == "io" and c.data_wait is not None and c.data_wait < 1:
             alone = pace_of(c.rate / (1 - c.data_wait), per)
@@ -182,7 +182,7 @@ def _orders(contenders: Sequence[Contender], per: Per) -> Iterator[str]:
     if timed != by_compute:
         names = ", ".join(f"{c.title} {significant(c.compute_ms or 0)} ms" for c in by_compute)
         yield (
-            f"by compute time alone the order differs: {names} per {per}; the rest of the step "
+            f"By compute time alone the order differs: {names} per {per}; the rest of the step "
             "(waiting, copies, communication, launches) makes the difference"
         )
 
@@ -240,8 +240,8 @@ def cautions(contenders: Sequence[Contender], per: Per) -> Iterator[Message]:
     if per == "step":
         yield Message(
             "unknown-batches",
-            "How many samples a step holds is not recorded for all runs, so times and rates are "
-            "per step: they compare only if all steps are of the same size.",
+            "How many samples a step holds is not recorded for all runs, so times are per step: "
+            "they compare only if all steps are of the same size.",
         )
     names = {c.run.settings["name"] for c in contenders if c.run.settings.get("name")}
     if len(names) > 1:

@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from msgspec import UNSET
-
 from traceprobe.compare import text as words
 from traceprobe.compare.compare import compare, per_of
 from traceprobe.compare.run import Observed, summarize
 from traceprobe.formatting import pace, significant
-from traceprobe.model.taxonomy import SHARE_CLASSES
 from traceprobe.records.comparison import Per, scale_of
 from traceprobe.records.ladder import Ladder, Missing, Rung, Suggestion
-from traceprobe.records.report import Report, Verdict
-from traceprobe.render.ranking import ATTENTION, ranked_findings
-from traceprobe.verdict.bounds import deciding
+from traceprobe.records.report import Report
+from traceprobe.render.ranking import first_fixes
 from traceprobe.version import __version__
-
-MOST_SUGGESTIONS = 3
 
 
 def ladder(
@@ -115,36 +109,22 @@ def _change(rung: Rung) -> str:
 def _limits(run: Observed) -> str:
     summary = summarize(run)
     largest = words.largest_class(summary)
-    return f"{words.bound_text(summary)}{f': {largest}' if largest else ''}"
-
-
-def classes_of(verdict: Verdict) -> set[str]:
-    """Classes of the partition that make up what decides a verdict."""
-    return {c for share in deciding(verdict.bound, verdict.secondary) for c in SHARE_CLASSES[share]}
+    return f"{words.bound_text(summary)}{f' ({largest})' if largest else ''}"
 
 
 def _suggestions(report: Report) -> list[Suggestion]:
-    step = report.quality.observer_effect
-    suggestions = []
-    bound = classes_of(report.verdict)
-    # What limits the run comes first: advice on something else would contradict the verdict.
-    for finding in sorted(
-        ranked_findings(report.findings),
-        key=lambda f: f.saving_of is UNSET or not bound & {*f.saving_of},
-    ):
-        saving = finding.saving_ms_per_step
-        if finding.status not in ATTENTION or not saving:
-            continue
-        means = [r.summary.step_ms.mean for r in report.ranks if r.summary.step_ms]
-        whole = step.unprofiled_step_ms if step else max(means, default=0.0)
-        if saving < whole:
-            suggestions.append(
-                Suggestion(
-                    finding=finding.id,
-                    title=finding.title,
-                    saving_ms_per_step=saving,
-                    speedup=round(whole / (whole - saving), 4),
-                    advice=finding.advice,
-                )
-            )
-    return suggestions[:MOST_SUGGESTIONS]
+    """The first fixes of a report that promise a saving of a part of its step."""
+    effect = report.quality.observer_effect
+    means = [r.summary.step_ms.mean for r in report.ranks if r.summary.step_ms]
+    whole = effect.unprofiled_step_ms if effect else max(means, default=0.0)
+    return [
+        Suggestion(
+            finding=finding.id,
+            title=finding.title,
+            saving_ms_per_step=saving,
+            speedup=round(whole / (whole - saving), 4),
+            advice=finding.advice,
+        )
+        for finding in first_fixes(report)
+        if (saving := finding.saving_ms_per_step) and saving < whole
+    ]

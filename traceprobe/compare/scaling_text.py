@@ -67,7 +67,7 @@ def explanation(
     """What the largest run loses time to, what synchronisation costs, and what comes next."""
     said = list(_lost(points[-1]))
     said += [
-        f"without gradient synchronisation a step on {points[-1].world_size} ranks takes "
+        f"Without gradient synchronisation a step on {points[-1].world_size} ranks takes "
         f"{significant(found.without_ms)} instead of {significant(found.with_ms)} ms: it costs "
         f"{percent(found.overhead)} of the step"
         for found in points[-1].synchronisation[:1]
@@ -85,7 +85,7 @@ def explanation(
                 + (f" and {percent(max(transfers))} of the transfer" if transfers else "")
             )
         said.append(
-            f"the model expects {percent(last.efficiency)} on {last.world_size} ranks "
+            f"The model expects {percent(last.efficiency)} on {last.world_size} ranks "
             f"({significant(last.per_second or 0)} {work}/s, {significant(last.step_ms or 0)} ms a "
             f"step); {tested}"
         )
@@ -94,7 +94,7 @@ def explanation(
         if prediction.reason is not None:
             missing.setdefault(prediction.reason, []).append(str(prediction.world_size))
     said += sorted(
-        f"nothing is predicted for {', '.join(sizes)} ranks: {reason}"
+        f"Nothing is predicted for {', '.join(sizes)} ranks: {reason}"
         for reason, sizes in missing.items()
     )
     return said
@@ -103,12 +103,12 @@ def explanation(
 def _lost(point: ScalingPoint) -> Iterator[str]:
     if point.loss_ms < -NOTABLE * point.step_ms:
         yield (
-            f"on {point.world_size} ranks a step takes {significant(-point.loss_ms)} ms less than "
+            f"On {point.world_size} ranks a step takes {significant(-point.loss_ms)} ms less than "
             "ideal: the smallest run is slow for its size"
         )
         return
     if point.loss_ms <= NOTABLE * point.step_ms:
-        yield f"on {point.world_size} ranks a step loses nothing that matters"
+        yield f"On {point.world_size} ranks a step loses nothing that matters"
         return
     parts = {name: ms for name, ms in point.losses_ms.items() if ms}
     named = [
@@ -118,7 +118,7 @@ def _lost(point: ScalingPoint) -> Iterator[str]:
     ][:MOST_NAMED]
     amounts = ", ".join(f"{plus_minus(parts[name])} ms {LOSS_LABELS[name]}" for name in named)
     yield (
-        f"on {point.world_size} ranks a step takes {significant(point.loss_ms)} ms longer than "
+        f"On {point.world_size} ranks a step takes {significant(point.loss_ms)} ms longer than "
         f"ideal{': ' if amounts else ', in many small parts'}{amounts}"
     )
 

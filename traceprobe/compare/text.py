@@ -76,7 +76,7 @@ def explanation(
     lines += [_of_measure(change) for change in measures if change.real and _telling(change)]
     largest = largest_class(new)
     if largest is not None:
-        lines.append(f"what limits the new run most: {largest}")
+        lines.append(f"What limits the new run most: {largest}")
     return lines
 
 
@@ -119,7 +119,7 @@ def gate_text(step: Change, allowed: float) -> str:
     assert step.base
     parts = [_percent(value, step.base) for value in (step.delta, step.low, step.high)]
     return (
-        f"the time of a step changed by {parts[0]} % (99 % interval {parts[1]} to {parts[2]} %, "
+        f"The time of a step changed by {parts[0]} % (99 % interval {parts[1]} to {parts[2]} %, "
         f"drift inside the runs {100 * (step.floor or 0) / step.base:.1f} %); up to "
         f"+{100 * allowed:g} % is allowed"
     )
@@ -243,7 +243,7 @@ def _telling(change: Change) -> bool:
 
 def _of_measure(change: Change) -> str:
     before, after = (_plain(value or 0) for value in (change.base, change.new))
-    return f"{change.name}: {before} → {after} {change.unit}"
+    return f"{change.name.capitalize()}: {before} → {after} {change.unit}"
 
 
 def _plain(value: float) -> str:

@@ -6,6 +6,7 @@ from msgspec import UnsetType
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, rule
+from traceprobe.formatting import percent
 from traceprobe.records.report import Status
 from traceprobe.verdict.no_training import WARM_UP, cold_share
 from traceprobe.verdict.thresholds import FIXED
@@ -31,8 +32,8 @@ def cold_start(evidence: Evidence) -> Answer:
     return Answer(
         status,
         [
-            f"{share:.1%} of the time that is judged, {host.set_up_idle_ns / 1e6:.1f} ms, the GPU "
-            "waits for calls of set-up",
+            f"{percent(share)} of the time that is judged, {host.set_up_idle_ns / 1e6:.1f} ms, the "
+            "GPU waits for calls of set-up",
             *(
                 f"{calls.count} × {calls.name}, the longest {calls.longest_ns / 1e6:.1f} ms"
                 for calls in (known if status != "pass" else [])

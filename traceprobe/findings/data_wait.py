@@ -6,6 +6,7 @@ from math import ceil
 
 from traceprobe.findings.evidence import Evidence, whole
 from traceprobe.findings.rule import Answer, inconclusive, rule
+from traceprobe.formatting import percent
 
 
 @rule(
@@ -38,11 +39,11 @@ def data_wait(evidence: Evidence) -> Answer:
         status,
         [
             f"{evidence.amount(ms)} of {evidence.idle} while the step thread waits for data",
-            f"{inferred / total:.0%} of it is inferred: the step thread is between step ranges"
-            f"{'' if evidence.on_cpu else ' and in no CUDA call'}"
+            f"{percent(inferred / total, 0)} of it is inferred: the step thread is between step "
+            f"ranges{'' if evidence.on_cpu else ' and in no CUDA call'}"
             if inferred
             else "",
-            f"{drained.after.data_wait_ns / 1e6:.2f} ms ({drained.after.share:.1%}) once the "
+            f"{drained.after.data_wait_ns / 1e6:.2f} ms ({percent(drained.after.share)}) once the "
             "loader's queue is empty"
             if drained
             else "",

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import UNSET
 
+from traceprobe.formatting import percent
 from traceprobe.model.taxonomy import COMPUTE_PHASES, TRANSFERS
 from traceprobe.records.memory import Memory
 from traceprobe.records.rank import LongIterations, Rank, mean_class_ms
@@ -107,7 +108,7 @@ class Evidence:
 
     def amount(self, ms: float) -> str:
         """A time in a sentence, with its share of the step."""
-        return f"{ms:.2f} ms {self.per} ({self.share(ms):.1%})"
+        return f"{ms:.2f} ms {self.per} ({percent(self.share(ms))})"
 
     def observed(self, *classes: str) -> bool:
         """Whether any rank shows any of these classes of the partition."""
@@ -246,7 +247,7 @@ class Evidence:
             return ns / max(rank.summary.window_ns, 1)
 
         worst = max(self.ranks, key=share)
-        return f"largest on rank {worst.rank}: {share(worst):.1%}"
+        return f"largest on rank {worst.rank}: {percent(share(worst))}"
 
     def _mean(self, ns: Sequence[float]) -> float:
         steps = [r.summary.steps for r in self.ranks]

@@ -6,6 +6,7 @@ from statistics import fmean
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.rule import Answer, inconclusive, rule
+from traceprobe.formatting import percent
 
 
 @rule(
@@ -47,7 +48,7 @@ def host_overhead(evidence: Evidence) -> Answer:
             f"{late:.2f} ms {evidence.per} of late launches, {latency:.2f} ms of launch and "
             "dependency latency",
             f"{launches:.0f} launches {evidence.per}",
-            f"{share:.1%} of the step remains after correction for the profiler"
+            f"{percent(share)} of the step remains after correction for the profiler"
             if corrected
             else "",
             evidence.worst("idle_host", "idle_latency"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence, Saving
 from traceprobe.findings.rule import Answer, rule
-from traceprobe.formatting import ordinal
+from traceprobe.formatting import ordinal, percent
 from traceprobe.model.taxonomy import CLASS_LABELS
 from traceprobe.records.rank import LongIterations
 from traceprobe.verdict.thresholds import FIXED
@@ -54,7 +54,7 @@ def long_iterations(evidence: Evidence) -> Answer:
             f"({found.regular_ms:.1f} ms)",
             "it happened once, so nothing is saved per step"
             if found.once
-            else f"that is {ms:.2f} ms per step ({share:.1%} of the mean step)",
+            else f"that is {ms:.2f} ms per step ({percent(share)} of the mean step)",
             f"more in each of them: {', '.join(fills)}" if fills else "",
         ],
         None if found.once else Saving(round(ms, 6)),

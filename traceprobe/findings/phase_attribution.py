@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
+from traceprobe.formatting import percent
 from traceprobe.verdict.thresholds import FIXED
 
 
@@ -27,8 +28,8 @@ def phase_attribution(evidence: Evidence) -> Answer:
     return Answer(
         "pass" if share >= FIXED.attributed else "warn",
         [
-            f"{share:.1%} of {work} time is attributed to a phase",
-            "" if evidence.on_cpu else f"{linked:.1%} of the GPU ops have a launch row",
+            f"{percent(share)} of {work} time is attributed to a phase",
+            "" if evidence.on_cpu else f"{percent(linked)} of the GPU ops have a launch row",
         ],
         advice="Annotate forward pass and optimizer (`record_function` or NVTX; the backward pass "
         "is found without), or map your own names with `--phase forward=REGEX`.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
+from traceprobe.formatting import percent
 from traceprobe.verdict.pipeline import bubble_ms, schedule
 from traceprobe.verdict.thresholds import FIXED
 
@@ -46,7 +47,7 @@ def pipeline_bubble(evidence: Evidence) -> Answer:
         status,
         [
             f"{evidence.amount(ms)} of waiting in messages from one rank to another",
-            f"the ideal of GPipe and 1F1B is {plan.ideal:.1%}, with {plan.stages} stages and "
+            f"the ideal of GPipe and 1F1B is {percent(plan.ideal)}, with {plan.stages} stages and "
             f"{plan.micro_batches} micro-batches as the number of messages tells"
             if plan is not None
             else "the ideal of GPipe and 1F1B is (stages − 1) / (micro-batches + stages − 1)",

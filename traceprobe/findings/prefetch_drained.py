@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
+from traceprobe.formatting import percent
 from traceprobe.verdict.drift import Drift
 from traceprobe.verdict.thresholds import FIXED
 
@@ -38,8 +39,8 @@ def prefetch_drained(evidence: Evidence) -> Answer:
         evidence.grade(after.share),
         [
             f"from iteration {drift.index} ({drift.label}) on, a step{where} waits "
-            f"{after.data_wait_ns / 1e6:.2f} ms for data ({after.share:.1%} of the step), before "
-            f"it {before.data_wait_ns / 1e6:.2f} ms",
+            f"{after.data_wait_ns / 1e6:.2f} ms for data ({percent(after.share)} of the step), "
+            f"before it {before.data_wait_ns / 1e6:.2f} ms",
             f"a step takes {before.step_ns / 1e6:.2f} ms in the {before.iterations} iterations "
             f"before and {after.step_ns / 1e6:.2f} ms in the {after.iterations} after",
             _throughput(evidence, drift),

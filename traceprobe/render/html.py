@@ -66,8 +66,10 @@ def render(document: Document) -> str:
         "markdown": msgspec.json.encode(markdown(document)),
         "charts": msgspec.json.encode([_payload(chart) for chart in charts]),
     }
-    scripts = (*(TIMELINE_SCRIPTS if timelines else ()), *SCRIPTS)
-    return _fill(document, embedded, ["".join(map(_file, scripts))], library=bool(charts))
+    # Two elements: what stops one leaves the other.
+    scripts = [TIMELINE_SCRIPTS, SCRIPTS] if timelines else [SCRIPTS]
+    joined = ["".join(map(_file, names)) for names in scripts]
+    return _fill(document, embedded, joined, library=bool(charts))
 
 
 def excerpt(document: Document, sections: Sequence[str]) -> str:

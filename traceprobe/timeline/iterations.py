@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from traceprobe.formatting import percent
 from traceprobe.model.accounting import MIN_COVERAGE, WARM_UP
 from traceprobe.model.events import UNKNOWN, Bools, Call, Int64s, Kind
 from traceprobe.timeline.step_markers import ENOUGH, NEVER, StepMarker
@@ -119,7 +120,7 @@ def skip_reasons(
     for k in range(count):
         share = covered[k]
         if share is not None and share < MIN_COVERAGE:
-            reasons[k] = f"capture cut: {share:.1%} of its launches have a GPU row"
+            reasons[k] = f"capture cut: {percent(share)} of its launches have a GPU row"
         elif not has_window[k]:
             reasons[k] = "no GPU work"
     if len(windows.index):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from traceprobe.formatting import percent
 from traceprobe.model.taxonomy import SHARE_LABELS, SHARES
 from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.rank import Rank
@@ -123,19 +124,20 @@ def _disagreement(decision: Decision, corrected: Corrected, thresholds: Threshol
         shares[name] for name in CANDIDATES
     ):
         return (
-            f"overhead takes {shares['overhead']:.0%} of the profiled step, but the step is no "
-            "longer than without a profiler, which speaks against the host as the limit; record "
-            "more steps, and time the unprofiled ones right before and after them"
+            f"overhead takes {percent(shares['overhead'], 0)} of the profiled step, but the step "
+            "is no longer than without a profiler, which speaks against the host as the limit; "
+            "record more steps, and time the unprofiled ones right before and after them"
         )
     if largest in CANDIDATES:
         return (
-            f"{SHARE_LABELS[largest]} takes {shares[largest]:.0%}, more than {named}, and yet less "
-            f"than the threshold of {thresholds.bound:.0%}; judge by a lower threshold"
+            f"{SHARE_LABELS[largest]} takes {percent(shares[largest], 0)}, more than {named}, and "
+            f"yet less than the threshold of {percent(thresholds.bound, 0)}; judge by a lower "
+            "threshold"
         )
     return (
-        f"{SHARE_LABELS[largest]} takes {shares[largest]:.0%}, more than {named}, and no cause "
-        "reaches its threshold; capture again with fewer kinds of events, so that the profiler "
-        "and copies to the host fill less of the step"
+        f"{SHARE_LABELS[largest]} takes {percent(shares[largest], 0)}, more than {named}, and no "
+        "cause reaches its threshold; capture again with fewer kinds of events, so that the "
+        "profiler and copies to the host fill less of the step"
     )
 
 
@@ -201,11 +203,12 @@ def _whole_capture(
         )
     )
     why = (
-        f"no cause accounts for {thresholds.whole_capture:.0%} of the capture (the largest is "
-        f"{SHARE_LABELS[first]} with {shares[first]:.0%})"
+        f"no cause accounts for {percent(thresholds.whole_capture, 0)} of the capture (the largest "
+        f"is {SHARE_LABELS[first]} with {percent(shares[first], 0)})"
         if margin < 0
-        else f"{SHARE_LABELS[rival]} takes {shares[rival]:.0%} beside {shares[first]:.0%} of "
-        "computation, which makes it the bound if the steps are like that"
+        else f"{SHARE_LABELS[rival]} takes {percent(shares[rival], 0)} beside "
+        f"{percent(shares[first], 0)} of computation, which makes it the bound if the steps are "
+        "like that"
     )
     return undecided(f"{reason}, and {why}; {remedy}")
 
@@ -237,8 +240,8 @@ def _missing(
     )
     if covered < thresholds.coverage:
         missing.append(
-            f"only {covered:.0%} of the launches have a GPU row: the capture lost GPU work; "
-            "synchronise before stopping the profiler, or capture fewer steps"
+            f"only {percent(covered, 0)} of the launches have a GPU row: the capture lost GPU "
+            "work; synchronise before stopping the profiler, or capture fewer steps"
         )
     idle, waiting = corrected.unexplained_idle, corrected.unexplained_wait
     if idle + waiting > thresholds.unexplained:
@@ -249,21 +252,21 @@ def _missing(
 def _unexplained(idle: float, waiting: float, ranks: Sequence[Rank]) -> str:
     if idle < waiting:
         return (
-            f"{waiting:.0%} of the time is ranks waiting for each other with no visible cause; "
-            "record the host's calls and ranges on every rank"
+            f"{percent(waiting, 0)} of the time is ranks waiting for each other with no visible "
+            "cause; record the host's calls and ranges on every rank"
         )
     if any(rank.summary.partition_ns["idle_host"] is not None for rank in ranks):
         silent = (
             "no operator runs"
             if all(rank.device.kind == "cpu" for rank in ranks)
-            else "the device idles while the host makes no call"
+            else "the GPU idles while the host makes no call"
         )
         return (
-            f"{idle:.0%} of the time {silent}, and nothing tells what the program does: annotate "
-            'it, loading as `data_load` (`torch.profiler.record_function("data_load")`, '
+            f"{percent(idle, 0)} of the time {silent}, and nothing tells what the program does: "
+            'annotate it, loading as `data_load` (`torch.profiler.record_function("data_load")`, '
             '`torch.cuda.nvtx.range("data_load")`)'
         )
     return (
-        f"{idle:.0%} of the time is idle that no host rows explain; record the CPU too "
+        f"{percent(idle, 0)} of the time is idle that no host rows explain; record the CPU too "
         "(`ProfilerActivity.CPU`, `nsys profile --trace=cuda,nvtx`)"
     )

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import UNSET
 
+from traceprobe.formatting import counted
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Quality, Term
 from traceprobe.records.run import Run
@@ -139,7 +140,11 @@ def _capture(corrected: Corrected, ranks: Sequence[Rank], thresholds: Thresholds
             yield _term("prefetch-drained", -FIXED.penalty_drained, why)
         if used < thresholds.min_iterations:
             above = FIXED.confidence_base + FIXED.confidence_margin - FIXED.most_of_few
-            yield _term("few-iterations", -above, f"only {used} iterations were used")
+            yield _term(
+                "few-iterations",
+                -above,
+                f"only {counted(used, 'iteration was', 'iterations were')} used",
+            )
         elif used < FIXED.few_iterations:
             yield _term("few-iterations", -FIXED.penalty_few, f"{used} iterations were used")
     if corrected.calibration_untrusted:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from traceprobe.formatting import percent
 from traceprobe.model.taxonomy import COMPUTE_PHASES
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Quality
@@ -38,8 +39,8 @@ def why_no_training(ranks: Sequence[Rank], quality: Quality) -> list[str]:
     if cold:
         most = max(map(cold_share, cold))
         missing.append(
-            f"{_of(cold, ranks)}{most:.0%} of the time is a cold start, in which the GPU waits "
-            f"until it is set up: {WARM_UP}"
+            f"{_of(cold, ranks)}{percent(most, 0)} of the time is a cold start, in which the GPU "
+            f"waits until it is set up: {WARM_UP}"
         )
     return missing
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET
 
-from traceprobe.formatting import significant
+from traceprobe.formatting import percent, significant
 from traceprobe.model.taxonomy import BOUND_LABELS, SHARE_LABELS
 from traceprobe.records.rank import Rank, mean_step_ms
 from traceprobe.records.report import Bound, Term, Verdict
@@ -24,10 +24,11 @@ _SUBJECT = {
     "communication": "communication that no computation hides",
     "overhead": "host overhead (the GPU waits for Python, the framework, launches or "
     "synchronisation)",
-    "compute": "computation",
+    "compute": "computation on the GPU",
 }
 _ON_CPU = {
     **_SUBJECT,
+    "compute": "computation",
     "io": "waiting for input data",
     "overhead": "time between operators (Python and the framework)",
 }
@@ -81,6 +82,8 @@ def how_sure(verdict: Verdict) -> str:
     number = f"{100 * verdict.confidence:.0f} %"
     if verdict.confidence >= FIXED.sure:
         return f"high confidence ({number})"
+    if verdict.headline.startswith("Possibly"):  # which says why
+        return f"low confidence ({number})"
     word = "medium" if verdict.confidence >= FIXED.fairly_sure else "low"
     why = doubt(verdict.confidence_terms)
     return f"{word} confidence ({number}){f': {why}' if why else ''}"
@@ -108,8 +111,7 @@ def headline(
 def _headline(decision: Decision, corrected: Corrected, ranks: Sequence[Rank]) -> str:
     if decision.bound == "inconclusive":
         return f"No verdict: {decision.missing[0]}."
-    step = mean_step_ms(ranks) if corrected.drift is None else corrected.drift.after.step_ns / 1e6
-    every = f" of each {significant(step)} ms step" if step is not None else " of the capture"
+    every = _every(corrected)
     if decision.bound == "mixed":
         first, second = decision.deciding
         return (
@@ -119,6 +121,17 @@ def _headline(decision: Decision, corrected: Corrected, ranks: Sequence[Rank]) -
         )
     share = corrected.shares[decision.bound]
     return f"{100 * share:.0f} %{every} goes to {_subject(decision.bound, corrected, ranks)}."
+
+
+def _every(corrected: Corrected) -> str:
+    """What the shares are parts of; a step that the profiler makes much longer, with both times."""
+    step, profiled = corrected.step_ms, corrected.profiled_step_ms
+    if step is None:
+        return " of the capture"
+    every = f" of each {significant(step)} ms step"
+    if profiled is None or max(profiled / step, step / profiled) < FIXED.distortion:
+        return every
+    return f"{every} ({significant(profiled)} ms with the profiler)"
 
 
 def _subject(name: str, corrected: Corrected, ranks: Sequence[Rank]) -> str:
@@ -144,17 +157,19 @@ def reasons(
     if decision.bound == "compute" and any(r.step_marker for r in ranks):
         largest = decision.secondary
         sentences.append(
-            f"{SHARE_LABELS[largest]} takes {shares[largest]:.1%}, below the "
-            f"{thresholds.bound:.0%} that would make it the bound"
+            f"{SHARE_LABELS[largest]} takes {percent(shares[largest])}, below the "
+            f"{percent(thresholds.bound, 0)} that would make it the bound"
             if largest
-            else f"I/O, communication and overhead each take less than {thresholds.notable:.0%}"
+            else "I/O, communication and overhead each take less than "
+            f"{percent(thresholds.notable, 0)}"
         )
     elif decision.bound != "inconclusive":
         threshold = thresholds.mixed if decision.bound == "mixed" else thresholds.bound
         if not any(r.step_marker for r in ranks):
             threshold = thresholds.whole_capture
         sentences += [
-            f"{SHARE_LABELS[name]} takes {shares[name]:.1%} (threshold {threshold:.0%})"
+            f"{SHARE_LABELS[name]} takes {percent(shares[name])} "
+            f"(threshold {percent(threshold, 0)})"
             for name in decision.deciding
         ]
     sentences += _data_wait(ranks, corrected.drift)
@@ -196,7 +211,7 @@ def late(run: Run, step_ms: float | None) -> list[str]:
     else:
         return []
     causes = [
-        f"{'unexplained' if name == 'other' else SHARE_LABELS[name]} {part:.0%}"
+        f"{'unexplained' if name == 'other' else SHARE_LABELS[name]} {percent(part, 0)}"
         for name, part in (run.skew_causes or {}).items()
         if part >= FIXED.reported_cause
     ]
@@ -210,13 +225,15 @@ def _data_wait(ranks: Sequence[Rank], drift: Drift | None) -> list[str]:
     if waited / window < FIXED.reported_idle and drift is None:
         return []
     steps = sum(r.summary.iterations_used for r in ranks)
-    amount = f"{waited / steps / 1e6:.1f} ms per step" if steps else f"{waited / window:.0%}"
+    amount = (
+        f"{waited / steps / 1e6:.1f} ms per step" if steps else f"{percent(waited / window, 0)}"
+    )
     if drift is not None:
         amount = f"{drift.after.data_wait_ns / 1e6:.1f} ms per step"
     where = "between steps"
     if inferred <= FIXED.mostly_inferred * waited:
         where = "inside data-loading ranges"
-    who = "step" if runs_on_cpu(ranks) else "device"
+    who = "step" if runs_on_cpu(ranks) else "GPU"
     return [f"the {who} waits {amount} for data, while the step thread is {where}"]
 
 
@@ -229,8 +246,8 @@ def _idle(ranks: Sequence[Rank]) -> list[str]:
     if max(parts.values()) < FIXED.reported_idle:
         return []
     if runs_on_cpu(ranks):
-        return [f"between operators, in Python and the framework: {sum(parts.values()):.1%}"]
+        return [f"between operators, in Python and the framework: {percent(sum(parts.values()))}"]
     reported = (
-        f"{text} {share:.1%}" for text, share in parts.items() if share >= FIXED.reported_part
+        f"{text} {percent(share)}" for text, share in parts.items() if share >= FIXED.reported_part
     )
     return [f"idle time besides data waits: {', '.join(reported)}"]

@@ -20,6 +20,7 @@ from traceprobe.records.comparison import Change, Comparison, KernelState, RunSu
 from traceprobe.render.charts import Line, curves
 from traceprobe.render.colours import CLASS_COLOURS, SHARE_COLOURS
 from traceprobe.render.document import Bar, Bars, Document, Facts, Piece, Section, Table, Text, Tone
+from traceprobe.render.kernel_names import short_name
 
 DIRECTION_TONES: dict[str, Tone] = {
     "slower": "bad",
@@ -105,7 +106,7 @@ def _differ(settings: Mapping[str, Sequence[Any]]) -> str:
     """The first settings that differ, and how many more do."""
     pairs = [f"{name} {_value(a)} → {_value(b)}" for name, (a, b) in settings.items()]
     more = f" and {len(pairs) - MOST_SETTINGS} more" if len(pairs) > MOST_SETTINGS else ""
-    return f"settings that differ: {', '.join(pairs[:MOST_SETTINGS])}{more}"
+    return f"Settings that differ: {', '.join(pairs[:MOST_SETTINGS])}{more}"
 
 
 def _sections(c: Comparison) -> Iterator[Section]:
@@ -300,7 +301,7 @@ def _kernels(c: Comparison) -> Table:
     head = ("kernel", "phase", "base", "new", "change")
     rows = [
         [
-            kernel.name,
+            short_name(kernel.name),
             kernel.phase,
             number(kernel.base_ms),
             number(kernel.new_ms),
@@ -312,7 +313,16 @@ def _kernels(c: Comparison) -> Table:
     ]
     tones: list[Tone] = [KERNEL_TONES[kernel.state] for kernel in c.kernels]
     caption = f"Kernels of both runs, ms per {c.per}"
-    return Table(caption, head, rows, frozenset({2, 3, 4}), tones, most=4, names=frozenset({0}))
+    return Table(
+        caption,
+        head,
+        rows,
+        frozenset({2, 3, 4}),
+        tones,
+        most=4,
+        names=frozenset({0}),
+        full=[kernel.name for kernel in c.kernels],
+    )
 
 
 def _value(value: object) -> str:

@@ -175,7 +175,7 @@ def _explained(comparison: GpuComparison) -> Iterator[Table | Chart]:
         yield _curves(comparison)
     elif comparison.ratios:
         yield Table(
-            "The fastest over the slowest: compute speed, and the peaks of both devices",
+            "Fastest over slowest",
             ("", "ratio"),
             [
                 [PEAK_HEADS.get(name, "compute speed"), times(comparison.ratios[name])]

@@ -109,7 +109,7 @@ def _fixes(report: Report) -> list[Block]:
         return [Text(["Try first:"]), Findings(fixes)]
     if report.verdict.bound == "inconclusive":  # its headline says what to do
         return []
-    return [Text(["No check asks for a change that is worth its while."])]
+    return [Text(["No check found a change that is worth making."])]
 
 
 def _next(report: Report, paths: Sequence[str]) -> list[Block]:

@@ -30,7 +30,9 @@ def doubt(verdict: Verdict) -> str:
     """How sure the verdict is, in words; empty without a verdict."""
     sure = wording.how_sure(verdict)
     if any(term.name == "observer-effect" for term in verdict.confidence_terms):
-        sure += ". Time the same loop without a profiler and pass that as `--unprofiled-step-ms`"
+        # Why is in the sentence before.
+        sure = sure.partition(":")[0]
+        sure += ": time the same loop without a profiler and pass that as `--unprofiled-step-ms`"
     return f"{sure[:1].upper()}{sure[1:]}." if sure else ""
 
 

@@ -6,8 +6,12 @@ from collections.abc import Iterator
 
 from traceprobe.formatting import NOT_OBSERVED, number, pace, percent, significant, times
 from traceprobe.records.whatif import NOTHING, SAME, Buckets, Predicted, WhatIf
-from traceprobe.render.document import Document, Section, Table, Text, Tone
+from traceprobe.render.colours import OTHER_COLOUR, SHARE_COLOURS
+from traceprobe.render.document import Bar, Bars, Block, Document, Piece, Section, Table, Text, Tone
 from traceprobe.render.pages.comparison import named_inputs, phase_bars, shares, table_of
+
+MORE = 1.5
+"""A predicted step that takes so much longer than its throughput says holds several batches."""
 
 
 def document(found: WhatIf) -> Document:
@@ -54,18 +58,18 @@ def _tone(predicted: Predicted) -> Tone:
 def _points(found: WhatIf, best: Predicted | None) -> Iterator[str]:
     """What the prediction assumes, and how far it may be off."""
     yield (
-        "predicted by playing the recorded iterations again: everything but what is changed takes "
+        "Predicted by playing the recorded iterations again: everything but what is changed takes "
         "as long as it did"
     )
     c = found.calibration
     if f"{c.played_ms:.3g}" != f"{found.now_ms:.3g}":
         yield (
-            f"played without a change they take {significant(c.played_ms)} ms a step; the replay "
+            f"Played without a change they take {significant(c.played_ms)} ms a step; the replay "
             f"is fitted to the {significant(found.now_ms)} ms that the run takes"
         )
     if best is not None and best.low_ms <= NOTHING * best.step_ms:
         yield (
-            "the recorded steps differ too much for a lower bound: record more of them for a "
+            "The recorded steps differ too much for a lower bound: record more of them for a "
             "narrower interval"
         )
 
@@ -81,13 +85,15 @@ def _sections(found: WhatIf) -> Iterator[Section]:
     told = [row for row in rows if row is found.asked or _has_effect(row)]
     none = [row for row in rows if row not in told]
     words = ", ".join(change for row in none for change in row.changes)
+    blocks: list[Block] = []
+    if told:
+        blocks += [_bars(told, found.now_ms), _table(told, found.now_ms)]
+    if none:
+        blocks.append(Text([f"No effect on the step: {words}."]))
     yield Section(
         "changes",
         title,
-        blocks=[
-            *([_table(told, found.now_ms)] if told else []),
-            *([Text([f"No effect on the step: {words}."])] if none else []),
-        ],
+        blocks=blocks,
         help="The recorded iterations are played again: the host launches in the order in which it "
         "did, each stream works in order, and who waited for whom waits again. With a change, "
         "other things may become the limit; so changes do not add up.",
@@ -117,6 +123,19 @@ def _sections(found: WhatIf) -> Iterator[Section]:
         folded=True,
         brief=False,
     )
+
+
+def _bars(rows: list[Predicted], now_ms: float) -> Bars:
+    """What the same work takes now and with each change; steps of several batches by the batch."""
+    colour = SHARE_COLOURS["compute"]
+    bars = [Bar("now", [Piece("step", OTHER_COLOUR, now_ms)], f"{significant(now_ms)} ms")]
+    for row in rows:
+        ms = now_ms / row.speedup
+        label = " and ".join(row.changes)
+        bars.append(Bar(label, [Piece("predicted step", colour, ms)], f"{significant(ms)} ms"))
+    several = any(row.step_ms > MORE * now_ms / row.speedup for row in rows)
+    unit = "ms per batch" if several else "ms per step"
+    return Bars("Now and with each change", unit, bars)
 
 
 def _table(rows: list[Predicted], now_ms: float) -> Table:
