@@ -17,12 +17,6 @@ from traceprobe.render.kernel_names import short_name
 
 MAX_NAME = 60
 MAX_PATH = 4_000
-NONE = {
-    "module": "(no module recorded)",
-    "operator": "(no operator recorded)",
-    "kernel": "(no kernel)",
-}
-"""Owner of what has none at a level."""
 _NO_MODULES = {
     "kineto": "The trace has no calls of modules, so these are ranges of the program. Record "
     "modules with torch.profiler.profile(with_stack=True), which slows the host.",
@@ -53,7 +47,8 @@ def document(report: Report, by: By, rank: int | None, limit: int) -> Document:
     found = owners(tree, by)
     shown = found.head(limit)
     part = shown.select(pl.col("busy_ns").sum() + pl.col("idle_ns").sum()).item()
-    things = {"module": "modules", "class": "classes"}.get(by, f"{by}s")
+    what = "range" if by == "module" and not has_modules(tree) else by
+    things = "classes" if what == "class" else f"{what}s"
     unit = "ms a step" if chosen.summary.iterations_used else "ms in all"
     return Document(
         kind="top",
@@ -65,12 +60,12 @@ def document(report: Report, by: By, rank: int | None, limit: int) -> Document:
         sections=[
             Section(
                 "top",
-                f"{unit} by {by}",
+                f"{unit} by {what}",
                 blocks=[
                     Table(
                         f"{things} of the most time",
-                        [by, "busy", "idle", "share", "ops", "waits"],
-                        [_row(chosen, by, *row) for row in shown.iter_rows()],
+                        [what, "busy", "idle", "share", "ops", "waits"],
+                        [_row(chosen, what, *row) for row in shown.iter_rows()],
                         numeric=frozenset(range(1, 6)),
                         most=limit,
                         names=frozenset({0}),
@@ -93,7 +88,7 @@ def _missing(rank: Rank, tree: pl.DataFrame, by: By, form: str) -> Iterator[str]
 
 def _row(
     rank: Rank,
-    by: By,
+    what: str,
     owner: str | None,
     within: str | None,
     busy: int,
@@ -103,7 +98,7 @@ def _row(
 ) -> list[str]:
     steps = rank.summary.steps
     return [
-        _name(by, owner, within),
+        _name(what, owner, within),
         ms(busy / steps),
         ms(idle / steps),
         percent((busy + idle) / max(rank.summary.window_ns, 1)),
@@ -112,13 +107,13 @@ def _row(
     ]
 
 
-def _name(by: By, owner: str | None, within: str | None) -> str:
+def _name(what: str, owner: str | None, within: str | None) -> str:
     """An owner in a few words; of the path of a module its end."""
     if owner is None:
-        return NONE[by] if within is None else f"(in {shorten(within, MAX_NAME)})"
-    if by == "class":
+        return f"(no {what} recorded)" if within is None else f"(in {shorten(within, MAX_NAME)})"
+    if what == "class":
         return CLASS_LABELS[owner]
-    if by == "kernel":
+    if what == "kernel":
         return shorten(short_name(owner), MAX_NAME)
     text = shorten(owner, MAX_PATH)
     return text if len(text) <= MAX_NAME else f"…{text[1 - MAX_NAME :].lstrip()}"
