@@ -5,8 +5,8 @@ it. A golden is a report with some changes, so that it stays readable and below 
 
 - the version of traceprobe is left out;
 - of the gaps and the operators of a rank the five longest stay;
-- of the packed tables of a picture and a tree only rows and a digest of their numbers stay (what they deflate
-  to depends on the library), of their names and of what `whatif` plays only a digest;
+- of the packed tables of a picture and a tree only rows and a digest of their numbers stay (what
+  they deflate to depends on the library), of their names and of what `whatif` plays only a digest;
 - what was cut is replaced by a count, a sum and a digest of the whole list, so that any change in
   it shows.
 

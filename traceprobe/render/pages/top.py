@@ -14,7 +14,6 @@ from traceprobe.records.report import Report
 from traceprobe.render.document import Document, Section, Table
 from traceprobe.render.kernel_names import short_name
 
-
 MAX_NAME = 60
 MAX_PATH = 4_000
 _NO_MODULES = {
