@@ -1,12 +1,11 @@
-"""Size and speed of report pages in a headless browser, and pictures of them.
+"""Size and speed of report pages in a headless browser.
 
-    python benchmarks/pages.py TRACE … [--repeat 3] [--json] [--pictures DIR]
+    python benchmarks/pages.py TRACE … [--repeat 3] [--json]
 
 Analyses every trace, or set of rank files (joined by `+`, or in a folder), opens the page without a
 network and prints when the verdict was painted first and when the last chart stood, of those that
-are in no fold and one after the other: medians over
-`--repeat` fresh pages. `--pictures` saves each page as a reader sees it: light, dark, printed and
-in a narrow window. Needs Playwright and a Chromium or Chrome on the PATH.
+are in no fold and one after the other: medians over `--repeat` fresh pages. Needs Playwright and a
+Chromium or Chrome on the PATH.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from playwright.sync_api import Browser, sync_playwright
 
@@ -37,11 +35,6 @@ DRAW_ALL = """async () => {
     scrollTo(0, 0);
 }"""
 """Brings every chart into view that is in no fold: it is drawn then."""
-VIEWS: dict[str, dict[str, Any]] = {
-    "light": {"color_scheme": "light"},
-    "dark": {"color_scheme": "dark"},
-    "narrow": {"viewport": {"width": 360, "height": 740}},
-}
 TIMES = """() => {
     const paint = performance.getEntriesByName('first-contentful-paint')[0];
     return [paint ? paint.startTime : NaN, Number(document.documentElement.dataset.drawnAfter)];
@@ -78,21 +71,6 @@ def measure(browser: Browser, page_file: Path, repeat: int) -> dict[str, float]:
     return {"first_paint_ms": paint, "drawn_ms": drawn}
 
 
-def photograph(browser: Browser, page_file: Path, folder: Path, width: int) -> None:
-    """Pictures of the whole page; the printed one as a PDF."""
-    for name, options in VIEWS.items():
-        size = {"width": width, "height": 900}
-        context = browser.new_context(offline=True, **{"viewport": size, **options})
-        page = context.new_page()
-        page.goto(page_file.as_uri())
-        page.wait_for_selector(READY, timeout=120_000)
-        page.evaluate(DRAW_ALL)
-        page.screenshot(path=folder / f"{page_file.stem}-{name}.png", full_page=True)
-        if name == "light":
-            page.pdf(path=folder / f"{page_file.stem}-print.pdf", format="A4")
-        context.close()
-
-
 def _files(name: str) -> list[str]:
     """The ranks of a run: what `+` joins, or the files of a folder."""
     if Path(name).is_dir():
@@ -112,8 +90,6 @@ def main() -> None:
     parser.add_argument("traces", nargs="+")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--pictures", type=Path)
-    parser.add_argument("--width", type=int, default=1200)
     options = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as name, chromium() as browser:
@@ -129,9 +105,6 @@ def main() -> None:
             size = page_file.stat().st_size
             row = {"trace": Path(trace).name, "bound": report.verdict.bound, "bytes": size}
             rows.append(row | measure(browser, page_file, options.repeat))
-            if options.pictures:
-                options.pictures.mkdir(parents=True, exist_ok=True)
-                photograph(browser, page_file, options.pictures, options.width)
     if options.json:
         print(json.dumps(rows, indent=1))
         return

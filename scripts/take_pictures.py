@@ -31,6 +31,8 @@ REPORTS = {
 }
 """Name to the sample traces of one run."""
 SIZES = {"wide": (1280, 900), "narrow": (390, 844)}
+README = ("io", (1280, 1190))
+"""The report whose picture is the README's, with its timeline."""
 SCHEMES = ("light", "dark")
 QUALITY = 70
 """Of WebP."""
@@ -46,9 +48,9 @@ def page_of(name: str, folder: Path) -> Path:
     return path
 
 
-def take(browser: Browser, page: Path, scheme: str, size: str) -> bytes:
-    """The first screen of a page, as WebP."""
-    width, height = SIZES[size]
+def take(browser: Browser, page: Path, scheme: str, size: tuple[int, int]) -> bytes:
+    """The first screen of a page, as WebP. Sizes are width and height in CSS pixels."""
+    width, height = size
     context = browser.new_context(
         viewport={"width": width, "height": height},
         color_scheme="dark" if scheme == "dark" else "light",
@@ -72,11 +74,17 @@ def main(names: list[str]) -> None:
         )
         for name in names or REPORTS:
             page = page_of(name, Path(folder))
-            for scheme in SCHEMES:
-                for size in SIZES:
-                    path = FOLDER / f"{name}-{size}-{scheme}.webp"
-                    path.write_bytes(take(browser, page, scheme, size))
-                    print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1e3:.0f} kB")
+            wanted = [
+                (f"{name}-{size}-{scheme}", scheme, SIZES[size])
+                for scheme in SCHEMES
+                for size in SIZES
+            ]
+            if name == README[0]:
+                wanted.append(("report", "light", README[1]))
+            for stem, scheme, size in wanted:
+                path = FOLDER / f"{stem}.webp"
+                path.write_bytes(take(browser, page, scheme, size))
+                print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1e3:.0f} kB")
 
 
 if __name__ == "__main__":

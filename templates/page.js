@@ -18,9 +18,18 @@ const copyText = async (text) => {
 };
 
 const followLink = (() => {
+  // What the address names; it may be of anybody's making.
+  const addressed = () => {
+    try {
+      return decodeURIComponent(location.hash.slice(1));
+    } catch {
+      return "";
+    }
+  };
+
   // A link to something folded opens everything around it, and the fold that it is.
   const reveal = () => {
-    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const target = document.getElementById(addressed());
     if (!target) return;
     const own = target.querySelector(":scope > details.folded");
     if (own) own.open = true;

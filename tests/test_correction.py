@@ -146,7 +146,7 @@ def test_a_host_that_is_ruled_out_and_yet_idles_the_most_allows_no_verdict(parts
     decision = decide(corrected, [rank], records.quality(), records.THRESHOLDS)
     assert (decision.bound, decision.deciding) == ("inconclusive", ())
     (missing,) = decision.missing
-    assert f"overhead takes {parts['idle_host']}%" in missing
+    assert f"overhead takes {parts['idle_host']} %" in missing
     assert "no longer than without a profiler" in missing
 
 

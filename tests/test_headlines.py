@@ -5,17 +5,22 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from tests.every_record import every_record
+from tests.report_factory import make_report
 from tests.scaling_runs import run_of
 from tests.test_compare_gpus import on
-from tests.test_comparison import run, workload
+from tests.test_comparison import kernels, run, workload
 from traceprobe.compare.compare import compare
 from traceprobe.compare.gpus import compare_gpus
 from traceprobe.compare.ladder import ladder
+from traceprobe.compare.run import observe
 from traceprobe.compare.scaling import scale
 from traceprobe.formatting import counted, pace, times
+from traceprobe.records.diagnosis import Outcome
 from traceprobe.records.whatif import Calibration, Predicted, WhatIf
 from traceprobe.render import document_of
 from traceprobe.render.document import Table
+from traceprobe.render.pages.diagnosis import total
 
 
 @pytest.mark.parametrize(
@@ -258,3 +263,54 @@ def test_money_is_told_only_with_prices():
     priced = document_of(compare_gpus(runs, {"A40": 2.0, "A10": 0.5}))
     assert priced.points[0].startswith("Cheapest: NVIDIA A10")
     assert "$ per million samples" in columns(priced, "ranking")
+
+
+def test_one_kernel_of_two_profilers_is_no_change():
+    def recorded(name, source):
+        report = kernels(make_report("io"), **{name: 200, "tiny": 0.01})
+        inputs = [replace(i, format=source) for i in report.inputs]
+        return observe(replace(report, inputs=inputs), source)
+
+    kineto = "void at::native::(anonymous namespace)::softmax<4, float>(float*, int)"
+    nsys = "void at::native::<unnamed>::softmax<(int)4, float>(T1 *, int)"
+    assert compare(recorded(kineto, "kineto"), recorded(nsys, "nsys")).kernels == []
+    assert len(compare(recorded(kineto, "nsys"), recorded(nsys, "nsys")).kernels) == 2
+
+
+def test_a_kernel_has_a_short_name_and_the_whole_one_beside_it():
+    name = "void at::native::(anonymous namespace)::softmax<4, float>(float*, int)"
+    report = make_report("io")
+    base, new = (observe(kernels(report, **{name: ms}), str(ms)) for ms in (200, 100))
+    page = document_of(compare(base, new))
+    (section,) = (one for one in page.sections if one.id == "kernels")
+    (table,) = section.blocks
+    assert (table.rows[0][0], list(table.full)) == ("softmax", [name])
+
+
+@pytest.mark.parametrize(
+    ("mfu", "achieved", "title", "said"),
+    [
+        (0.25, 250.0, "MFU 25.0 %", "would take 25.0 of the 100 ms of the step"),
+        (None, 250.0, "250 TFLOP/s", "whose peak is not known"),
+        (None, None, "MFU unknown", "A kernel runs for 17.0 % of the step on NVIDIA H200"),
+    ],
+)
+def test_how_far_a_run_is_from_its_hardware(mfu, achieved, title, said):
+    record = every_record()["roofline"]
+    found = replace(record.roofline, step_ms=100.0, mfu=mfu, achieved_tflops=achieved)
+    page = document_of(replace(record, roofline=found))
+    assert page.title == title
+    assert said in page.headline
+
+
+@pytest.mark.parametrize(
+    ("statuses", "said"),
+    [
+        (["ok"], "1 passed"),
+        (["fail", "ok", "ok"], "1 check failed, 2 passed"),
+        (["fail", "fail", "warn", "warn"], "2 checks failed, 2 warnings"),
+        (["not-applicable"], "nothing to check"),
+    ],
+)
+def test_the_title_of_a_diagnosis(statuses, said):
+    assert total([Outcome(id="x", status=status, found="y") for status in statuses]) == said

@@ -199,7 +199,7 @@ def test_without_a_step_marker_a_hundred_gpu_ops_are_needed(ops, expected):
     [
         (records.rank(step(400, 300), steps=2), "there are only 2 usable iterations"),
         (records.rank(step(), coverage=0.899), "only 90 % of the launches have a GPU row"),
-        (records.rank(step(idle_unexplained=301)), "30 % of the time the device idles while the"),
+        (records.rank(step(idle_unexplained=301)), "30 % of the time the GPU idles while the"),
     ],
 )
 def test_what_is_missing_makes_it_inconclusive_and_is_said(rank, reason):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from traceprobe.records.comparison import KernelChange, KernelState
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Report
+from traceprobe.render.kernel_names import short_name
 
 MOST = 20
 """Changes that are listed."""
@@ -20,7 +20,6 @@ ALWAYS_LISTED = 15
 
 Key = tuple[str, str]
 Named = Callable[[str], str]
-_UNNAMED = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{anonymous\}::")
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,8 @@ def kernel_changes(
     if first is None or second is None:
         return []
     formats = [{source.format for source in report.inputs} for report in (base, new)]
-    named = str if formats[0] == formats[1] else function_of
+    # Profilers write template arguments differently: `f<(int)4>(T2 *)` is `f<4>(float*)`.
+    named = str if formats[0] == formats[1] else short_name
     before, after = _uses(first, scale[0], named), _uses(second, scale[1], named)
     step = first.summary.step_ms
     least = NOTABLE * step.mean * scale[0] if step else 0.0
@@ -58,15 +58,6 @@ def kernel_changes(
 
 def _first(report: Report) -> Rank | None:
     return next((rank for rank in report.ranks if rank.summary.top_kernels), None)
-
-
-def function_of(kernel: str) -> str:
-    """The function of a kernel without its template parameters and arguments.
-
-    Profilers write those differently: `f<(int)4>(T2 *)` and `f<4>(float*)` are one kernel.
-    """
-    plain = _UNNAMED.sub("", kernel.removeprefix("void "))
-    return re.split(r"[<(]", plain, maxsplit=1)[0].strip() or kernel
 
 
 def _uses(rank: Rank, scale: float, named: Named) -> dict[Key, Use]:

@@ -109,7 +109,7 @@ def _change(rung: Rung) -> str:
 def _limits(run: Observed) -> str:
     summary = summarize(run)
     largest = words.largest_class(summary)
-    return f"{words.bound_text(summary)}{f': {largest}' if largest else ''}"
+    return f"{words.bound_text(summary)}{f' ({largest})' if largest else ''}"
 
 
 def _suggestions(report: Report) -> list[Suggestion]:

@@ -20,7 +20,7 @@ from traceprobe.records.ablation import Ablation
 from traceprobe.records.base import Rendered
 from traceprobe.records.memory import Memory
 from traceprobe.records.numbers import SHARE_ROUNDING
-from traceprobe.records.rank import Rank
+from traceprobe.records.rank import Rank, mean_step_ms
 from traceprobe.records.roofline import Limit, Roofline
 from traceprobe.records.run import Overview, Run
 from traceprobe.records.texts import PRIVATE, Checksum, Digits, Name, Sentence, Word
@@ -178,6 +178,12 @@ class Report(Rendered, frozen=True, kw_only=True):
     """What the device held in a step, and what for; not there where the capture does not say."""
     roofline: Roofline | msgspec.UnsetType = UNSET
     """The step beside what the hardware could do; not there where neither is known."""
+
+    @property
+    def step_ms(self) -> float | None:
+        """The step that savings are parts of: without the profiler where that is known."""
+        effect = self.quality.observer_effect
+        return mean_step_ms(self.ranks) if effect is None else effect.unprofiled_step_ms
 
     def __repr__(self) -> str:
         """Bound, step time, ranks and steps, on one line."""

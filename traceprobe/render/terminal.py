@@ -21,6 +21,7 @@ from traceprobe.formatting import encodable, first_sentences, shorten, significa
 from traceprobe.model.taxonomy import STATUS_LABELS
 from traceprobe.records.report import Finding
 from traceprobe.render.bars import cells, glyphs, legend, stacked
+from traceprobe.render.columns import GAP, fitting
 from traceprobe.render.document import (
     Bars,
     Block,
@@ -64,9 +65,6 @@ MAX_CELL = 60
 MAX_BAR = 60
 LEAST_BESIDE = 56
 """Columns from which a bar stands beside its label, not below."""
-LEAST_CELL = 12
-"""Cells that a column of text can be narrowed to."""
-GAP = 2
 LEAST_SHARE = 0.5
 """Percent of a bar from which a piece is named."""
 ITEM = "-"
@@ -348,7 +346,7 @@ def _table(out: _Out, table: Table) -> None:
     """As many columns as fit; which do not is said."""
     rows = (table.head, *table.rows[: table.most])
     texts = [[shorten(cell, MAX_CELL) for cell in row] for row in rows]
-    shown, widths = _fitting(texts, table.numeric, out.width)
+    shown, widths = fitting(texts, table.numeric, out.width)
     grid = Grid(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="")
     for column in shown:
         numeric = column in table.numeric
@@ -364,48 +362,8 @@ def _table(out: _Out, table: Table) -> None:
     out.console.print(grid)
     if len(table.rows) > table.most:
         out.say((f"… and {len(table.rows) - table.most} more", ""))
-    left_out = [texts[0][n] or "one without a title" for n in _columns(texts) if n not in shown]
+    left_out = [
+        texts[0][n] or "one without a title" for n in range(len(texts[0])) if n not in shown
+    ]
     if left_out:
         out.say((f"left out for want of width: {', '.join(left_out)}", ""))
-
-
-def _columns(texts: Sequence[Sequence[str]]) -> range:
-    return range(len(texts[0]))
-
-
-def _fitting(
-    texts: Sequence[Sequence[str]], numeric: frozenset[int], width: int
-) -> tuple[list[int], dict[int, int]]:
-    """Columns that fit beside each other, and their widths.
-
-    Text is folded before a column goes.
-    """
-    full = {n: max(cell_len(row[n]) for row in texts) for n in _columns(texts)}
-    least = {n: min(full[n], LEAST_CELL) for n in full}
-    for n in numeric & full.keys():  # a number is not folded, but its title is
-        least[n] = max(least[n], *(cell_len(row[n]) for row in texts))
-    shown = list(full)
-    for column in _expendable(full, numeric):
-        if _total(least, shown) > width:
-            shown.remove(column)
-    widths = {n: min(full[n], width) for n in shown}
-    while _total(widths, shown) > width:
-        widest = max((n for n in shown if widths[n] > least[n]), key=lambda n: widths[n])
-        widths[widest] -= 1
-    return shown, widths
-
-
-def _expendable(full: dict[int, int], numeric: frozenset[int]) -> list[int]:
-    """Columns in the order in which they go: long texts, then from the right.
-
-    The last number, which often is the result, goes after those before it; the first column, which
-    names the row, stays.
-    """
-    columns = list(full)[:0:-1]
-    long = [n for n in columns if n not in numeric and full[n] > LEAST_CELL]
-    rest = [n for n in columns if n not in long]
-    return [*long, *rest[1:], *rest[:1]]
-
-
-def _total(widths: dict[int, int], shown: Sequence[int]) -> int:
-    return sum(widths[n] for n in shown) + GAP * (len(shown) - 1)

@@ -259,7 +259,7 @@ def _unexplained(idle: float, waiting: float, ranks: Sequence[Rank]) -> str:
         silent = (
             "no operator runs"
             if all(rank.device.kind == "cpu" for rank in ranks)
-            else "the device idles while the host makes no call"
+            else "the GPU idles while the host makes no call"
         )
         return (
             f"{percent(idle, 0)} of the time {silent}, and nothing tells what the program does: "

@@ -64,6 +64,8 @@ class Corrected:
         shares: fractions, sum 1. overhead_ruled_out: the profiler slowed the host and the step did
             not get longer, so the host cannot be the limit. split_unknown: communication and
             overhead share a remainder that one rank cannot split. notes: what was corrected.
+        step_ms: what the shares are fractions of, the mean of the ranks; None without steps.
+        profiled_step_ms: the same as the capture has it, where the correction made it another.
         unexplained_idle: part of `other` in which devices idle and nothing tells why.
         unexplained_wait: part of `other` that is waiting for ranks that have more of nothing.
         skew: part of all shares together that is waiting for other ranks; None where one rank
@@ -82,6 +84,8 @@ class Corrected:
     drift: Drift | None = None
     calibration_untrusted: bool = False
     unexplained_idle: float = 0.0
+    step_ms: float | None = None
+    profiled_step_ms: float | None = None
 
 
 def per_step(rank: Rank, drift: Drift | None = None) -> Times:
@@ -177,6 +181,7 @@ def correct(
             "the host: the host does not limit this run"
         )
     shares, unexplained, skew = _shares(times, run)
+    has_steps = any(rank.summary.iterations_used for rank in ranks)
     return Corrected(
         shares,
         ruled_out,
@@ -187,6 +192,8 @@ def correct(
         drift,
         untrusted,
         fmean(t.unexplained / t.total if t.total else 0.0 for t in times),
+        step_ms=fmean(t.total for t in times) / 1e6 if has_steps else None,
+        profiled_step_ms=fmean(steps) / 1e6 if steps else None,
     )
 
 

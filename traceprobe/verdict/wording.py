@@ -24,10 +24,11 @@ _SUBJECT = {
     "communication": "communication that no computation hides",
     "overhead": "host overhead (the GPU waits for Python, the framework, launches or "
     "synchronisation)",
-    "compute": "computation",
+    "compute": "computation on the GPU",
 }
 _ON_CPU = {
     **_SUBJECT,
+    "compute": "computation",
     "io": "waiting for input data",
     "overhead": "time between operators (Python and the framework)",
 }
@@ -110,8 +111,7 @@ def headline(
 def _headline(decision: Decision, corrected: Corrected, ranks: Sequence[Rank]) -> str:
     if decision.bound == "inconclusive":
         return f"No verdict: {decision.missing[0]}."
-    step = mean_step_ms(ranks) if corrected.drift is None else corrected.drift.after.step_ns / 1e6
-    every = f" of each {significant(step)} ms step" if step is not None else " of the capture"
+    every = _every(corrected)
     if decision.bound == "mixed":
         first, second = decision.deciding
         return (
@@ -121,6 +121,17 @@ def _headline(decision: Decision, corrected: Corrected, ranks: Sequence[Rank]) -
         )
     share = corrected.shares[decision.bound]
     return f"{100 * share:.0f} %{every} goes to {_subject(decision.bound, corrected, ranks)}."
+
+
+def _every(corrected: Corrected) -> str:
+    """What the shares are parts of; a step that the profiler makes much longer, with both times."""
+    step, profiled = corrected.step_ms, corrected.profiled_step_ms
+    if step is None:
+        return " of the capture"
+    every = f" of each {significant(step)} ms step"
+    if profiled is None or max(profiled / step, step / profiled) < FIXED.distortion:
+        return every
+    return f"{every} ({significant(profiled)} ms with the profiler)"
 
 
 def _subject(name: str, corrected: Corrected, ranks: Sequence[Rank]) -> str:
@@ -222,7 +233,7 @@ def _data_wait(ranks: Sequence[Rank], drift: Drift | None) -> list[str]:
     where = "between steps"
     if inferred <= FIXED.mostly_inferred * waited:
         where = "inside data-loading ranges"
-    who = "step" if runs_on_cpu(ranks) else "device"
+    who = "step" if runs_on_cpu(ranks) else "GPU"
     return [f"the {who} waits {amount} for data, while the step thread is {where}"]
 
 

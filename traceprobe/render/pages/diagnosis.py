@@ -16,8 +16,6 @@ WORDS: dict[CheckStatus, str] = {
     "ok": "ok",
     "not-applicable": "does not apply",
 }
-MACHINE = "environment"
-"""What the section about this machine is called."""
 COUNTED: dict[CheckStatus, tuple[str, str]] = {
     "fail": ("check failed", "checks failed"),
     "warn": ("warning", "warnings"),
@@ -41,7 +39,7 @@ def document(diagnosis: Diagnosis) -> Document:
         summary={
             "terminal": [
                 *([*_checks(section, WRONG)] for section in diagnosis.sections),
-                [Text(["more with -v: the checks that are ok"])],
+                [Text(["more with -v: every check"])],
             ],
             "verbose": [[*_checks(section, STATUSES)] for section in diagnosis.sections],
         },
@@ -62,22 +60,15 @@ def total(outcomes: Sequence[Outcome]) -> str:
 
 
 def _checks(section: Section, told: Sequence[CheckStatus]) -> Iterator[Block]:
-    """The checks of some states by urgency; of the others that passed or do not apply, the names.
-
-    What a machine has is of interest for itself.
-    """
+    """How many ended how, the checks of some states by urgency, and what does not apply."""
     yield Facts([(section.subject, total(section.checks))])
-    shown = {*told, "ok"} if section.subject == MACHINE else {*told}
     for outcome in sorted(section.checks, key=lambda outcome: STATUSES.index(outcome.status)):
-        if outcome.status in shown and outcome.status != "not-applicable":
+        if outcome.status in told and outcome.status != "not-applicable":
             found = f"{outcome.id}: {outcome.found}"
             yield Text([found], WORDS[outcome.status], _TONES.get(outcome.status, "plain"))
             if outcome.meaning:
                 yield Text([f"means: {outcome.meaning}", f"fix: {outcome.fix}"], "-")
-    passed = [] if "ok" in shown else _ids(section, "ok")
     idle = _ids(section, "not-applicable") if "not-applicable" in told else []
-    if passed:
-        yield Text([", ".join(passed)], "passed:")
     if idle:
         yield Text([", ".join(idle)], f"{WORDS['not-applicable']}:")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from traceprobe.formatting import NOT_OBSERVED, counted, pace, plus_minus, significant, times
 from traceprobe.model.taxonomy import BOUND_LABELS, CLASS_LABELS
 from traceprobe.records.comparison import scale_of
-from traceprobe.records.ladder import Ladder, Rung
+from traceprobe.records.ladder import Ladder, Rung, Suggestion
 from traceprobe.render.document import Document, Section, Table, Text, Tone
 from traceprobe.render.pages.comparison import (
     capitalized,
@@ -24,6 +24,7 @@ MOST_CLASSES = 3
 def document(ladder: Ladder) -> Document:
     """The ladder for all outputs."""
     points = [f"Limits now: {ladder.limits}"] if ladder.limits else []
+    points += [f"Next: {_saving(s)}" for s in ladder.suggestions]
     points += [f"Not measured: {m.label}: {m.reason}" for m in ladder.missing]
     return Document(
         kind=ladder.kind,
@@ -76,8 +77,6 @@ def _cautions(ladder: Ladder) -> list[str]:
 def _sections(ladder: Ladder) -> Iterator[Section]:
     runs = [rung.run for rung in ladder.rungs]
     scales = [scale_of(run, ladder.per) for run in runs]
-    if ladder.suggestions:
-        yield Section("next", "What to try next", blocks=[Text(_suggested(ladder))])
     yield Section(
         "rungs",
         "What each rung gained",
@@ -90,6 +89,9 @@ def _sections(ladder: Ladder) -> Iterator[Section]:
         "and in total to the first; where the change of the step is not larger than its noise, no "
         "gain is told.",
     )
+    if ladder.suggestions:
+        advice = [f"{s.title}: {s.advice}" for s in ladder.suggestions]
+        yield Section("next", "What to try next", blocks=[Text(advice)])
     if ladder.missing:
         rows = [[m.label, m.change, m.reason] for m in ladder.missing]
         table = Table("Rungs that were not measured", ("rung", "change", "why"), rows)
@@ -104,12 +106,9 @@ def _sections(ladder: Ladder) -> Iterator[Section]:
     yield runs_section(runs)
 
 
-def _suggested(ladder: Ladder) -> list[str]:
-    return [
-        f"{s.title}: up to {significant(s.saving_ms_per_step)} ms a step ({pace(s.speedup)}). "
-        f"{s.advice}"
-        for s in ladder.suggestions
-    ]
+def _saving(s: Suggestion) -> str:
+    """A suggestion and what it gives at most."""
+    return f"{s.title}, up to {significant(s.saving_ms_per_step)} ms a step ({pace(s.speedup)})"
 
 
 def _changed(ladder: Ladder) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from traceprobe.model.taxonomy import SHARE_LABELS
-from traceprobe.records.rank import mean_step_ms
 from traceprobe.records.report import Report
 from traceprobe.render.document import Block, Findings, Section, Text
 from traceprobe.render.ranking import first_fixes, is_about
@@ -25,8 +24,7 @@ def advice_section(report: Report) -> Section:
     if bounds and not any(is_about(finding, bounds) for finding in fixes[:1]):
         blocks.append(Text([_unexplained(bounds)]))
     applying = [f for f in report.findings if f.status != "not-applicable"]
-    step_ms = mean_step_ms(report.ranks)
-    blocks.append(Findings(applying, [finding.id for finding in fixes], step_ms))
+    blocks.append(Findings(applying, [finding.id for finding in fixes], report.step_ms))
     return Section("findings", "What to do first", blocks=blocks, help=_HELP, nav="Fix first")
 
 

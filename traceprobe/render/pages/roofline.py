@@ -10,6 +10,7 @@ from traceprobe.records.roofline import Limit, Peaks, Roofline, RooflineRecord
 from traceprobe.render.charts import Line, curves
 from traceprobe.render.colours import OTHER_COLOUR, SHARE_COLOURS
 from traceprobe.render.document import Bar, Bars, Chart, Document, Piece, Section, Table, Tone
+from traceprobe.render.pages.comparison import capitalized
 
 LIMIT_WORDS: dict[Limit, str] = {
     "math": "math-bound kernels",
@@ -50,7 +51,7 @@ def document(record: RooflineRecord) -> Document:
         tone="plain" if found.limit is None else _TONES[found.limit],
         headline=_distance(found) or record.headline,
         points=_points(record),
-        cautions=found.notes,
+        cautions=[capitalized(note) for note in found.notes],
         sections=sections(found),
         inputs=record.inputs,
         version=record.traceprobe_version,
@@ -91,7 +92,7 @@ def _points(record: RooflineRecord) -> list[str]:
     """The kernels' limit, what is called utilisation, and the verdict of the run."""
     found = record.roofline
     limit = "" if found.limit is None else f"The kernels: {LIMIT_MEANINGS[found.limit]}"
-    return [line for line in (limit, _utilisation(found), record.headline) if line]
+    return [line for line in (limit, capitalized(_utilisation(found)), record.headline) if line]
 
 
 def flops(count: float) -> str:

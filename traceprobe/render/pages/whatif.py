@@ -10,6 +10,9 @@ from traceprobe.render.colours import OTHER_COLOUR, SHARE_COLOURS
 from traceprobe.render.document import Bar, Bars, Block, Document, Piece, Section, Table, Text, Tone
 from traceprobe.render.pages.comparison import named_inputs, phase_bars, shares, table_of
 
+MORE = 1.5
+"""A predicted step that takes so much longer than its throughput says holds several batches."""
+
 
 def document(found: WhatIf) -> Document:
     """The prediction for all outputs."""
@@ -130,7 +133,9 @@ def _bars(rows: list[Predicted], now_ms: float) -> Bars:
         ms = now_ms / row.speedup
         label = " and ".join(row.changes)
         bars.append(Bar(label, [Piece("predicted step", colour, ms)], f"{significant(ms)} ms"))
-    return Bars("A step now and with each change", "ms per step", bars)
+    several = any(row.step_ms > MORE * now_ms / row.speedup for row in rows)
+    unit = "ms per batch" if several else "ms per step"
+    return Bars("Now and with each change", unit, bars)
 
 
 def _table(rows: list[Predicted], now_ms: float) -> Table:
