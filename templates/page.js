@@ -99,9 +99,10 @@ const followLink = (() => {
     current = n;
   };
   const look = () => {
+    if (scrollY === 0) return mark(0);
     const end = innerHeight + scrollY >= document.documentElement.scrollHeight - 2;
     const reached = targets.findLastIndex((e) => e && e.getBoundingClientRect().top < innerHeight / 4);
-    mark(end && scrollY > 0 ? links.length - 1 : Math.max(reached, 0));
+    return mark(end ? links.length - 1 : Math.max(reached, 0));
   };
   let waiting = false;
   const soon = () => {

@@ -21,6 +21,7 @@ from traceprobe.model.taxonomy import LOSSES, PARTITION, SHARES
 from traceprobe.records.ladder import Missing
 from traceprobe.records.memory import PARTS
 from traceprobe.records.peaks import MeasuredPeaks
+from traceprobe.records.picture import HOST, OPS
 from traceprobe.records.report import LostInput, Report
 from traceprobe.records.roofline import (
     Peaks,
@@ -31,7 +32,7 @@ from traceprobe.records.roofline import (
 )
 from traceprobe.records.whatif import Buckets, Calibration, Predicted, WhatIf
 
-WORDS = {*PARTITION, *SHARES, *LOSSES, *PARTS}
+WORDS = {*PARTITION, *SHARES, *LOSSES, *PARTS, *OPS, *HOST}
 
 
 RECORD_NAMES = (

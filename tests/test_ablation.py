@@ -214,7 +214,7 @@ def report():
 def test_the_page_has_a_section_beside_the_verdict(report):
     text = html_of(report)
     shown = text.split('<script type="application/json"')[0]
-    assert shown.index('id="verdict"') < shown.index('id="ablation"') < shown.index('id="time"')
+    assert shown.index('id="verdict"') < shown.index('id="time"') < shown.index('id="ablation"')
     for words in (
         "Checked by ablation",
         "They disagree",

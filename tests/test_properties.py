@@ -83,7 +83,7 @@ def test_the_clock_does_not_matter(tmp_path_factory, loop, shift):
         table: getattr(trace, table).with_columns(
             pl.col(column) + shift for column in TIMES.get(table, ("t0", "t1"))
         )
-        for table in ("gpu_ops", "host_calls", "host_ranges")
+        for table in ("gpu_ops", "host_calls", "host_ranges", "host_operators", "host_work")
     }
     assert numbers(replace(trace, **moved)) == numbers(trace)
 

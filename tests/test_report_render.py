@@ -258,6 +258,10 @@ def test_fixes_come_first_and_the_rest_is_folded():
     fix = text.index('<article class="finding fix fail" id="finding-data-wait"')
     assert fix < text.index('id="finding-tensor-cores"') < text.index('id="findings-passed"')
     assert text.index('id="findings-passed"') < text.index('id="finding-overlap-communication"')
+    assert "up to <b>635 ms</b> a step" in text  # more than the step without the profiler
+    report = report_named("io")
+    quality = msgspec.structs.replace(report.quality, observer_effect=None)
+    text = html_of(msgspec.structs.replace(report, quality=quality))
     assert "up to <b>−83 %</b>: 635 of 765 ms a step" in text
 
 

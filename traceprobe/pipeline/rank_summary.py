@@ -30,7 +30,9 @@ from traceprobe.timeline.rank_collectives import summary_windows as summarised
 MAX_KERNELS = 15
 MAX_KERNELS_OF_A_PHASE = 6
 MAX_OPERATORS = 25
-MAX_DETAIL = 160
+MAX_NAME = 160
+MAX_KERNEL = 600
+"""Characters of a name, and of that of a kernel, which can have kilobytes of template arguments."""
 MAX_COLLECTIVES = 20
 _SUMMARISED = (
     *("name", "kind", "phase", "t0", "t1", "launch_t0", "launch_t1", "thread"),
@@ -199,7 +201,7 @@ def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[KernelShare]:
             top.append(row)
     return [
         KernelShare(
-            name=fit_table(names[row["name"]]),
+            name=fit_table(names[row["name"]], MAX_KERNEL),
             phase="communication" if row["label"] < 0 else COMPUTE_PHASES[row["label"]],
             count=row["count"],
             total_ns=row["total"],
@@ -247,6 +249,6 @@ def _top_operators(
     ]
 
 
-def fit_table(name: str) -> str:
-    """A name that fits a table; kernel names run to kilobytes of template arguments."""
-    return name if len(name) <= MAX_DETAIL else name[: MAX_DETAIL - 1] + "…"
+def fit_table(name: str, most: int = MAX_NAME) -> str:
+    """A name of at most so many characters."""
+    return name if len(name) <= most else name[: most - 1] + "…"

@@ -18,7 +18,7 @@ NAMED = 3
 MAX_KERNELS = 30
 """Rows of one rank."""
 MAX_NAME = 80
-MAX_FULL = 400
+MAX_FULL = 600
 _TENSOR_CORES = {True: "yes", False: "no", None: NOT_OBSERVED}
 _HELP = (
     "Kernels that differ in the arguments of their template only are one row; its name opens to "
