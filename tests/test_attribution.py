@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traceprobe
-from tests.analyses import SAMPLES, report_of
+from tests.analyses import REFUSED, SAMPLES, report_of
 from tests.builders import kineto, nsight
 from tests.builders.loop import EVERYTHING, LOADER, training_loop
 from tests.builders.scenario import AUTOGRAD, Script
+from tests.conftest import trace_files
 from traceprobe.model.taxonomy import BUSY, LEVELS, PARTITION
 from traceprobe.pipeline import build_tree
 from traceprobe.records.owners import BY, owners
@@ -57,10 +58,13 @@ def test_the_owners_of_a_class_add_up_to_it(file):
 
 
 def test_the_owners_of_a_class_add_up_to_it_in_public_traces(corpus, corpus_row):
-    for rank in report_of(corpus / corpus_row["file"]).ranks:
-        if rank.tree:
-            found, expected = by_class(rank)
-            assert found == expected
+    try:
+        report = report_of(*trace_files(corpus / corpus_row["file"]))
+    except REFUSED:
+        pytest.skip("there is nothing to analyse in it")
+    for rank in report.ranks:
+        found, expected = by_class(rank)
+        assert found == expected
 
 
 STEP = st.tuples(

@@ -6,7 +6,7 @@ import numpy as np
 
 from traceprobe.model.events import MODULE, Int64s
 from traceprobe.model.taxonomy import LEVELS, PARTITION, Level
-from traceprobe.pipeline.rank_summary import fit_table
+from traceprobe.pipeline.rank_summary import MAX_KERNEL, fit_table
 from traceprobe.records.packed import Table
 from traceprobe.records.tree import Tree, totals
 from traceprobe.timeline.attribution import Attribution
@@ -41,7 +41,9 @@ def build_tree(found: Attribution) -> Tree:
     columns["name"] = np.zeros(len(named), dtype=np.int64)
     columns["name"][named] = place + 1
     return Tree(
-        levels=list(LEVELS), names=[fit_table(text) for text in texts], nodes=Table.of(columns)
+        levels=list(LEVELS),
+        names=[fit_table(text, MAX_KERNEL) for text in texts],
+        nodes=Table.of(columns),
     )
 
 
