@@ -57,9 +57,9 @@ def test_the_owners_of_a_class_add_up_to_it(file):
         assert found == expected
 
 
-def test_the_owners_of_a_class_add_up_to_it_in_public_traces(corpus, corpus_row):
+def test_the_owners_of_a_class_add_up_to_it_in_public_traces(corpus_row):
     try:
-        report = report_of(*trace_files(corpus / corpus_row["file"]))
+        report = report_of(*trace_files(corpus_row))
     except REFUSED:
         pytest.skip("there is nothing to analyse in it")
     for rank in report.ranks:
