@@ -210,10 +210,13 @@ def test_ranges_that_count_the_loop_are_no_owners(tmp_path):
 def test_operators_of_autograds_nvtx_have_no_numbers(tmp_path):
     script = Script()
     for begin in (1_000, 3_000):
+        script.operator("Optimizer.step#SGD.step", begin - 10, begin + 950)
+        script.operator("flash::forward", begin - 5, begin + 940, sequence=begin)
         script.operator("aten::mul", begin, begin + 900, sequence=begin)
         script.op("kernel", begin + 500, begin + 1_000, (begin + 100, begin + 200))
     report = report_from(script, tmp_path, nsight, "sqlite", emit_nvtx=True)
-    assert set(report.tree().drop_nulls("operator")["operator"]) == {"aten::mul"}
+    paths = report.tree().filter(level="kernel").select("range", "operator").unique().rows()
+    assert paths == [("Optimizer.step#SGD.step", "flash::forward / aten::mul")]
 
 
 def test_a_large_tree_keeps_its_sums(monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from traceprobe.model.events import MODULE, Int64s
@@ -15,8 +17,12 @@ MOST_NODES = 3_000
 """Nodes that a tree keeps; what is below them is summed in one more for each."""
 
 
-def build_tree(found: Attribution) -> Tree:
-    """The tree of a device: below each class the paths that own some of it."""
+def build_tree(found: Attribution, names: Sequence[str]) -> Tree:
+    """The tree of a device: below each class the paths that own some of it.
+
+    Args:
+        names: of the trace.
+    """
     width = len(found.paths.parent) + 1  # 0 is the class itself, else 1 + number of a path
     above = np.array([0, *(number + 1 for number in found.paths.parent)], dtype=np.int64)
     kind, path = (found.shares[c].to_numpy() for c in ("class", "path"))
@@ -34,10 +40,7 @@ def build_tree(found: Attribution) -> Tree:
     columns = _largest({"parent": parent, "level": level, "name": name, "ns": ns, "count": count})
     named = columns["level"] < int(Level.UNKNOWN)
     used, place = np.unique(columns["name"][named], return_inverse=True)
-    texts = [
-        PARTITION[-1 - n] if n < 0 else found.paths.texts[n].removeprefix(MODULE)
-        for n in used.tolist()
-    ]
+    texts = [PARTITION[-1 - n] if n < 0 else names[n].removeprefix(MODULE) for n in used.tolist()]
     columns["name"] = np.zeros(len(named), dtype=np.int64)
     columns["name"][named] = place + 1
     return Tree(

@@ -233,7 +233,7 @@ def _device(account: DeviceTimeline, trace: Trace, device: Device) -> DevicePart
     long = long_iterations(account)
     shown = picture(account, trace.names, trace.thread_names, origin(trace), long)
     whole = part(account, long)
-    owners = build_tree(attribution(account, trace.names))
+    owners = build_tree(attribution(account, trace.names), trace.names)
     whole = replace(whole, record=replaced(whole.record, tree=owners))
     if long is None:
         return whole

@@ -22,22 +22,22 @@ from traceprobe.timeline.process_timeline import ProcessTimeline
 _COUNTED = re.compile(r"(step|iter|batch|epoch)\w{0,40}[ _#:]{0,8}\d{1,20}$", re.IGNORECASE)
 """Ranges that count the loop: who owns some time is the same in every iteration."""
 _COUNTER_END = 80
-_NUMBERED = re.compile(r", (?:seq|op_id) = .*", re.DOTALL)
-"""What autograd's NVTX writes after the name of an operator."""
-_OPERATOR = re.compile(r"^(?:(?:aten|autograd)::|\w+Backward\d*$)")
+_OPERATOR = re.compile(r"^(?:(?!cub::|thrust::)[a-z_]\w*::\w|\w+Backward\d*$)")
+"""Ranges of NVTX that are called like operators: `aten::mul`, `flash_attn::forward`; not those of
+libraries that operators use."""
 _NAMES = 1 << 31
 _LEVELS = len(Level)
 
 
 @dataclass
 class Paths:
-    """All paths, by number: `parent` is the number of another path, UNKNOWN for the first step.
+    """All paths, by number.
 
     Args:
-        texts: of the names that `name` holds indices of.
+        parent: number of the path that each is one step below, UNKNOWN for the first step.
+        level, name: the step: `Level`, and index into the names of the trace.
     """
 
-    texts: list[str]
     parent: list[int] = field(default_factory=list)
     level: list[int] = field(default_factory=list)
     name: list[int] = field(default_factory=list)
@@ -102,9 +102,8 @@ def host_nests(
     Args:
         names: of the trace.
     """
-    texts, same = _without_counters(names)
-    paths = Paths(texts)
-    ranges = _ranges(process.ranges, names, same)
+    paths = Paths()
+    ranges = _ranges(process.ranges, names)
     modules = _of_level(process.modules, Level.MODULE)
     operators = _of_level(process.operators, Level.OPERATOR)
     owners = _modules_of_backward(process.operators, modules, paths)
@@ -115,22 +114,11 @@ def host_nests(
     return paths, {n: _nest(rows.filter(pl.col("thread") == n), paths) for n in threads}
 
 
-def _without_counters(names: Sequence[str]) -> tuple[list[str], Int64s]:
-    """The names without numbers of single operators, and the first one that is equal to each."""
-    texts, same = list(names), np.arange(len(names))
-    first: dict[str, int] = {}
-    for n, name in enumerate(names):
-        if ", op_id = " in name or ", seq = " in name:
-            texts[n] = _NUMBERED.sub("", name)
-            same[n] = first.setdefault(texts[n], n)
-    return texts, same
-
-
-def _ranges(ranges: pl.DataFrame, names: Sequence[str], same: Int64s) -> pl.DataFrame:
+def _ranges(ranges: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     """Ranges of the program and of its frameworks, but those that count the loop."""
     used = ranges["name"].unique().to_list()
     counted = [n for n in used if _COUNTED.search(names[n][-_COUNTER_END:])]
-    operators = [n for n in used if _OPERATOR.match(_NUMBERED.sub("", names[n]))]
+    operators = [n for n in used if _OPERATOR.match(names[n])]
     wanted = ranges.filter(
         pl.col("source").is_in([int(Source.USER), int(Source.FRAMEWORK)])
         & ~pl.col("name").is_in(counted)
@@ -140,8 +128,8 @@ def _ranges(ranges: pl.DataFrame, names: Sequence[str], same: Int64s) -> pl.Data
         .then(int(Level.OPERATOR))
         .otherwise(int(Level.RANGE))
     )
-    return wanted.select("thread", "t0", "t1", level=level.cast(pl.Int64)).with_columns(
-        name=pl.Series(same[wanted["name"].to_numpy()], dtype=pl.Int64)
+    return wanted.select(
+        "thread", "t0", "t1", level=level.cast(pl.Int64), name=pl.col("name").cast(pl.Int64)
     )
 
 

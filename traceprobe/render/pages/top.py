@@ -53,8 +53,8 @@ def document(report: Report, by: By, rank: int | None, limit: int) -> Document:
         kind="top",
         title=f"Rank {chosen.rank}: {things} by time",
         headline=f"{len(shown)} of {len(found)} rows have "
-        f"{percent(part / max(chosen.summary.window_ns, 1))} of the time. Idle is what the device "
-        "waited for them.",
+        f"{percent(part / max(chosen.summary.window_ns, 1))} of the time. Idle: the host was "
+        "in them, or they ended the wait.",
         cautions=list(_missing(chosen, tree, by, report.inputs[chosen.input].format)),
         sections=[
             Section(
