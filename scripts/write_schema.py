@@ -69,6 +69,7 @@ OPTIONAL = {
     ("Rank", "picture"),
     ("Rank", "replay"),
     ("Rank", "speed"),
+    ("Rank", "tree"),
     ("Report", "memory"),
     ("Report", "roofline"),
     ("Run", "late_ranks"),

@@ -5,8 +5,8 @@ it. A golden is a report with some changes, so that it stays readable and below 
 
 - the version of traceprobe is left out;
 - of the gaps and the operators of a rank the five longest stay;
-- of the packed tables of a picture only rows and a digest of their numbers stay (what they deflate
-  to depends on the library), of its names and of what `whatif` plays only a digest;
+- of the packed tables of a picture and a tree only rows and a digest of their numbers stay (what
+  they deflate to depends on the library), of their names and of what `whatif` plays only a digest;
 - what was cut is replaced by a count, a sum and a digest of the whole list, so that any change in
   it shows.
 
@@ -43,16 +43,25 @@ def golden_of(report) -> str:
         if "replay" in rank:
             rank["replay"] = digest(rank["replay"])
         rank["picture"]["names"] = digest(rank["picture"]["names"])
+        rank["tree"] = {
+            "names": digest(rank["tree"]["names"]),
+            "nodes": numbers_of(rank["tree"]["nodes"]),
+        }
         if "top_operators" in rank["summary"]:
             operators = rank["summary"]["top_operators"]
             lengths = [operator["total_ns"] for operator in operators]
             rank["summary"]["top_operators"] = cut(operators, lengths)
         for window in rank["picture"]["windows"]:
             for name in ("ops", "parts", "host"):
-                table = msgspec.convert(window[name], Table)
-                numbers = {column: n.tolist() for column, n in table.columns().items()}
-                window[name] = {"rows": table.rows, "sha256": digest(numbers)}
+                window[name] = numbers_of(window[name])
     return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def numbers_of(packed: dict) -> dict:
+    """A packed table by its rows and a digest of its numbers."""
+    table = msgspec.convert(packed, Table)
+    numbers = {column: n.tolist() for column, n in table.columns().items()}
+    return {"rows": table.rows, "sha256": digest(numbers)}
 
 
 def cut(entries: list, lengths: list[int]):

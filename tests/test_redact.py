@@ -13,6 +13,7 @@ from tests.cli_runner import environment, spawn
 from tests.test_anonymise import in_names
 from tests.test_privacy import CANARY, in_chrome_trace, in_export
 from traceprobe.anonymise.redact import digest, redact
+from traceprobe.model.taxonomy import PARTITION
 from traceprobe.records.report import Report
 
 LEAST = 6
@@ -26,6 +27,7 @@ def names_of(report: Report) -> set[str]:
         found |= {n for gap in rank.gaps for n in (gap.before, gap.after) if n}
         found |= {i.label for i in rank.iterations}
         found |= {*rank.picture.names, *(thread.name for thread in rank.picture.threads)}
+        found |= {*rank.tree.names} - {*PARTITION}
         if rank.summary.top_operators:
             found |= {o.name for o in rank.summary.top_operators if o.name}
     ours = re.compile(r"\d+|forward|backward|iteration \d+")  # words that pages say themselves

@@ -108,7 +108,8 @@ class _Rows:
                 args["Input Dims"] = [[64, 3, 224, 224], []]
                 args["Input type"] = ["float", "Scalar"]
             args["Ev Idx"] = offset + index
-            yield _x("cpu_op", row.name, self.pid, row.thread, row.t0, row.t1 - row.t0, args)
+            category = "python_function" if row.name.startswith("nn.Module: ") else "cpu_op"
+            yield _x(category, row.name, self.pid, row.thread, row.t0, row.t1 - row.t0, args)
         if self.content.flows:
             yield from self._forward_backward()
 

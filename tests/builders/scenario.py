@@ -106,7 +106,10 @@ class Range:
 
 @dataclass(frozen=True)
 class Operator:
-    """A framework operator (`aten::…`): a Kineto `cpu_op`, or text of `emit_nvtx`."""
+    """A framework operator (`aten::…`): a Kineto `cpu_op`, or text of `emit_nvtx`.
+
+    One that is called `nn.Module: …` is the call of a module, a frame of Python.
+    """
 
     name: str
     thread: int

@@ -22,6 +22,7 @@ from traceprobe.cli import (
     scaling,
     slice,
     sweep,
+    top,
     whatif,
 )
 from traceprobe.cli.help import Command, Group
@@ -92,6 +93,13 @@ _add(
     "traceprobe analyze rank*.json.gz -o run.html",
     "traceprobe analyze trace.json.gz --unprofiled-step-ms 52.5",
     "traceprobe analyze run.sqlite -o - | jq .verdict",
+)
+_add(
+    "top",
+    top.command,
+    "Analyse",
+    "traceprobe top report.json --by module",
+    "traceprobe top trace.json.gz --by kernel -n 50",
 )
 _add(
     "inspect",

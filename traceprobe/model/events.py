@@ -135,8 +135,21 @@ HOST_OPERATORS: Mapping[str, Any] = {
     "t0": pl.Int64,  # start, ns
     "t1": pl.Int64,  # end, ns
     "name": pl.Int32,  # index into Trace.names
+    "sequence": pl.Int64,  # what a forward operator and its backward one share; else UNKNOWN
+    "forward_thread": pl.Int64,  # of a backward operator: autograd's number of the forward's thread
 }
 """Columns of operators of the framework, in no order: there are many, and few are looked at."""
+
+HOST_MODULES: Mapping[str, Any] = {
+    "pid": pl.Int64,  # process
+    "thread": pl.Int64,  # thread of the host, as the trace numbers it
+    "t0": pl.Int64,  # start, ns
+    "t1": pl.Int64,  # end, ns
+    "name": pl.Int32,  # index into Trace.names
+}
+"""Columns of calls of `nn.Module`s, in no order."""
+MODULE = "nn.Module: "
+"""How the profiler begins the name of such a call, among the frames of Python."""
 
 HOST_WORK: Mapping[str, Any] = {
     "pid": pl.Int64,  # process
@@ -210,9 +223,9 @@ class Quality:
 class Trace:
     """One input file as columns.
 
-    `gpu_ops`, `host_calls`, `host_ranges` and `host_operators` follow the schemas above;
-    `host_work` (threads run one operator after the other) and `host_waits` (they wait in the
-    operating system) HOST_WORK.
+    `gpu_ops`, `host_calls`, `host_ranges`, `host_operators` and `host_modules` follow the
+    schemas above; `host_work` (threads run one operator after the other) and `host_waits` (they
+    wait in the operating system) HOST_WORK.
 
     Args:
         rank_of: rank of each process where the file records it.
@@ -236,6 +249,7 @@ class Trace:
     host_operators: pl.DataFrame = field(
         default_factory=lambda: pl.DataFrame(schema=HOST_OPERATORS)
     )
+    host_modules: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_MODULES))
     host_work: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_WORK))
     host_waits: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_WORK))
 

@@ -39,6 +39,25 @@ BUSY = COMPUTE_PHASES + TRANSFERS
 PARTITION = BUSY + IDLE_CAUSES
 """Exclusive classes of a GPU window, in priority order; they sum to the window."""
 
+
+class Level(IntEnum):
+    """What a step of the path to the owner of some time is; the record writes it in lower case."""
+
+    CLASS = 0
+    RANGE = 1
+    MODULE = 2
+    OPERATOR = 3
+    KERNEL = 4
+    CALL = 5
+    UNKNOWN = 6
+    OTHER = 7
+
+
+LEVELS = tuple(level.name.lower() for level in Level)
+"""Levels of the attribution tree: a class of the partition; a range, a call of a module, an
+operator and what it launched, or the call that waited; nothing that the trace recorded; and the
+sum of what is too little to be listed."""
+
 SHARE_CLASSES: Mapping[str, tuple[str, ...]] = {
     "io": ("idle_data_wait", "h2d"),
     "communication": ("communication",),

@@ -119,6 +119,7 @@ def _brief(rank: Rank) -> Rank:
         picture=UNSET,
         summary=summary,
         replay=UNSET,
+        tree=UNSET,
     )
 
 

@@ -31,6 +31,7 @@ from traceprobe.model import sidecar
 from traceprobe.model.events import (
     GPU_OPS,
     HOST_CALLS,
+    HOST_MODULES,
     HOST_OPERATORS,
     HOST_RANGES,
     HOST_WORK,
@@ -52,6 +53,7 @@ _FRAMES = {
     "host_calls": HOST_CALLS,
     "host_ranges": HOST_RANGES,
     "host_operators": HOST_OPERATORS,
+    "host_modules": HOST_MODULES,
     "host_work": HOST_WORK,
     "host_waits": HOST_WORK,
 }

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 import polars as pl
+from msgspec.structs import replace as replaced
 
 from traceprobe.errors import DamagedInput, EmptyTrace, TraceprobeError, UsageError
 from traceprobe.ingest.read_trace import read_trace
@@ -23,11 +24,13 @@ from traceprobe.model.sidecar import Sidecar
 from traceprobe.options import Options
 from traceprobe.pipeline.build_picture import picture
 from traceprobe.pipeline.build_rank import origin, rank_record
+from traceprobe.pipeline.build_tree import build_tree
 from traceprobe.records.picture import Picture
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Input
 from traceprobe.system import memory_limit as bounded
 from traceprobe.timeline import collectives, phases
+from traceprobe.timeline.attribution import attribution
 from traceprobe.timeline.device_timeline import DeviceTimeline, device_timeline
 from traceprobe.timeline.long_iterations import LongIterations, long_iterations, without
 from traceprobe.timeline.process_timeline import ProcessTimeline, process_timeline
@@ -230,6 +233,8 @@ def _device(account: DeviceTimeline, trace: Trace, device: Device) -> DevicePart
     long = long_iterations(account)
     shown = picture(account, trace.names, trace.thread_names, origin(trace), long)
     whole = part(account, long)
+    owners = build_tree(attribution(account, trace.names))
+    whole = replace(whole, record=replaced(whole.record, tree=owners))
     if long is None:
         return whole
     return replace(whole, regular=part(without(account, long), None))

@@ -13,6 +13,7 @@ from traceprobe.records.picture import Picture
 from traceprobe.records.replay import Replay
 from traceprobe.records.summary import Nanoseconds, Summary, partition_problems
 from traceprobe.records.texts import Name, Sentence, Word
+from traceprobe.records.tree import Tree
 
 DeviceKind = Literal["gpu", "cpu"]
 
@@ -143,6 +144,9 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     """Not there where no iteration does more than the others."""
     speed: SpeedChange | msgspec.UnsetType = msgspec.UNSET
     """Not there where the GPU was equally fast in all iterations."""
+    tree: Tree | msgspec.UnsetType = msgspec.UNSET
+    """Who owns the time of the summary; not there in older reports, and in large runs only of the
+    ranks with details."""
 
     @property
     def iteration_count(self) -> int:
@@ -170,12 +174,14 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
             yield from self.picture.problems()
         if isinstance(self.replay, Replay):
             yield from self.replay.problems()
+        if isinstance(self.tree, Tree):
+            yield from self.tree.problems(self.summary.partition_ns)
 
     def problems_without_details(self) -> Iterator[str]:
         """The same of a rank of a large run of which only the summary stays."""
         yield from self.summary.problems()
         details = [self.iterations, self.gaps, self.summary.collectives, self.summary.top_kernels]
-        if any(details) or isinstance(self.picture, Picture):
+        if any(details) or isinstance(self.picture, Picture) or isinstance(self.tree, Tree):
             yield "has details although it is not listed as detailed"
 
     def _iteration_problems(self) -> Iterator[str]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET
 
+from traceprobe.errors import UsageError
 from traceprobe.formatting import significant
 from traceprobe.model.taxonomy import BOUND_LABELS, SHARES
 from traceprobe.records.ablation import Ablation
@@ -24,6 +25,10 @@ from traceprobe.records.rank import Rank, mean_step_ms
 from traceprobe.records.roofline import Limit, Roofline
 from traceprobe.records.run import Overview, Run
 from traceprobe.records.texts import PRIVATE, Checksum, Digits, Name, Sentence, Word
+from traceprobe.records.tree import Tree
+
+if TYPE_CHECKING:
+    import polars as pl
 
 _CLOCK = re.compile(r"-?\d{1,20}")
 
@@ -193,6 +198,28 @@ class Report(Rendered, frozen=True, kw_only=True):
         bound = BOUND_LABELS[self.verdict.bound]
         ranks = f"{len(self.ranks)} rank{'s' if len(self.ranks) != 1 else ''}"
         return f"<Report: {bound}, {time}, {ranks}, {used} steps>"
+
+    def tree(self, rank: int | None = None) -> pl.DataFrame:
+        """Who owns the time of a rank, a node a row; `docs/library.md` has the columns.
+
+        Args:
+            rank: its number; the first that has a tree.
+
+        Raises:
+            UsageError: the report has no such rank, or nothing of who owns its time.
+        """
+        return self.rank_with_tree(rank)[1]
+
+    def rank_with_tree(self, rank: int | None = None) -> tuple[Rank, pl.DataFrame]:
+        """The rank that `tree` is of, and the same. Errors are those of `tree`."""
+        for found in self.ranks:
+            if rank in (None, found.rank) and isinstance(found.tree, Tree):
+                summary = found.summary
+                return found, found.tree.frame(summary.window_ns, summary.steps)
+        known = [str(r.rank) for r in self.ranks if isinstance(r.tree, Tree)]
+        which = "of any rank" if rank is None else f"of rank {rank}"
+        advice = f"there is one of rank {', '.join(known)}" if known else "analyse the traces again"
+        raise UsageError(f"the report does not say who owns the time {which}; {advice}")
 
     def problems(self) -> Iterator[str]:
         """What it contradicts itself in."""

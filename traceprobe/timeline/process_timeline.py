@@ -33,6 +33,7 @@ class ProcessTimeline:
     calls: pl.DataFrame
     ranges: pl.DataFrame
     operators: pl.DataFrame
+    modules: pl.DataFrame
     marks: PhaseRanges
     marker: StepMarker | None
     host: idle.HostState
@@ -83,6 +84,7 @@ def process_timeline(
         calls=calls,
         ranges=ranges,
         operators=rows_of(trace.host_operators, "pid", pid),
+        modules=rows_of(trace.host_modules, "pid", pid),
         marks=marks,
         marker=marker,
         host=idle.host_state(calls, ranges, quiet, marks, marker, step_thread, threads),

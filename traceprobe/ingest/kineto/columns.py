@@ -25,7 +25,7 @@ from traceprobe.ingest.untrusted_values import (
     rank_number,
     real,
 )
-from traceprobe.model.events import UNKNOWN, Bools, Int64s, Quality
+from traceprobe.model.events import MODULE, UNKNOWN, Bools, Int64s, Quality
 
 GPU = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
 CALLS = (
@@ -108,6 +108,7 @@ class EventColumns:
         self._put("operators", _of(buckets, OPERATORS), self._operator)
         self._put("ranges", _of(buckets, RANGES), self._host)
         self._put("overhead", _of(buckets, OVERHEAD), self._host)
+        self._put("modules", _modules(_of(buckets, STACKS)), self._host)
         self._uncategorised(buckets.get(None, []))
         for phase in ("s", "f"):
             arrows = [e for e in buckets.get("cpu_to_cuda", []) if e.ph == phase]
@@ -245,9 +246,9 @@ def collect_tables(
     """Columns of the whole trace by group, every time in ns on the trace's absolute clock.
 
     Returns:
-        Group name ("gpu", "calls", "operators", "ranges", "overhead", "legacy_gpu", "flow_s",
-        "flow_f") to columns. A host event that never ended runs to the end of the capture; a GPU
-        event with a negative duration or at time 0 is lost.
+        Group name ("gpu", "calls", "operators", "ranges", "overhead", "modules", "legacy_gpu",
+        "flow_s", "flow_f") to columns. A host event that never ended runs to the end of the
+        capture; a GPU event with a negative duration or at time 0 is lost.
     """
     base = base_ns(metadata)
     if metadata.get("baseTimeNanoseconds") not in (None, base, str(base)):
@@ -289,6 +290,11 @@ def _of(buckets: Mapping[str | None, list[Event]], categories: Sequence[str]) ->
     if set(map(_PH, events)) <= {"X"}:
         return events
     return [event for event in events if event.ph == "X"]
+
+
+def _modules(frames: list[Event]) -> list[Event]:
+    """The calls of modules among frames of Python, of which there are many more."""
+    return [e for e in frames if isinstance(e.name, str) and e.name.startswith(MODULE)]
 
 
 def _arguments(events: list[Event]) -> list[Args]:

@@ -55,6 +55,7 @@ from traceprobe.ingest.untrusted_values import NAME_LENGTH, bounded_text
 from traceprobe.model.events import (
     GPU_OPS,
     HOST_CALLS,
+    HOST_MODULES,
     HOST_OPERATORS,
     HOST_RANGES,
     HOST_WORK,
@@ -135,6 +136,7 @@ def build_trace(
     else:  # those that are annotations are ranges
         own = keep_rows({c: operators[c] for c in HOST_OPERATORS}, annotation < 0)
         host_operators = frame(HOST_OPERATORS, own)
+    modules = frame(HOST_MODULES, dict(tables.get("modules") or empty_table(*HOST_MODULES)))
     tables.clear()
     del operators
     host_calls["recorded"] = np.isin(
@@ -170,6 +172,7 @@ def build_trace(
         profiled=profiled(metadata, columns.categories),
         metadata={**trace_metadata(metadata, quality), **columns.occupancy.facts()},
         host_operators=host_operators,
+        host_modules=modules,
         host_work=frame(HOST_WORK, work, ("t0", "t1", "thread")),
     )
 

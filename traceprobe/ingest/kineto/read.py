@@ -1,7 +1,8 @@
 """PyTorch profiler (Kineto) Chrome traces: dialects A to G, read in bounded chunks.
 
 Only the fields that the analysis needs are decoded; operators are reduced to the few facts that
-decide a phase (who is an autograd thread, what runs forward again), Python frames are skipped.
+decide a phase (who is an autograd thread, what runs forward again), of Python's frames only calls
+of modules are kept.
 """
 
 from __future__ import annotations

@@ -1,0 +1,240 @@
+"""Who owns each nanosecond of the used windows of a device, to the path of the owner.
+
+Work of a class owns its time as the partition counts it: by the growth of the union of its
+operations in the order of their start. Idle time is owned by what the host did in it: the call that
+waited, the range that loaded data, the module or operator that ran, or else what made the launch
+that ended the gap. So the owners of a class sum to that class of the partition exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from traceprobe.model.events import UNKNOWN, Int64s, Source
+from traceprobe.model.taxonomy import BUSY, IDLE_CAUSES, PARTITION, Level
+from traceprobe.timeline.device_timeline import DeviceTimeline
+from traceprobe.timeline.host_paths import HostNest, Paths, host_nests
+from traceprobe.timeline.intervals import (
+    EMPTY,
+    Intervals,
+    intersect,
+    measure_until,
+    merge,
+    subtract,
+    union,
+)
+from traceprobe.timeline.partition import class_of_op
+from traceprobe.timeline.rank_collectives import summary_windows
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """Owners of time.
+
+    Args:
+        paths: of the owners, by number.
+        shares: `class` (index in `PARTITION`), `path`, `ns`, `count`: operations of an owner of
+            busy time that begin in the windows, calls of one that waits; a row each.
+    """
+
+    paths: Paths
+    shares: pl.DataFrame
+
+
+def attribution(account: DeviceTimeline, names: Sequence[str]) -> Attribution:
+    """The owners of the windows that the summary covers.
+
+    Args:
+        names: of the trace.
+    """
+    inside = _summarised(account)
+    threads = {*account.ops["thread"].unique().to_list(), account.process.host.step_thread}
+    waiting = account.process.calls.filter("blocking")
+    threads |= set(waiting["thread"].unique().to_list())
+    paths, nests = host_nests(account.process, names, sorted(threads - {UNKNOWN}))
+    launched = _launch_paths(account.ops, paths, nests)
+    exclusive = {name: intersect(own, inside) for name, own in _exclusive(account.sets)}
+    shares = [
+        _busy(account, exclusive, launched, inside),
+        *_idle(account, exclusive, launched, paths, nests, waiting, inside),
+    ]
+    summed = (
+        pl.concat(shares)
+        .group_by("class", "path")
+        .agg(pl.col("ns").sum(), pl.col("count").sum())
+        .filter((pl.col("ns") > 0) | (pl.col("count") > 0))
+        .sort("class", "path")
+    )
+    return Attribution(paths, summed)
+
+
+def _summarised(account: DeviceTimeline) -> Intervals:
+    chosen = summary_windows(account)
+    return union(account.edges[:-1][chosen], account.edges[1:][chosen])
+
+
+def _exclusive(sets: Mapping[str, Intervals]) -> Iterator[tuple[str, Intervals]]:
+    """The time of each class that those before it leave."""
+    claimed = EMPTY
+    for name in PARTITION:
+        yield name, subtract(sets[name], claimed)
+        claimed = merge(claimed, sets[name])
+
+
+def _launch_paths(ops: pl.DataFrame, paths: Paths, nests: Mapping[int, HostNest]) -> Int64s:
+    """Path of each operation: what encloses its launch, and itself."""
+    thread, launch = ops["thread"].to_numpy(), ops["launch_t0"].to_numpy()
+    above = np.full(len(ops), UNKNOWN, dtype=np.int64)
+    for number, nest in nests.items():
+        mine = np.flatnonzero(thread == number)
+        above[mine] = nest.paths_at(launch[mine])
+    return paths.below(above, Level.KERNEL, ops["name"].to_numpy().astype(np.int64))
+
+
+def _shares(kind: Int64s | int, path: Int64s, ns: Int64s, count: Int64s | int = 0) -> pl.DataFrame:
+    columns = {"class": kind, "path": path, "ns": ns, "count": count}
+    full = {name: np.broadcast_to(values, path.shape) for name, values in columns.items()}
+    return pl.DataFrame({name: pl.Series(v, dtype=pl.Int64) for name, v in full.items()})
+
+
+def _within(instants: Int64s, inside: Intervals) -> Int64s:
+    """1 for instants in a set, else 0."""
+    at = np.searchsorted(inside.t0, instants, "right") - 1
+    ends = np.append(inside.t1, np.iinfo(np.int64).min)
+    return ((at >= 0) & (instants < ends[at])).astype(np.int64)
+
+
+def _owned(t0: Int64s, t1: Int64s, exclusive: Intervals) -> tuple[Int64s, Int64s, Int64s]:
+    """What each of some intervals, in the order of their start, adds to the union of them.
+
+    Returns:
+        (start, end, ns): of the part that it adds, and how much of a set is in that.
+    """
+    reach = np.maximum.accumulate(np.concatenate([[np.iinfo(np.int64).min], t1]))[:-1]
+    start, end = np.maximum(t0, reach), np.maximum(t1, np.maximum(t0, reach))
+    return start, end, measure_until(exclusive, end) - measure_until(exclusive, start)
+
+
+def _busy(
+    account: DeviceTimeline,
+    exclusive: Mapping[str, Intervals],
+    launched: Int64s,
+    inside: Intervals,
+) -> pl.DataFrame:
+    """Time of operations, each with its own path."""
+    kind = account.ops.select(class_of_op()).to_series().to_numpy()
+    t0, t1 = account.ops["t0"].to_numpy(), account.ops["t1"].to_numpy()
+    ns = np.zeros(len(t0), dtype=np.int64)
+    for number, name in enumerate(BUSY):
+        rows = np.flatnonzero(kind == number)
+        ns[rows] = _owned(t0[rows], t1[rows], exclusive[name])[2]
+    return _shares(kind, launched, ns, _within(t0, inside))
+
+
+def _idle(
+    account: DeviceTimeline,
+    exclusive: Mapping[str, Intervals],
+    launched: Int64s,
+    paths: Paths,
+    nests: Mapping[int, HostNest],
+    waiting: pl.DataFrame,
+    inside: Intervals,
+) -> Iterator[pl.DataFrame]:
+    """Idle time, by cause."""
+    named = {
+        "idle_sync": _calls(waiting, paths, nests),
+        "idle_data_wait": _loading(account, nests),
+        "idle_profiler": _profiling(account, paths),
+    }
+    ended = np.where(
+        account.gaps.after == account.gaps.before, paths.nothing(), launched[account.gaps.after]
+    )
+    ended[account.gaps.thread == UNKNOWN] = paths.nothing()
+    for cause in IDLE_CAUSES:
+        kind, rest = PARTITION.index(cause), exclusive[cause]
+        if cause in named:
+            rows = named[cause].sort("t0", -pl.col("t1"))
+            path = rows["path"].to_numpy()
+            start, end, ns = _owned(rows["t0"].to_numpy(), rows["t1"].to_numpy(), rest)
+            calls = _within(rows["t0"].to_numpy(), inside)
+            yield _shares(kind, path, ns, calls if cause == "idle_sync" else 0)
+            rest = subtract(rest, union(start, end))
+        nest_of = nests if cause == "idle_host" else {}
+        yield from _gaps(account, kind, rest, ended, nest_of)
+
+
+def _gaps(
+    account: DeviceTimeline,
+    kind: int,
+    idle: Intervals,
+    ended: Int64s,
+    nests: Mapping[int, HostNest],
+) -> Iterator[pl.DataFrame]:
+    """Idle time by what the host ran in it, as far as some nests tell, else by what ended it.
+
+    Args:
+        ended: path of what ended each gap.
+    """
+    gaps = account.gaps
+    for thread in np.unique(gaps.thread).tolist():
+        mine = np.flatnonzero(gaps.thread == thread)
+        here = intersect(idle, union(gaps.t0[mine], gaps.t1[mine]))
+        nest = nests.get(thread)
+        cuts = [gaps.t0[mine]] if nest is None else [gaps.t0[mine], nest.t0, nest.t1]
+        pieces = _cut(here, np.concatenate(cuts))
+        path = ended[mine[np.searchsorted(gaps.t0[mine], pieces.t0, "right") - 1]]
+        if nest is not None and len(nest.t0):
+            row = nest.between(pieces.t0)
+            runs = (row >= 0) & np.isin(nest.level[row], (Level.MODULE, Level.OPERATOR))
+            path = np.where(runs, nest.path[row], path)
+        yield _shares(kind, path, pieces.t1 - pieces.t0)
+
+
+def _cut(time: Intervals, instants: Int64s) -> Intervals:
+    """The same time in pieces that end at instants."""
+    if not len(time.t0):
+        return EMPTY
+    # Few of the instants are inside, and sorting all of them would take longest.
+    inside = instants[_within(instants, time) > 0]
+    starts = np.unique(np.concatenate([time.t0, inside]))
+    at = np.searchsorted(time.t0, starts, "right") - 1
+    return Intervals(starts, np.minimum(np.append(starts[1:], time.t1[-1]), time.t1[at]))
+
+
+def _calls(waiting: pl.DataFrame, paths: Paths, nests: Mapping[int, HostNest]) -> pl.DataFrame:
+    """Calls that wait for the GPU: times and paths."""
+    parts = [_rows(*3 * [np.empty(0, dtype=np.int64)])]
+    for number, nest in nests.items():
+        calls = waiting.filter(pl.col("thread") == number)
+        t0, t1, name = (calls[c].to_numpy().astype(np.int64) for c in ("t0", "t1", "name"))
+        parts.append(_rows(t0, t1, paths.below(nest.paths_at(t0), Level.CALL, name)))
+    return pl.concat(parts)
+
+
+def _loading(account: DeviceTimeline, nests: Mapping[int, HostNest]) -> pl.DataFrame:
+    """Ranges in which the step thread waits for data."""
+    marks, step = account.process.marks, account.process.host.step_thread
+    none = np.empty(0, dtype=np.int64)
+    if step not in nests:
+        return _rows(none, none, none)
+    nest, data = nests[step], marks.select("data") & (marks.thread == step)
+    known = np.isin(nest.t0, marks.t0[data]) & np.isin(nest.t1, marks.t1[data])
+    known &= nest.level == Level.RANGE
+    return _rows(nest.t0[known], nest.t1[known], nest.path[known])
+
+
+def _profiling(account: DeviceTimeline, paths: Paths) -> pl.DataFrame:
+    """What the profiler notes of its own work."""
+    rows = account.process.ranges.filter(pl.col("source") == int(Source.PROFILER))
+    name = rows["name"].to_numpy().astype(np.int64)
+    above = np.full(len(name), UNKNOWN, dtype=np.int64)
+    path = paths.below(above, Level.CALL, name)
+    return _rows(rows["t0"].to_numpy(), rows["t1"].to_numpy(), path)
+
+
+def _rows(t0: Int64s, t1: Int64s, path: Int64s) -> pl.DataFrame:
+    return pl.DataFrame({"t0": t0, "t1": t1, "path": path}, schema_overrides={"path": pl.Int64})
