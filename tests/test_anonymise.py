@@ -46,11 +46,14 @@ def told(report):
                 "summary": [
                     getattr(rank.summary, field)
                     for field in rank.summary.__struct_fields__
-                    if field != "top_kernels"
+                    if field not in ("top_kernels", "top_operators")
                 ],
                 "kernels": sorted(
                     (str(k.tensor_cores), k.phase, k.count, k.total_ns)
                     for k in rank.summary.top_kernels
+                ),
+                "operators": sorted(
+                    (o.phase, o.kernels, o.total_ns) for o in rank.summary.top_operators or ()
                 ),
             }
         )
