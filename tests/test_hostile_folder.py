@@ -68,6 +68,7 @@ COMMANDS = {
         ["whatif", ".", "--remove", "host", "-f", "-o", "h.html"],
         ["whatif", "rank*.json", "-f", "-o", "h.md"],
     ],
+    "top": [["top", "run.json", "--by", "kernel"]],
     "roofline": [["roofline", "run.json", "--flops-per-step", "1e9", "-f", "-o", "i.html"]],
     "slice": [["slice", "run.json", "--steps", "1:4", "-f", "-o", "part.json.gz"]],
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -93,6 +94,24 @@ def test_every_third_step_is_called_so():
 def test_numbers_are_counted_in_english():
     words = "1st 2nd 3rd 4th 10th 11th 12th 13th 20th 21st 22nd 33rd 101st 111th 112th"
     assert [ordinal(int(word[:-2])) for word in words.split()] == words.split()
+
+
+def test_findings_are_held_against_the_calibration_that_they_are_about():
+    """Without a profiler no step was long, so regular ones took longer than in the capture."""
+
+    def think_now_and_then(program, k):
+        if k % 5 == 4:
+            think(program, 6 * MS)
+
+    trace = loop(think_now_and_then, waits=lambda k: MS).trace()
+    noted = {"unprofiled_step_ms": 4.4, "calibration_step_ms": [4.4] * 8}
+    report = traceprobe.analyze(replace(trace, metadata={**trace.metadata, "traceprobe": noted}))
+    (rank,) = report.ranks
+    assert rank.long.regular_ms < 4.0
+    waits = next(f for f in report.findings if f.id == "data-wait")
+    regular = [i for i in rank.iterations if i.used and i.index not in rank.long.indices]
+    shown = sum(i.partition_ns["idle_data_wait"] for i in regular) / len(regular) / 1e6
+    assert shown < waits.saving_ms_per_step <= shown + 4.4 - rank.long.regular_ms + 1e-3
 
 
 def test_the_picture_shows_a_usual_iteration_the_slowest_and_a_long_one():

@@ -52,6 +52,7 @@ COMMANDS = {
     "gpus": [["gpus", "report.json", "run.json", "-o", "h.html"]],
     "scaling": [["scaling", "run.json", "ranks", "--mode", "weak", "-o", "i.html"]],
     "whatif": [["whatif", "report.json", "--remove", "host", "-o", "j.html"]],
+    "top": [["top", "run.json", "--by", "kernel"]],
     "roofline": [["roofline", "run.json", "--flops-per-step", "1e9", "-o", "k.html"]],
     "slice": [["slice", "run.json", "--steps", "1:4", "-o", "part.json.gz"]],
 }

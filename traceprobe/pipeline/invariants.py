@@ -11,17 +11,23 @@ from traceprobe.errors import InternalError
 from traceprobe.findings.evidence import UNSEEN
 from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.rank import Rank, mean_class_ms
-from traceprobe.records.report import Input, Report, Verdict
+from traceprobe.records.report import Finding, Input, Quality, Report, Verdict
 from traceprobe.system import shell
 from traceprobe.verdict.bounds import agrees, deciding
 
 
-def verify(report: Report, ranks: Sequence[Rank], regular: Sequence[Rank] | None = None) -> Report:
+def verify(
+    report: Report,
+    ranks: Sequence[Rank],
+    regular: Sequence[Rank] | None = None,
+    quality: Quality | None = None,
+) -> Report:
     """The same report.
 
     Args:
         ranks: those of the report with all their details, of which it may leave some out.
-        regular: those that the findings are about, where they are not all of that.
+        regular, quality: what the findings are about, where that is not all of `ranks` and the
+            quality of the report.
 
     Raises:
         InternalError: something in it contradicts something else.
@@ -38,7 +44,9 @@ def verify(report: Report, ranks: Sequence[Rank], regular: Sequence[Rank] | None
             details,
             report.problems(),
             _verdict_problems(report.verdict),
-            _saving_problems(report, ranks if regular is None else regular),
+            _saving_problems(
+                report.findings, ranks if regular is None else regular, quality or report.quality
+            ),
         )
     )
     if problems:
@@ -52,11 +60,13 @@ def _verdict_problems(verdict: Verdict) -> Iterator[str]:
         yield f"the verdict says {verdict.bound}, which its shares contradict"
 
 
-def _saving_problems(report: Report, ranks: Sequence[Rank]) -> Iterator[str]:
+def _saving_problems(
+    findings: Sequence[Finding], ranks: Sequence[Rank], quality: Quality
+) -> Iterator[str]:
     """Nothing saves more of a class than there is; what a short capture hides comes on top."""
-    effect = report.quality.observer_effect
+    effect = quality.observer_effect
     unseen = effect.unprofiled_step_ms - effect.profiled_step_ms if effect is not None else 0.0
-    for finding in report.findings:
+    for finding in findings:
         saving, classes = finding.saving_ms_per_step, finding.saving_of
         if saving is None or classes is UNSET or not classes:
             continue

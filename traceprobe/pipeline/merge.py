@@ -169,7 +169,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         memory=held or UNSET,
         roofline=UNSET if hardware is None else hardware,
     )
-    return verify(report, whole, regular)
+    return verify(report, whole, regular, regular_quality)
 
 
 def _records(
