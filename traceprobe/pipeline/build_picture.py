@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 
 from traceprobe.model.events import UNKNOWN, Int64s
 from traceprobe.model.taxonomy import PARTITION
@@ -23,6 +23,9 @@ from traceprobe.timeline.window_rows import (
     part_rows,
 )
 
+if TYPE_CHECKING:
+    import polars as pl
+
 MOST_HOST_ROWS = 120_000
 """Rows of the host in all windows of a device together."""
 MAX_NAME = 1_000
@@ -36,7 +39,7 @@ def picture(
     zero: int,
     long: LongIterations | None,
 ) -> Picture:
-    """The windows of a device that a person should see.
+    """The windows of a device that a person should see; none where all have damaged times.
 
     Args:
         names: of the trace. thread_names: by process and thread.
@@ -45,9 +48,8 @@ def picture(
     shown = shown_windows(account, long)
     threads = host_threads(account)
     tables = [_rows(account, threads, window) for window in shown]
-    used = [rows["name"] for ops, host, _ in tables for rows in (ops, host)]
-    numbers = pl.concat(used).unique().sort().to_numpy()
-    streams = np.unique(np.concatenate([ops["stream"].to_numpy() for ops, _, _ in tables]))
+    numbers = _distinct([rows["name"] for ops, host, _ in tables for rows in (ops, host)])
+    streams = _distinct([ops["stream"] for ops, _, _ in tables])
     pid = account.process.pid
     return Picture(
         classes=list(PARTITION),
@@ -63,6 +65,10 @@ def picture(
             for window, rows in zip(shown, tables, strict=True)
         ],
     )
+
+
+def _distinct(columns: Sequence[pl.Series]) -> Int64s:
+    return np.unique(np.concatenate([np.empty(0, np.int64), *(c.to_numpy() for c in columns)]))
 
 
 def _rows(

@@ -56,8 +56,8 @@ def joined(ranks: Sequence[RankPicture]) -> list[Picture | UnsetType]:
     kept: list[list[Window]] = []
     for rank in ranks:
         window = _usual(rank, usual)
-        left -= window.ops.rows
-        kept.append([window] if left >= 0 or not kept else [])
+        left -= window.ops.rows if window is not None else 0
+        kept.append([window] if window is not None and (left >= 0 or not any(kept)) else [])
     for rank, windows in zip(ranks, kept, strict=True):
         for window in rank.picture.windows if windows else ():
             if window.why != "typical" and window is not windows[0] and window.ops.rows <= left:
@@ -98,9 +98,10 @@ def _usual_label(ranks: Sequence[RankPicture]) -> str | None:
     return min(labels, key=distance, default=None)
 
 
-def _usual(rank: RankPicture, label: str | None) -> Window:
+def _usual(rank: RankPicture, label: str | None) -> Window | None:
     windows = _candidates(rank)
-    return next((w for w in windows if _label(rank, w) == label), windows[0])
+    first = windows[0] if windows else None
+    return next((w for w in windows if _label(rank, w) == label), first)
 
 
 def _thinned(window: Window, share: float) -> Window:

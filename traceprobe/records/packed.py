@@ -15,9 +15,8 @@ Int64s = NDArray[np.int64]
 
 MOST_ROWS = 2_000_000
 """Rows of a table that is read; none that traceprobe writes has as many."""
-MOST_BYTES = 6
-"""Of a number: ns of three days."""
-_INTEGER = 8
+MOST_BYTES = 8
+"""Of a number, which fits an int64."""
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,15 +34,15 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, columns: Mapping[str, Int64s]) -> Table:
-        """Pack columns. Raises ValueError where a number does not fit."""
+        """Pack columns. Raises ValueError where a number is negative."""
         widths: dict[str, int] = {}
         packed: list[bytes] = []
         for name, values in sorted(columns.items()):
             width = max((int(values.max(initial=0)).bit_length() + 7) // 8, 1)
-            if width > MOST_BYTES or values.min(initial=0) < 0:
-                raise ValueError(f"column {name}: a number is negative or too large")
+            if values.min(initial=0) < 0:
+                raise ValueError(f"column {name}: a number is negative")
             octets = np.ascontiguousarray(values, dtype="<i8").view(np.uint8)
-            packed.append(octets.reshape(-1, _INTEGER)[:, :width].T.tobytes())
+            packed.append(octets.reshape(-1, MOST_BYTES)[:, :width].T.tobytes())
             widths[name] = width
         data = zlib.compress(b"".join(packed), 9)
         return cls(rows=len(next(iter(columns.values()))), widths=widths, data=data)
@@ -64,9 +63,11 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("a packed table has another size than it says")
         found, at = {}, 0
         for name, width in sorted(self.widths.items()):
-            octets = np.zeros((self.rows, _INTEGER), dtype=np.uint8)
+            octets = np.zeros((self.rows, MOST_BYTES), dtype=np.uint8)
             part = np.frombuffer(unpacked, np.uint8, self.rows * width, at)
             octets[:, :width] = part.reshape(width, self.rows).T
             found[name] = octets.view("<i8")[:, 0].astype(np.int64)
+            if found[name].min(initial=0) < 0:
+                raise ValueError("a packed table has a number that is too large")
             at += self.rows * width
         return found

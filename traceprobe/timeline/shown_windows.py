@@ -15,6 +15,8 @@ TYPICAL = 3
 """Usual windows that a device offers, so that ranks find an iteration that is usual on all."""
 MOST_OPS = 200_000
 """Operations of all windows of a device together."""
+LONGEST_NS = 1 << 47
+"""A window of more than a day and a half has a damaged time stamp, and is not shown."""
 
 
 class ShownWindow(NamedTuple):
@@ -31,7 +33,7 @@ class ShownWindow(NamedTuple):
 
 
 def shown_windows(account: DeviceTimeline, long: LongIterations | None) -> list[ShownWindow]:
-    """Windows worth a look, most telling first, as many as `MOST_OPS` allows; at least one.
+    """Windows worth a look, most telling first, as many as `MOST_OPS` allows.
 
     A typical window is one whose length is nearest to the median of the regular ones, of which it
     takes three. Of a capture without iterations it is the whole, or its beginning with `MOST_OPS`
@@ -42,7 +44,8 @@ def shown_windows(account: DeviceTimeline, long: LongIterations | None) -> list[
         low, high = int(account.edges[0]), int(account.edges[-1])
         inside = starts[np.searchsorted(starts, low) :]
         cut = int(inside[MOST_OPS]) if len(inside) > MOST_OPS else high
-        return [ShownWindow("capture", None, low, min(cut, high) if cut > low else high)]
+        end = min(cut, high) if cut > low else high
+        return [ShownWindow("capture", None, low, end)] if end - low <= LONGEST_NS else []
     covered = summary_windows(account)
     if not len(covered):
         covered = np.arange(len(account.index))
@@ -65,6 +68,8 @@ def shown_windows(account: DeviceTimeline, long: LongIterations | None) -> list[
     left = MOST_OPS
     for why, window in chosen:
         low, high = int(account.edges[window]), int(account.edges[window + 1])
+        if high - low > LONGEST_NS:
+            continue
         left -= int(np.searchsorted(starts, high) - np.searchsorted(starts, low))
         if found and left < 0:
             break

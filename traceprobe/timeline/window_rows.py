@@ -12,6 +12,7 @@ from traceprobe.model.taxonomy import PARTITION, Phase
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import EMPTY, clip, merge, subtract
 from traceprobe.timeline.partition import class_of_op
+from traceprobe.timeline.shown_windows import LONGEST_NS
 
 HostKind = Literal["range", "operator", "call", "wait"]
 HOST_KINDS: tuple[HostKind, ...] = ("range", "operator", "call", "wait")
@@ -38,7 +39,7 @@ def op_rows(account: DeviceTimeline, low: int, high: int) -> pl.DataFrame:
     """
     ops = account.ops.filter((pl.col("t0") < high) & (pl.col("t1") > low))
     delay = pl.col("t0") - pl.col("launch_t0")
-    known = (pl.col("thread") != UNKNOWN) & (delay >= 0)
+    known = (pl.col("thread") != UNKNOWN) & delay.is_between(0, LONGEST_NS)
     return ops.select(
         pl.col("t0").clip(lower_bound=low),
         pl.col("t1").clip(upper_bound=high),
