@@ -193,7 +193,10 @@ def test_tf32_is_a_matter_of_the_switches_for_matrices_and_convolutions(monkeypa
 
 def test_the_switches_for_tf32_are_read_old_and_new():
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    assert tf32_allowed() == {"matmul": False, "convolution": True}  # PyTorch's defaults
+    # PyTorch's defaults; a workload that another test ran may have left others.
+    torch.set_float32_matmul_precision("highest")
+    cudnn.allow_tf32 = True
+    assert tf32_allowed() == {"matmul": False, "convolution": True}
     try:
         torch.set_float32_matmul_precision("high")
         cudnn.allow_tf32 = False
