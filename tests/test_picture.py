@@ -176,7 +176,7 @@ def test_ranks_that_share_nothing_have_no_common_clock(tmp_path):
 
 def test_of_too_many_rows_of_the_host_the_longest_stay(tmp_path, monkeypatch):
     whole = windows(analyzed(built(tmp_path, steps=8)))["typical"]
-    monkeypatch.setattr(build_picture, "MOST_HOST_ROWS", 3 * (whole.host.rows - 2))
+    monkeypatch.setattr(build_picture, "MOST_HOST_ROWS", whole.host.rows - 2)
     less = windows(analyzed(tmp_path / "trace.json"))["typical"]
     assert (less.host.rows, less.left_out) == (whole.host.rows - 2, 2)
     kept = sorted(whole.host.columns()["duration"].tolist())[2:]

@@ -106,11 +106,16 @@ GPU_OPS: Mapping[str, Any] = {
 }
 """Columns of GPU work: kernels, copies, memsets, collectives; a row each."""
 
-HOST_CALLS: Mapping[str, Any] = {
+HOST_WORK: Mapping[str, Any] = {
     "pid": pl.Int64,  # process
     "thread": pl.Int64,  # thread of the host, as the trace numbers it
     "t0": pl.Int64,  # start, ns
     "t1": pl.Int64,  # end, ns
+}
+"""Columns of stretches in which a thread runs operators, or waits in the operating system."""
+
+HOST_CALLS: Mapping[str, Any] = {
+    **HOST_WORK,
     "name": pl.Int32,  # index into Trace.names
     "call": pl.Int8,  # Call
     "blocking": pl.Boolean,  # does not return before the GPU has caught up
@@ -120,44 +125,24 @@ HOST_CALLS: Mapping[str, Any] = {
 """Columns of calls of CUDA or HIP."""
 
 HOST_RANGES: Mapping[str, Any] = {
-    "pid": pl.Int64,  # process
-    "thread": pl.Int64,  # thread of the host, as the trace numbers it
-    "t0": pl.Int64,  # start, ns
-    "t1": pl.Int64,  # end, ns
+    **HOST_WORK,
     "name": pl.Int32,  # index into Trace.names
     "source": pl.Int8,  # Source
 }
 """Columns of ranges: annotations, operators, and what the profiler notes of itself."""
 
 HOST_OPERATORS: Mapping[str, Any] = {
-    "pid": pl.Int64,  # process
-    "thread": pl.Int64,  # thread of the host, as the trace numbers it
-    "t0": pl.Int64,  # start, ns
-    "t1": pl.Int64,  # end, ns
+    **HOST_WORK,
     "name": pl.Int32,  # index into Trace.names
     "sequence": pl.Int64,  # what a forward operator and its backward one share; else UNKNOWN
     "forward_thread": pl.Int64,  # of a backward operator: autograd's number of the forward's thread
 }
 """Columns of operators of the framework, in no order: there are many, and few are looked at."""
 
-HOST_MODULES: Mapping[str, Any] = {
-    "pid": pl.Int64,  # process
-    "thread": pl.Int64,  # thread of the host, as the trace numbers it
-    "t0": pl.Int64,  # start, ns
-    "t1": pl.Int64,  # end, ns
-    "name": pl.Int32,  # index into Trace.names
-}
+HOST_MODULES: Mapping[str, Any] = {**HOST_WORK, "name": pl.Int32}
 """Columns of calls of `nn.Module`s, in no order."""
 MODULE = "nn.Module: "
 """How the profiler begins the name of such a call, among the frames of Python."""
-
-HOST_WORK: Mapping[str, Any] = {
-    "pid": pl.Int64,  # process
-    "thread": pl.Int64,  # thread of the host, as the trace numbers it
-    "t0": pl.Int64,  # start, ns
-    "t1": pl.Int64,  # end, ns
-}
-"""Columns of stretches in which a thread runs operators, or waits in the operating system."""
 
 
 @dataclass(frozen=True)

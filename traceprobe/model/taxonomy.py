@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
+from typing import Literal
 
 
 class Phase(IntEnum):
@@ -96,6 +97,14 @@ attention that is not fused (that of a loss is a logarithm, and is `other`); `la
 from NCHW to NHWC or back; `other` is element-wise, reductions, copies and indexing; `unknown` is
 what no name tells, and a whole CUDA graph in one row.
 """
+
+WindowKind = Literal["typical", "fastest", "slowest", "only", "long", "capture"]
+"""What a window that is shown stands for. Of two iterations none is typical; without any, it is the
+capture."""
+ThreadRole = Literal["step", "autograd", "loader", "other"]
+"""What a thread of the host does."""
+HostKind = Literal["range", "operator", "call", "wait"]
+"""What a row of the host is; `wait` is a call that waits for the GPU."""
 
 CLASS_LABELS = {
     "forward": "forward",

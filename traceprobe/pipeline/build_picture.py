@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from traceprobe.model.events import UNKNOWN, Int64s
+from traceprobe.model.events import Int64s
 from traceprobe.model.taxonomy import PARTITION
 from traceprobe.records.packed import Table
 from traceprobe.records.picture import Picture, Thread, Window
@@ -26,8 +26,8 @@ from traceprobe.timeline.window_rows import (
 if TYPE_CHECKING:
     import polars as pl
 
-MOST_HOST_ROWS = 120_000
-"""Rows of the host in all windows of a device together."""
+MOST_HOST_ROWS = 40_000
+"""Rows of the host in a window."""
 MAX_NAME = 1_000
 """Characters of a name; kernels' run to kilobytes of template arguments."""
 
@@ -61,7 +61,7 @@ def picture(
         names=[names[n][:MAX_NAME] for n in numbers.tolist()],
         kinds=list(HOST_KINDS),
         windows=[
-            _window(account, window, zero, rows, streams, threads, numbers)
+            _window(account, window, zero, rows, streams, numbers)
             for window, rows in zip(shown, tables, strict=True)
         ],
     )
@@ -75,9 +75,9 @@ def _rows(
     account: DeviceTimeline, threads: list[HostThread], window: ShownWindow
 ) -> tuple[pl.DataFrame, pl.DataFrame, int]:
     """Operations, the longest rows of the host, and how many of these are left out."""
-    ops = op_rows(account, window.t0, window.t1)
+    ops = op_rows(account, threads, window.t0, window.t1)
     host = host_rows(account, threads, window.t0, window.t1)
-    left_out = max(len(host) - MOST_HOST_ROWS // 3, 0)
+    left_out = max(len(host) - MOST_HOST_ROWS, 0)
     if left_out:
         rank = (host["t1"] - host["t0"]).rank("ordinal")
         host = host.filter(rank > left_out)
@@ -90,17 +90,10 @@ def _window(
     zero: int,
     rows: tuple[pl.DataFrame, pl.DataFrame, int],
     streams: Int64s,
-    threads: list[HostThread],
     numbers: Int64s,
 ) -> Window:
     ops, host, left_out = rows
     lengths, classes = part_rows(account, window.t0, window.t1)
-    lanes = np.array([thread.number for thread in threads], dtype=np.int64)
-    order = np.argsort(lanes)
-    caller = ops["thread"].to_numpy()
-    at = np.searchsorted(lanes, caller, sorter=order)
-    place = order[np.minimum(at, len(lanes) - 1)] if len(lanes) else at
-    known = (lanes[place] == caller) & (caller != UNKNOWN) if len(lanes) else at < 0
     return Window(
         why=window.why,
         iteration=window.iteration,
@@ -113,7 +106,7 @@ def _window(
                 "class": ops["class"].to_numpy(),
                 "name": np.searchsorted(numbers, ops["name"].to_numpy()),
                 "launch": ops["delay"].to_numpy() + 1,
-                "thread": np.where(known, place + 1, 0),
+                "thread": ops["thread"].to_numpy() + 1,
                 "bytes": np.maximum(ops["bytes"].to_numpy(), 0),
                 "shared": np.zeros(len(ops), dtype=np.int64),
             }

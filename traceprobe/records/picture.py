@@ -6,22 +6,15 @@ the row before it (the first from the window's start), and all else is small.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
 
-from traceprobe.model.taxonomy import BUSY_LABELS
+from traceprobe.model.taxonomy import BUSY_LABELS, HostKind, ThreadRole, WindowKind
 from traceprobe.records.packed import Table
 from traceprobe.records.texts import Name, PhaseName, Word
 
-Why = Literal["typical", "fastest", "slowest", "only", "long", "capture"]
-"""What a window stands for. Of two iterations none is typical; without any, it is the capture."""
-Role = Literal["step", "autograd", "loader", "other"]
-"""What a thread of the host does."""
-HostKind = Literal["range", "operator", "call", "wait"]
-"""What a row of the host is; `wait` is a call that waits for the GPU."""
 OPS = ("start", "duration", "stream", "class", "name", "launch", "thread", "bytes", "shared")
 """Columns of `Window.ops`."""
 PARTS = ("duration", "class")
@@ -33,7 +26,7 @@ HOST = ("start", "duration", "thread", "kind", "name")
 class Thread(msgspec.Struct, frozen=True, kw_only=True):
     """A thread of the host that has a lane."""
 
-    role: Role
+    role: ThreadRole
     name: Name
 
 
@@ -52,7 +45,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
         left_out: rows of the host that are missing because there are too many; the shortest.
     """
 
-    why: Why
+    why: WindowKind
     iteration: int | None
     start_ns: int
     duration_ns: int
@@ -94,26 +87,37 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
         for window in self.windows:
             if window.duration_ns <= 0:
                 yield "a window of a picture is empty"
-            tables = ((window.ops, OPS), (window.parts, PARTS), (window.host, HOST))
-            for table, names in tables:
-                if sorted(table.widths) != sorted(names):
-                    yield "a table of a picture has other columns"
-                    continue
-                try:
-                    columns = table.columns()
-                except ValueError as error:
-                    yield str(error)
-                    continue
-                for column, limit in limits.items():
-                    # 0 stands for no thread in the operations.
-                    most = limit + (table is window.ops and column == "thread")
-                    if column in columns and int(columns[column].max(initial=-1)) >= most:
-                        yield f"a {column} of a picture is none of its list"
-                # As floats, which do not overflow whatever the file says.
-                length = columns["duration"].astype(np.float64)
-                start = columns["start"].cumsum(dtype=np.float64) if "start" in columns else None
-                end = length.cumsum() if start is None else start + length
-                last = end.max(initial=0.0)
-                tiles = table is not window.parts or last == window.duration_ns
-                if last > window.duration_ns or not tiles:
-                    yield "rows of a picture do not fit into their window"
+            # 0 stands for no thread in the operations.
+            of_ops = {**limits, "thread": limits["thread"] + 1}
+            yield from _rows_problems(window.ops, OPS, of_ops, window.duration_ns)
+            yield from _rows_problems(window.parts, PARTS, limits, window.duration_ns)
+            yield from _rows_problems(window.host, HOST, limits, window.duration_ns)
+
+
+def _rows_problems(
+    table: Table, names: Sequence[str], limits: Mapping[str, int], length: int
+) -> Iterator[str]:
+    """What a table contradicts in its window, which is `length` ns long.
+
+    Args:
+        limits: by column what its indices are below.
+    """
+    if sorted(table.widths) != sorted(names):
+        yield "a table of a picture has other columns"
+        return
+    try:
+        columns = table.columns()
+    except ValueError as error:
+        yield str(error)
+        return
+    for column, limit in limits.items():
+        if column in columns and int(columns[column].max(initial=-1)) >= limit:
+            yield f"a {column} of a picture is none of its list"
+    # As floats, which do not overflow whatever the file says.
+    duration = columns["duration"].astype(np.float64)
+    if "start" in columns:
+        fits = (columns["start"].cumsum(dtype=np.float64) + duration).max(initial=0.0) <= length
+    else:  # the partition fills its window
+        fits = duration.sum() == length
+    if not fits:
+        yield "rows of a picture do not fit into their window"

@@ -23,11 +23,10 @@ from traceprobe.timeline.intervals import (
     Intervals,
     intersect,
     measure_until,
-    merge,
     subtract,
     union,
 )
-from traceprobe.timeline.partition import class_of_op
+from traceprobe.timeline.partition import class_of_op, exclusive_sets
 from traceprobe.timeline.rank_collectives import summary_windows
 
 
@@ -57,7 +56,7 @@ def attribution(account: DeviceTimeline, names: Sequence[str]) -> Attribution:
     threads |= set(waiting["thread"].unique().to_list())
     paths, nests = host_nests(account.process, names, sorted(threads - {UNKNOWN}))
     launched = _launch_paths(account.ops, paths, nests)
-    exclusive = {name: intersect(own, inside) for name, own in _exclusive(account.sets)}
+    exclusive = {name: intersect(own, inside) for name, own in exclusive_sets(account.sets).items()}
     shares = [
         _busy(account, exclusive, launched, inside),
         *_idle(account, exclusive, launched, paths, nests, waiting, inside),
@@ -75,14 +74,6 @@ def attribution(account: DeviceTimeline, names: Sequence[str]) -> Attribution:
 def _summarised(account: DeviceTimeline) -> Intervals:
     chosen = summary_windows(account)
     return union(account.edges[:-1][chosen], account.edges[1:][chosen])
-
-
-def _exclusive(sets: Mapping[str, Intervals]) -> Iterator[tuple[str, Intervals]]:
-    """The time of each class that those before it leave."""
-    claimed = EMPTY
-    for name in PARTITION:
-        yield name, subtract(sets[name], claimed)
-        claimed = merge(claimed, sets[name])
 
 
 def _launch_paths(ops: pl.DataFrame, paths: Paths, nests: Mapping[int, HostNest]) -> Int64s:

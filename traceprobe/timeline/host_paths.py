@@ -15,13 +15,11 @@ import numpy as np
 import polars as pl
 
 from traceprobe.model.events import UNKNOWN, Int64s, Source
+from traceprobe.model.step_names import counts_the_loop
 from traceprobe.model.taxonomy import Level
 from traceprobe.timeline.operators import innermost_rows, parents
 from traceprobe.timeline.process_timeline import ProcessTimeline
 
-_COUNTED = re.compile(r"(step|iter|batch|epoch)\w{0,40}[ _#:]{0,8}\d{1,20}$", re.IGNORECASE)
-"""Ranges that count the loop: who owns some time is the same in every iteration."""
-_COUNTER_END = 80
 _OPERATOR = re.compile(r"^(?:(?!cub::|thrust::)[a-z_]\w*::\w|\w+Backward\d*$)")
 """Ranges of NVTX that are called like operators: `aten::mul`, `flash_attn::forward`; not those of
 libraries that operators use."""
@@ -115,9 +113,12 @@ def host_nests(
 
 
 def _ranges(ranges: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-    """Ranges of the program and of its frameworks, but those that count the loop."""
+    """Ranges of the program and of its frameworks, but those that count the loop.
+
+    Who owns some time is the same in every iteration.
+    """
     used = ranges["name"].unique().to_list()
-    counted = [n for n in used if _COUNTED.search(names[n][-_COUNTER_END:])]
+    counted = [n for n in used if counts_the_loop(names[n])]
     operators = [n for n in used if _OPERATOR.match(names[n])]
     wanted = ranges.filter(
         pl.col("source").is_in([int(Source.USER), int(Source.FRAMEWORK)])

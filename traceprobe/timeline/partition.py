@@ -20,6 +20,7 @@ from traceprobe.timeline.intervals import (
     measure_until,
     merge,
     per_window,
+    subtract,
     union,
 )
 
@@ -63,6 +64,15 @@ def busy_sets(ops: pl.DataFrame, phase: Int64s) -> dict[str, Intervals]:
         rows = np.isin(kind, kinds)
         sets[name] = union(t0[rows], t1[rows])
     return sets
+
+
+def exclusive_sets(sets: Mapping[str, Intervals]) -> dict[str, Intervals]:
+    """The time that each class claims after those before it, in the order of `sets`."""
+    claimed, result = EMPTY, {}
+    for name, intervals in sets.items():
+        result[name] = subtract(intervals, claimed)
+        claimed = merge(claimed, intervals)
+    return result
 
 
 def exclusive(sets: Mapping[str, Intervals], edges: Int64s) -> dict[str, Int64s]:

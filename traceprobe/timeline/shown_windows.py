@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from traceprobe.model.events import UNKNOWN
+from traceprobe.model.taxonomy import WindowKind
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.long_iterations import LongIterations
 from traceprobe.timeline.rank_collectives import summary_windows
@@ -26,7 +27,7 @@ class ShownWindow(NamedTuple):
         iteration: number of its marker; None where there are no iterations.
     """
 
-    why: Literal["typical", "fastest", "slowest", "only", "long", "capture"]
+    why: WindowKind
     iteration: int | None
     t0: int
     t1: int
@@ -52,21 +53,23 @@ def shown_windows(account: DeviceTimeline, long: LongIterations | None) -> list[
     odd = covered[:0] if long is None else long.windows
     regular = np.setdiff1d(covered, odd)
     length = np.diff(account.edges)
-    order = regular[np.argsort(length[regular], kind="stable")]
+    order = regular[np.argsort(length[regular], kind="stable")].tolist()
     middle = (len(order) - 1) // 2
-    usual = order[np.argsort(np.abs(np.arange(len(order)) - middle), kind="stable")][:TYPICAL]
+    usual = sorted(range(len(order)), key=lambda place: abs(place - middle))[:TYPICAL]
+    chosen: list[tuple[WindowKind, int]]
+    spare: list[tuple[WindowKind, int]] = []
     if len(order) > 2:
-        chosen = [("typical", int(usual[0])), ("slowest", int(order[-1]))]
+        chosen = [("typical", order[usual[0]]), ("slowest", order[-1])]
+        spare = [("typical", order[place]) for place in usual[1:] if order[place] != order[-1]]
+    elif len(order) == 2:
+        chosen = [("slowest", order[1]), ("fastest", order[0])]
     else:
-        names = (("only",), ("slowest", "fastest"))[len(order) - 1] if len(order) else ()
-        chosen = list(zip(names, order[::-1].tolist(), strict=True))
+        chosen = [("only", window) for window in order]
     if len(odd):
         chosen.append(("long", int(odd[np.argmax(length[odd])])))
-    if len(order) > 2:
-        chosen += [("typical", int(w)) for w in usual[1:] if w != order[-1]]
     found: list[ShownWindow] = []
     left = MOST_OPS
-    for why, window in chosen:
+    for why, window in chosen + spare:
         low, high = int(account.edges[window]), int(account.edges[window + 1])
         if high - low > LONGEST_NS:
             continue
@@ -74,5 +77,5 @@ def shown_windows(account: DeviceTimeline, long: LongIterations | None) -> list[
         if found and left < 0:
             break
         number = int(account.index[window])
-        found.append(ShownWindow(why, None if number == UNKNOWN else number, low, high))  # type: ignore[arg-type]
+        found.append(ShownWindow(why, None if number == UNKNOWN else number, low, high))
     return found

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from traceprobe.model.events import UNKNOWN, Int64s, Source
-from traceprobe.model.taxonomy import PARTITION, Phase
+from traceprobe.model.taxonomy import PARTITION, HostKind, Phase, ThreadRole
 from traceprobe.timeline.device_timeline import DeviceTimeline
-from traceprobe.timeline.intervals import EMPTY, clip, merge, subtract
-from traceprobe.timeline.partition import class_of_op
+from traceprobe.timeline.intervals import clip
+from traceprobe.timeline.partition import class_of_op, exclusive_sets
 from traceprobe.timeline.shown_windows import LONGEST_NS
 
-HostKind = Literal["range", "operator", "call", "wait"]
 HOST_KINDS: tuple[HostKind, ...] = ("range", "operator", "call", "wait")
 """What a row of `host_rows` is; `wait` is a call that blocks until the GPU has caught up."""
 
@@ -27,15 +27,18 @@ class HostThread(NamedTuple):
     """A thread of the host that has to do with the steps."""
 
     number: int
-    role: Literal["step", "autograd", "loader", "other"]
+    role: ThreadRole
 
 
-def op_rows(account: DeviceTimeline, low: int, high: int) -> pl.DataFrame:
+def op_rows(
+    account: DeviceTimeline, threads: Sequence[HostThread], low: int, high: int
+) -> pl.DataFrame:
     """Operations in [low, high), clipped to it, by start.
 
     Returns:
         `t0`, `t1`, `stream`, `class` (index in `PARTITION`), `name`, `delay` (ns from the start of
-        the launch to that of the op, UNKNOWN without one), `thread`, `bytes`.
+        the launch to that of the op, UNKNOWN without one), `thread` (index in `threads`, UNKNOWN
+        for others), `bytes`.
     """
     ops = account.ops.filter((pl.col("t0") < high) & (pl.col("t1") > low))
     delay = pl.col("t0") - pl.col("launch_t0")
@@ -47,9 +50,15 @@ def op_rows(account: DeviceTimeline, low: int, high: int) -> pl.DataFrame:
         class_of_op().alias("class"),
         "name",
         pl.when(known).then(delay).otherwise(UNKNOWN).alias("delay"),
-        "thread",
+        _place(threads).alias("thread"),
         "bytes",
     ).sort("t0", "t1", maintain_order=True)
+
+
+def _place(threads: Sequence[HostThread]) -> pl.Expr:
+    """Index in `threads` of the thread of a row, UNKNOWN for one that is not there."""
+    numbers = {thread.number: place for place, thread in enumerate(threads)}
+    return pl.col("thread").replace_strict(numbers, default=UNKNOWN, return_dtype=pl.Int64)
 
 
 def part_rows(account: DeviceTimeline, low: int, high: int) -> tuple[Int64s, Int64s]:
@@ -58,15 +67,10 @@ def part_rows(account: DeviceTimeline, low: int, high: int) -> tuple[Int64s, Int
     Returns:
         (length, class): ns, and index in `PARTITION`, in the order of time.
     """
-    claimed, starts, ends, classes = EMPTY, [], [], []
-    for name, intervals in account.sets.items():
-        inside = clip(intervals, low, high)
-        own = subtract(inside, claimed)
-        claimed = merge(claimed, inside)
-        starts.append(own.t0)
-        ends.append(own.t1)
-        classes.append(np.full(len(own.t0), PARTITION.index(name)))
-    t0, t1, kind = (np.concatenate(parts) for parts in (starts, ends, classes))
+    own = exclusive_sets({name: clip(each, low, high) for name, each in account.sets.items()})
+    t0, t1 = (np.concatenate(parts) for parts in zip(*own.values(), strict=True))
+    counts = [len(each.t0) for each in own.values()]
+    kind = np.repeat([PARTITION.index(name) for name in own], counts)
     order = np.argsort(t0)
     return (t1 - t0)[order], kind[order]
 
@@ -87,7 +91,7 @@ def host_threads(account: DeviceTimeline) -> list[HostThread]:
 
 
 def host_rows(
-    account: DeviceTimeline, threads: list[HostThread], low: int, high: int
+    account: DeviceTimeline, threads: Sequence[HostThread], low: int, high: int
 ) -> pl.DataFrame:
     """Ranges, operators and calls of the threads in [low, high), clipped to it.
 
@@ -96,7 +100,6 @@ def host_rows(
         those that enclose others first.
     """
     process = account.process
-    numbers = {thread.number: place for place, thread in enumerate(threads)}
     waits = pl.when(pl.col("blocking")).then(3).otherwise(2)
     marks = pl.col("source").is_in([int(Source.USER), int(Source.FRAMEWORK)])
     sources = (
@@ -104,7 +107,8 @@ def host_rows(
         (process.operators.lazy(), pl.lit(1)),
         (process.calls.lazy(), waits),
     )
-    inside = (pl.col("t0") < high) & (pl.col("t1") > low) & pl.col("thread").is_in(list(numbers))
+    known = pl.col("thread").is_in([thread.number for thread in threads])
+    inside = (pl.col("t0") < high) & (pl.col("t1") > low) & known
     rows = [
         source.filter(inside).select(
             "t0", "t1", "thread", kind.cast(pl.Int64).alias("kind"), "name"
@@ -116,7 +120,7 @@ def host_rows(
         .with_columns(
             pl.col("t0").clip(lower_bound=low),
             pl.col("t1").clip(upper_bound=high),
-            pl.col("thread").replace_strict(numbers, return_dtype=pl.Int64),
+            _place(threads),
         )
         .sort("t0", -pl.col("t1"), "kind", maintain_order=True)
         .collect()

@@ -11,6 +11,7 @@ import numpy as np
 from traceprobe.ingest.event_kinds import is_profiler
 from traceprobe.ingest.joins import Table, per_name, union_of_rows
 from traceprobe.model.events import HOST_WORK, Ints, Source
+from traceprobe.model.step_names import counts_the_loop
 
 _FRAMEWORK = re.compile(
     r"^(ProfilerStep#|Optimizer\.|enumerate\(Data|DistributedDataParallel\.|DataParallel\."
@@ -21,9 +22,6 @@ _STEP_OPERATOR = re.compile(
     r"|DataParallel\.forward|FullyShardedDataParallel|FSDP::)"
 )
 _PHASE_OPERATOR = re.compile(r"^(forward|backward|optimizer|h2d|data_?load\w*)$", re.I)
-_STEP_COUNTER = re.compile(r"(step|iter|batch|epoch)\w{0,40}[ _#:]{0,8}\d{1,20}$", re.I)
-_COUNTER_END = 80
-"""Characters at the end of a name that the expression can fit; elsewhere it would try in vain."""
 PAUSE_NS = 100_000
 """Between two operators of a thread, what Python takes in passing; waits that matter are longer."""
 _COLUMNS = ("pid", "thread", "t0", "t1", "name")
@@ -39,7 +37,7 @@ def operator_sources(operators: Table, names: list[str], categories: set[str]) -
     def source(name: str) -> int:
         if _STEP_OPERATOR.search(name):
             return Source.FRAMEWORK
-        is_annotation = _PHASE_OPERATOR.search(name) or _STEP_COUNTER.search(name[-_COUNTER_END:])
+        is_annotation = _PHASE_OPERATOR.search(name) or counts_the_loop(name)
         return Source.USER if anonymous and is_annotation else -1
 
     return per_name(operators["name"], names, source)

@@ -19,7 +19,7 @@ def operators_table(rank: Rank) -> Table | None:
     if isinstance(operators, msgspec.UnsetType) or not operators:
         return None
     steps = rank.summary.steps
-    busy = sum(rank.summary.busy_ns.get(name) or 0 for name in rank.summary.busy_ns)
+    busy = sum(ns or 0 for ns in rank.summary.busy_ns.values())
     rows = [
         [
             OUTSIDE if operator.name is None else shorten(operator.name, MAX_NAME),

@@ -1,6 +1,6 @@
 """Take the pictures of docs/pictures: reports of the sample traces in a browser.
 
-    python scripts/take_pictures.py [NAME …]
+    python benchmarks/pictures.py [NAME …]
 
 It needs Chromium and Playwright, as the tests with a browser do.
 """
@@ -8,14 +8,17 @@ It needs Chromium and Playwright, as the tests with a browser do.
 from __future__ import annotations
 
 import base64
-import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from playwright.sync_api import Browser, sync_playwright
+from pages import chromium
 
 import traceprobe
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "pictures"
@@ -67,11 +70,7 @@ def take(browser: Browser, page: Path, scheme: str, size: tuple[int, int]) -> by
 
 def main(names: list[str]) -> None:
     """Take the pictures of the reports with these names, or of all."""
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
-        browser = play.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
-        )
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         for name in names or REPORTS:
             page = page_of(name, Path(folder))
             wanted = [
