@@ -61,8 +61,8 @@
   }, { rootMargin: "200px" });
   for (const [id, { spec }] of charts) {
     const host = document.getElementById(id);
-    // Room for it beforehand, so that nothing moves when it is drawn.
-    host.style.minHeight = `${(spec.height ?? 200) + 40}px`;
+    // Room for it, its axis and a title beforehand: what moves under the pointer is not clicked.
+    host.style.minHeight = `${(spec.height ?? 200) + 64}px`;
     seen.observe(host);
   }
 

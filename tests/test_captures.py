@@ -76,6 +76,14 @@ def test_operators_of_cuda_libraries_do_not_run_on_a_cpu(tmp_path):
     assert finding(report, "data-wait").status == "inconclusive"
 
 
+def test_a_question_to_cudnn_is_asked_on_a_cpu_too(tmp_path):
+    run = cpu_run(loading=6)
+    question = replace(run.operators[0], name="aten::cudnn_is_acceptable")
+    report = report_of(replace(run, operators=(*run.operators, question)), tmp_path)
+    assert report.verdict.bound != "inconclusive"
+    assert finding(report, "gpu-rows-missing").status == "not-applicable"
+
+
 def test_an_export_says_how_many_launches_it_has_and_that_no_gpu_row_is_there(tmp_path):
     scenario, _ = training_loop(**LOOP)
     failed, _ = without_gpu_rows(scenario)

@@ -13,6 +13,7 @@ from tests.browsing import (
     draw_charts,
     expect_print_opens_folds,
     off_the_screen,
+    open_folds,
     tabs,
     violations,
 )
@@ -73,6 +74,16 @@ def test_the_lines_end_where_their_points_are(visit):
     assert line["left"] == pytest.approx(box["left"] + box["width"] / 4, abs=2)  # x = 1
     assert line["top"] == pytest.approx(box["top"], abs=2)  # y = 400 of 400
     assert line["bottom"] == pytest.approx(box["top"] + 0.75 * box["height"], abs=2)  # y = 100
+
+
+@pytest.mark.parametrize("name", ["small", "hostile"])
+def test_nothing_moves_when_a_chart_is_drawn(visit, name):
+    page = visit(name)
+    open_folds(page)
+    heights = "[...document.querySelectorAll('.chart')].map((e) => e.offsetHeight)"
+    before = page.evaluate(heights)
+    assert draw_charts(page) == len(before) > 0
+    assert page.evaluate(heights) == before
 
 
 def test_the_copy_button_gives_the_markdown(visit):

@@ -21,8 +21,8 @@ from traceprobe.ingest.joins import (
 from traceprobe.model.events import UNKNOWN, Ints, Kind, Role
 
 LOADING = re.compile(r"^enumerate\(Data")
-OF_GPU = re.compile(r"^aten::.*(cudnn|miopen|cublas)|^nccl:")
-"""Operators and ranges that only a run on a GPU has."""
+OF_GPU = re.compile(r"^aten::(?!.*is_acceptable).*(cudnn|miopen|cublas)|^nccl:")
+"""Operators and ranges that only a run on a GPU has; whether cuDNN would do, a CPU asks too."""
 COLLECTIVE = re.compile(r"^(gloo|mpi|ucc|nccl):")
 
 
