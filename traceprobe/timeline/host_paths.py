@@ -2,7 +2,8 @@
 
 A path is a number; it stands for a step (a `Level` and a name) below another path. Autograd runs
 the backward pass on a thread of its own, where no module is called: what an operator there does
-belongs to the modules that its forward operator ran in, with which it shares a sequence number.
+belongs to the modules that its forward operator ran in, with which it shares a sequence number; in
+a program without modules, to the parts that its user's ranges make of it.
 """
 
 from __future__ import annotations
@@ -104,7 +105,8 @@ def host_nests(
     ranges = _ranges(process.ranges, names)
     modules = _of_level(process.modules, Level.MODULE)
     operators = _of_level(process.operators, Level.OPERATOR)
-    owners = _modules_of_backward(process.operators, modules, paths)
+    parts = modules if len(modules) else _parts(process, names)
+    owners = _modules_of_backward(process.operators, parts, paths)
     operators = operators.with_columns(owner=owners)
     rows = pl.concat([ranges, modules, operators], how="diagonal").with_columns(
         pl.col("owner").fill_null(UNKNOWN)
@@ -132,6 +134,14 @@ def _ranges(ranges: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     return wanted.select(
         "thread", "t0", "t1", level=level.cast(pl.Int64), name=pl.col("name").cast(pl.Int64)
     )
+
+
+def _parts(process: ProcessTimeline, names: Sequence[str]) -> pl.DataFrame:
+    """Ranges of the user that name no phase: parts of the program, as modules are."""
+    marks = process.marks
+    phases = pl.DataFrame({"thread": marks.thread, "t0": marks.t0, "t1": marks.t1})
+    ranges = process.ranges.filter(pl.col("source") == int(Source.USER))
+    return _ranges(ranges.join(phases, on=phases.columns, how="anti"), names)
 
 
 def _of_level(rows: pl.DataFrame, level: Level) -> pl.DataFrame:
@@ -178,7 +188,7 @@ def _taken(values: Int64s, rows: Int64s) -> Int64s:
 
 
 def _modules_of_backward(operators: pl.DataFrame, modules: pl.DataFrame, paths: Paths) -> Int64s:
-    """Path of the modules that the forward operator of each one ran in, UNKNOWN for none."""
+    """Path of the modules, or ranges, that the forward operator of each one ran in, or UNKNOWN."""
     found = np.full(len(operators), UNKNOWN, dtype=np.int64)
     if not len(modules):
         return found

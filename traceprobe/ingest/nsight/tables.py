@@ -16,7 +16,7 @@ import pandas as pd
 from traceprobe.ingest.joins import Table, concatenate_tables, keep_rows, narrow_table
 from traceprobe.ingest.nsight.damaged_pages import DAMAGE, copy_readable_rows, interrupted
 from traceprobe.ingest.untrusted_values import FARTHEST_NS, NAME_LENGTH, bounded_text
-from traceprobe.model.events import Bools, Ints
+from traceprobe.model.events import UNKNOWN, Bools, Ints
 
 MISSING = int(np.iinfo(np.int64).min)
 """A time that is not there; unlike UNKNOWN no clock ever shows it."""
@@ -44,6 +44,13 @@ _ROW_BYTES = 16
 """What a row counts beside its texts, of which it may have none."""
 _NUMBERS = (b", seq = ", b", op_id = ", b", sizes = [")
 """What autograd's NVTX says after the name of an operator; it makes each such text unique."""
+_UNNUMBERED = re.compile(r", (?:seq = |op_id = |sizes = \[).*", re.DOTALL)
+_SEQUENCE = re.compile(r", seq = (\d{1,18})(?!\d)")
+_OWN_SEQUENCE = (
+    "CASE WHEN instr(text, ', seq = ') THEN "
+    "CAST(substr(text, instr(text, ', seq = ') + 8, 18) AS INTEGER) ELSE -1 END"
+)
+"""The sequence number of an operator in SQL: a call of Python for each row would take longer."""
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 Result = TypeVar("Result")
 Choose = Callable[[Table, list[str]], Bools]
@@ -140,6 +147,8 @@ class Database:
     ) -> tuple[Table | None, list[str]]:
         """The same of NVTX rows, with a column `text`: the number of each row's text.
 
+        Another column, `sequence`, is what autograd's NVTX notes of operators, else UNKNOWN.
+
         Args:
             choose: which rows of a page to keep, by its columns and the texts so far; else all.
             whole: leave operators their sequence number, id and sizes, which make each text unique.
@@ -150,13 +159,22 @@ class Database:
         present = self.columns.get(table, set())
         numbers: defaultdict[tuple[bytes | None, Any], int] = defaultdict(count().__next__)
         texts: list[str] = []
+        registered_sequences: list[int] = []
         utf8 = _to_utf8(self._encoding)
 
         def reduced(page: Table) -> Table:
             for own, i in list(islice(numbers, len(texts), None)):
-                registered = self.strings.get(i, "unnamed")
+                text, sequence = "", UNKNOWN
+                if own is None:
+                    text = self.strings.get(i, "unnamed")
+                    found = _SEQUENCE.search(text)
+                    sequence = int(found[1]) if found else UNKNOWN
+                    text = text if whole else _UNNUMBERED.sub("", text)
                 # Bytes are decoded here, once per distinct text.
-                texts.append(registered if own is None else own.decode("utf-8", "replace"))
+                texts.append(text if own is None else own.decode("utf-8", "replace"))
+                registered_sequences.append(sequence)
+            by_text = np.array([*registered_sequences, UNKNOWN], dtype=np.int64)[page["text"]]
+            page["sequence"] = np.maximum(np.maximum(page["sequence"], by_text), UNKNOWN)
             missing = {c: d for c, d in wanted.items() if c not in page}
             page |= {c: np.full(len(page["text"]), d, np.int64) for c, d in missing.items()}
             return page if choose is None else keep_rows(page, choose(page, texts))
@@ -175,7 +193,10 @@ class Database:
             connection.create_function(NUMBERING, 2, number, deterministic=True)
         own = "CAST(text AS BLOB)" if "text" in present else "NULL"
         string = "textId" if "textId" in present else "NULL"
-        computed = {"text": f"{NUMBERING}({own}, {string})"}
+        computed = {
+            "text": f"{NUMBERING}({own}, {string})",
+            "sequence": _OWN_SEQUENCE if "text" in present else str(UNKNOWN),
+        }
         return self._integers(table, wanted, condition, computed, reduced), texts
 
     def _integers(
