@@ -97,7 +97,8 @@ def _nvtx(
 def _operators(page: Table, texts: list[str]) -> Bools:
     """Which rows are operators: by their names, or by the sequence number that autograd gave."""
     pushed = np.isin(page["eventType"], _PUSH_POP)
-    return _named(page, texts) | pushed & (page["sequence"] != UNKNOWN)
+    found: Bools = _named(page, texts) | pushed & (page["sequence"] != UNKNOWN)
+    return found
 
 
 def _named(page: Table, texts: list[str]) -> Bools:

@@ -15,6 +15,7 @@ import pandas as pd
 
 from traceprobe.ingest.joins import Table, concatenate_tables, keep_rows, narrow_table
 from traceprobe.ingest.nsight.damaged_pages import DAMAGE, copy_readable_rows, interrupted
+from traceprobe.ingest.nsight.operators import NOTED_SEQUENCE, noted_sequence, without_numbers
 from traceprobe.ingest.untrusted_values import FARTHEST_NS, NAME_LENGTH, bounded_text
 from traceprobe.model.events import UNKNOWN, Bools, Ints
 
@@ -44,13 +45,6 @@ _ROW_BYTES = 16
 """What a row counts beside its texts, of which it may have none."""
 _NUMBERS = (b", seq = ", b", op_id = ", b", sizes = [")
 """What autograd's NVTX says after the name of an operator; it makes each such text unique."""
-_UNNUMBERED = re.compile(r", (?:seq = |op_id = |sizes = \[).*", re.DOTALL)
-_SEQUENCE = re.compile(r", seq = (\d{1,18})(?!\d)")
-_OWN_SEQUENCE = (
-    "CASE WHEN instr(text, ', seq = ') THEN "
-    "CAST(substr(text, instr(text, ', seq = ') + 8, 18) AS INTEGER) ELSE -1 END"
-)
-"""The sequence number of an operator in SQL: a call of Python for each row would take longer."""
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 Result = TypeVar("Result")
 Choose = Callable[[Table, list[str]], Bools]
@@ -147,7 +141,7 @@ class Database:
     ) -> tuple[Table | None, list[str]]:
         """The same of NVTX rows, with a column `text`: the number of each row's text.
 
-        Another column, `sequence`, is what autograd's NVTX notes of operators, else UNKNOWN.
+        And `sequence`, the number that autograd's NVTX notes of operators, else UNKNOWN.
 
         Args:
             choose: which rows of a page to keep, by its columns and the texts so far; else all.
@@ -159,22 +153,17 @@ class Database:
         present = self.columns.get(table, set())
         numbers: defaultdict[tuple[bytes | None, Any], int] = defaultdict(count().__next__)
         texts: list[str] = []
-        registered_sequences: list[int] = []
+        sequences: list[int] = []
         utf8 = _to_utf8(self._encoding)
 
         def reduced(page: Table) -> Table:
             for own, i in list(islice(numbers, len(texts), None)):
-                text, sequence = "", UNKNOWN
-                if own is None:
-                    text = self.strings.get(i, "unnamed")
-                    found = _SEQUENCE.search(text)
-                    sequence = int(found[1]) if found else UNKNOWN
-                    text = text if whole else _UNNUMBERED.sub("", text)
+                registered = self.strings.get(i, "unnamed") if own is None else ""
+                sequences.append(noted_sequence(registered))
+                registered = registered if whole else without_numbers(registered)
                 # Bytes are decoded here, once per distinct text.
-                texts.append(text if own is None else own.decode("utf-8", "replace"))
-                registered_sequences.append(sequence)
-            by_text = np.array([*registered_sequences, UNKNOWN], dtype=np.int64)[page["text"]]
-            page["sequence"] = np.maximum(np.maximum(page["sequence"], by_text), UNKNOWN)
+                texts.append(registered if own is None else own.decode("utf-8", "replace"))
+            page["sequence"] = np.maximum(page["sequence"], np.array(sequences)[page["text"]])
             missing = {c: d for c, d in wanted.items() if c not in page}
             page |= {c: np.full(len(page["text"]), d, np.int64) for c, d in missing.items()}
             return page if choose is None else keep_rows(page, choose(page, texts))
@@ -193,10 +182,8 @@ class Database:
             connection.create_function(NUMBERING, 2, number, deterministic=True)
         own = "CAST(text AS BLOB)" if "text" in present else "NULL"
         string = "textId" if "textId" in present else "NULL"
-        computed = {
-            "text": f"{NUMBERING}({own}, {string})",
-            "sequence": _OWN_SEQUENCE if "text" in present else str(UNKNOWN),
-        }
+        sequence = NOTED_SEQUENCE if "text" in present else str(UNKNOWN)
+        computed = {"text": f"{NUMBERING}({own}, {string})", "sequence": sequence}
         return self._integers(table, wanted, condition, computed, reduced), texts
 
     def _integers(
