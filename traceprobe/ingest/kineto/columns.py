@@ -36,6 +36,8 @@ OPERATORS = ("cpu_op", "Operator")
 RANGES = ("user_annotation", "User")
 OVERHEAD = ("overhead",)
 STACKS = ("python_function", "Python")
+BLAME = ("blame",)
+"""Lines and modules that a recording of ours carries over from a second capture."""
 MEMORY = ("cpu_instant_event",)
 
 Field = Callable[[Any], Any]
@@ -108,7 +110,7 @@ class EventColumns:
         self._put("operators", _of(buckets, OPERATORS), self._operator)
         self._put("ranges", _of(buckets, RANGES), self._host)
         self._put("overhead", _of(buckets, OVERHEAD), self._host)
-        self._put("modules", _modules(_of(buckets, STACKS)), self._host)
+        self._put("modules", _modules(_of(buckets, (*STACKS, *BLAME))), self._host)
         self._uncategorised(buckets.get(None, []))
         for phase in ("s", "f"):
             arrows = [e for e in buckets.get("cpu_to_cuda", []) if e.ph == phase]
