@@ -1,8 +1,9 @@
 """Which events of one sequence are those of another: pairs of equal ones, in the order of both.
 
-Steps of a training loop are nearly equal. What is equal at both ends is paired; between, runs that
-both sequences have exactly once (first long ones, then shorter) are paired where their order is the
-same, and so on in the gaps between them. This is the patience diff of Bram Cohen, over runs.
+Steps of a training loop are nearly equal. Where few events differ, the pairs are the most that
+there can be (E. W. Myers, "An O(ND) Difference Algorithm and Its Variations", 1986). Where more do,
+runs that both sequences have exactly once (first long ones, then shorter) are paired where their
+order is the same, and so on in the gaps between them: the patience diff of Bram Cohen, over runs.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ import numpy as np
 
 from traceprobe.model.events import Int64s
 
+MOST_EDITS = 48
+"""Events that only one of the sequences has, up to which the most pairs are looked for."""
 RUNS = (32, 8, 2, 1)
 """Lengths of the runs that are looked for."""
+_WINDOW = 64
+"""Events that are compared at first."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _MIXED = np.uint64(0xBF58476D1CE4E5B9)
 
@@ -38,6 +43,10 @@ def align(first: Int64s, second: Int64s) -> tuple[Int64s, Int64s]:
         if same:
             pairs.append((a1, b1, same))
         if a0 < a1 and b0 < b1:
+            few = _few_edits(first[a0:a1], second[b0:b1])
+            if few is not None:
+                pairs += [(a0 + a, b0 + b, length) for a, b, length in few]
+                continue
             left = a0, b0
             for a, b in _common(first[a0:a1], second[b0:b1]):
                 gaps.append((left[0], a0 + a, left[1], b0 + b))
@@ -51,9 +60,62 @@ def align(first: Int64s, second: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def _equal_at_start(a: Int64s, b: Int64s) -> int:
-    length = min(len(a), len(b))
-    different = np.flatnonzero(a[:length] != b[:length])
-    return int(different[0]) if len(different) else length
+    length, done, window = min(len(a), len(b)), 0, _WINDOW
+    while done < length:
+        end = min(done + window, length)
+        different = np.flatnonzero(a[done:end] != b[done:end])
+        if len(different):
+            return done + int(different[0])
+        done, window = end, 2 * window
+    return length
+
+
+def _few_edits(a: Int64s, b: Int64s) -> list[tuple[int, int, int]] | None:
+    """Begins and lengths of equal runs, as many events as possible; None for too many edits.
+
+    For each number of edits, how far one comes on each diagonal (place in `a` less that in `b`).
+    """
+    reached = {1: 0}
+    history: list[dict[int, int]] = []
+    for edits in range(MOST_EDITS + 1):
+        history.append(dict(reached))
+        for diagonal in range(-edits, edits + 1, 2):
+            x = _entered(reached, diagonal, edits)
+            y = x - diagonal
+            if x <= len(a) and 0 <= y <= len(b):
+                x += _equal_at_start(a[x:], b[y:])
+            reached[diagonal] = x
+            if x >= len(a) and x - diagonal >= len(b):
+                return _runs(history, len(a), len(b))
+    return None
+
+
+def _entered(reached: dict[int, int], diagonal: int, edits: int) -> int:
+    """Where a diagonal is entered from one of its neighbours."""
+    if diagonal == -edits:
+        return reached[diagonal + 1]
+    if diagonal != edits and reached[diagonal - 1] < reached[diagonal + 1]:
+        return reached[diagonal + 1]
+    return reached[diagonal - 1] + 1
+
+
+def _runs(history: list[dict[int, int]], x: int, y: int) -> list[tuple[int, int, int]]:
+    """The equal runs on the way to an end, backward."""
+    runs: list[tuple[int, int, int]] = []
+    for edits in range(len(history) - 1, -1, -1):
+        diagonal = x - y
+        begin = _entered(history[edits], diagonal, edits)
+        if x > begin:
+            runs.append((begin, begin - diagonal, x - begin))
+        if not edits:
+            break
+        x = begin
+        y = x - diagonal
+        down = diagonal == -edits or (
+            diagonal != edits and history[edits][diagonal - 1] < history[edits][diagonal + 1]
+        )
+        x, y = (x, y - 1) if down else (x - 1, y)
+    return runs
 
 
 def _common(a: Int64s, b: Int64s) -> list[tuple[int, int]]:
