@@ -122,6 +122,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         wait_ns = calibration.recorded_wait_ns(kept) if unprofiled == noted else None
         return judge(ranks, together, quality, profiled, step_ns, options.thresholds, wait_ns)
 
+    every = records
     verdict = usual = judged(records, quality)
     long, regular_quality = [r.long for r in records if r.long is not UNSET], quality
     if long:
@@ -149,6 +150,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         _capture(kept),
         held,
         long=long,
+        whole=every,
     )
     findings = find_all(evidence)
     whole = records
