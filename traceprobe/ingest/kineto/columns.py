@@ -13,6 +13,7 @@ import numpy as np
 from traceprobe.ingest.collective_metadata import collective_operation, group_id, message_bytes
 from traceprobe.ingest.joins import Table, concatenate_tables, keep_rows, narrow_table
 from traceprobe.ingest.kineto.event import Args, Event, Number
+from traceprobe.ingest.kineto.operands import OperandTable
 from traceprobe.ingest.kineto.occupancy import Occupancy
 from traceprobe.ingest.plausibility import grid_number
 from traceprobe.ingest.untrusted_values import (
@@ -91,6 +92,7 @@ class EventColumns:
     flows: dict[str, list[Table]] = field(default_factory=dict)
     ranks: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     occupancy: Occupancy = field(default_factory=Occupancy)
+    operands: OperandTable = field(default_factory=OperandTable)
     copy_kinds: bool = False
     fractional: bool = False
     events: int = 0
@@ -152,6 +154,7 @@ class EventColumns:
             "external": _external(args),
             "sequence": integers(args, _SEQUENCE),
             "forward_thread": integers(args, _FORWARD_THREAD),
+            "operands": self.operands.numbers(map(_NAME, events), args),
         }
 
     def _gpu(self, events: list[Event]) -> Table:
