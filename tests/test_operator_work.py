@@ -127,6 +127,24 @@ BY_HAND = {
         2 * 4 + 4 * 10 + 4 * 40,
     ),
     "a product with a number": ("aten::mul", [half(4, 10), ([], "double")], 0, 2 * 80),
+    "a result that is written to a tensor that was there": (
+        "aten::clamp_min",
+        [single(4, 10), 0, single(4, 10)],
+        0,
+        4 * 80,
+    ),
+    "squares added to a moment": (
+        "aten::addcmul_",
+        [single(4, 10), single(4, 10), single(4, 10), 1],
+        0,
+        4 * 120,
+    ),
+    "rows that are looked up": (
+        "aten::index_select",
+        [half(100, 16), 0, ([5], "long int")],
+        0,
+        8 * 5 + 2 * 2 * 5 * 16,
+    ),
     "a comparison": ("aten::gt", [single(4, 10), ([], "double")], 0, 4 * 40 + 40),
     "a copy to another type": ("aten::copy_", [half(4, 10), single(4, 10), False], 0, 6 * 40),
     "zeros": ("aten::zero_", [half(4, 10)], 0, 2 * 40),
@@ -314,14 +332,23 @@ NOTED = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
 )
 def test_operations_are_those_that_pytorch_counts(program, tmp_path):
     torch = pytest.importorskip("torch")
-    from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop, sdpa_flop
+    from torch.utils.flop_counter import (
+        FlopCounterMode,
+        sdpa_backward_flop_count,
+        sdpa_flop_count,
+    )
 
     model, batch = programs()[program]
     batch.requires_grad_(True)
-    own = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    of_cpu = {  # PyTorch has formulas for these two of GPUs alone
-        own: sdpa_flop,
-        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: sdpa_backward_flop,
+    # PyTorch's formulas of attention, under the names that it has on a CPU.
+    own = torch.ops.aten
+    of_cpu = {
+        own._scaled_dot_product_flash_attention_for_cpu: (
+            lambda q, k, v, *_, **__: sdpa_flop_count(q, k, v)
+        ),
+        own._scaled_dot_product_flash_attention_for_cpu_backward: (
+            lambda gradient, q, k, v, *_, **__: sdpa_backward_flop_count(gradient, q, k, v)
+        ),
     }
     with FlopCounterMode(display=False, custom_mapping=of_cpu) as counter:
         model(batch).sum().backward()

@@ -28,24 +28,52 @@ _BYTES: Mapping[str, int] = {
 }
 """Of an element, by its type as PyTorch and older versions of it write that."""
 _FLOATING = frozenset({"c10::BFloat16", "c10::Half", "Half", "float", "double"})
-_POINTWISE = _words(
-    """
-    abs acos add addcdiv addcmul asin atan atan2 bitwise_and bitwise_not bitwise_or bitwise_xor ceil
-    celu clamp clamp_max clamp_min cos cumprod cumsum div elu elu_backward erf erfinv exp exp2 expm1
-    floor floor_divide fmod frac gelu gelu_backward glu_backward hardsigmoid hardsigmoid_backward
-    hardswish hardswish_backward hardtanh hardtanh_backward huber_loss_backward leaky_relu
-    leaky_relu_backward lerp log log10 log1p log2 log_sigmoid_backward logit masked_fill maximum
-    minimum mish mish_backward mse_loss_backward mul neg polar pow reciprocal relu remainder round
-    rsqrt rsub sgn sigmoid sigmoid_backward sign silu silu_backward sin sinh smooth_l1_loss_backward
-    softplus softplus_backward sqrt square sub tan tanh tanh_backward threshold threshold_backward
-    tril triu trunc where flip roll
-    _softmax _log_softmax _softmax_backward_data _log_softmax_backward_data
-    """
-)
-"""Each element of the result from one of each operand, as far as traffic is concerned."""
-_COMPARISONS = _words(
-    "eq ne gt ge lt le isnan isinf isfinite logical_and logical_or logical_not logical_xor"
-)
+_POINTWISE: Mapping[str, int] = {
+    **dict.fromkeys(
+        _words(
+            """
+            abs acos asin atan bitwise_not ceil celu cos cumprod cumsum elu erf erfinv exp exp2
+            expm1 flip floor frac gelu hardsigmoid hardswish hardtanh leaky_relu log log10 log1p
+            log2 logit mish neg reciprocal relu roll round rsqrt sgn sigmoid sign silu sin sinh
+            softplus sqrt square tan tanh threshold tril triu trunc _softmax _log_softmax
+            """
+        ),
+        1,
+    ),
+    **dict.fromkeys(
+        _words(
+            """
+            add atan2 bitwise_and bitwise_or bitwise_xor clamp_max clamp_min div floor_divide fmod
+            maximum minimum mul polar pow remainder rsub sub
+            gelu_backward hardsigmoid_backward hardswish_backward hardtanh_backward
+            leaky_relu_backward mish_backward sigmoid_backward silu_backward softplus_backward
+            tanh_backward threshold_backward _softmax_backward_data _log_softmax_backward_data
+            """
+        ),
+        2,
+    ),
+    **dict.fromkeys(
+        _words(
+            """
+            addcdiv clamp lerp masked_fill where
+            huber_loss_backward log_sigmoid_backward mse_loss_backward smooth_l1_loss_backward
+            """
+        ),
+        3,
+    ),
+    # Its factors are the same where squares are summed, as the moments of Adam are.
+    "addcmul": 2,
+    "elu_backward": 6,
+}
+"""Each element of the result from one of each operand, as far as traffic is concerned.
+
+The number is that of the first arguments among which operands are: a tensor behind them is one
+that the result is written to.
+"""
+_COMPARISONS: Mapping[str, int] = {
+    **dict.fromkeys(_words("isnan isinf isfinite logical_not"), 1),
+    **dict.fromkeys(_words("eq ne gt ge lt le logical_and logical_or logical_xor"), 2),
+}
 """The same, with a byte for each result."""
 _REDUCTIONS = _words(
     """
@@ -123,9 +151,10 @@ def traffic(name: str, operands: Operands) -> int:
         return read(operands[:2])
     base = name.removesuffix("_")
     if base in _POINTWISE or base in _COMPARISONS:
+        used = operands[: _POINTWISE.get(base) or _COMPARISONS[base]]
         if base != name:
-            return read(operands) + read(operands[:1])
-        return read(operands) + _result(operands, bits=base not in _COMPARISONS)
+            return read(used) + read(used[:1])
+        return read(used) + _result(used, yes_or_no=base in _COMPARISONS)
     if name in _REDUCTIONS:
         return read(operands)
     if name in _LIKE_FIRST:
@@ -143,6 +172,10 @@ def _special(name: str, operands: Operands) -> int:
         return read(operands[1:2]) + 2 * rows * operands[0].dims[0][1] * item_bytes(operands[0])
     if name == "embedding_dense_backward":  # gradient, indices
         return read(operands[:2])
+    if name == "index_select" and len(operands[0].dims[0]) > int(operands[1].value) >= 0:
+        sizes, dim = operands[0].dims[0], int(operands[1].value)
+        taken = prod(operands[2].dims[0]) * prod(sizes[:dim]) * prod(sizes[dim + 1 :])
+        return read(operands[2:3]) + 2 * taken * item_bytes(operands[0])
     if name == "gather":  # self, dim, index: reads of self what it writes
         taken = prod(operands[2].dims[0])
         return read(operands[2:3]) + 2 * taken * item_bytes(operands[0])
@@ -164,7 +197,7 @@ def _size(operand: Operand) -> int:
     return prod(operand.dims[0]) * item_bytes(operand)
 
 
-def _result(operands: Operands, *, bits: bool) -> int:
+def _result(operands: Operands, *, yes_or_no: bool) -> int:
     """Bytes of a result as large as operands together, by the rules of broadcasting.
 
     Its type is the widest of the operands', of floating point before others, as PyTorch promotes
@@ -181,4 +214,4 @@ def _result(operands: Operands, *, bits: bool) -> int:
             raise Unknown
     floating = [each for each in tensors if each.type in _FLOATING]
     widest = max(map(item_bytes, floating or tensors))
-    return prod(sizes) * (widest if bits else 1)
+    return prod(sizes) * (1 if yes_or_no else widest)

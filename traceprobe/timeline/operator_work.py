@@ -267,6 +267,10 @@ _FORMULAS: Mapping[str, Callable[[Operands], Count]] = {
     "_scaled_dot_product_flash_attention_backward": _attention(11, 4, 5, first=1),
     "_scaled_dot_product_flash_attention_for_cpu_backward": _attention(7, 4, 5, first=1),
     "_scaled_dot_product_efficient_attention_backward": _attention(11, 4, 5, 6, first=1),
+    "_scaled_dot_product_cudnn_attention_backward": _attention(14, 4, 5, 8, first=1),
+    "_cudnn_attention_forward": _whole(_attention(10, 3), 4, 5),
+    "_cudnn_attention_backward": _whole(_attention(14, 4, 5, 8, first=1), 9, 10),
+    "_efficient_attention_backward": _whole(_attention(14, 4, 5, 10, first=1, heads=2), 6, 7),
     "_flash_attention_backward": _whole(_attention(11, 4, 5, first=1, heads=2), 6, 7),
 }
 """By name without "aten::"; signatures are those of PyTorch's `native_functions.yaml`."""

@@ -21,7 +21,7 @@ MOST = 1 << 16
 LONGEST = 1 << 12
 """Bytes of one argument list; PyTorch itself names at most 30 tensors of a list."""
 _LARGEST, _MOST_DIMS, _LONGEST_TYPE, _LONGEST_VALUE = 1 << 50, 64, 64, 128
-_VALUED = re.compile(r"conv|attention|attn|_scaled_mm", re.IGNORECASE)
+_VALUED = re.compile(r"conv|attention|index_select", re.IGNORECASE)
 """Operators whose work depends on their scalars. Those of others may differ in every call."""
 _DIMS = attrgetter("dims")
 
