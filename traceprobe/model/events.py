@@ -239,7 +239,7 @@ class Trace:
         default_factory=lambda: pl.DataFrame(schema=HOST_OPERATORS)
     )
     host_modules: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_MODULES))
-    operands: Sequence[Operands] = ()
+    operands: list[Operands] = field(default_factory=list)
     host_work: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_WORK))
     host_waits: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_WORK))
 

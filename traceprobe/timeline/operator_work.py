@@ -24,8 +24,10 @@ _PRECISIONS: Mapping[str, str] = {
     **{f"c10::Float8_e{form}": "fp8" for form in ("4m3fn", "4m3fnuz", "5m2", "5m2fnuz")},
 }
 """Of the elements that are multiplied."""
-_SCORES, _OF_BACKWARD = 2, 5
-"""Matrix products of attention in each pass: its backward one computes the scores once more."""
+_OF_BACKWARD = 5
+"""Matrix products of attention in its backward pass, which computes the scores once more."""
+_MOST = 1 << 60
+"""No call has so many operations or bytes."""
 
 Count = tuple[int, int]
 """Operations and bytes."""
@@ -63,7 +65,7 @@ def work_of(name: str, operands: Operands) -> Work | None:
             flops, moved = formula(operands)
     except (Unknown, IndexError, ValueError):
         return None
-    if not flops and not moved:
+    if not 0 < max(flops, moved) < _MOST:
         return None
     factor = next((each for each in reversed(operands[:3]) if each.dims and each.dims[0]), None)
     return Work(flops, moved, "" if factor is None else _PRECISIONS.get(factor.type, ""))

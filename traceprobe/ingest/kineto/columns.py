@@ -13,8 +13,8 @@ import numpy as np
 from traceprobe.ingest.collective_metadata import collective_operation, group_id, message_bytes
 from traceprobe.ingest.joins import Table, concatenate_tables, keep_rows, narrow_table
 from traceprobe.ingest.kineto.event import Args, Event, Number
-from traceprobe.ingest.kineto.operands import OperandTable
 from traceprobe.ingest.kineto.occupancy import Occupancy
+from traceprobe.ingest.kineto.operands import OperandTable
 from traceprobe.ingest.plausibility import grid_number
 from traceprobe.ingest.untrusted_values import (
     FARTHEST_NS,
