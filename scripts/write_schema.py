@@ -73,6 +73,7 @@ OPTIONAL = {
     ("Rank", "tree"),
     ("Report", "memory"),
     ("Report", "roofline"),
+    ("Roofline", "operators"),
     ("Run", "late_ranks"),
     ("Run", "links"),
     ("Run", "overview"),
