@@ -1,0 +1,49 @@
+"""Which code is the program's own, and what its lines are called."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from functools import cache
+from pathlib import Path
+
+LONGEST_NAME = 200
+"""Characters of the name of a line."""
+_INSTALLED = {"site-packages", "dist-packages"}
+_RECORDER = str(Path(__file__).resolve().parent) + os.sep
+
+
+@cache
+def is_own(file: str) -> bool:
+    """Whether a file is neither Python's, nor an installed package's, nor the recorder's.
+
+    Args:
+        file: `co_filename` of its code.
+    """
+    if file.startswith("<") or not _INSTALLED.isdisjoint(Path(file).parts):
+        return False
+    return not os.path.realpath(file).startswith((*_libraries(), _RECORDER))
+
+
+def line_name(file: str, line: int, function: str) -> str:
+    """A line as Kineto writes one, `data/pictures.py(57): decode`.
+
+    The file is relative to the folder that it can be imported from; elsewhere it has no folder.
+    """
+    path = os.path.realpath(file)
+    inside = [path[len(root) :] for root in _roots() if path.startswith(root)]
+    name = min(inside, key=len, default=Path(path).name)
+    return f"{name.replace(os.sep, '/')}({line}): {function}"[-LONGEST_NAME:]
+
+
+@cache
+def _libraries() -> tuple[str, ...]:
+    """Folders of Python itself and of what is installed, each with a separator at its end."""
+    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
+    paths = sysconfig.get_paths()
+    return tuple({os.path.realpath(paths[kind]) + os.sep for kind in kinds if kind in paths})
+
+
+def _roots() -> list[str]:
+    return [os.path.join(os.path.realpath(folder or "."), "") for folder in ["", *sys.path]]
