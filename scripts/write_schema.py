@@ -70,6 +70,7 @@ OPTIONAL = {
     ("Rank", "replay"),
     ("Rank", "speed"),
     ("Rank", "tree"),
+    ("Report", "loader"),
     ("Report", "memory"),
     ("Report", "roofline"),
     ("Run", "late_ranks"),

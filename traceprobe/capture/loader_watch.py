@@ -96,9 +96,7 @@ class LoaderWatch:
     def end(self, folder: str, steps: int) -> None:
         """Count no more, after so many steps."""
         end_watching(folder)
-        feeding = max(
-            self._loaders.items(), key=lambda e: (e[1].steps, e[1].batches), default=None
-        )
+        feeding = max(self._loaders.items(), key=lambda e: (e[1].steps, e[1].batches), default=None)
         if feeding is None or feeding[1].steps < _FEEDS * steps:
             return
         settings, entry = feeding

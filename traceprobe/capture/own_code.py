@@ -46,4 +46,5 @@ def _libraries() -> tuple[str, ...]:
 
 
 def _roots() -> list[str]:
-    return [os.path.join(os.path.realpath(folder or "."), "") for folder in ["", *sys.path]]
+    folders = {os.path.realpath(folder or ".") for folder in ["", *sys.path]}
+    return [folder.rstrip(os.sep) + os.sep for folder in folders]

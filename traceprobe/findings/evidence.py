@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from traceprobe.formatting import percent
 from traceprobe.model.taxonomy import COMPUTE_PHASES, TRANSFERS
+from traceprobe.records.loader import Loader
 from traceprobe.records.memory import Memory
 from traceprobe.records.rank import LongIterations, Rank, mean_class_ms
 from traceprobe.records.report import Quality, Status, Verdict
@@ -48,6 +49,7 @@ class Evidence:
         capture: what it recorded of the machine (`hardware`) and of PyTorch's switches (`flags`).
         memory: what it recorded of the device's memory, if anything.
         long: the iterations of each rank that do more than the regular ones, where there are any.
+        loader: what it recorded of the loader that feeds the steps, of the rank whose is slowest.
     """
 
     ranks: Sequence[Rank]
@@ -60,6 +62,7 @@ class Evidence:
     capture: Mapping[str, Any] = field(default_factory=dict)
     memory: Memory | None = None
     long: Sequence[LongIterations] = ()
+    loader: Loader | None = None
 
     @property
     def per(self) -> str:

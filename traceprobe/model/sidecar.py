@@ -46,6 +46,8 @@ class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
     """Versions by name."""
     memory: Facts | UnsetType = UNSET
     """As `traceprobe.records.memory.Memory`."""
+    loader: Facts | UnsetType = UNSET
+    """As `traceprobe.records.loader.Loader`; not recorded where none feeds the steps."""
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):

@@ -136,6 +136,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
     quality = _with_warnings(quality, verdict, profiled, options.ablation)
     workload = _workload(kept)
     held = _memory(kept)
+    loader = calibration.slowest_loader(kept)
     hardware = _roofline(kept, records, quality, workload, options)
     verdict = with_limit(verdict, hardware)
     evidence = Evidence(
@@ -149,6 +150,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         _capture(kept),
         held,
         long=long,
+        loader=loader,
     )
     findings = find_all(evidence)
     whole = records
@@ -167,6 +169,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         findings=findings,
         ablation=options.ablation,
         memory=held or UNSET,
+        loader=loader or UNSET,
         roofline=UNSET if hardware is None else hardware,
     )
     return verify(report, whole, regular, regular_quality)
