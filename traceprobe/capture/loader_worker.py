@@ -1,7 +1,8 @@
 """Inside a worker process of a DataLoader: which lines of the program its batches take.
 
-A thread looks at the stack of the worker about a hundred times a second. What it finds is left in
-the folder of the recording when the measurement ends, or the worker does.
+A thread looks at the stack of the worker a hundred times a second, or less often where that costs
+too much. What it finds is left in the folder of the recording when the measurement ends, or the
+worker does.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from traceprobe.capture.loader_tally import Tally
 from traceprobe.capture.progress import write_result
 
 PERIOD_S = 0.01
+_MOST_COST = 0.005
+"""Share of one CPU that looking may take."""
+_ROUNDS = 10
+"""Looks after which it is seen what they cost, and whether they are to end."""
 _MOST_NS = 1_000_000_000
 """A sample stands for the time since the one before, at most so much: code that holds the
 interpreter's lock is seen less often, not less; a process that was stopped did nothing."""
@@ -30,8 +35,8 @@ MOST_WORKERS = 256
 """Workers of a process that are watched; every epoch may start new ones."""
 _SUFFIX = ".loader"
 _END = ".loader-end"
-PATIENCE_S = 0.25
-"""A worker writes as soon as it is awake."""
+PATIENCE_S = 1.0
+"""A worker writes within a few rounds, and is told many steps before its results are read."""
 
 
 def watched_worker(folder: str, seed: int | None) -> Tally | None:
@@ -94,7 +99,7 @@ class _Sampler:
         self.tally = Tally()
         self._target, self._end, self._seed = target, end, seed
         self._thread = threading.get_ident()
-        self._ended = threading.Event()
+        self._ended = False
         self._saving = threading.Lock()
         # A worker ends without the handlers of `atexit`.
         multiprocessing.util.Finalize(None, self._finish, exitpriority=0)
@@ -102,18 +107,23 @@ class _Sampler:
 
     def _run(self) -> None:
         # Not in step with what is sampled; the program's own generator is left alone.
-        pause = random.Random(os.getpid()).uniform
-        tally, last = self.tally, time.perf_counter_ns()
-        while not self._ended.wait(pause(0.5 * PERIOD_S, 1.5 * PERIOD_S)):
+        vary = random.Random(os.getpid()).uniform
+        tally, pause, rounds = self.tally, PERIOD_S, 0
+        last = time.perf_counter_ns()
+        while not self._ended:
+            time.sleep(pause * vary(0.5, 1.5))
             now = time.perf_counter_ns()
             tally.sample(sys._current_frames().get(self._thread), min(now - last, _MOST_NS))
             last = now
-            if self._end.exists():
-                break
+            rounds += 1
+            if rounds % _ROUNDS == 0:
+                if os.path.exists(self._end):  # noqa: PTH110 - the quicker one
+                    break
+                pause = max(PERIOD_S, time.thread_time() / rounds / _MOST_COST)
         self._save()
 
     def _finish(self) -> None:
-        self._ended.set()
+        self._ended = True
         self._save()
 
     def _save(self) -> None:

@@ -39,10 +39,13 @@ def line_name(file: str, line: int, function: str) -> str:
 
 @cache
 def _libraries() -> tuple[str, ...]:
-    """Folders of Python itself and of what is installed, each with a separator at its end."""
-    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
-    paths = sysconfig.get_paths()
-    return tuple({os.path.realpath(paths[kind]) + os.sep for kind in kinds if kind in paths})
+    """Folders of Python, of what is installed and of PyTorch, with separators at their ends."""
+    kinds, paths = ("stdlib", "platstdlib", "purelib", "platlib"), sysconfig.get_paths()
+    folders = {paths[kind] for kind in kinds if kind in paths}
+    torch = getattr(sys.modules.get("torch"), "__file__", None)  # it may run from its source
+    if torch:
+        folders.add(str(Path(torch).parent))
+    return tuple(os.path.realpath(folder) + os.sep for folder in folders)
 
 
 def _roots() -> list[str]:
