@@ -71,6 +71,7 @@ OPTIONAL = {
     ("Rank", "replay"),
     ("Rank", "speed"),
     ("Rank", "tree"),
+    ("Report", "loader"),
     ("Report", "memory"),
     ("Report", "roofline"),
     ("Roofline", "operators"),
