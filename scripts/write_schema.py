@@ -75,7 +75,6 @@ OPTIONAL = {
     ("Run", "late_ranks"),
     ("Run", "links"),
     ("Run", "overview"),
-    ("Summary", "top_operators"),
     ("Verdict", "limit"),
     ("Verdict", "skew"),
 }

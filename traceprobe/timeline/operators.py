@@ -1,9 +1,8 @@
-"""Which operator launched each GPU operation: the innermost one that encloses the launch."""
+"""Which interval of a thread encloses which, and which is the innermost at an instant."""
 
 from __future__ import annotations
 
 import numpy as np
-import polars as pl
 
 from traceprobe.model.events import UNKNOWN, Int64s
 
@@ -44,27 +43,3 @@ def innermost_rows(t0: Int64s, t1: Int64s, parent: Int64s, instants: Int64s) -> 
         outside = at >= 0
         outside[outside] = t1[at[outside]] < instants[outside]
     return at
-
-
-def launching_operators(ops: pl.DataFrame, operators: pl.DataFrame) -> Int64s:
-    """Name of the operator that launched each GPU operation; UNKNOWN where none is recorded.
-
-    Args:
-        ops: with `thread` and `launch_t0`.
-        operators: of the same process, `HOST_OPERATORS` in any order.
-
-    Returns:
-        Indices into the names of the trace.
-    """
-    found = np.full(len(ops), UNKNOWN, dtype=np.int64)
-    thread, launch = ops["thread"].to_numpy(), ops["launch_t0"].to_numpy()
-    called = thread != UNKNOWN
-    for number in np.unique(thread[called]).tolist():
-        rows = operators.filter(pl.col("thread") == number).sort("t0", -pl.col("t1"))
-        if not len(rows):
-            continue
-        t0, t1, name = (rows[column].to_numpy() for column in ("t0", "t1", "name"))
-        mine = np.flatnonzero(called & (thread == number))
-        at = innermost_rows(t0, t1, parents(t0, t1), launch[mine])
-        found[mine] = np.where(at >= 0, name[np.maximum(at, 0)], UNKNOWN)
-    return found
