@@ -3,6 +3,7 @@ const ownersIcicle = (() => {
   const HEIGHT = 22; // pixels of a level
   const LEAST = 1; // pixels of a bar that is drawn
   const DEEPEST = 14; // levels that are drawn below the first
+  const NARROW = 3; // pixels of a bar that has no border
   const LETTER = 7; // pixels, about
 
   // The class that has most of a node's time in a mode, its colour is the bar's.
@@ -53,6 +54,7 @@ const ownersIcicle = (() => {
         top: `${depth * HEIGHT}px`,
         background: colour,
         color: shared.inkOn(colour),
+        borderRightWidth: size < NARROW ? "0" : "",
       });
       return bar;
     });

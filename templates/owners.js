@@ -8,7 +8,10 @@
     "has most of it. A click enlarges it. The table below has the same, also for keys: ↑ and ↓ " +
     "from row to row, → and ← to open and close.";
   const root = document.documentElement;
-  const labelled = (text, input) => element("label", {}, `${text} `, input);
+  const labelled = (text, input) => {
+    input.setAttribute("aria-label", text); // without the options, which are in the label, too
+    return element("label", {}, `${text} `, input);
+  };
   const action = (text, act) => {
     const button = element("button", { type: "button" }, text);
     button.addEventListener("click", act);
@@ -24,7 +27,8 @@
     let grid = null;
 
     const tools = element("div", { className: "owners-tools" });
-    const trail = element("nav", { className: "owners-trail" });
+    const trail = element("div", { className: "owners-trail" });
+    trail.setAttribute("role", "group");
     trail.setAttribute("aria-label", "What the bars are part of");
     const bars = element("div", { className: "icicle" });
     bars.setAttribute("aria-hidden", "true");
@@ -142,7 +146,7 @@
       which.addEventListener("change", () => choose(ranks[Number(which.value)]).catch(fail(box)));
       tools.append(labelled("Rank", which));
     }
-    tools.append(labelled("by", by));
+    tools.append(labelled("By", by));
     const modes = element("fieldset", {}, element("legend", { className: "unseen" }, "Time of the bars"));
     for (const [mode, word] of Object.entries(MODES)) {
       const radio = element("input", { type: "radio", name: "owners-mode", value: mode, checked: mode === state.mode });

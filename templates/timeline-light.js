@@ -61,8 +61,9 @@ const timelineLight = (() => {
         }
         const around = operatorsAt(rank, known, at);
         return new Set([...around].filter(([n, operator]) => {
-          const asOf = wanted.get(textOf(table, n));
-          return asOf.has(operator) || (!operator && rank.window.left_out > 0);
+          if (wanted.get(textOf(table, n)).has(operator)) return true;
+          // What was launched before the picture begins is known by its name only.
+          return !operator && (rank.window.left_out > 0 || instant(n) < 0);
         }).map(([n]) => n));
       };
       const launched = (n) => timelineFacts.launchOf(rank, n) ?? -1;
