@@ -66,10 +66,10 @@ def render(document: Document) -> str:
     charts = [block for block in blocks if isinstance(block, Chart)]
     timelines = [block for block in blocks if isinstance(block, Timeline)]
     owners = [block for block in blocks if isinstance(block, Owners)]
-    labelled = [*timelines, *owners]
+    labelled = [block.labels for block in (*timelines, *owners)]
     embedded = {
         document.kind: msgspec.json.format(document.json.encode(), indent=-1),
-        "labels": msgspec.json.encode(labelled[0].labels if labelled else {}),
+        "labels": msgspec.json.encode(labelled[0] if labelled else {}),
         "markdown": msgspec.json.encode(markdown(document)),
         "charts": msgspec.json.encode([_payload(chart) for chart in charts]),
     }
