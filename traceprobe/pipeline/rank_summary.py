@@ -8,8 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
+<<<<<<< HEAD
 from traceprobe.model.events import Call, Int64s, Kind, Trace
 from traceprobe.model.taxonomy import COMPUTE_PHASES, SHARE_CLASSES, Phase
+=======
+from traceprobe.model.events import UNKNOWN, Call, Int64s, Kind, Trace
+from traceprobe.model.kernel_classes import TENSOR_CORES, kernel_class
+from traceprobe.model.taxonomy import COMPUTE_PHASES, PARTITION, SHARE_CLASSES, Phase
+>>>>>>> main
 from traceprobe.pipeline import communication
 from traceprobe.pipeline.host_activity import host_activity
 from traceprobe.records.summary import (
@@ -20,7 +26,7 @@ from traceprobe.records.summary import (
     StepTimes,
     Summary,
 )
-from traceprobe.timeline import collectives, kernel_classes, partition
+from traceprobe.timeline import collectives, kernel_time, partition
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.rank_collectives import summary_windows as summarised
 
@@ -78,7 +84,7 @@ def rank_summary(
         host=host_activity(account, chosen, inside, trace.names, on_cpu=on_cpu),
         kernel_ns=None
         if on_cpu
-        else kernel_classes.time_by_class(account.ops, trace.names, account.edges, chosen),
+        else kernel_time.time_by_class(account.ops, trace.names, account.edges, chosen),
         top_kernels=_top_kernels(inside, trace.names),
         collectives_left_out=max(len(groups) - MAX_COLLECTIVES, 0),
     )
@@ -202,9 +208,7 @@ def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[KernelShare]:
             total_ns=row["total"],
             mean_ns=round(row["total"] / row["count"], 1),
             phase_share=round(row["total"] / max(of_phase[row["label"]], 1), 6),
-            tensor_cores=kernel_classes.TENSOR_CORES.get(
-                kernel_classes.kernel_class(names[row["name"]])
-            )
+            tensor_cores=TENSOR_CORES.get(kernel_class(names[row["name"]]))
             if row["label"] >= 0
             else None,
         )

@@ -1,8 +1,9 @@
-"""Which interval of a thread encloses which, and which is the innermost at an instant."""
+"""Which operator launched each GPU operation: the innermost one that encloses the launch."""
 
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 
 from traceprobe.model.events import UNKNOWN, Int64s
 
@@ -43,3 +44,40 @@ def innermost_rows(t0: Int64s, t1: Int64s, parent: Int64s, instants: Int64s) -> 
         outside = at >= 0
         outside[outside] = t1[at[outside]] < instants[outside]
     return at
+
+
+def launching_operators(ops: pl.DataFrame, operators: pl.DataFrame) -> Int64s:
+    """Name of the operator that launched each GPU operation; UNKNOWN where none is recorded.
+
+    Args:
+        ops, operators: as `launching_rows` takes them.
+
+    Returns:
+        Indices into the names of the trace.
+    """
+    at, name = launching_rows(ops, operators), operators["name"].to_numpy()
+    if not len(name):
+        return at
+    return np.where(at >= 0, name[np.maximum(at, 0)], UNKNOWN).astype(np.int64)
+
+
+def launching_rows(ops: pl.DataFrame, operators: pl.DataFrame) -> Int64s:
+    """Row of the operator that launched each GPU operation; UNKNOWN where none is recorded.
+
+    Args:
+        ops: with `thread` and `launch_t0`.
+        operators: of the same process, `HOST_OPERATORS` in any order.
+    """
+    found = np.full(len(ops), UNKNOWN, dtype=np.int64)
+    thread, launch = ops["thread"].to_numpy(), ops["launch_t0"].to_numpy()
+    called = thread != UNKNOWN
+    numbered = operators.select("thread", "t0", "t1").with_row_index("row")
+    for number in np.unique(thread[called]).tolist():
+        rows = numbered.filter(pl.col("thread") == number).sort("t0", -pl.col("t1"))
+        if not len(rows):
+            continue
+        t0, t1, row = (rows[column].to_numpy() for column in ("t0", "t1", "row"))
+        mine = np.flatnonzero(called & (thread == number))
+        at = innermost_rows(t0, t1, parents(t0, t1), launch[mine])
+        found[mine] = np.where(at >= 0, row[np.maximum(at, 0)].astype(np.int64), UNKNOWN)
+    return found
