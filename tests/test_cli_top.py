@@ -115,7 +115,11 @@ def test_files_have_all_rows_and_json_is_the_same_as_csv(cli, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("top.html", ".csv, .json, or - for JSON"), ("there.csv", "--force"), ("no/x.csv", "no folder")],
+    [
+        ("top.html", ".csv, .json, or - for JSON"),
+        ("there.csv", "--force"),
+        ("no/x.csv", "no folder"),
+    ],
 )
 def test_what_cannot_be_written_is_refused_before_anything_is_read(cli, tmp_path, name, words):
     (tmp_path / "there.csv").write_text("mine", encoding="utf-8")

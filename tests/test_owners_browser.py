@@ -174,7 +174,8 @@ def test_all_of_a_step_is_told(visit, reports):
 
 BARS = """() => [...document.querySelectorAll(".icicle > div")].map((bar) => {
     const box = bar.getBoundingClientRect();
-    return { ns: Number(bar.dataset.ns), left: box.left, width: box.width, top: Math.round(box.top) };
+    const { left, width } = box;
+    return { ns: Number(bar.dataset.ns), left, width, top: Math.round(box.top) };
 })"""
 
 

@@ -8,14 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-<<<<<<< HEAD
 from traceprobe.model.events import Call, Int64s, Kind, Trace
-from traceprobe.model.taxonomy import COMPUTE_PHASES, SHARE_CLASSES, Phase
-=======
-from traceprobe.model.events import UNKNOWN, Call, Int64s, Kind, Trace
 from traceprobe.model.kernel_classes import TENSOR_CORES, kernel_class
-from traceprobe.model.taxonomy import COMPUTE_PHASES, PARTITION, SHARE_CLASSES, Phase
->>>>>>> main
+from traceprobe.model.taxonomy import COMPUTE_PHASES, SHARE_CLASSES, Phase
 from traceprobe.pipeline import communication
 from traceprobe.pipeline.host_activity import host_activity
 from traceprobe.records.summary import (
