@@ -228,13 +228,13 @@ def _device(account: DeviceTimeline, trace: Trace, device: Device) -> DevicePart
     def part(chosen: DeviceTimeline, long: LongIterations | None) -> DevicePart:
         groups = collectives.collective_groups(chosen)
         record = rank_record(chosen, trace, device, groups, long)
+        owners = build_tree(attribution(chosen, trace.names), trace.names)
+        record = replaced(record, tree=owners)
         return DevicePart(record, rank_collectives(chosen), groups, shown)
 
     long = long_iterations(account)
     shown = picture(account, trace.names, trace.thread_names, origin(trace), long)
     whole = part(account, long)
-    owners = build_tree(attribution(account, trace.names), trace.names)
-    whole = replace(whole, record=replaced(whole.record, tree=owners))
     if long is None:
         return whole
     return replace(whole, regular=part(without(account, long), None))
