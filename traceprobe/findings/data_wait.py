@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import ceil
 
+import polars as pl
+
 from traceprobe.findings.evidence import Evidence, whole
 from traceprobe.findings.rule import Answer, inconclusive, rule
 from traceprobe.formatting import percent
@@ -60,6 +62,7 @@ def data_wait(evidence: Evidence) -> Answer:
         "keep them alive (`persistent_workers=True`). "
         + ("" if evidence.on_cpu else "Decode and augment on the GPU. ")
         + "Make each sample cheaper: decode and resize once, ahead of training.",
+        evidence.sites(pl.col("class") == "idle_data_wait"),
     )
 
 
