@@ -3,9 +3,9 @@
 Usage: python -m benchmarks.blame_cost [--pairs 10] [--workload unet] [--active 8] -o RESULT.json
     [SETTINGS of the workload]
 
-A pair is two recordings of one workload, the first of which has names in every other pair. Printed is
-the median of the relative differences of the mean timed step (with names less without), with a 95 %
-interval of that median by its order statistics; with few pairs it is as wide as all of them.
+A pair is two recordings of one workload, the first of which has names in every other pair. Printed
+is the median of the relative differences of the mean timed step (with names less without), with a
+95 % interval of that median by its order statistics; with few pairs it is as wide as all of them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,11 @@ def record(workload: str, active: int, settings: list[str], *, names: bool) -> d
         if done.returncode:
             raise SystemExit(done.stderr)
         (rank,) = traceprobe.analyze(traceprobe.load(out / "rank0.json.gz")).ranks
-        steps = [each.duration_ns / 1e6 for each in rank.iterations if each.used]
+        steps = [
+            (each.end_ns - each.start_ns) / 1e6
+            for each in rank.iterations
+            if each.used and each.start_ns is not None and each.end_ns is not None
+        ]
         sidecar = json.loads((out / "rank0.traceprobe.json").read_text())
         return {
             "names": names,

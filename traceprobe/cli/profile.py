@@ -111,7 +111,7 @@ def command(
         typer.Option(
             "--blame/--no-blame",
             rich_help_panel=MEASURING,
-            help="Record names of lines and modules, and shapes, in a few steps after the timed ones.",
+            help="Record lines, modules and shapes in a few steps after the timed ones.",
         ),
     ] = True,
     ablate: Annotated[

@@ -253,7 +253,7 @@ def _nothing() -> None:
 
 
 def _called() -> float:
-    """How long a call of a function that does nothing takes, ns; the median of some runs, for one may wait."""
+    """How long a call of a function that does nothing takes, ns: the median of some runs."""
     runs = []
     for _ in range(_RUNS):
         began = time.perf_counter_ns()
