@@ -58,6 +58,7 @@ NAMED_IN = {("AblationVerdict", "shares"): "AblationShares"}
 """Names of one record that mean something else than elsewhere."""
 OPTIONAL = {
     ("Finding", "saving_of"),
+    ("Finding", "sites"),
     ("Communication", "stage_wait_ns"),
     ("HostActivity", "blocking_calls"),
     ("HostActivity", "phase_kernels"),
@@ -73,6 +74,7 @@ OPTIONAL = {
     ("Report", "loader"),
     ("Report", "memory"),
     ("Report", "roofline"),
+    ("Roofline", "operators"),
     ("Run", "late_ranks"),
     ("Run", "links"),
     ("Run", "overview"),

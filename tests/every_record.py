@@ -21,6 +21,7 @@ from traceprobe.compare.scaling import scale
 from traceprobe.model.taxonomy import LOSSES, PARTITION, SHARES
 from traceprobe.records.ladder import Missing
 from traceprobe.records.memory import PARTS
+from traceprobe.records.operator_work import Operators, OperatorWork
 from traceprobe.records.peaks import MeasuredPeaks
 from traceprobe.records.picture import HOST, OPS
 from traceprobe.records.report import LostInput, Report
@@ -132,6 +133,36 @@ def _roofline() -> Roofline:
         limit="math",
         utilisation=Utilisation(busy=0.17, covered=0.1, occupancy=0.08, mfu=0.016),
         notes=["Operations are those of the model."],
+        operators=Operators(
+            kernel_ms=107.0,
+            known_ms=90.0,
+            excess_ms=8.5,
+            rows=[
+                OperatorWork(
+                    operator="aten::addmm",
+                    sizes=[[768], [16384, 768], [768, 768]],
+                    precision="bf16",
+                    calls=12.0,
+                    ms=10.0,
+                    flops=19_327_352_832,
+                    bytes=51_513_600,
+                    bound="math",
+                    least_ms=1.5,
+                    attained=0.15,
+                    excess_ms=8.5,
+                ),
+                OperatorWork(
+                    operator="aten::copy_",
+                    sizes=[[16384, 768]],
+                    precision="",
+                    calls=1.0,
+                    ms=0.5,
+                    flops=0,
+                    bytes=25_165_824,
+                ),
+            ],
+            notes=["An operator is faster than the roofline allows by memory."],
+        ),
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import ceil
 
+import polars as pl
+
 from traceprobe.findings import loader_work
 from traceprobe.findings.evidence import Evidence, whole
 from traceprobe.findings.rule import Answer, inconclusive, rule
@@ -61,6 +63,7 @@ def data_wait(evidence: Evidence) -> Answer:
         ],
         evidence.saving(ms + evidence.unseen_ms(), "idle_data_wait") if ms else None,
         _advice(evidence, slow=slow),
+        evidence.sites(pl.col("class") == "idle_data_wait"),
     )
 
 

@@ -17,6 +17,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from traceprobe.model.operands import Operands
+
 Int64s = NDArray[np.int64]
 Ints = NDArray[np.signedinteger[Any]]
 """Integers in the width that they need."""
@@ -136,11 +138,15 @@ HOST_OPERATORS: Mapping[str, Any] = {
     "name": pl.Int32,  # index into Trace.names
     "sequence": pl.Int64,  # what a forward operator and its backward one share; else UNKNOWN
     "forward_thread": pl.Int64,  # of a backward operator: autograd's number of the forward's thread
+    "operands": pl.Int32,  # index into Trace.operands; UNKNOWN where shapes were not recorded
 }
 """Columns of operators of the framework, in no order: there are many, and few are looked at."""
 
 HOST_MODULES: Mapping[str, Any] = {**HOST_WORK, "name": pl.Int32}
 """Columns of calls of `nn.Module`s, in no order."""
+HOST_FRAMES: Mapping[str, Any] = {**HOST_WORK, "name": pl.Int32}
+"""Columns of frames of the program's own Python code, in no order. The number in a name is that of
+the line that runs, or of the `def` that it is in."""
 MODULE = "nn.Module: "
 """How the profiler begins the name of such a call, among the frames of Python."""
 
@@ -208,15 +214,16 @@ class Quality:
 class Trace:
     """One input file as columns.
 
-    `gpu_ops`, `host_calls`, `host_ranges`, `host_operators` and `host_modules` follow the
-    schemas above; `host_work` (threads run one operator after the other) and `host_waits` (they
-    wait in the operating system) HOST_WORK.
+    `gpu_ops`, `host_calls`, `host_ranges`, `host_operators`, `host_modules` and `host_frames`
+    follow the schemas above; `host_work` (threads run one operator after the other) and
+    `host_waits` (they wait in the operating system) HOST_WORK.
 
     Args:
         rank_of: rank of each process where the file records it.
         thread_names: (pid, thread) to the name the program gave the thread.
         profiled: what a profiler that slows the host recorded: "operators", "stacks", "memory",
             "shapes".
+        operands: the distinct ones that operators were called with.
         metadata: whitelisted facts (world size, library versions, capture calibration).
     """
 
@@ -235,6 +242,8 @@ class Trace:
         default_factory=lambda: pl.DataFrame(schema=HOST_OPERATORS)
     )
     host_modules: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_MODULES))
+    operands: list[Operands] = field(default_factory=list)
+    host_frames: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_FRAMES))
     host_work: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_WORK))
     host_waits: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_WORK))
 

@@ -48,6 +48,10 @@ class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
     """As `traceprobe.records.memory.Memory`."""
     loader: Facts | UnsetType = UNSET
     """As `traceprobe.records.loader.Loader`; not recorded where none feeds the steps."""
+    blame: Facts | UnsetType = UNSET
+    """How names came into the trace from a second capture: `steps` of that, `named_steps` of this,
+    the mean share of their events that was `matched`, numbers of `lines`, `modules` and `shapes`;
+    or the `reason` why there are none."""
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ import polars as pl
 from msgspec import UNSET, UnsetType
 
 from traceprobe.model.events import UNKNOWN, Call, Int64s, Kind, Trace
+from traceprobe.model.kernel_classes import TENSOR_CORES, kernel_class
 from traceprobe.model.taxonomy import COMPUTE_PHASES, PARTITION, SHARE_CLASSES, Phase
 from traceprobe.pipeline import communication
 from traceprobe.pipeline.host_activity import host_activity
@@ -22,7 +23,7 @@ from traceprobe.records.summary import (
     StepTimes,
     Summary,
 )
-from traceprobe.timeline import collectives, kernel_classes, partition
+from traceprobe.timeline import collectives, kernel_time, partition
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.operators import launching_operators
 from traceprobe.timeline.rank_collectives import summary_windows as summarised
@@ -82,7 +83,7 @@ def rank_summary(
         host=host_activity(account, chosen, inside, trace.names, on_cpu=on_cpu),
         kernel_ns=None
         if on_cpu
-        else kernel_classes.time_by_class(account.ops, trace.names, account.edges, chosen),
+        else kernel_time.time_by_class(account.ops, trace.names, account.edges, chosen),
         top_kernels=_top_kernels(inside, trace.names),
         top_operators=_top_operators(inside, account.process.operators, trace.names),
         collectives_left_out=max(len(groups) - MAX_COLLECTIVES, 0),
@@ -207,9 +208,7 @@ def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[KernelShare]:
             total_ns=row["total"],
             mean_ns=round(row["total"] / row["count"], 1),
             phase_share=round(row["total"] / max(of_phase[row["label"]], 1), 6),
-            tensor_cores=kernel_classes.TENSOR_CORES.get(
-                kernel_classes.kernel_class(names[row["name"]])
-            )
+            tensor_cores=TENSOR_CORES.get(kernel_class(names[row["name"]]))
             if row["label"] >= 0
             else None,
         )

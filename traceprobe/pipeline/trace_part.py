@@ -33,6 +33,7 @@ from traceprobe.timeline import collectives, phases
 from traceprobe.timeline.attribution import attribution
 from traceprobe.timeline.device_timeline import DeviceTimeline, device_timeline
 from traceprobe.timeline.long_iterations import LongIterations, long_iterations, without
+from traceprobe.timeline.operator_time import OperatorTime, operator_time
 from traceprobe.timeline.process_timeline import ProcessTimeline, process_timeline
 from traceprobe.timeline.rank_collectives import RankCollectives, rank_collectives
 
@@ -51,6 +52,7 @@ class DevicePart:
             size.
         picture: windows of it that a person should see.
         regular: the same without long iterations, if there are any.
+        operators: time by operator and sizes, where the trace has these.
     """
 
     record: Rank
@@ -58,6 +60,7 @@ class DevicePart:
     groups: list[collectives.CollectiveGroup]
     picture: Picture
     regular: DevicePart | None = None
+    operators: OperatorTime | None = None
 
 
 @dataclass(frozen=True)
@@ -228,13 +231,15 @@ def _device(account: DeviceTimeline, trace: Trace, device: Device) -> DevicePart
     def part(chosen: DeviceTimeline, long: LongIterations | None) -> DevicePart:
         groups = collectives.collective_groups(chosen)
         record = rank_record(chosen, trace, device, groups, long)
+        owners = build_tree(attribution(chosen, trace.names), trace.names)
+        record = replaced(record, tree=owners)
         return DevicePart(record, rank_collectives(chosen), groups, shown)
 
     long = long_iterations(account)
     shown = picture(account, trace.names, trace.thread_names, origin(trace), long)
     whole = part(account, long)
-    owners = build_tree(attribution(account, trace.names), trace.names)
-    whole = replace(whole, record=replaced(whole.record, tree=owners))
+    called = operator_time(account, trace.names, trace.operands)
+    whole = replace(whole, operators=called)
     if long is None:
         return whole
     return replace(whole, regular=part(without(account, long), None))

@@ -25,6 +25,7 @@ from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.rank import Rank, mean_step_ms
 from traceprobe.records.roofline import Limit, Roofline
 from traceprobe.records.run import Overview, Run
+from traceprobe.records.site import Site
 from traceprobe.records.texts import PRIVATE, Checksum, Digits, Name, Sentence, Word
 from traceprobe.records.tree import Tree
 
@@ -166,6 +167,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     saving_of: list[Word] | msgspec.UnsetType = UNSET
     """Classes of the partition, or of kernels, whose time the saving is at most; not there where
     nothing is saved."""
+    sites: list[Site] | msgspec.UnsetType = UNSET
+    """Where in the program most of it is, at most three; not there where no owner is known."""
 
 
 class Report(Rendered, frozen=True, kw_only=True):
@@ -244,6 +247,9 @@ class Report(Rendered, frozen=True, kw_only=True):
         if isinstance(self.loader, Loader):
             yield from self.loader.problems()
         yield from self._saving_problems()
+        for finding in self.findings:
+            for site in () if isinstance(finding.sites, msgspec.UnsetType) else finding.sites:
+                yield from (f"{finding.id}: {problem}" for problem in site.problems())
 
     def _rank_problems(self) -> Iterator[str]:
         places = [(rank.input, rank.pid, rank.device.index) for rank in self.ranks]

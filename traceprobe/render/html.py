@@ -25,6 +25,7 @@ from traceprobe.render import bars, colours
 from traceprobe.render.compiled import Compiled
 from traceprobe.render.document import Block, Chart, Document, Section, Table, Timeline
 from traceprobe.render.markdown import render as markdown
+from traceprobe.render.places import places
 from traceprobe.render.ranking import ATTENTION, ranked_findings
 from traceprobe.render.resources import templates_dir
 
@@ -156,6 +157,7 @@ def _environment() -> Environment:
         legend=bars.legend,
         numbers=bars.table,
         ranked=ranked_findings,
+        places=places,
     )
     environment.globals.update(
         taxonomy=taxonomy,

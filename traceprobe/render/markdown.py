@@ -27,6 +27,7 @@ from traceprobe.render.document import (
     Timeline,
 )
 from traceprobe.render.gfm import in_html, literal, prose
+from traceprobe.render.places import places
 from traceprobe.render.ranking import ATTENTION
 
 MAX_LINES = 60
@@ -244,7 +245,11 @@ def _finding(number: int, finding: Finding) -> str:
     saving = finding.saving_ms_per_step
     up_to = f", up to {significant(saving)} ms a step" if saving is not None else ""
     evidence = f" ({prose(finding.evidence[0])})" if finding.evidence else ""
-    return f"{number}. **{literal(finding.title)}**{up_to}{evidence}. {prose(finding.advice)}"
+    at = [f", at {literal(name)}, {part}" for name, part in places(finding)[:1]]
+    return (
+        f"{number}. **{literal(finding.title)}**{up_to}{''.join(at)}{evidence}. "
+        f"{prose(finding.advice)}"
+    )
 
 
 def _bars(bars: Bars, caption: str, rows: int, cell: int) -> list[str]:
