@@ -78,7 +78,6 @@ OPTIONAL = {
     ("Run", "late_ranks"),
     ("Run", "links"),
     ("Run", "overview"),
-    ("Summary", "top_operators"),
     ("Verdict", "limit"),
     ("Verdict", "skew"),
 }

@@ -53,8 +53,8 @@ class Evidence:
         capture: what it recorded of the machine (`hardware`) and of PyTorch's switches (`flags`).
         memory: what it recorded of the device's memory, if anything.
         long: the iterations of each rank that do more than the regular ones, where there are any.
-        loader: what it recorded of the loader that feeds the steps, of the rank whose is slowest.
         whole: the ranks with these; as `ranks` where there are none.
+        loader: what it recorded of the loader that feeds the steps, of the rank whose is slowest.
     """
 
     ranks: Sequence[Rank]
@@ -67,8 +67,8 @@ class Evidence:
     capture: Mapping[str, Any] = field(default_factory=dict)
     memory: Memory | None = None
     long: Sequence[LongIterations] = ()
-    loader: Loader | None = None
     whole: Sequence[Rank] = ()
+    loader: Loader | None = None
 
     @property
     def per(self) -> str:

@@ -141,8 +141,8 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
     quality = _with_warnings(quality, verdict, profiled, options.ablation)
     workload = _workload(kept)
     held = _memory(kept)
-    loader = calibration.slowest_loader(kept)
     hardware = _roofline(kept, records, called, quality, workload, options)
+    loader = calibration.slowest_loader(kept)
     verdict = with_limit(verdict, hardware)
     evidence = Evidence(
         regular,
@@ -155,8 +155,8 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         _capture(kept),
         held,
         long=long,
-        loader=loader,
         whole=every,
+        loader=loader,
     )
     findings = find_all(evidence)
     whole = records
