@@ -126,6 +126,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         wait_ns = calibration.recorded_wait_ns(kept) if unprofiled == noted else None
         return judge(ranks, together, quality, profiled, step_ns, options.thresholds, wait_ns)
 
+    every = records
     verdict = usual = judged(records, quality)
     long, regular_quality = [r.long for r in records if r.long is not UNSET], quality
     if long:
@@ -141,6 +142,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
     workload = _workload(kept)
     held = _memory(kept)
     hardware = _roofline(kept, records, called, quality, workload, options)
+    loader = calibration.slowest_loader(kept)
     verdict = with_limit(verdict, hardware)
     evidence = Evidence(
         regular,
@@ -153,6 +155,8 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         _capture(kept),
         held,
         long=long,
+        whole=every,
+        loader=loader,
     )
     findings = find_all(evidence)
     whole = records
@@ -171,6 +175,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         findings=findings,
         ablation=options.ablation,
         memory=held or UNSET,
+        loader=loader or UNSET,
         roofline=UNSET if hardware is None else hardware,
     )
     return verify(report, whole, regular, regular_quality)
