@@ -11,11 +11,11 @@ from msgspec import UNSET
 import traceprobe
 from tests.builders import kineto
 from tests.builders.scenario import AUTOGRAD, Script
-from traceprobe.records.operator_work import Operators, OperatorWork
+from traceprobe.records.operator_work import MOST_ROWS, Operators, OperatorWork
 from traceprobe.records.roofline import Peaks
 from traceprobe.render import document_of
 from traceprobe.render.pages.roofline_operators import operator_lines
-from traceprobe.verdict.operator_roofline import MOST_ROWS, beside_roofline
+from traceprobe.verdict.operator_roofline import beside_roofline
 
 PEAKS = Peaks(
     source="here", tflops={"bf16": 100.0, "fp32": 10.0, "tf32": 50.0}, bandwidth_gbps=1000

@@ -10,6 +10,9 @@ import msgspec
 from traceprobe.records.numbers import ROUNDING, agree
 from traceprobe.records.texts import Name, Sentence, Word
 
+MOST_ROWS = 30
+"""Operators that a report names."""
+
 
 class OperatorWork(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of an operator with tensors of the same sizes."""

@@ -12,11 +12,9 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from traceprobe.records.operator_work import Operators, OperatorWork
+from traceprobe.records.operator_work import MOST_ROWS, Operators, OperatorWork
 from traceprobe.records.roofline import Peaks
 
-MOST_ROWS = 30
-"""Operators that a report names."""
 _FASTER = {"fp32 or tf32": ("tf32", "fp32"), "fp64": ("fp64_tensor", "fp64")}
 """What may have run at several rates: the least time is that of the fastest."""
 

@@ -59,6 +59,7 @@ def operators_section(found: Operators) -> list[Section]:
             text=[*operator_lines(found), *found.notes],
             blocks=[_table(found.rows)],
             help=_HELP,
+            nav="Operators",
         )
     ]
 
