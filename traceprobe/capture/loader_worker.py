@@ -26,8 +26,8 @@ from traceprobe.capture.progress import write_result
 PERIOD_S = 0.01
 _MOST_COST = 0.002
 """Share of one CPU that looking may take."""
-_ROUNDS = 10
-"""Looks after which it is seen what they cost, and whether they are to end."""
+_LONGEST_S = 0.1
+"""Between two looks, so that the end is seen soon."""
 _MOST_NS = 1_000_000_000
 """A sample stands for the time since the one before, at most so much: code that holds the
 interpreter's lock is seen less often, not less; a process that was stopped did nothing."""
@@ -116,10 +116,10 @@ class _Sampler:
             tally.sample(sys._current_frames().get(self._thread), min(now - last, _MOST_NS))
             last = now
             rounds += 1
-            if rounds % _ROUNDS == 0:
-                if os.path.exists(self._end):  # noqa: PTH110 - the quicker one
-                    break
-                pause = max(PERIOD_S, time.thread_time() / rounds / _MOST_COST)
+            if os.path.exists(self._end):  # noqa: PTH110 - the quicker one
+                break
+            cost = time.thread_time() / rounds
+            pause = min(max(PERIOD_S, cost / _MOST_COST), _LONGEST_S)
         self._save()
 
     def _finish(self) -> None:
