@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from tests.loader_records import make_loader
 from tests.memory_records import make_memory
 from tests.report_factory import make_ablation, make_report, make_run
 from tests.scaling_runs import run_of
@@ -45,7 +46,7 @@ RECORD_NAMES = (
 
 @cache
 def every_record() -> dict[str, Any]:
-    """By the name of the kind; `report` has a memory, a roofline and an ablation."""
+    """By the name of the kind; `report` has a loader, a memory, a roofline and an ablation."""
     labels = ("a", "b", "c")
     several = [
         observe(_set(make_report(bound), settings={"batch": n, "precision": bound}), label)
@@ -95,6 +96,7 @@ def _full_report() -> Report:
         quality=replace(report.quality, lost=[LostInput(name="rank1.json", reason="empty")]),
         ablation=make_ablation(),
         memory=make_memory(),
+        loader=make_loader(),
         roofline=_roofline(),
     )
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from traceprobe.capture.own_code import is_own, line_name
+from traceprobe.capture.blame.own_code import OwnCode, own_code
 
+LONGEST_NAME = 200
+"""Characters of the name of a line."""
+_INSTALLED = ("site-packages/", "dist-packages/")
 ITEM, COLLATE = "item", "collate"
 WAITING = ""
 MOST_LINES = 200
@@ -73,6 +78,27 @@ class Tally:
             "lines": sorted(lines, key=lambda line: -line[2])[:MOST_LINES],
             "sampled_ns": sum(ns for _, _, ns in lines),
         }
+
+
+def line_name(file: str, line: int, function: str) -> str:
+    """A line as Kineto writes one, `data/pictures.py(57): decode`.
+
+    Files of the program are called as everywhere, those of a library by what it is imported as.
+    """
+    name = _own().name(file) or _library_name(Path(file).as_posix())
+    return f"{name}({line}): {function}"[-LONGEST_NAME:]
+
+
+def _library_name(file: str) -> str:
+    for folder in _INSTALLED:
+        if folder in file:
+            return file.rpartition(folder)[2]
+    return "/".join(Path(file).parts[-2:]).lstrip("/")
+
+
+@cache
+def _own() -> OwnCode:
+    return own_code()
 
 
 _COUNTS = ("batches", "items", "fetch_ns", "collate_ns", "samples")
@@ -159,7 +185,7 @@ def place(frame: FrameType) -> tuple[str, int, str]:
     for _ in range(_DEEPEST):
         if inner is None or inner.f_code in _ENTRIES:
             break
-        if is_own(inner.f_code.co_filename):
+        if _own().name(inner.f_code.co_filename) is not None:
             called = machinery = inner
             break
         if _MACHINERY in inner.f_code.co_filename.replace("\\", "/"):

@@ -24,7 +24,7 @@ from traceprobe.capture.loader_tally import Tally
 from traceprobe.capture.progress import write_result
 
 PERIOD_S = 0.01
-_MOST_COST = 0.005
+_MOST_COST = 0.002
 """Share of one CPU that looking may take."""
 _ROUNDS = 10
 """Looks after which it is seen what they cost, and whether they are to end."""

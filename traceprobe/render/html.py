@@ -67,7 +67,7 @@ def render(document: Document) -> str:
     charts = [block for block in blocks if isinstance(block, Chart)]
     timelines = [block for block in blocks if isinstance(block, Timeline)]
     owners = [block for block in blocks if isinstance(block, Owners)]
-    labelled = [block.labels for block in (*timelines, *owners)]
+    labelled = [block.labels for block in blocks if isinstance(block, Timeline | Owners)]
     embedded = {
         document.kind: msgspec.json.format(document.json.encode(), indent=-1),
         "labels": msgspec.json.encode(labelled[0] if labelled else {}),

@@ -8,6 +8,7 @@ whose times nobody uses, and bounded: a loop of the program may run through mill
 from __future__ import annotations
 
 import re
+import statistics
 import sys
 import time
 from array import array
@@ -28,8 +29,8 @@ MOST_OF_CODE = 40_000
 """Instants of one function; what it does after them is its caller's line."""
 TAKEN = "a debugger or a coverage tool traces the program"
 _OTHER = -1
-_CALLS = 2_000
-"""By which it is measured what the trace costs."""
+_CALLS, _RUNS = 100, 20
+"""Calls, and runs of them, by which it is measured what the trace costs."""
 _PARTS = {"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"}
 """Code that belongs to the line it stands in, and is entered for every item."""
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+")
@@ -252,11 +253,14 @@ def _nothing() -> None:
 
 
 def _called() -> float:
-    """How long a call of a function that does nothing takes, ns."""
-    began = time.perf_counter_ns()
-    for _ in range(_CALLS):
-        _nothing()
-    return (time.perf_counter_ns() - began) / _CALLS
+    """How long a call of a function that does nothing takes, ns: the median of some runs."""
+    runs = []
+    for _ in range(_RUNS):
+        began = time.perf_counter_ns()
+        for _ in range(_CALLS):
+            _nothing()
+        runs.append((time.perf_counter_ns() - began) / _CALLS)
+    return statistics.median(runs)
 
 
 def _untrace() -> None:

@@ -17,6 +17,8 @@ _FEWEST = 100
 """Instants that tell what each of them took."""
 _SIMPLEST = 10.0
 """Per cent of the instants that follow others at once."""
+_LEAST_LEFT = 0.05
+"""Share of a time that is never taken for the trace's own, so that what follows stays later."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,11 @@ def untraced(instants: Int64s, call_ns: float) -> Untraced:
     if len(times) < _FEWEST:
         return Untraced(times[:0], times[:0])
     each = float(np.percentile(np.diff(times), _SIMPLEST))
-    cost = each * np.arange(len(times)) + call_ns * (calls - calls[0])
-    passed = np.maximum.accumulate(np.rint(times - times[0] - cost).astype(np.int64))
-    return Untraced(times, np.maximum(passed, 0))
+    between = np.diff(times).astype(np.float64)
+    cost = each + call_ns * np.diff(calls)
+    left = np.maximum(between - cost, _LEAST_LEFT * between)
+    passed = np.concatenate([[0.0], np.cumsum(left)])
+    return Untraced(times, np.rint(passed).astype(np.int64))
 
 
 @dataclass

@@ -63,7 +63,12 @@ def with_forward_operators(operators: dict[str, Any], names: Sequence[str]) -> d
         thread = operators["thread"][np.maximum(made, 0)].astype(np.int64)
         # Autograd's numbers of threads are above 0.
         forward_thread[nodes] = np.where(made == UNKNOWN, UNKNOWN, thread + 1)
-    return {**operators, "sequence": sequence, "forward_thread": forward_thread}
+    return {
+        **operators,
+        "sequence": sequence,
+        "forward_thread": forward_thread,
+        "operands": np.full(count, UNKNOWN, dtype=np.int64),
+    }
 
 
 def _made_in(operators: dict[str, Any], forward: Bools, nodes: Int64s) -> Int64s:
