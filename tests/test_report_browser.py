@@ -182,16 +182,19 @@ def test_times_are_sorted_by_what_they_are_not_by_their_digits(visit):
     assert {text.split()[1] for text in column(table, 3)} == {"µs", "ms"}
 
 
+TOOLS = "#kernels > details > .tools"
+
+
 def test_a_filter_leaves_the_rows_with_its_words(visit):
     page = visit("unet")
     table = kernels_of(page)
     before = column(table, 1)
-    box = page.locator("#kernels").get_by_role("searchbox").first
+    box = page.locator(TOOLS).get_by_role("searchbox").first
     box.fill("backward dgrad")
     assert 0 < len(column(table, 1)) < len(before)
     assert set(column(table, 1)) == {"backward"}
     assert all("dgrad" in name for name in column(table, 0))
-    said = page.locator("#kernels .tools [role=status]").first
+    said = page.locator(f"{TOOLS} [role=status]").first
     assert said.inner_text() == f"{len(column(table, 1))} of {len(before)} rows"
     box.fill("")
     assert column(table, 1) == before
@@ -200,14 +203,14 @@ def test_a_filter_leaves_the_rows_with_its_words(visit):
 def test_a_table_is_copied_as_it_is_shown_with_whole_names(visit):
     page = visit("unet", permissions=["clipboard-read", "clipboard-write"])
     table = kernels_of(page)
-    page.locator("#kernels").get_by_role("searchbox").first.fill("backward")
-    page.locator("#kernels").get_by_role("button", name="Copy CSV: ").first.click()
-    page.wait_for_function("document.querySelector('#kernels [role=status]').textContent")
+    page.locator(TOOLS).get_by_role("searchbox").first.fill("backward")
+    page.locator(TOOLS).get_by_role("button", name="Copy CSV: ").first.click()
+    page.wait_for_function("document.querySelector('#kernels > details > .tools [role=status]').textContent")
     rows = list(csv.reader(io.StringIO(page.evaluate("navigator.clipboard.readText()"))))
     assert rows[0][:3] == ["kernel", "phase", "ms"]
     assert [row[1] for row in rows[1:]] == column(table, 1)
     assert any(row[0].startswith("void at::native::") for row in rows)
-    page.locator("#kernels").get_by_role("button", name="Copy Markdown: ").first.click()
+    page.locator(TOOLS).get_by_role("button", name="Copy Markdown: ").first.click()
     page.wait_for_function("navigator.clipboard.readText().then((t) => t.startsWith('| kernel'))")
     lines = page.evaluate("navigator.clipboard.readText()").splitlines()
     assert lines[1] == "|" + " --- |" * len(rows[0])
