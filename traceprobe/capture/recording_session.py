@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from traceprobe.capture.blame.recorder import BlameRecorder
 from traceprobe.capture.hardware import collect_environment
+from traceprobe.capture.loader_watch import loaders
 from traceprobe.capture.memory_measurement import MemoryMeasurement
 from traceprobe.capture.other_profilers import other_profilers
 from traceprobe.capture.profiler_backend import Backend, profiler_backend
@@ -87,12 +88,14 @@ class RecordingSession:
         """Whether step `number` is to be made, after what is due before it is done."""
         plan = self.plan
         calibrated = plan.warmup + plan.calibrate
+        loaders.step()
         if self._memory is not None and number == plan.warmup - 1:
             self._memory.begin()
             self.phases = self._memory.phase
         if number == plan.warmup:
             _synchronize(reset_memory=True)
             self._waits.clear()
+            loaders.begin()
             self._report("calibrating")
         if number == calibrated:
             _synchronize()
@@ -100,6 +103,7 @@ class RecordingSession:
             self._marks.append(time.perf_counter_ns())
         if number == calibrated:
             self._calibrate()
+            loaders.end(plan.folder, plan.calibrate)
             self._report("profiling")
             other_profilers.claim(plan.folder, plan.backend)
             with other_profilers.ours():
@@ -144,12 +148,14 @@ class RecordingSession:
     def _finish(self) -> None:
         self._report("writing the trace")
         memory = None if self._memory is None else self._memory.facts
+        loader = loaders.facts(self.plan.folder)
         sidecar = {
             **self._calibration,
             **self._throughput(),
             "workload": {**self.plan.workload, **self._described},
             **collect_environment(),
             **({} if memory is None else {"memory": memory}),
+            **({} if loader is None else {"loader": loader}),
         }
         with other_profilers.ours():
             self._profiler.stop(sidecar)

@@ -15,6 +15,7 @@ from traceprobe.findings.sites import find_sites, owners_of
 from traceprobe.formatting import percent
 from traceprobe.model.kernel_classes import kernel_class
 from traceprobe.model.taxonomy import COMPUTE_PHASES, TRANSFERS
+from traceprobe.records.loader import Loader
 from traceprobe.records.memory import Memory
 from traceprobe.records.rank import LongIterations, Rank, mean_class_ms
 from traceprobe.records.report import Quality, Status, Verdict
@@ -53,6 +54,7 @@ class Evidence:
         memory: what it recorded of the device's memory, if anything.
         long: the iterations of each rank that do more than the regular ones, where there are any.
         whole: the ranks with these; as `ranks` where there are none.
+        loader: what it recorded of the loader that feeds the steps, of the rank whose is slowest.
     """
 
     ranks: Sequence[Rank]
@@ -66,6 +68,7 @@ class Evidence:
     memory: Memory | None = None
     long: Sequence[LongIterations] = ()
     whole: Sequence[Rank] = ()
+    loader: Loader | None = None
 
     @property
     def per(self) -> str:

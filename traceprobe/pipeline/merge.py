@@ -142,6 +142,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
     workload = _workload(kept)
     held = _memory(kept)
     hardware = _roofline(kept, records, called, quality, workload, options)
+    loader = calibration.slowest_loader(kept)
     verdict = with_limit(verdict, hardware)
     evidence = Evidence(
         regular,
@@ -155,6 +156,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         held,
         long=long,
         whole=every,
+        loader=loader,
     )
     findings = find_all(evidence)
     whole = records
@@ -173,6 +175,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         findings=findings,
         ablation=options.ablation,
         memory=held or UNSET,
+        loader=loader or UNSET,
         roofline=UNSET if hardware is None else hardware,
     )
     return verify(report, whole, regular, regular_quality)

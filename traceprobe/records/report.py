@@ -19,6 +19,7 @@ from traceprobe.formatting import significant
 from traceprobe.model.taxonomy import BOUND_LABELS, SHARES
 from traceprobe.records.ablation import Ablation
 from traceprobe.records.base import Rendered
+from traceprobe.records.loader import Loader
 from traceprobe.records.memory import Memory
 from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.rank import Rank, mean_step_ms
@@ -184,6 +185,8 @@ class Report(Rendered, frozen=True, kw_only=True):
     """The same loop with parts taken out, measured without a profiler; None where nobody did."""
     memory: Memory | msgspec.UnsetType = UNSET
     """What the device held in a step, and what for; not there where the capture does not say."""
+    loader: Loader | msgspec.UnsetType = UNSET
+    """What feeds the steps; not there where the capture does not say."""
     roofline: Roofline | msgspec.UnsetType = UNSET
     """The step beside what the hardware could do; not there where neither is known."""
 
@@ -241,6 +244,8 @@ class Report(Rendered, frozen=True, kw_only=True):
             yield from self.roofline.problems()
         if isinstance(self.memory, Memory):
             yield from self.memory.problems(len(self.inputs))
+        if isinstance(self.loader, Loader):
+            yield from self.loader.problems()
         yield from self._saving_problems()
         for finding in self.findings:
             for site in () if isinstance(finding.sites, msgspec.UnsetType) else finding.sites:

@@ -21,6 +21,7 @@ from traceprobe.render.document import (
     Document,
     Facts,
     Findings,
+    Owners,
     Section,
     Table,
     Text,
@@ -215,6 +216,8 @@ def _brief(block: Block) -> list[str]:
             return _findings(block)
         case Code():
             return [f"    {literal(line)}" for line in block.lines]
+        case Owners():  # for those who explore it
+            return []
         case Section():
             blocks = [line for inner in block.blocks for line in [*_brief(inner), ""]]
             return [f"**{literal(block.title)}**", "", *map(prose, block.text), *blocks]

@@ -14,10 +14,10 @@ import numpy as np
 import polars as pl
 
 from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind
+from traceprobe.model.kernel_classes import kernel_class
 from traceprobe.model.operands import Operands
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import union
-from traceprobe.timeline.kernel_classes import kernel_class
 from traceprobe.timeline.operator_work import work_of
 from traceprobe.timeline.operators import launching_rows
 from traceprobe.timeline.rank_collectives import summary_windows

@@ -18,15 +18,16 @@ from types import ModuleType
 
 _REQUESTS = {"TRACEPROBE_PLAN", "TRACEPROBE_TRIALS", "TRACEPROBE_MEMORY_PREDICTION"}
 _PACKAGE = "traceprobe"
-_TRIGGER = "torch.optim.optimizer"
+_OPTIMIZERS, _LOADERS = "torch.optim.optimizer", "torch.utils.data.dataloader"
 _OLDEST = (3, 10)
 _HERE = Path(__file__).resolve().parent
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds this package, and waits for torch's optimizers: who never trains is left alone."""
+    """Finds this package, and waits for torch: who never trains is left alone."""
 
-    _waiting = True
+    def __init__(self) -> None:
+        self._awaited = {_OPTIMIZERS, _LOADERS}
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -36,9 +37,9 @@ class _Finder(importlib.abc.MetaPathFinder):
             return importlib.util.spec_from_file_location(
                 name, folder / "__init__.py", submodule_search_locations=[str(folder)]
             )
-        if name != _TRIGGER or not self._waiting:
+        if name not in self._awaited:
             return None
-        self._waiting = False
+        self._awaited.remove(name)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
             spec.loader = _ThenInstall(spec.loader)
@@ -59,9 +60,14 @@ class _ThenInstall(importlib.abc.Loader):
         if sys.version_info < _OLDEST:
             wanted = ".".join(map(str, _OLDEST))
             raise SystemExit(f"traceprobe records programs that run on Python {wanted} or later")
-        from traceprobe.capture.optimizer_hook import install_optimizer_hook
+        if module.__name__ == _LOADERS:
+            from traceprobe.capture.loader_hook import install_loader_hook
 
-        install_optimizer_hook(module)
+            install_loader_hook(module)
+        else:
+            from traceprobe.capture.optimizer_hook import install_optimizer_hook
+
+            install_optimizer_hook(module)
 
 
 def _step_aside() -> None:

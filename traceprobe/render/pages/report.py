@@ -91,7 +91,7 @@ def _sections(report: Report) -> Iterator[Section]:
         yield ablation.beside(report.verdict, report.ablation)
     found = (
         iterations_section(detailed),
-        kernels_section(detailed),
+        kernels_section(report, detailed),
         communication_section(report, detailed),
     )
     yield from (section for section in found if section is not None)
