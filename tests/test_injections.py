@@ -132,4 +132,4 @@ def test_the_slow_line_is_blamed(tmp_path):
     (run,) = json.loads((tmp_path / "scores.json").read_text(encoding="utf-8"))["runs"]
     rows = [row for row in run["rows"] if row["felt"]]
     assert len(rows) >= 4
-    assert [row["id"] for row in rows if row.get("function_rank") != 1] == []
+    assert [row["id"] for row in rows if row.get("top_rank") != 1] == []
