@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traceprobe.capture.blame.alignment import align
@@ -22,6 +22,7 @@ def numbers(values):
     return np.array(values, dtype=np.int64)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(EVENTS, EVENTS)
 def test_pairs_are_equal_events_in_the_order_of_both(first, second):
     ours, theirs = align(numbers(first), numbers(second))

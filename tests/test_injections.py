@@ -100,12 +100,18 @@ def test_the_place_of_a_fault_in_what_is_blamed(blamed, line, function):
 
 
 @pytest.mark.parametrize(
-    ("kind", "after", "felt"),
-    [("sleep", 33.0, True), ("sleep", 31.0, False), ("item", 30.0, True), ("sleep", None, None)],
+    ("kind", "after", "gpus", "felt"),
+    [
+        ("sleep", 33.0, ["H200"], True),
+        ("sleep", 30.9, ["H200"], False),
+        ("item", 30.0, ["H200"], True),
+        ("sleep", 30.0, [], True),
+        ("sleep", None, [], None),
+    ],
 )
-def test_what_costs_nothing_is_not_counted(kind, after, felt):
+def test_what_costs_nothing_is_not_counted(kind, after, gpus, felt):
     row = {"kind": kind, "step_ms": 30.0, "unprofiled_ms": after}
-    assert scores.felt(row) is felt
+    assert scores.felt(row, {"gpus": gpus}) is felt
 
 
 def test_the_page_is_made_of_the_scores():
@@ -126,4 +132,4 @@ def test_the_slow_line_is_blamed(tmp_path):
     (run,) = json.loads((tmp_path / "scores.json").read_text(encoding="utf-8"))["runs"]
     rows = [row for row in run["rows"] if row["felt"]]
     assert len(rows) >= 4
-    assert [row["id"] for row in rows if row.get("function_rank") != 1] == []
+    assert [row["id"] for row in rows if row.get("top_rank") != 1] == []

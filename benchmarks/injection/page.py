@@ -22,8 +22,11 @@ blames is held against that line. This page is made by `python benchmarks/inject
   batch, or longer than the step where workers load it.
 - **Blamed**: the sites of the finding about it, in their order: `host-overhead` for the first two,
   `synchronization`, `h2d-pageable` or `h2d-exposed`, `data-wait`; for slow operators the lines of
-  the most time. *Line*: that very line. *Function*: a line of its function. Nothing is compared
-  with a recording that has no fault.
+  the most time. *Line*: that very line. *Function*: a line of its function. *Top*: that very line
+  in `traceprobe top --by line`, by idle or by busy time, whatever a finding says. Nothing is
+  compared with a recording that has no fault.
+- A gap in which nothing is called counts as unexplained, which no finding is about: its line is in
+  `top`, and the verdict is then inconclusive.
 - A fault that makes the step no longer by 5 % and 1 ms, as the GPU's queue hides it, costs nothing.
   It is in the list, and in no count.
 """
@@ -66,7 +69,8 @@ def _run(run: Mapping[str, Any]) -> str:
 def _sums(
     title: str, rows: Sequence[Mapping[str, Any]], key: Callable[[Mapping[str, Any]], str]
 ) -> str:
-    columns = (title, "faults", "line first", "in three", "function first", "in three")
+    ranks = ("line first", "in three", "function first", "in three", "`top` first", "in three")
+    columns = (title, "faults", *ranks)
     lines = [_row(columns), "| --- |" + " ---: |" * (len(columns) - 1)]
     lines += [
         _row([f"`{name}`", *_shares([row for row in rows if key(row) == name])])
@@ -78,7 +82,7 @@ def _sums(
 
 def _shares(rows: Sequence[Mapping[str, Any]]) -> Iterable[str]:
     yield str(len(rows))
-    for key in ("line_rank", "function_rank"):
+    for key in ("line_rank", "function_rank", "top_rank"):
         for most in (1, 3):
             count = sum((row[key] or most + 1) <= most for row in rows)
             yield f"{count} ({count / len(rows):.0%})" if rows else _CENSORED

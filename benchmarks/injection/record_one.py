@@ -21,7 +21,7 @@ from traceprobe.errors import TraceprobeError  # noqa: E402
 def main() -> None:
     """Record the program of the command line."""
     folder, *program = sys.argv[1:]
-    request = RecordingRequest(program, RecordingPlan(workload={"name": "injected"}))
+    request = RecordingRequest(program, RecordingPlan(blame=True, workload={"name": "injected"}))
     try:
         run_recording(request, Path(folder), lambda _: None, print)
     except TraceprobeError as error:

@@ -1,7 +1,7 @@
 """What the report of a recording blames, held against the line that was put into the program.
 
 It is asked as a person would ask: the finding about what is slow names sites, the first first; and
-where no finding does, `traceprobe top --by line` names lines. One recording has to do: nothing is
+where none warns of it, `traceprobe top --by line` names lines. One recording has to do: nothing is
 compared with a run that has no fault.
 """
 
@@ -32,6 +32,7 @@ FINDINGS = {
     "matmul": (),
 }
 """The findings about each kind; operators are asked for by line, those of the most time first."""
+WARNS = ("warn", "fail")
 SHOWN = 3
 _SEEN_MS, _SEEN_SHARE = 1.0, 0.05
 """A fault is felt where the step gets longer by at least so much: one that the GPU's queue hides
@@ -55,22 +56,24 @@ def score(folders: Sequence[Path]) -> dict[str, Any]:
             for row in latest.values():
                 traces = sorted((Path(name) / row["id"]).glob("rank*.json.gz"))
                 found = judged(traces, row) if traces else {"failed": row["failed"] or "no trace"}
-                scored.append({**row, **found, "felt": felt(row)})
+                scored.append({**row, **found, "felt": felt(row, machines[-1])})
         runs.append(
             {"machine": machines[-1] if machines else {}, "left_out": left_out, "rows": scored}
         )
     return {"runs": runs}
 
 
-def felt(row: Mapping[str, Any]) -> bool | None:
+def felt(row: Mapping[str, Any], machine: Mapping[str, Any]) -> bool | None:
     """Whether a fault makes the step longer; None where it was not recorded.
 
-    What waits for the GPU need not: it delays what comes after.
+    Nothing hides what a CPU does. What waits for the GPU delays what comes after, and not always
+    the step.
     """
     if row.get("unprofiled_ms") is None:
         return None
     longer = row["unprofiled_ms"] - row["step_ms"]
-    return bool(longer >= max(_SEEN_MS, _SEEN_SHARE * row["step_ms"]) or row["kind"] == "item")
+    sure = not machine["gpus"] or row["kind"] == "item"
+    return bool(sure or longer >= max(_SEEN_MS, _SEEN_SHARE * row["step_ms"]))
 
 
 def judged(traces: Sequence[Path], row: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,7 +89,7 @@ def judged(traces: Sequence[Path], row: Mapping[str, Any]) -> dict[str, Any]:
     blamed, asked = by_line, "lines"
     statuses = {f.id: f.status for f in report.findings}
     if FINDINGS[row["kind"]]:
-        found = [f for f in report.findings if f.id in FINDINGS[row["kind"]]]
+        found = [f for f in report.findings if f.id in FINDINGS[row["kind"]] and f.status in WARNS]
         found.sort(key=lambda f: FINDINGS[row["kind"]].index(f.id))
         named = next(((f.id, lines) for f in found if (lines := sites_of(f))), None)
         asked, blamed = named or (asked, blamed)
@@ -103,9 +106,8 @@ def judged(traces: Sequence[Path], row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sites_of(finding: Any) -> list[str]:
-    """The lines of a finding's sites, or their functions."""
-    sites = getattr(finding, "sites", None) or []
-    return [str(site.line or site.function or "") for site in sites]
+    """The lines of a finding's sites, in their order."""
+    return [str(site.line) for site in finding.sites or () if site.line is not None]
 
 
 def lines_of(tree: pl.DataFrame | None, *, busy: bool) -> list[str]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from traceprobe.model.events import Int64s
 
-MOST_EDITS = 48
+MOST_EDITS = 256
 """Events that only one of the sequences has, up to which the most pairs are looked for."""
 RUNS = (32, 8, 2, 1)
 """Lengths of the runs that are looked for."""
