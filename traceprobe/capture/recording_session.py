@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from traceprobe.capture.hardware import collect_environment
 from traceprobe.capture.memory_measurement import MemoryMeasurement
 from traceprobe.capture.other_profilers import other_profilers
+from traceprobe.capture.owners.kernel_owners import kernel_owners
 from traceprobe.capture.profiler_backend import Backend, profiler_backend
 from traceprobe.capture.progress import DONE, current_rank, report_state, write_result
 from traceprobe.capture.recording_plan import RecordingPlan, sidecar_name
@@ -128,12 +129,14 @@ class RecordingSession:
     def _finish(self) -> None:
         self._report("writing the trace")
         memory = None if self._memory is None else self._memory.facts
+        owners = kernel_owners() if self.plan.backend == "torch" else None
         sidecar = {
             **self._calibration,
             **self._throughput(),
             "workload": {**self.plan.workload, **self._described},
             **collect_environment(),
             **({} if memory is None else {"memory": memory}),
+            **({} if owners is None else {"kernel_owners": owners}),
         }
         with other_profilers.ours():
             self._profiler.stop(sidecar)

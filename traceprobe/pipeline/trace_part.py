@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 import polars as pl
+from msgspec import UNSET
 from msgspec.structs import replace as replaced
 
 from traceprobe.errors import DamagedInput, EmptyTrace, TraceprobeError, UsageError
 from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.events import Call, Device, Quality, Trace
-from traceprobe.model.sidecar import Sidecar
+from traceprobe.model.sidecar import KernelOwners, Sidecar
 from traceprobe.options import Options
 from traceprobe.pipeline.build_picture import picture
 from traceprobe.pipeline.build_rank import origin, rank_record
@@ -202,6 +203,13 @@ def _sidecar(trace: Trace) -> Sidecar | None:
     return None if recorded is None else msgspec.convert(recorded, Sidecar)
 
 
+def _noted_owners(trace: Trace) -> KernelOwners | None:
+    sidecar = _sidecar(trace)
+    if sidecar is None or sidecar.kernel_owners is UNSET:
+        return None
+    return sidecar.kernel_owners
+
+
 def _devices(trace: Trace, options: Options) -> Iterator[DevicePart]:
     names = phases.compile_phase_names(options.phases)
     prepared: dict[int, ProcessTimeline] = {}
@@ -233,7 +241,14 @@ def _device(account: DeviceTimeline, trace: Trace, device: Device) -> DevicePart
     long = long_iterations(account)
     shown = picture(account, trace.names, trace.thread_names, origin(trace), long)
     whole = part(account, long)
-    owners = build_tree(attribution(account, trace.names), trace.names)
+    found = attribution(account, trace.names, _noted_owners(trace))
+    if found.unfit:
+        trace.quality.warn(
+            "graph-owners-unfit",
+            f"{found.unfit} of {found.replays} replays of CUDA graphs have other kernels than were "
+            "noted when graphs were captured; their kernels have no owners.",
+        )
+    owners = build_tree(found, found.names)
     whole = replace(whole, record=replaced(whole.record, tree=owners))
     if long is None:
         return whole

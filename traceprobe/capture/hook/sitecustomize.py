@@ -19,6 +19,8 @@ from types import ModuleType
 _REQUESTS = {"TRACEPROBE_PLAN", "TRACEPROBE_TRIALS", "TRACEPROBE_MEMORY_PREDICTION"}
 _PACKAGE = "traceprobe"
 _TRIGGER = "torch.optim.optimizer"
+_COMPILER = ("torch._inductor.compile_fx", "torch._inductor.graph")
+"""What compiles, of which a recording notes what it makes."""
 _OLDEST = (3, 10)
 _HERE = Path(__file__).resolve().parent
 
@@ -26,7 +28,9 @@ _HERE = Path(__file__).resolve().parent
 class _Finder(importlib.abc.MetaPathFinder):
     """Finds this package, and waits for torch's optimizers: who never trains is left alone."""
 
-    _waiting = True
+    def __init__(self) -> None:
+        recorded = "TRACEPROBE_PLAN" in os.environ
+        self._waiting = {_TRIGGER, *(_COMPILER if recorded else ())}
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -36,9 +40,9 @@ class _Finder(importlib.abc.MetaPathFinder):
             return importlib.util.spec_from_file_location(
                 name, folder / "__init__.py", submodule_search_locations=[str(folder)]
             )
-        if name != _TRIGGER or not self._waiting:
+        if name not in self._waiting:
             return None
-        self._waiting = False
+        self._waiting.discard(name)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
             spec.loader = _ThenInstall(spec.loader)
@@ -56,6 +60,11 @@ class _ThenInstall(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
+        if module.__name__ in _COMPILER:
+            from traceprobe.capture.owners.kernel_owners import watch_module
+
+            watch_module(module.__name__, module)
+            return
         if sys.version_info < _OLDEST:
             wanted = ".".join(map(str, _OLDEST))
             raise SystemExit(f"traceprobe records programs that run on Python {wanted} or later")
