@@ -15,13 +15,14 @@ from tests.builders import kineto, nsight
 from tests.builders.loop import EVERYTHING, LOADER, training_loop
 from tests.builders.scenario import AUTOGRAD, Script
 from tests.conftest import trace_files
+from traceprobe.ingest.kineto.frames import own_frame, short_names
 from traceprobe.model.taxonomy import BUSY, LEVELS, PARTITION
 from traceprobe.pipeline import build_tree
 from traceprobe.records.owners import BY, owners
 from traceprobe.records.packed import Table
 from traceprobe.records.tree import NAMELESS
 
-PATH = ("range", "module", "operator", "kernel", "call")
+PATH = ("range", "module", "line", "operator", "kernel", "call")
 OTHER = "kernel B"
 
 
@@ -103,6 +104,20 @@ def test_whatever_runs_at_once_has_one_owner(tmp_path_factory, steps):
         assert counted["count"].sum() == report.quality.gpu_ops
 
 
+def test_a_report_that_leaves_an_outlier_out_has_the_owners_of_the_rest(tmp_path):
+    script = Script()
+    for k in range(12):
+        at = k * 10_000 + (k > 5) * 400_000
+        script.range(f"step {k}", at, at + 10_000 + (k == 5) * 400_000)
+        script.op("kernel", at + 500, at + 9_500, (at + 100, at + 200), name="gemm")
+        if k == 5:
+            script.op("kernel", at + 400_500, at + 409_500, (at + 400_100, at + 400_200))
+    (rank,) = report_from(script, tmp_path).ranks
+    assert not rank.iterations[5].used
+    found, expected = by_class(rank)
+    assert found == expected
+
+
 def network():
     """A module in a module, its forward operators, and the backward one on autograd's thread."""
     script = Script()
@@ -131,11 +146,105 @@ def test_idle_time_belongs_to_what_ran_in_it_else_to_what_ended_it(tmp_path):
     modules, engine = "Net_0 / Linear_0", "evaluate AddmmBackward0"
     idle = {path: ns for path, ns in found.items() if path[0] not in BUSY}
     assert idle == {
-        # Until 10,000 the autograd thread does nothing.
-        ("idle_host", modules, f"{engine} / AddmmBackward0", "gemm_t"): 6_000,
+        # Until 10,000 the autograd thread does nothing, and until 9,000 the modules go on.
+        ("idle_host", modules, "aten::linear / aten::addmm"): 800,
+        ("idle_host", modules, "aten::linear"): 100,
+        ("idle_host", modules): 100,
+        ("idle_host", "Net_0"): 4_000,
+        ("idle_host", modules, f"{engine} / AddmmBackward0", "gemm_t"): 1_000,
         ("idle_host", modules, engine): 100,
         ("idle_host", modules, f"{engine} / AddmmBackward0"): 400,
         ("idle_latency", modules, f"{engine} / AddmmBackward0", "gemm_t"): 500,
+    }
+
+
+def program():
+    """The network as a program: what it calls is seen as frames, those of libraries too."""
+    script = network()
+    script.operator("train.py(3): <module>", 0, 14_000)
+    script.operator("torch/nn/modules/module.py(1735): _call_impl", 1_000, 9_000)
+    script.operator("model.py(21): forward", 2_050, 4_950)
+    script.operator("train.py(40): log", 9_050, 9_900)
+    return script
+
+
+def test_a_line_is_the_innermost_one_of_the_program_above_the_operators(tmp_path):
+    found = owned(report_from(program(), tmp_path))
+    work = {path[1:]: ns for path, ns in found.items() if path[0] in BUSY}
+    forward = ("Net_0 / Linear_0", "model.py(21): forward")
+    assert work == {
+        (*forward, "aten::linear / aten::addmm", "gemm"): 1_000,
+        (*forward, "evaluate AddmmBackward0 / AddmmBackward0", "gemm_t"): 2_000,
+    }
+
+
+def test_idle_time_before_the_backward_pass_belongs_to_the_line_that_runs_then(tmp_path):
+    found = owned(report_from(program(), tmp_path))
+    idle = {path[1:]: ns for path, ns in found.items() if path[0] == "idle_host"}
+    assert idle[("train.py(40): log",)] == 850
+    assert idle[("train.py(3): <module>",)] == 150  # until autograd begins
+    assert idle[("Net_0", "train.py(3): <module>")] == 4_000
+    assert idle[("Net_0 / Linear_0", "train.py(3): <module>")] == 50
+    assert idle[("Net_0 / Linear_0", "model.py(21): forward")] == 50
+
+
+def test_a_wait_belongs_to_the_line_that_waits(tmp_path):
+    script = Script()
+    for k in range(4):
+        at = k * 10_000
+        script.range(f"step {k}", at, at + 10_000)
+        script.range("data_loading", at, at + 3_000)
+        script.operator("data.py(9): __getitem__", at + 500, at + 2_500)
+        script.op("kernel", at + 3_200, at + 6_000, (at + 3_000, at + 3_100), name="gemm")
+        script.operator("train.py(57): train", at + 3_300, at + 9_000)
+        script.call("cudaStreamSynchronize", at + 3_400, at + 6_100)
+        script.op("kernel", at + 9_500, at + 10_000, (at + 9_300, at + 9_400), name="other")
+    tree = report_from(script, tmp_path).tree()
+    lines = dict(
+        tree.filter(pl.col("line").is_not_null())
+        .group_by("class", "line")
+        .agg(pl.col("ns").sum() / 3)
+        .select(pl.concat_str("class", pl.lit(" "), "line"), "ns")
+        .rows()
+    )
+    assert lines["idle_data_wait data.py(9): __getitem__"] == 2_000
+    assert lines["idle_sync train.py(57): train"] == 100
+    assert lines["idle_host train.py(57): train"] == 2_900
+
+
+@pytest.mark.parametrize(
+    ("name", "is_own"),
+    [
+        ("train.py(57): main", True),
+        ("/home/me/project/train.py(57): main", True),
+        ("zeta/nn/attention.py(3): forward", True),
+        ("torch/nn/modules/module.py(1735): _call_impl", False),
+        ("threading.py(975): run", False),
+        ("/opt/venv/lib/python3.11/site-packages/odd/x.py(1): f", False),
+        ("/usr/lib/python3.12/json/decoder.py(1): decode", False),
+        ("<frozen importlib._bootstrap>(1): _find", False),
+        ("<built-in function sleep>", False),
+        ("nn.Module: Net_0", False),
+        ("C:\\work\\train.py(5): main", True),
+        ("(5): main", False),
+    ],
+)
+def test_frames_of_the_program_are_told_from_those_of_libraries(name, is_own):
+    assert own_frame(name) is is_own
+
+
+def test_the_folder_of_a_program_is_not_in_its_lines():
+    frames = ["/home/me/p/train.py(1): a", "/home/me/p/net/layer.py(2): b", "data.py(3): c"]
+    assert short_names(frames) == {
+        "/home/me/p/train.py(1): a": "train.py(1): a",
+        "/home/me/p/net/layer.py(2): b": "net/layer.py(2): b",
+    }
+    assert short_names(["/home/me/p/train.py(1): a"]) == {
+        "/home/me/p/train.py(1): a": "train.py(1): a"
+    }
+    assert short_names(["C:\\me\\x\\a.py(1): a", "/home/b.py(1): a"]) == {
+        "C:\\me\\x\\a.py(1): a": "C:/me/x/a.py(1): a",
+        "/home/b.py(1): a": "/home/b.py(1): a",
     }
 
 

@@ -6,6 +6,7 @@ does.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from tests.builders.scenario import Call, Message, Op, Operator, Range, Scenario
 
 Event = dict[str, Any]
+_FRAME = re.compile(r"nn\.Module: |<built-in |.*\(\d+\): ")
 
 GPU = {"h2d": "gpu_memcpy", "d2h": "gpu_memcpy", "d2d": "gpu_memcpy", "p2p": "gpu_memcpy"}
 CODES = {"h2d": "HtoD", "d2h": "DtoH", "d2d": "DtoD", "p2p": "PtoP"}
@@ -108,7 +110,7 @@ class _Rows:
                 args["Input Dims"] = [[64, 3, 224, 224], []]
                 args["Input type"] = ["float", "Scalar"]
             args["Ev Idx"] = offset + index
-            category = "python_function" if row.name.startswith("nn.Module: ") else "cpu_op"
+            category = "python_function" if _FRAME.match(row.name) else "cpu_op"
             yield _x(category, row.name, self.pid, row.thread, row.t0, row.t1 - row.t0, args)
         if self.content.flows:
             yield from self._forward_backward()

@@ -108,7 +108,7 @@ class Range:
 class Operator:
     """A framework operator (`aten::…`): a Kineto `cpu_op`, or text of `emit_nvtx`.
 
-    One that is called `nn.Module: …` is the call of a module, a frame of Python.
+    One that is called `nn.Module: …` or `file.py(3): function` is a frame of Python.
     """
 
     name: str

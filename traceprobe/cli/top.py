@@ -1,4 +1,4 @@
-"""`traceprobe top`: which modules, operators or kernels the time of a step belongs to."""
+"""`traceprobe top`: which modules, lines, operators or kernels the time of a step belongs to."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ class By(str, Enum):
     """What rows are."""
 
     module = "module"
+    line = "line"
     operator = "operator"
     kernel = "kernel"
     class_ = "class"
@@ -35,7 +36,8 @@ def command(
         typer.Option(
             "--by",
             rich_help_panel=OUTPUT,
-            help="What owns the time: module, operator, kernel, or class of the partition.",
+            help="What owns the time: module, line of the program, operator, kernel, or class of "
+            "the partition.",
         ),
     ] = By.operator,
     rank: Annotated[
@@ -64,7 +66,7 @@ def command(
     redact: Redact = False,
     quiet: Silent = False,
 ) -> None:
-    """List what the time of a step belongs to, busy and idle: modules, operators or kernels."""
+    """List what the time of a step belongs to, busy and idle: modules, lines or operators."""
     from traceprobe.cli.runs import find, report_of
     from traceprobe.options import Options
     from traceprobe.render.pages.top import document

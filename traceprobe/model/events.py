@@ -141,6 +141,9 @@ HOST_OPERATORS: Mapping[str, Any] = {
 
 HOST_MODULES: Mapping[str, Any] = {**HOST_WORK, "name": pl.Int32}
 """Columns of calls of `nn.Module`s, in no order."""
+HOST_FRAMES: Mapping[str, Any] = {**HOST_WORK, "name": pl.Int32}
+"""Columns of frames of the program's own Python code, in no order. The number in a name is that of
+the line that runs, or of the `def` that it is in."""
 MODULE = "nn.Module: "
 """How the profiler begins the name of such a call, among the frames of Python."""
 
@@ -208,9 +211,9 @@ class Quality:
 class Trace:
     """One input file as columns.
 
-    `gpu_ops`, `host_calls`, `host_ranges`, `host_operators` and `host_modules` follow the
-    schemas above; `host_work` (threads run one operator after the other) and `host_waits` (they
-    wait in the operating system) HOST_WORK.
+    `gpu_ops`, `host_calls`, `host_ranges`, `host_operators`, `host_modules` and `host_frames`
+    follow the schemas above; `host_work` (threads run one operator after the other) and
+    `host_waits` (they wait in the operating system) HOST_WORK.
 
     Args:
         rank_of: rank of each process where the file records it.
@@ -235,6 +238,7 @@ class Trace:
         default_factory=lambda: pl.DataFrame(schema=HOST_OPERATORS)
     )
     host_modules: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_MODULES))
+    host_frames: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_FRAMES))
     host_work: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_WORK))
     host_waits: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_WORK))
 

@@ -47,17 +47,18 @@ class Level(IntEnum):
     CLASS = 0
     RANGE = 1
     MODULE = 2
-    OPERATOR = 3
-    KERNEL = 4
-    CALL = 5
-    UNKNOWN = 6
-    OTHER = 7
+    LINE = 3
+    OPERATOR = 4
+    KERNEL = 5
+    CALL = 6
+    UNKNOWN = 7
+    OTHER = 8
 
 
 LEVELS = tuple(level.name.lower() for level in Level)
-"""Levels of the attribution tree: a class of the partition; a range, a call of a module, an
-operator and what it launched, or the call that waited; nothing that the trace recorded; and the
-sum of what is too little to be listed."""
+"""Levels of the attribution tree: a class of the partition; a range, a call of a module, a line of
+the program, an operator and what it launched, or the call that waited; nothing that the trace
+recorded; and the sum of what is too little to be listed."""
 
 SHARE_CLASSES: Mapping[str, tuple[str, ...]] = {
     "io": ("idle_data_wait", "h2d"),

@@ -31,6 +31,7 @@ from traceprobe.model import sidecar
 from traceprobe.model.events import (
     GPU_OPS,
     HOST_CALLS,
+    HOST_FRAMES,
     HOST_MODULES,
     HOST_OPERATORS,
     HOST_RANGES,
@@ -54,6 +55,7 @@ _FRAMES = {
     "host_ranges": HOST_RANGES,
     "host_operators": HOST_OPERATORS,
     "host_modules": HOST_MODULES,
+    "host_frames": HOST_FRAMES,
     "host_work": HOST_WORK,
     "host_waits": HOST_WORK,
 }

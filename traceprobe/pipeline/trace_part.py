@@ -31,7 +31,7 @@ from traceprobe.records.rank import Rank
 from traceprobe.records.report import Input
 from traceprobe.system import memory_limit as bounded
 from traceprobe.timeline import collectives, phases
-from traceprobe.timeline.attribution import attribution
+from traceprobe.timeline.attribution import Attribution, attribution
 from traceprobe.timeline.device_timeline import DeviceTimeline, device_timeline
 from traceprobe.timeline.long_iterations import LongIterations, long_iterations, without
 from traceprobe.timeline.process_timeline import ProcessTimeline, process_timeline
@@ -210,6 +210,15 @@ def _noted_owners(trace: Trace) -> KernelOwners | None:
     return sidecar.kernel_owners
 
 
+def _warn_of_unfit(found: Attribution, trace: Trace) -> None:
+    if found.unfit:
+        trace.quality.warn(
+            "graph-owners-unfit",
+            f"{found.unfit} of {found.replays} replays of CUDA graphs have other kernels than were "
+            "noted when graphs were captured; their kernels have no owners.",
+        )
+
+
 def _devices(trace: Trace, options: Options) -> Iterator[DevicePart]:
     names = phases.compile_phase_names(options.phases)
     prepared: dict[int, ProcessTimeline] = {}
@@ -236,20 +245,15 @@ def _device(account: DeviceTimeline, trace: Trace, device: Device) -> DevicePart
     def part(chosen: DeviceTimeline, long: LongIterations | None) -> DevicePart:
         groups = collectives.collective_groups(chosen)
         record = rank_record(chosen, trace, device, groups, long)
+        owners = attribution(chosen, trace.names, noted)
+        _warn_of_unfit(owners, trace)
+        record = replaced(record, tree=build_tree(owners, owners.names))
         return DevicePart(record, rank_collectives(chosen), groups, shown)
 
+    noted = _noted_owners(trace)
     long = long_iterations(account)
     shown = picture(account, trace.names, trace.thread_names, origin(trace), long)
     whole = part(account, long)
-    found = attribution(account, trace.names, _noted_owners(trace))
-    if found.unfit:
-        trace.quality.warn(
-            "graph-owners-unfit",
-            f"{found.unfit} of {found.replays} replays of CUDA graphs have other kernels than were "
-            "noted when graphs were captured; their kernels have no owners.",
-        )
-    owners = build_tree(found, found.names)
-    whole = replace(whole, record=replaced(whole.record, tree=owners))
     if long is None:
         return whole
     return replace(whole, regular=part(without(account, long), None))

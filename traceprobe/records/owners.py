@@ -1,4 +1,4 @@
-"""A tree of owners, summed over what a person asks for: modules, operators, kernels, classes."""
+"""A tree of owners, summed over what a person asks for: modules, lines, operators, kernels."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import polars as pl
 
 from traceprobe.model.taxonomy import BUSY
 
-By = Literal["module", "operator", "kernel", "class"]
-BY: tuple[By, ...] = ("module", "operator", "kernel", "class")
+By = Literal["module", "line", "operator", "kernel", "class"]
+BY: tuple[By, ...] = ("module", "line", "operator", "kernel", "class")
 
 
 def owners(tree: pl.DataFrame, by: By) -> pl.DataFrame:

@@ -19,7 +19,7 @@ COLUMNS = ("parent", "level", "name", "ns", "count")
 """Columns of `Tree.nodes`."""
 NAMELESS = {"unknown": "(no operator recorded)", "other": "(other)"}
 """What levels without names are called."""
-_PATH = ("range", "module", "operator", "kernel", "call")
+_PATH = ("range", "module", "line", "operator", "kernel", "call")
 _LARGEST = 2**62
 
 
@@ -27,7 +27,7 @@ class Tree(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes with the time that they own alone, over the used iterations.
 
     Args:
-        levels: `LEVELS`. names: of classes, ranges, modules, operators, kernels and calls.
+        levels: `LEVELS`. names: of classes, ranges, modules, lines, operators, kernels and calls.
         nodes: as `COLUMNS`, each after its parent. `parent` is 0 for a class, else 1 + row;
             `level` an index in `levels`; `name` 0 for none, else 1 + index in `names`; `ns` what
             the node owns without those below it; `count` operations that begin in the windows, or

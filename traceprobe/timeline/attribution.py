@@ -31,6 +31,9 @@ from traceprobe.timeline.kernel_owners import OwnedKernels, owned_kernels
 from traceprobe.timeline.partition import class_of_op, exclusive_sets
 from traceprobe.timeline.rank_collectives import summary_windows
 
+_OF_HOST = ("idle_host", "idle_data_wait", "idle_unexplained")
+"""Idle time that is described by what the host did meanwhile."""
+
 
 @dataclass(frozen=True)
 class Attribution:
@@ -125,9 +128,15 @@ def _owned(t0: Int64s, t1: Int64s, exclusive: Intervals) -> tuple[Int64s, Int64s
     Returns:
         (start, end, ns): of the part that it adds, and how much of a set is in that.
     """
-    reach = np.maximum.accumulate(np.concatenate([[np.iinfo(np.int64).min], t1]))[:-1]
-    start, end = np.maximum(t0, reach), np.maximum(t1, np.maximum(t0, reach))
+    start, end = _growth(t0, t1)
     return start, end, measure_until(exclusive, end) - measure_until(exclusive, start)
+
+
+def _growth(t0: Int64s, t1: Int64s) -> tuple[Int64s, Int64s]:
+    """Start and end of what each of some intervals adds to those before it."""
+    reach = np.maximum.accumulate(np.concatenate([[np.iinfo(np.int64).min], t1]))[:-1]
+    start = np.maximum(t0, reach)
+    return start, np.maximum(t1, start)
 
 
 def _busy(
@@ -174,8 +183,7 @@ def _idle(
             calls = _within(rows["t0"].to_numpy(), inside)
             yield _shares(kind, path, ns, calls if cause == "idle_sync" else 0)
             rest = subtract(rest, union(start, end))
-        nest_of = nests if cause == "idle_host" else {}
-        yield from _gaps(account, kind, rest, ended, nest_of)
+        yield from _gaps(account, kind, rest, ended, nests if cause in _OF_HOST else {})
 
 
 def _gaps(
@@ -187,21 +195,26 @@ def _gaps(
 ) -> Iterator[pl.DataFrame]:
     """Idle time by what the host ran in it, as far as some nests tell, else by what ended it.
 
+    Autograd's thread waits for the one of the step, until that calls it; from then on the step's
+    waits in that call.
+
     Args:
         ended: path of what ended each gap.
     """
-    gaps = account.gaps
+    gaps, step = account.gaps, account.process.host.step_thread
     for thread in np.unique(gaps.thread).tolist():
         mine = np.flatnonzero(gaps.thread == thread)
         here = intersect(idle, union(gaps.t0[mine], gaps.t1[mine]))
-        nest = nests.get(thread)
-        cuts = [gaps.t0[mine]] if nest is None else [gaps.t0[mine], nest.t0, nest.t1]
-        pieces = _cut(here, np.concatenate(cuts))
+        own = nests.get(thread)
+        ran = [nests[number] for number in dict.fromkeys((step, thread)) if number in nests]
+        pieces = _cut(here, np.concatenate([gaps.t0[mine], *(nest.edges() for nest in ran)]))
         path = ended[mine[np.searchsorted(gaps.t0[mine], pieces.t0, "right") - 1]]
-        if nest is not None and len(nest.t0):
-            row = nest.between(pieces.t0)
-            runs = (row >= 0) & np.isin(nest.level[row], (Level.MODULE, Level.OPERATOR))
-            path = np.where(runs, nest.path[row], path)
+        for nest in ran:
+            inner, level = nest.paths_after(pieces.t0)
+            runs = np.isin(level, (Level.MODULE, Level.LINE, Level.OPERATOR))
+            if own is not None and nest is not own:
+                runs &= nest.last_start(pieces.t0) > own.last_start(pieces.t0)
+            path = np.where(runs, inner, path)
         yield _shares(kind, path, pieces.t1 - pieces.t0)
 
 
@@ -235,7 +248,12 @@ def _loading(account: DeviceTimeline, nests: Mapping[int, HostNest]) -> pl.DataF
     nest, data = nests[step], marks.select("data") & (marks.thread == step)
     known = np.isin(nest.t0, marks.t0[data]) & np.isin(nest.t1, marks.t1[data])
     known &= nest.level == Level.RANGE
-    return _rows(nest.t0[known], nest.t1[known], nest.path[known])
+    start, end = _growth(nest.t0[known], nest.t1[known])
+    rows = np.flatnonzero(known)[start < end]
+    start, end = start[start < end], end[start < end]
+    pieces = _cut(Intervals(start, end), np.concatenate([start, nest.lines.t0, nest.lines.t1]))
+    path = nest.path[rows[np.searchsorted(start, pieces.t0, "right") - 1]]
+    return _rows(pieces.t0, pieces.t1, nest.below_lines(path, pieces.t0))
 
 
 def _profiling(account: DeviceTimeline, paths: Paths) -> pl.DataFrame:

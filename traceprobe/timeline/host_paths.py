@@ -1,20 +1,22 @@
-"""Where the host was, as paths: ranges, calls of modules and operators that enclose an instant.
+"""Where the host was, as paths: ranges, modules, the line and operators that enclose an instant.
 
-A path is a number; it stands for a step (a `Level` and a name) below another path. Autograd runs
-the backward pass on a thread of its own, where no module is called: what an operator there does
-belongs to the modules that its forward operator ran in, with which it shares a sequence number.
+A path is a number; it stands for a step (a `Level` and a name) below another path. The line is the
+innermost frame of the program's own code; it stands once in a path, just above the operators.
+Autograd runs the backward pass on a thread of its own, where no module is called: what an operator
+there does belongs to the modules and the line that its forward operator ran in, with which it
+shares a sequence number.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
 
-from traceprobe.model.events import UNKNOWN, Int64s, Source
+from traceprobe.model.events import UNKNOWN, Bools, Int64s, Source
 from traceprobe.model.step_names import counts_the_loop
 from traceprobe.model.taxonomy import Level
 from traceprobe.timeline.operators import innermost_rows, parents
@@ -66,30 +68,81 @@ class Paths:
 
 
 @dataclass(frozen=True)
-class HostNest:
-    """What encloses what on one thread: arrays equally long, sorted by start.
+class Nest:
+    """Intervals of one thread that nest: arrays equally long, sorted by start.
 
     Args:
-        parent: row of what encloses each one, UNKNOWN for none. level: `Level`. path: its own.
+        parent: row of what encloses each one, UNKNOWN for none. name: index into the names.
     """
 
     t0: Int64s
     t1: Int64s
     parent: Int64s
-    level: Int64s
-    path: Int64s
+    name: Int64s
+
+    @classmethod
+    def of(cls, rows: pl.DataFrame) -> Nest:
+        """Those of a frame with `t0`, `t1` and `name`."""
+        rows = rows.sort("t0", -pl.col("t1"), maintain_order=True)
+        t0, t1, name = (rows[c].to_numpy().astype(np.int64) for c in ("t0", "t1", "name"))
+        return cls(t0, t1, parents(t0, t1), name)
 
     def at(self, instants: Int64s) -> Int64s:
         """Row of the innermost one at each instant, its end in it; UNKNOWN for none."""
         return innermost_rows(self.t0, self.t1, self.parent, instants)
 
-    def between(self, starts: Int64s) -> Int64s:
-        """The same just after each instant."""
-        return innermost_rows(2 * self.t0, 2 * self.t1, self.parent, 2 * starts + 1)
+    def just_after(self, instants: Int64s) -> Int64s:
+        """The same, of what goes on after each instant."""
+        return innermost_rows(2 * self.t0, 2 * self.t1, self.parent, 2 * instants + 1)
+
+
+@dataclass(frozen=True)
+class HostNest(Nest):
+    """Ranges, modules and operators of one thread, with the lines that it runs.
+
+    Args:
+        level: `Level`. path: its own. lines: frames of the program. paths: all of them.
+    """
+
+    level: Int64s
+    path: Int64s
+    lines: Nest
+    paths: Paths
 
     def paths_at(self, instants: Int64s) -> Int64s:
         """Path at each instant, UNKNOWN for none."""
-        return _taken(self.path, self.at(instants))
+        return self._paths_of(self.at(instants), self.lines.at(instants))
+
+    def paths_after(self, instants: Int64s) -> tuple[Int64s, Int64s]:
+        """Path just after each instant, and `Level` of its last step; UNKNOWN for none."""
+        row, line = self.just_after(instants), self.lines.just_after(instants)
+        level = np.where(self._has_new(row, line), int(Level.LINE), _taken(self.level, row))
+        return self._paths_of(row, line), level
+
+    def below_lines(self, path: Int64s, instants: Int64s) -> Int64s:
+        """Paths with the line that runs just after each instant below them."""
+        line = self.lines.just_after(instants)
+        found, path = np.flatnonzero(line >= 0), path.copy()
+        path[found] = self.paths.below(path[found], Level.LINE, self.lines.name[line[found]])
+        return path
+
+    def last_start(self, instants: Int64s) -> Int64s:
+        """Latest start of a row at or before each instant; UNKNOWN for none."""
+        return _taken(self.t0, np.searchsorted(self.t0, instants, "right") - 1)
+
+    def edges(self) -> Int64s:
+        """Instants at which the path may change."""
+        return np.concatenate([self.t0, self.t1, self.lines.t0, self.lines.t1])
+
+    def _paths_of(self, row: Int64s, line: Int64s) -> Int64s:
+        path = _taken(self.path, row)
+        new = np.flatnonzero(self._has_new(row, line))
+        path[new] = self.paths.below(path[new], Level.LINE, self.lines.name[line[new]])
+        return path
+
+    def _has_new(self, row: Int64s, line: Int64s) -> Bools:
+        """Where a line is not in the path of a row yet: those of operators have theirs."""
+        return np.asarray((line >= 0) & (_taken(self.level, row) != Level.OPERATOR))
 
 
 def host_nests(
@@ -104,12 +157,25 @@ def host_nests(
     ranges = _ranges(process.ranges, names)
     modules = _of_level(process.modules, Level.MODULE)
     operators = _of_level(process.operators, Level.OPERATOR)
-    owners = _modules_of_backward(process.operators, modules, paths)
+    owners = _owners_of_backward(process, modules, paths)
     operators = operators.with_columns(owner=owners)
     rows = pl.concat([ranges, modules, operators], how="diagonal").with_columns(
         pl.col("owner").fill_null(UNKNOWN)
     )
-    return paths, {n: _nest(rows.filter(pl.col("thread") == n), paths) for n in threads}
+    return paths, _nests(rows, process.frames, threads, paths)
+
+
+def _nests(
+    rows: pl.DataFrame, frames: pl.DataFrame, threads: Iterable[int], paths: Paths
+) -> dict[int, HostNest]:
+    return {
+        n: _nest(
+            rows.filter(pl.col("thread") == n),
+            Nest.of(frames.filter(pl.col("thread") == n)),
+            paths,
+        )
+        for n in threads
+    }
 
 
 def _ranges(ranges: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
@@ -140,7 +206,7 @@ def _of_level(rows: pl.DataFrame, level: Level) -> pl.DataFrame:
     )
 
 
-def _nest(rows: pl.DataFrame, paths: Paths) -> HostNest:
+def _nest(rows: pl.DataFrame, lines: Nest, paths: Paths) -> HostNest:
     """The nest of one thread, and the paths of its rows."""
     rows = rows.sort("t0", -pl.col("t1"), "level", maintain_order=True)
     t0, t1, level, name, owner = (
@@ -148,6 +214,7 @@ def _nest(rows: pl.DataFrame, paths: Paths) -> HostNest:
     )
     parent = parents(t0, t1)
     path = np.full(len(t0), UNKNOWN, dtype=np.int64)
+    line = _taken(lines.name, lines.at(t0))
     in_module = level == Level.MODULE
     for found in _by_depth(parent):
         above = parent[found]
@@ -155,8 +222,12 @@ def _nest(rows: pl.DataFrame, paths: Paths) -> HostNest:
         adopted = (owner[found] != UNKNOWN) & ~within
         in_module[found] |= within | adopted
         base = np.where(adopted, owner[found], _taken(path, above))
+        # Above the first operator; that of a backward pass has the line of its forward one.
+        outer = (level[found] == Level.OPERATOR) & (_taken(level, above) != Level.OPERATOR)
+        called = np.flatnonzero(outer & ~adopted & (line[found] != UNKNOWN))
+        base[called] = paths.below(base[called], Level.LINE, line[found][called])
         path[found] = paths.below(base, level[found], name[found])
-    return HostNest(t0, t1, parent, level, path)
+    return HostNest(t0, t1, parent, name, level, path, lines, paths)
 
 
 def _by_depth(parent: Int64s) -> list[Int64s]:
@@ -177,15 +248,19 @@ def _taken(values: Int64s, rows: Int64s) -> Int64s:
     return np.where(rows >= 0, values[np.maximum(rows, 0)], UNKNOWN)
 
 
-def _modules_of_backward(operators: pl.DataFrame, modules: pl.DataFrame, paths: Paths) -> Int64s:
-    """Path of the modules that the forward operator of each one ran in, UNKNOWN for none."""
+def _owners_of_backward(process: ProcessTimeline, modules: pl.DataFrame, paths: Paths) -> Int64s:
+    """Path of the modules and the line that the forward operator of each one ran in.
+
+    Returns:
+        For each operator of the process; UNKNOWN for none.
+    """
+    operators = process.operators
     found = np.full(len(operators), UNKNOWN, dtype=np.int64)
-    if not len(modules):
+    threads = {*modules["thread"].unique().to_list(), *process.frames["thread"].unique().to_list()}
+    if not threads:
         return found
-    nests = {
-        int(thread): _nest(rows.with_columns(owner=pl.lit(UNKNOWN, pl.Int64)), paths)
-        for (thread,), rows in modules.partition_by("thread", as_dict=True).items()
-    }
+    rows = modules.with_columns(owner=pl.lit(UNKNOWN, pl.Int64))
+    nests = _nests(rows, process.frames, sorted(threads), paths)
     numbered = operators.with_row_index("row").filter(pl.col("sequence") != UNKNOWN)
     columns = ("row", "sequence", "thread", "t0")
     forward = numbered.filter(pl.col("forward_thread") <= 0).select(columns).sort("t0")

@@ -34,6 +34,7 @@ class ProcessTimeline:
     ranges: pl.DataFrame
     operators: pl.DataFrame
     modules: pl.DataFrame
+    frames: pl.DataFrame
     marks: PhaseRanges
     marker: StepMarker | None
     host: idle.HostState
@@ -85,6 +86,7 @@ def process_timeline(
         ranges=ranges,
         operators=rows_of(trace.host_operators, "pid", pid),
         modules=rows_of(trace.host_modules, "pid", pid),
+        frames=rows_of(trace.host_frames, "pid", pid),
         marks=marks,
         marker=marker,
         host=idle.host_state(calls, ranges, quiet, marks, marker, step_thread, threads),

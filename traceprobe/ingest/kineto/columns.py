@@ -13,6 +13,7 @@ import numpy as np
 from traceprobe.ingest.collective_metadata import collective_operation, group_id, message_bytes
 from traceprobe.ingest.joins import Table, concatenate_tables, keep_rows, narrow_table
 from traceprobe.ingest.kineto.event import Args, Event, Number
+from traceprobe.ingest.kineto.frames import own_frame
 from traceprobe.ingest.kineto.occupancy import Occupancy
 from traceprobe.ingest.plausibility import grid_number
 from traceprobe.ingest.untrusted_values import (
@@ -36,6 +37,8 @@ OPERATORS = ("cpu_op", "Operator")
 RANGES = ("user_annotation", "User")
 OVERHEAD = ("overhead",)
 STACKS = ("python_function", "Python")
+BLAME = ("blame",)
+"""Frames and modules that our own recordings borrow from a second capture."""
 MEMORY = ("cpu_instant_event",)
 
 Field = Callable[[Any], Any]
@@ -91,6 +94,7 @@ class EventColumns:
     flows: dict[str, list[Table]] = field(default_factory=dict)
     ranks: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     occupancy: Occupancy = field(default_factory=Occupancy)
+    own_frames: dict[str, bool] = field(default_factory=dict)
     copy_kinds: bool = False
     fractional: bool = False
     events: int = 0
@@ -108,7 +112,9 @@ class EventColumns:
         self._put("operators", _of(buckets, OPERATORS), self._operator)
         self._put("ranges", _of(buckets, RANGES), self._host)
         self._put("overhead", _of(buckets, OVERHEAD), self._host)
-        self._put("modules", _modules(_of(buckets, STACKS)), self._host)
+        stacks = _of(buckets, STACKS + BLAME)
+        self._put("modules", _modules(stacks), self._host)
+        self._put("frames", self._own_frames(stacks), self._host)
         self._uncategorised(buckets.get(None, []))
         for phase in ("s", "f"):
             arrows = [e for e in buckets.get("cpu_to_cuda", []) if e.ph == phase]
@@ -206,6 +212,13 @@ class EventColumns:
             "id": integers(events, attrgetter("id")),
         }
 
+    def _own_frames(self, frames: list[Event]) -> list[Event]:
+        """Those of the program's own code."""
+        own = self.own_frames
+        for name in {e.name for e in frames if isinstance(e.name, str)}.difference(own):
+            own[name] = own_frame(name)
+        return [e for e in frames if isinstance(e.name, str) and own[e.name]]
+
     def _names(self, values: Iterable[Any], count: int) -> Int64s:
         return np.fromiter(map(self.names.__getitem__, values), dtype=np.int64, count=count)
 
@@ -246,9 +259,9 @@ def collect_tables(
     """Columns of the whole trace by group, every time in ns on the trace's absolute clock.
 
     Returns:
-        Group name ("gpu", "calls", "operators", "ranges", "overhead", "modules", "legacy_gpu",
-        "flow_s", "flow_f") to columns. A host event that never ended runs to the end of the
-        capture; a GPU event with a negative duration or at time 0 is lost.
+        Group name ("gpu", "calls", "operators", "ranges", "overhead", "modules", "frames",
+        "legacy_gpu", "flow_s", "flow_f") to columns. A host event that never ended runs to the end
+        of the capture; a GPU event with a negative duration or at time 0 is lost.
     """
     base = base_ns(metadata)
     if metadata.get("baseTimeNanoseconds") not in (None, base, str(base)):

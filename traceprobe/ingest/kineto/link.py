@@ -8,7 +8,7 @@ outermost operators of each thread are the device's work.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,6 +43,7 @@ from traceprobe.ingest.kineto.facts import (
     why_empty,
     why_missing,
 )
+from traceprobe.ingest.kineto.frames import short_names
 from traceprobe.ingest.kineto.ranges import host_ranges, host_work, operator_sources
 from traceprobe.ingest.plausibility import (
     drop_duplicates,
@@ -55,6 +56,7 @@ from traceprobe.ingest.untrusted_values import NAME_LENGTH, bounded_text
 from traceprobe.model.events import (
     GPU_OPS,
     HOST_CALLS,
+    HOST_FRAMES,
     HOST_MODULES,
     HOST_OPERATORS,
     HOST_RANGES,
@@ -71,6 +73,9 @@ from traceprobe.model.events import (
     Trace,
     frame,
 )
+
+if TYPE_CHECKING:
+    import polars as pl
 
 LAUNCHES = (int(Call.LAUNCH), int(Call.GRAPH_LAUNCH))
 
@@ -137,6 +142,7 @@ def build_trace(
         own = keep_rows({c: operators[c] for c in HOST_OPERATORS}, annotation < 0)
         host_operators = frame(HOST_OPERATORS, own)
     modules = frame(HOST_MODULES, dict(tables.get("modules") or empty_table(*HOST_MODULES)))
+    frames = _frames(tables.get("frames") or empty_table(*HOST_FRAMES), names)
     tables.clear()
     del operators
     host_calls["recorded"] = np.isin(
@@ -173,8 +179,18 @@ def build_trace(
         metadata={**trace_metadata(metadata, quality), **columns.occupancy.facts()},
         host_operators=host_operators,
         host_modules=modules,
+        host_frames=frames,
         host_work=frame(HOST_WORK, work, ("t0", "t1", "thread")),
     )
+
+
+def _frames(frames: Table, names: list[str]) -> pl.DataFrame:
+    """The program's frames; new names for those whose files have whole paths."""
+    used = {names[n]: n for n in np.unique(frames["name"]).tolist()}
+    for name, short in short_names(used).items():
+        frames["name"] = np.where(frames["name"] == used[name], len(names), frames["name"])
+        names.append(short)
+    return frame(HOST_FRAMES, dict(frames))
 
 
 def _roles(operators: Table | None) -> Callable[[Ints, Ints], Ints]:

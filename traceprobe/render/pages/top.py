@@ -1,4 +1,4 @@
-"""The owners of the most time of a rank, by module, operator, kernel or class."""
+"""The owners of the most time of a rank, by module, line, operator, kernel or class."""
 
 from __future__ import annotations
 
@@ -28,6 +28,12 @@ _NO_OPERATORS = {
     "[ProfilerActivity.CPU, ProfilerActivity.CUDA]).",
     "nsys": "The export has no operators. Record them with torch.autograd.profiler.emit_nvtx(), or "
     "nsys profile --pytorch=autograd-nvtx.",
+}
+_NO_LINES = {
+    "kineto": "The trace has no lines of the program. traceprobe profile records them without cost "
+    "for the times; or use torch.profiler.profile(with_stack=True), which slows the host.",
+    "nsys": "An export of Nsight Systems has no lines of the program. traceprobe profile --backend "
+    "torch records them.",
 }
 _OF_CPU = "On a CPU the operators are what the device runs; --by kernel lists them."
 
@@ -81,6 +87,8 @@ def _missing(rank: Rank, tree: pl.DataFrame, by: By, form: str) -> Iterator[str]
     """Which level the trace has not recorded, and how to record it."""
     if by == "module" and not has_modules(tree):
         yield _NO_MODULES[form]
+    if by == "line" and not (tree["level"] == "line").any():
+        yield _NO_LINES[form]
     if by == "operator" and not (tree["level"] == "operator").any():
         yield _OF_CPU if rank.device.kind == "cpu" else _NO_OPERATORS[form]
 
