@@ -1,5 +1,4 @@
-"""Share of GPU time with an owner, with and without what a recording notes of compiled code and of
-CUDA graphs.
+"""Share of GPU time with an owner in compiled code and CUDA graphs, before and after notes of them.
 
 python benchmarks/owner_share.py OUTPUT.json [--ways compile graph] [--steps 6] [--keep FOLDER]
 
@@ -24,7 +23,8 @@ HERE = Path(__file__).resolve().parent
 WAYS = ("eager", "compile", "reduce-overhead", "graph", "graphed-callables")
 LEVELS = ("module", "line", "operator")
 MACHINERY = re.compile(
-    r"triton_|cpp_fused|## Call |Torch-Compiled Region|CompiledFunction|autograd::engine|CUDAGraph"
+    r"triton_|cpp_fused|## Call |Torch-Compiled Region|CompiledFunction|autograd::engine"
+    r"|CUDAGraph|Graphed"
 )
 """Operators of the compiler: they say that code is compiled, not what it does."""
 LONGEST_S = 240

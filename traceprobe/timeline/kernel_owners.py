@@ -9,34 +9,25 @@ fit, nothing is said but what all calls of the name have in common.
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from traceprobe.model.events import UNKNOWN, Call, Int64s, Kind
-from traceprobe.model.owner_limits import LONGEST_OWNER
+from traceprobe.model.events import UNKNOWN, Int64s
 from traceprobe.model.sidecar import KernelOwners
 from traceprobe.model.taxonomy import Level
+from traceprobe.timeline.graph_replays import GraphReplays
 from traceprobe.timeline.host_paths import Paths
+from traceprobe.timeline.noted_owners import NOBODY, NotedOwners, Owner, kernel_key, matched
 from traceprobe.timeline.operators import innermost_rows, parents
 from traceprobe.timeline.process_timeline import ProcessTimeline
 
 COMPILED_CALL = re.compile(r"^## Call CompiledFxGraph (\S+) ##$")
 """The range around a run of compiled code, with what the code is called."""
-_OF_DRIVER = re.compile(r"mem(?:cpy|set)(?=\d\w*$)")
-"""Kernels by which the driver copies and clears small pieces."""
-_COPIES = {int(Kind.H2D), int(Kind.D2H), int(Kind.D2D)}
-_MOST_TRIED = 20
-"""Graphs that a replay is compared with, besides the one that it should be."""
-
-Owner = tuple[int, int, tuple[int, ...]]
-"""Operator, line and modules, each a place in the texts; UNKNOWN for none."""
-_NOBODY: Owner = (UNKNOWN, UNKNOWN, ())
 
 
 @dataclass(frozen=True)
@@ -54,51 +45,6 @@ class OwnedKernels:
     unfit: int = 0
 
 
-@dataclass
-class _Found:
-    """What was noted, by what it is asked for.
-
-    Args:
-        entries: owners of the calls of a name, in order, by (code, name); of all code together by
-            (UNKNOWN, name).
-    """
-
-    owners: list[Owner]
-    nodes: list[list[tuple[str, int]]]
-    replayed: list[int]
-    texts: list[str]
-    entries: dict[tuple[int, str], list[Owner]] = field(default_factory=dict)
-    codes: dict[str, int] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, noted: KernelOwners) -> _Found:
-        """Raises IndexError or ValueError for places that are in no list."""
-        texts = noted.texts
-        owners = [(each[0], each[1], tuple(n for n in each[2:] if n >= 0)) for each in noted.owners]
-        if any(max(o, line, *modules, 0) >= len(texts) > 0 for o, line, modules in owners):
-            raise ValueError("texts")
-        nodes = []
-        for graph in noted.graphs:
-            number = np.arange(len(graph.calls)).repeat([max(count, 0) for count, _ in graph.calls])
-            if len(number) != len(graph.names):
-                raise ValueError("nodes")
-            named = zip(graph.names, number.tolist(), strict=True)
-            nodes.append([(texts[name], call) for name, call in named if name >= 0])
-        found = cls(owners, nodes, list(noted.replays), texts)
-        for code, compiled in enumerate(noted.compiled):
-            if compiled.key:
-                found.codes.setdefault(compiled.key, code)
-            for name, owner in compiled.calls:
-                for place in (code, UNKNOWN):
-                    known = found.owner(owner)
-                    found.entries.setdefault((place, texts[name]), []).append(known)
-        return found
-
-    def owner(self, number: int) -> Owner:
-        """An owner by its number."""
-        return self.owners[number] if number >= 0 else _NOBODY
-
-
 def owned_kernels(
     process: ProcessTimeline,
     ops: pl.DataFrame,
@@ -114,19 +60,19 @@ def owned_kernels(
         names: of the trace.
     """
     try:
-        found = _Found.of(noted)
-    except (IndexError, ValueError):
+        found = NotedOwners.of(noted)
+    except ValueError:
         return OwnedKernels(above, names)
-    called = [_key(name) for name in names]
+    called = [kernel_key(name) for name in names]
     calls = _CompiledRuns.of(process, names, found.codes)
     thread, launch = ops["thread"].to_numpy(), ops["launch_t0"].to_numpy()
     run, code = calls.at(thread, launch)
     owner: dict[int, Owner] = {}
-    replays = _Replays(found, called, noted)
+    replays = GraphReplays(found, called)
     replays.fit(process.calls, ops)
-    for op, (replay, graph, call) in replays.calls.items():
+    for op, (_, graph, call) in replays.calls.items():
         known = found.owner(noted.graphs[graph].calls[call][1])
-        if known != _NOBODY:
+        if known != NOBODY:
             owner[op] = known
     # Kernels by their names, in each run of compiled code, or in each replay.
     group = np.where(run >= 0, run, UNKNOWN)
@@ -139,91 +85,12 @@ def owned_kernels(
         for op in range(len(kernel))
         if group[op] != UNKNOWN and called[kernel[op]] in wanted
     ]
-    owner.update(_matched(items, found))
+    owner.update(matched(items, found))
     owner.update(_operators(process, ops, names, calls, found, wanted))
     owner.update(_operators_of_replays(replays, code, noted, found))
     return OwnedKernels(
         *_paths(owner, above, paths, names, found.texts), replays.count, replays.unfit
     )
-
-
-def _key(name: str) -> str:
-    """A kernel's name as the recording notes it: a long one as its digest."""
-    if len(name) <= LONGEST_OWNER:
-        return name
-    return "#" + hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=12).hexdigest()
-
-
-class _Replays:
-    """Which operation is which node of which graph.
-
-    Attributes:
-        calls: operation to (number of the replay, graph, call in it).
-        count, unfit: replays with operations, and those of no graph that was noted.
-    """
-
-    def __init__(self, found: _Found, called: list[str], noted: KernelOwners) -> None:
-        self.calls: dict[int, tuple[int, int, int]] = {}
-        self.count = self.unfit = 0
-        self._found = found
-        self._called = called
-        self._rows: dict[int, tuple[int, int, int]] = {}
-        self._counts = [Counter(name for name, _ in nodes) for nodes in found.nodes]
-        self._by_size: dict[int, list[int]] = defaultdict(list)
-        for graph, nodes in enumerate(found.nodes):
-            self._by_size[len(nodes)].append(graph)
-
-    def rows(self) -> Iterable[tuple[int, tuple[int, int, int]]]:
-        """Operations of all replays, of unknown graphs too: (number of the replay, …)."""
-        return self._rows.items()
-
-    def fit(self, calls: pl.DataFrame, ops: pl.DataFrame) -> None:
-        """Fit all replays."""
-        launches = calls.filter(
-            (pl.col("call") == int(Call.GRAPH_LAUNCH)) & (pl.col("correlation") != UNKNOWN)
-        ).sort("t0")
-        numbers = {c: k for k, c in enumerate(launches["correlation"].to_list())}
-        replayed = self._found.replayed
-        behind = len(replayed) - len(numbers)
-        members: dict[int, list[int]] = defaultdict(list)
-        for op, correlation in enumerate(ops["correlation"].to_list()):
-            if correlation in numbers:
-                members[numbers[correlation]].append(op)
-        name, kind = ops["name"].to_list(), ops["kind"].to_list()
-        for replay, rows in sorted(members.items()):
-            self.count += 1
-            keys = [self._name(name[op], kind[op]) for op in rows]
-            place = behind + replay
-            likely = replayed[place] if 0 <= place < len(replayed) else UNKNOWN
-            graph = self._graph(likely, keys)
-            self._rows.update((op, (replay, UNKNOWN, UNKNOWN)) for op in rows)
-            if graph is None:
-                self.unfit += 1
-                continue
-            waiting: dict[str, list[int]] = defaultdict(list)
-            for key, call in self._found.nodes[graph]:
-                waiting[key].append(call)
-            used: Counter[str] = Counter()
-            for op, key in zip(rows, keys, strict=True):
-                self.calls[op] = replay, graph, waiting[key][used[key]]
-                used[key] += 1
-
-    def _name(self, name: int, kind: int) -> str:
-        if kind in _COPIES:
-            return "memcpy"
-        if kind == int(Kind.MEMSET):
-            return "memset"
-        by_driver = _OF_DRIVER.match(self._called[name])
-        return by_driver[0] if by_driver else self._called[name]
-
-    def _graph(self, likely: int, keys: list[str]) -> int | None:
-        """The graph whose nodes these are: the likely one, else the only one with such nodes."""
-        count = Counter(keys)
-        if 0 <= likely < len(self._counts) and self._counts[likely] == count:
-            return likely
-        tried = self._by_size.get(len(keys), [])[:_MOST_TRIED]
-        fitting = [graph for graph in tried if self._counts[graph] == count]
-        return fitting[0] if len(fitting) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -249,7 +116,8 @@ class _CompiledRuns:
         known = {n: codes.get(match[1], UNKNOWN) for n, match in matches.items() if match}
         rows = rows.filter(pl.col("name").is_in(list(known))).sort("thread", "t0", -pl.col("t1"))
         code = np.array([known[n] for n in rows["name"].to_list()], dtype=np.int64)
-        return cls(*(rows[c].to_numpy() for c in columns[:3]), code)
+        thread, t0, t1 = (rows[c].to_numpy() for c in columns[:3])
+        return cls(thread, t0, t1, code)
 
     def at(self, thread: Int64s, instants: Int64s) -> tuple[Int64s, Int64s]:
         """Number of the run that each instant is in, and its code; UNKNOWN for none."""
@@ -265,50 +133,12 @@ class _CompiledRuns:
         return run, np.where(run >= 0, self.code[np.maximum(run, 0)], UNKNOWN)
 
 
-def _matched(
-    items: Iterable[tuple[int, int, str, int]], found: _Found
-) -> Iterator[tuple[int, Owner]]:
-    """Owners of things that were called in order.
-
-    Args:
-        items: the run or replay that each was in, its code, its name, and what is passed on.
-    """
-    together: dict[tuple[int, int, str], list[int]] = defaultdict(list)
-    for group, code, name, item in items:
-        together[group, code, name].append(item)
-    for (_, code, name), members in together.items():
-        entries = found.entries.get((code, name)) or found.entries.get((UNKNOWN, name)) or []
-        if not entries:
-            continue
-        if len(members) % len(entries):
-            entries = [_common(entries)]
-        for place, item in enumerate(members):
-            owner = entries[place % len(entries)]
-            if owner != _NOBODY:
-                yield item, owner
-
-
-def _common(entries: Sequence[Owner]) -> Owner:
-    """What some owners have in common."""
-    operators, lines = {each[0] for each in entries}, {each[1] for each in entries}
-    modules: list[int] = []
-    for steps in zip(*(each[2] for each in entries), strict=False):
-        if len(set(steps)) > 1:
-            break
-        modules.append(steps[0])
-    return (
-        operators.pop() if len(operators) == 1 else UNKNOWN,
-        lines.pop() if len(lines) == 1 else UNKNOWN,
-        tuple(modules),
-    )
-
-
 def _operators(
     process: ProcessTimeline,
     ops: pl.DataFrame,
     names: Sequence[str],
     runs: _CompiledRuns,
-    found: _Found,
+    found: NotedOwners,
     wanted: set[str],
 ) -> Iterator[tuple[int, Owner]]:
     """Owners of what operators launch that compiled code calls."""
@@ -324,7 +154,7 @@ def _operators(
         for row in range(len(rows))
         if run[row] >= 0 and not names[int(name[row])].startswith(("triton_", "cpp_"))
     ]
-    owner = dict(_matched(items, found))
+    owner = dict(matched(items, found))
     op_thread, launch = ops["thread"].to_numpy(), ops["launch_t0"].to_numpy()
     for number in np.unique(thread).tolist():
         here = np.array(
@@ -341,14 +171,15 @@ def _operators(
 
 
 def _operators_of_replays(
-    replays: _Replays, code: Int64s, noted: KernelOwners, found: _Found
+    replays: GraphReplays, code: Int64s, noted: KernelOwners, found: NotedOwners
 ) -> Iterator[tuple[int, Owner]]:
     """The same in replays of graphs that compiled code was captured in."""
     members: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     for op, place in replays.calls.items():
         if code[op] >= 0:
             members[place].append(op)
-    items, groups = [], []
+    items: list[tuple[int, int, str, int]] = []
+    groups: list[list[int]] = []
     for (replay, graph, call), rows in sorted(members.items()):
         operator = found.owner(noted.graphs[graph].calls[call][1])[0]
         if operator >= 0:
@@ -356,8 +187,8 @@ def _operators_of_replays(
             if (int(code[rows[0]]), name) in found.entries:
                 items.append((-2 - replay, int(code[rows[0]]), name, len(groups)))
                 groups.append(rows)
-    for place, owner in _matched(items, found):
-        for op in groups[place]:
+    for number, owner in matched(items, found):
+        for op in groups[number]:
             yield op, owner
 
 

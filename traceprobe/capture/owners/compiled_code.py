@@ -12,7 +12,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,11 @@ _PATH = re.compile(r"^L\['\w+'\]\.?|^\w+\['\w+'\]\.?")
 _QUOTED = re.compile(r"\._modules\['([^']+)'\]|\['?([^'\]]+)'?\]")
 _WRAPPER = re.compile(r"(?:^|(?<=\.))_orig_mod(?:\.|$)")
 _VIEWS = frozenset(
-    """
-    t transpose permute view _unsafe_view reshape expand unsqueeze squeeze slice select detach alias
-    as_strided split chunk unbind
-    """.split()
+    {
+        *("t", "transpose", "permute", "view", "_unsafe_view", "reshape", "expand", "unsqueeze"),
+        *("squeeze", "slice", "select", "detach", "alias", "as_strided", "split", "chunk"),
+        "unbind",
+    }
 )
 """Operators that move nothing; a kernel is named after the others."""
 _MOST_NAMED = 4
@@ -99,24 +100,27 @@ class CompiledCode:
         keys = self._try(_keys, {})
         found = []
         for file in sorted(_loaded())[:MOST_GRAPHS]:
-            calls = self._try(lambda file=file: list(self._of_file(file)), [])
+            calls = self._try(partial(self._of_file, file), [])
             if calls:
                 found.append((keys.get(Path(file).stem, ""), calls))
         return found
 
-    def _of_file(self, file: str) -> Iterator[tuple[str, Owner]]:
+    def _of_file(self, file: str) -> list[tuple[str, Owner]]:
         path = Path(file)
         if path.stat().st_size > _LARGEST_CODE:
-            return
+            return []
         text = path.read_text(errors="replace")
         places = self._places_of(file, text)
+        found = []
         for name, nodes, operators in generated_calls(text):
             known = [places[node] for node in nodes if node in places]
             # Those of an operator are what its arguments come from, and it the last one.
-            yield name, fused(known[-1:] if "::" in name else known, operators)
+            known = known[-1:] if "::" in name else known
+            found.append((name, fused(known, operators)))
+        return found
 
     def _places_of(self, file: str, text: str) -> Places:
-        """Of the nodes that a file names: what was noted of its own graph, else of the likeliest."""
+        """Of the nodes that a file names: those of its own graph, else of the likeliest one."""
         named = {node for _, nodes, _ in generated_calls(text) for node in nodes}
         own = self._by_file.get(file, {})
         with_it = [places for places, files in self._graphs if file in files]

@@ -103,7 +103,7 @@ class GraphCaptures:
             return Owner(modules, here.line or forward.line, operator)
         if torch.is_grad_enabled() and len(self._forward) < _MOST_FORWARD:
             # The node of this operator was numbered just before.
-            number = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
+            number = torch.autograd._get_sequence_nr() - 1
             self._forward.setdefault(number, here)
         return replace(here, operator=operator)
 

@@ -47,7 +47,7 @@ def kernel_owners() -> dict[str, Any] | None:
         if left < 0:
             break
         numbers = [[table.text(name), table.owner(owner)] for name, owner in calls]
-        compiled.append({"key": key, "calls": numbers})
+        compiled.append({"key": key, "calls": [each for each in numbers if each[0] >= 0]})
     reasons = [*graph_captures.reasons, *compiled_code.reasons]
     if not graphs and not compiled and not reasons:
         return None
