@@ -58,6 +58,7 @@ NAMED_IN = {("AblationVerdict", "shares"): "AblationShares"}
 """Names of one record that mean something else than elsewhere."""
 OPTIONAL = {
     ("Finding", "saving_of"),
+    ("Finding", "sites"),
     ("Communication", "stage_wait_ns"),
     ("HostActivity", "blocking_calls"),
     ("HostActivity", "phase_kernels"),
@@ -70,12 +71,13 @@ OPTIONAL = {
     ("Rank", "replay"),
     ("Rank", "speed"),
     ("Rank", "tree"),
+    ("Report", "loader"),
     ("Report", "memory"),
     ("Report", "roofline"),
+    ("Roofline", "operators"),
     ("Run", "late_ranks"),
     ("Run", "links"),
     ("Run", "overview"),
-    ("Summary", "top_operators"),
     ("Verdict", "limit"),
     ("Verdict", "skew"),
 }

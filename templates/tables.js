@@ -1,5 +1,5 @@
 // Tables can be sorted, filtered and copied. Without scripts they are what they are.
-(() => {
+const tables = (() => {
   const SHORT = 5; // rows up to which a table has no tools
   const LONG = 10; // rows from which a filter helps
 
@@ -73,6 +73,19 @@
     return made;
   };
 
+  // Buttons that copy what `rows` gives, the titles first.
+  const copiers = (caption, rows, said) =>
+    [["CSV", csv], ["Markdown", markdown]].map(([name, write]) => {
+      const button = element("button", { type: "button" }, `Copy ${name}`);
+      button.setAttribute("aria-label", `Copy ${name}: ${caption}`);
+      button.addEventListener("click", async () => {
+        const found = rows();
+        await copyText(write(found));
+        said.textContent = `Copied ${found.length - 1} rows.`;
+      });
+      return button;
+    });
+
   const equip = (table) => {
     const rows = [...table.tBodies[0].rows];
     // Rows of one subject and many units, as those beside each other, have no order.
@@ -113,17 +126,7 @@
       });
       tools.append(box);
     }
-    for (const [name, write] of [["CSV", csv], ["Markdown", markdown]]) {
-      const button = element("button", { type: "button" }, `Copy ${name}`);
-      button.setAttribute("aria-label", `Copy ${name}: ${caption}`);
-      button.addEventListener("click", async () => {
-        const found = asRows(table);
-        await copyText(write(found));
-        said.textContent = `Copied ${found.length - 1} rows.`;
-      });
-      tools.append(button);
-    }
-    tools.append(said);
+    tools.append(...copiers(caption, () => asRows(table), said), said);
     table.before(tools);
   };
 
@@ -146,4 +149,6 @@
     button.addEventListener("click", () => copyText(code.textContent));
     code.after(button);
   }, true);
+
+  return { element, copiers };
 })();

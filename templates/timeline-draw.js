@@ -5,7 +5,7 @@ const timelineDraw = (() => {
   const EDGE = 4; // pixels from which a segment shows where it begins
   const TINY = 1e-6; // what adding up shares may lose
 
-  const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+  const { rgb } = shared;
   const pixel = ([r, g, b]) => (0xff000000 | (b << 16) | (g << 8) | r) >>> 0;
   const mixed = (a, b, share) => a.map((v, i) => Math.round(v * (1 - share) + b[i] * share));
 
@@ -13,7 +13,7 @@ const timelineDraw = (() => {
   const palette = (keys, colours, back, isLit) =>
     keys.map((key) => {
       const full = rgb(colours(key));
-      const seen = isLit(key) ? full : mixed(full, back, 0.82);
+      const seen = isLit ? full : mixed(full, back, 0.82);
       return [pixel(seen), pixel(mixed(seen, [0, 0, 0], 0.35))];
     });
 
@@ -23,7 +23,8 @@ const timelineDraw = (() => {
     sums.fill(0, 0, columns * codes);
     edges.fill(0, 0, columns);
     const found = [];
-    const { start, end, until, code } = lane;
+    const { start, end, until } = lane;
+    const code = lane.shades ?? lane.code;
     const to = from + step * columns;
     const scale = 1 / step;
     for (let i = timelineData.after(until, from); i < start.length && start[i] < to; i++) {
@@ -75,11 +76,5 @@ const timelineDraw = (() => {
     }
   };
 
-  const luminance = (hex) => {
-    const [r, g, b] = rgb(hex).map((v) => (v / 255 <= 0.04 ? v / 3295 : ((v / 255 + 0.055) / 1.055) ** 2.4));
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const inkOn = (hex) => (luminance(hex) > 0.18 ? "#000000" : "#ffffff");
-
-  return { density, paint, palette, pixel, mixed, inkOn };
+  return { density, paint, palette, pixel, mixed };
 })();

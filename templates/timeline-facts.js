@@ -1,7 +1,7 @@
 // What is known of a segment, in words; the tooltip, the pinned panel and the table say the same.
 const timelineFacts = (() => {
   const { after } = timelineData;
-  const clean = (text) => String(text).replace(/[\p{Cc}\p{Cf}]+/gu, " "); // names come from anybody
+  const { clean } = shared;
 
   const time = (ns) => {
     const size = Math.abs(ns);

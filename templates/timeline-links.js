@@ -109,7 +109,7 @@ const timelineLinks = (() => {
       }
       const classes = show.split(",").map((key) => key.trim()).filter(Boolean);
       const isOn = button.getAttribute("aria-pressed") === "true";
-      line.light(isOn ? null : classes);
+      line.light(isOn ? null : timelineLight.classes(classes));
       if (!button.closest(".timeline-figure")) line.scroll();
     });
     follow(line).then(() => {

@@ -163,37 +163,17 @@ const timelineSegments = (() => {
       }
     };
 
-    // Lights up these classes and dims the rest; null shows everything again.
-    const light = (classes) => {
+    // Lights up what is wanted, as `timelineLight` makes it, and dims the rest; null shows
+    // everything again.
+    const light = (wanted) => {
       const { model } = state;
-      if (!classes && !model.lit) return;
-      model.lit = classes && new Set(classes);
-      box.classList.toggle("lit", Boolean(classes));
-      const told = model.ranks.map((rank) => {
-        const inParts = classes?.some((key) => rank.lanes[0].keys.includes(key));
-        let count = 0;
-        let spent = 0;
-        for (const lane of inParts ? rank.lanes.slice(0, 1) : rank.lanes) {
-          for (let n = 0; n < lane.start.length; n++) {
-            if (!model.lit?.has(lane.keys[lane.code[n]])) continue;
-            count++;
-            spent += lane.end[n] - lane.start[n];
-          }
-        }
-        const where = model.ranks.length > 1 ? ` on rank ${rank.rank}` : "";
-        const many = `${count.toLocaleString("en")} ${count === 1 ? "stretch" : "stretches"}`;
-        // Rows of the host lie in each other: their sum is no share of anything.
-        const share = `, ${time(spent)} (${percent(spent / rank.window.duration_ns)})`;
-        return count ? `${many}${inParts ? share : ""}${where}` : `none in this iteration${where}`;
-      });
-      say(
-        classes
-          ? `Lit up: ${classes.map(word).join(", ")}. ${told.join("; ")}. Escape shows all again.`
-          : "Everything is shown again.",
-      );
+      if (!wanted && !model.lit) return;
+      model.lit = wanted;
+      timelineLight.shade(model);
+      box.classList.toggle("lit", Boolean(wanted));
+      say(wanted ? timelineLight.told(model) : "Everything is shown again.");
       for (const button of document.querySelectorAll("button[data-show]")) {
-        const isOn = classes?.join() === button.dataset.show;
-        button.setAttribute("aria-pressed", String(Boolean(isOn)));
+        button.setAttribute("aria-pressed", String(wanted?.id === button.dataset.show));
       }
       stage.arrange();
     };

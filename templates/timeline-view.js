@@ -1,6 +1,7 @@
 // The picture of a model: where its lanes lie, the exact pixels, and what is written over them.
 const timelineView = (() => {
-  const { density, paint, palette, pixel, mixed, inkOn } = timelineDraw;
+  const { density, paint, palette, pixel, mixed } = timelineDraw;
+  const { inkOn } = shared;
   const { time, clean } = timelineFacts;
   const RULER = 22;
   const GAP = 3;
@@ -86,16 +87,20 @@ const timelineView = (() => {
     };
 
     // One lane into pixels that are `columns` wide.
-    const drawLane = (model, lane, at, from, step, columns, origin, lit, least) => {
-      const codes = lane.keys.length;
+    const drawLane = (model, lane, at, from, step, columns, origin, least) => {
+      const codes = lane.keys.length * (lane.lit ? 2 : 1); // each lit, and each dimmed
       if (sums.length < columns * codes) sums = new Float64Array(columns * codes);
       const back = mixed(ink[1], ink[0], 0.07);
       const colour = (key) => (model.words[key] ?? model.words.other)[1];
-      const isLit = (key) => !lit || lit.has(key);
       const found = density(lane, from, step, columns, codes, sums, edges, least);
-      const colours = palette(lane.keys, colour, back, isLit);
+      const colours = palette(lane.keys, colour, back, true);
       lane.order ??= order(model, lane);
-      paint(at.pixels, at, lane, sums, edges, colours, lane.order, columns, origin, pixel(back));
+      let stack = lane.order;
+      if (lane.lit) {
+        colours.push(...palette(lane.keys, colour, back, false));
+        stack = stack.flatMap((c) => [c, c + lane.keys.length]);
+      }
+      paint(at.pixels, at, lane, sums, edges, colours, stack, columns, origin, pixel(back));
       return found;
     };
 
@@ -110,9 +115,7 @@ const timelineView = (() => {
       for (const row of plan.rows) {
         const [y, end] = [row.top, row.top + row.height].map((v) => Math.round(v * ratio));
         const at = { pixels, width: columns, top: y, height: end - y };
-        const found = drawLane(
-          model, row.lane, at, from, step, columns, origin, model.lit, NAMED * ratio,
-        );
+        const found = drawLane(model, row.lane, at, from, step, columns, origin, NAMED * ratio);
         for (const n of found) wide.push([row, n]);
       }
       pen.putImageData(image, 0, 0);
@@ -153,7 +156,7 @@ const timelineView = (() => {
         if (room < 4) continue;
         const key = lane.keys[lane.code[n]];
         const word = model.words[key] ?? model.words.other;
-        const isLit = !model.lit || model.lit.has(key);
+        const isLit = !lane.lit || lane.lit[n];
         const i = lane.rows[n];
         const text =
           lane.kind === "parts"
@@ -258,7 +261,7 @@ const timelineView = (() => {
           const left = x(lane.start[n]);
           if (left > plan.width) break;
           const right = Math.max(left + 2, x(lane.end[n]));
-          if (right <= drawn || !model.lit.has(lane.keys[lane.code[n]])) continue;
+          if (right <= drawn || !lane.lit[n]) continue;
           top.fillRect(Math.max(left, drawn), row.top - 3, right - Math.max(left, drawn), 3);
           drawn = right;
         }
@@ -328,7 +331,7 @@ const timelineView = (() => {
         const end = Math.round(((k + 1) * lines) / model.ranks.length);
         const at = { pixels: target, width: columns, top: y, height: end - y };
         const step = model.whole / columns;
-        drawLane(model, rank.lanes[0], at, 0, step, columns, 0, model.lit, Infinity);
+        drawLane(model, rank.lanes[0], at, 0, step, columns, 0, Infinity);
       });
       strip.putImageData(small, 0, 0);
     };

@@ -152,6 +152,7 @@ const timeline = (() => {
     const model = await timelineModel.read(sources, wanted);
     Object.assign(state, { hover: null, pinned: null, chosen: null });
     state.model = { ...model, words, lit: state.model?.lit ?? null };
+    timelineLight.shade(state.model);
     part("details").hidden = true;
     canvas.dataset.window = wanted;
     for (const radio of part("windows").querySelectorAll("input")) {

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from tests.loader_records import make_loader
 from tests.memory_records import make_memory
 from tests.report_factory import make_ablation, make_report, make_run
 from tests.scaling_runs import run_of
@@ -20,6 +21,7 @@ from traceprobe.compare.scaling import scale
 from traceprobe.model.taxonomy import LOSSES, PARTITION, SHARES
 from traceprobe.records.ladder import Missing
 from traceprobe.records.memory import PARTS
+from traceprobe.records.operator_work import Operators, OperatorWork
 from traceprobe.records.peaks import MeasuredPeaks
 from traceprobe.records.picture import HOST, OPS
 from traceprobe.records.report import LostInput, Report
@@ -44,7 +46,7 @@ RECORD_NAMES = (
 
 @cache
 def every_record() -> dict[str, Any]:
-    """By the name of the kind; `report` has a memory, a roofline and an ablation."""
+    """By the name of the kind; `report` has a loader, a memory, a roofline and an ablation."""
     labels = ("a", "b", "c")
     several = [
         observe(_set(make_report(bound), settings={"batch": n, "precision": bound}), label)
@@ -94,6 +96,7 @@ def _full_report() -> Report:
         quality=replace(report.quality, lost=[LostInput(name="rank1.json", reason="empty")]),
         ablation=make_ablation(),
         memory=make_memory(),
+        loader=make_loader(),
         roofline=_roofline(),
     )
 
@@ -130,6 +133,36 @@ def _roofline() -> Roofline:
         limit="math",
         utilisation=Utilisation(busy=0.17, covered=0.1, occupancy=0.08, mfu=0.016),
         notes=["Operations are those of the model."],
+        operators=Operators(
+            kernel_ms=107.0,
+            known_ms=90.0,
+            excess_ms=8.5,
+            rows=[
+                OperatorWork(
+                    operator="aten::addmm",
+                    sizes=[[768], [16384, 768], [768, 768]],
+                    precision="bf16",
+                    calls=12.0,
+                    ms=10.0,
+                    flops=19_327_352_832,
+                    bytes=51_513_600,
+                    bound="math",
+                    least_ms=1.5,
+                    attained=0.15,
+                    excess_ms=8.5,
+                ),
+                OperatorWork(
+                    operator="aten::copy_",
+                    sizes=[[16384, 768]],
+                    precision="",
+                    calls=1.0,
+                    ms=0.5,
+                    flops=0,
+                    bytes=25_165_824,
+                ),
+            ],
+            notes=["An operator is faster than the roofline allows by memory."],
+        ),
     )
 
 

@@ -19,6 +19,7 @@ from tests.conftest import ROOT, trace_files
 from tests.test_privacy import CANARY, KINETO, NSIGHT, in_chrome_trace, in_export
 from traceprobe.anonymise.anonymise_trace import anonymise_trace
 from traceprobe.anonymise.names import known_meaning, public_name
+from traceprobe.render.pages.report_operators import operators_table
 
 MS = 1_000_000
 LARGE = 500_000
@@ -46,15 +47,16 @@ def told(report):
                 "summary": [
                     getattr(rank.summary, field)
                     for field in rank.summary.__struct_fields__
-                    if field not in ("top_kernels", "top_operators")
+                    if field != "top_kernels"
                 ],
                 "kernels": sorted(
                     (str(k.tensor_cores), k.phase, k.count, k.total_ns)
                     for k in rank.summary.top_kernels
                 ),
-                "operators": sorted(
-                    (o.phase, o.kernels, o.total_ns) for o in rank.summary.top_operators or ()
-                ),
+                # Ranges of NVTX are operators by their names only.
+                "operators": sorted(row[1:] for row in getattr(operators_table(rank), "rows", ()))
+                if report.inputs[0].format == "kineto"
+                else None,
             }
         )
     verdict, quality = report.verdict, report.quality

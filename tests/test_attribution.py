@@ -24,6 +24,7 @@ from traceprobe.records.tree import NAMELESS
 
 PATH = ("range", "module", "line", "operator", "kernel", "call")
 OTHER = "kernel B"
+OTHER_THREAD = 77
 
 
 def report_from(script, folder, writer=kineto, suffix="json", **options):
@@ -328,6 +329,76 @@ def test_operators_of_autograds_nvtx_have_no_numbers(tmp_path):
     assert paths == [("Optimizer.step#SGD.step", "flash::forward / aten::mul")]
 
 
+def unmodular():
+    """Two parts by ranges of the user, each with an operator and its backward one."""
+    script = Script()
+    script.range("forward", 900, 9_000).range("encoder", 1_000, 4_000)
+    # Its node of the backward pass, 7, is made by an operator inside of this one.
+    script.operator("aten::linear", 2_000, 3_000, sequence=6, forward_thread=0)
+    script.op("kernel", 3_000, 4_000, (2_300, 2_400), name="gemm")
+    script.range("head", 5_000, 8_000)
+    script.operator("aten::mul", 6_000, 7_000, sequence=8, forward_thread=0)
+    script.op("kernel", 7_000, 8_000, (6_300, 6_400), name="times")
+    engine = "autograd::engine::evaluate_function: "
+    for node, number, begin, name in (
+        ("Mul", 8, 10_000, "times_b"),
+        ("Addmm", 7, 12_000, "gemm_t"),
+    ):
+        text = f"{engine}{node}Backward0"
+        numbered = {"thread": AUTOGRAD, "sequence": number, "forward_thread": 1}
+        script.operator(text, begin, begin + 1_000, **numbered)
+        launch = (begin + 500, begin + 600)
+        script.op("kernel", begin + 700, begin + 1_700, launch, name=name, thread=AUTOGRAD)
+    return script
+
+
+@pytest.mark.parametrize("registered", [False, True])
+def test_by_autograds_nvtx_a_backward_kernel_belongs_to_the_range_of_its_forward_operator(
+    tmp_path, registered
+):
+    options = {"emit_nvtx": True, "registered": registered}
+    found = owned(report_from(unmodular(), tmp_path, nsight, "sqlite", **options))
+    work = {path[1:] for path in found if path[0] == "backward"}
+    engine = "autograd::engine::evaluate_function: "
+    assert work == {
+        ("encoder", f"{engine}AddmmBackward0", "gemm_t"),
+        ("head", f"{engine}MulBackward0", "times_b"),
+    }
+    assert ("forward", "forward / encoder", "aten::linear", "gemm") in found
+
+
+def test_without_modules_ranges_of_the_user_stand_for_them(tmp_path):
+    found = owned(report_from(unmodular(), tmp_path))
+    work = {path[1:] for path in found if path[0] == "backward"}
+    assert [path for path in work if path[0] == "head"]
+    # Kineto's numbers are those of the operators themselves.
+    assert not [path for path in work if path[0] in ("encoder", "forward")]
+
+
+def test_a_node_belongs_to_no_operator_that_is_not_known_to_have_made_it(tmp_path):
+    script = unmodular()
+    # Another thread counts on its own, and nothing says that it came as far.
+    script.range("elsewhere", 8_100, 8_900, thread=OTHER_THREAD)
+    script.operator("aten::add", 8_200, 8_800, thread=OTHER_THREAD, sequence=2)
+    late = {"thread": AUTOGRAD, "sequence": 99, "forward_thread": 1}
+    script.operator("LateBackward0", 14_000, 15_000, **late)
+    script.op("kernel", 14_700, 15_700, (14_500, 14_600), name="late", thread=AUTOGRAD)
+    found = owned(report_from(script, tmp_path, nsight, "sqlite", emit_nvtx=True))
+    work = {path[-1]: path[1] for path in found if path[0] == "backward"}
+    assert work == {"gemm_t": "encoder", "times_b": "head", "late": "LateBackward0"}
+
+
+def test_a_layer_that_is_computed_again_has_numbers_of_its_thread(tmp_path):
+    script = unmodular()
+    script.range("again", 14_000, 14_900, thread=AUTOGRAD)
+    script.operator("aten::linear", 14_100, 14_400, thread=AUTOGRAD, sequence=6)
+    node = {"thread": AUTOGRAD, "sequence": 6, "forward_thread": 2}
+    script.operator("AddmmBackward0", 15_000, 16_000, **node)
+    script.op("kernel", 15_700, 16_700, (15_500, 15_600), name="late", thread=AUTOGRAD)
+    found = owned(report_from(script, tmp_path, nsight, "sqlite", emit_nvtx=True))
+    assert {path[1] for path in found if path[-1] == "late"} == {"again"}
+
+
 def test_a_large_tree_keeps_its_sums(monkeypatch):
     whole = report_of(SAMPLES[0].with_name("h200_unet_w1.json.gz"))
     monkeypatch.setattr(build_tree, "MOST_NODES", 30)
@@ -349,26 +420,27 @@ def test_every_grouping_has_all_of_the_time(by):
     report = report_of(SAMPLES[0].with_name("h200_unet_w1.json.gz"))
     found = owners(report.tree(), by)
     window = report.ranks[0].summary.window_ns
-    assert found["busy_ns"].sum() + found["idle_ns"].sum() == window
+    assert found["own_ns"].sum() == window
     assert found.select("owner", "within").is_unique().all()
+    outermost = found.filter(~pl.col("owner").fill_null("").str.contains(" / ") | (by != "module"))
+    assert outermost["busy_ns"].sum() + outermost["idle_ns"].sum() == window
     roots = report.tree().filter(level="class")
-    assert found["operations"].sum() + found["calls"].sum() == roots["count"].sum()
+    assert outermost["operations"].sum() + outermost["calls"].sum() == roots["count"].sum()
 
 
-def test_a_tree_agrees_with_the_table_of_operators():
-    """Nothing runs beside it in this loop, so what an operator launched is what it owns."""
+def test_a_tree_agrees_with_the_table_of_kernels():
+    """Nothing runs beside it in this loop, so what a kernel takes is what it owns."""
     report = report_of(SAMPLES[0].with_name("h200_unet_w1.json.gz"))
     kernels = report.tree().filter(level="kernel")
-    innermost = pl.col("operator").str.split(" / ").list.last()
     found = {
         (name, phase): ns
-        for name, phase, ns in kernels.group_by(innermost, "class").agg(pl.col("ns").sum()).rows()
+        for name, phase, ns in kernels.group_by("kernel", "class").agg(pl.col("ns").sum()).rows()
     }
-    listed = report.ranks[0].summary.top_operators
+    listed = report.ranks[0].summary.top_kernels
     assert len(listed) > 20
-    for operator in listed:
-        owned_ns = found[operator.name, operator.phase]
-        assert owned_ns == pytest.approx(operator.total_ns, rel=0.01), operator
+    for kernel in listed:
+        owned_ns = found[kernel.name, kernel.phase]
+        assert owned_ns == pytest.approx(kernel.total_ns, rel=0.01), kernel
 
 
 def test_a_rank_without_a_tree_is_refused():

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import re
 
 import pytest
 
+from tests.builders import kineto
+from tests.builders.scenario import Script
 from tests.cli_runner import Cli
 from tests.conftest import ROOT
+from traceprobe.render.pages.top import COLUMNS
 
 UNET = str(ROOT / "sample_traces" / "h200_unet_w1.json.gz")
 EXPORT = str(ROOT / "sample_traces" / "h200_gpt2_bf16.sqlite.gz")
@@ -27,7 +32,7 @@ def rows_of(text):
     return [line for line in table.split("\n") if SHARE.search(line)]
 
 
-@pytest.mark.parametrize("by", ["module", "operator", "kernel", "class"])
+@pytest.mark.parametrize("by", ["line", "operator", "kernel", "class"])
 def test_all_rows_together_are_the_step(cli, by):
     done = cli("top", UNET, "--by", by, "-n", "1000").expect(0)
     shares = [float(SHARE.search(row)[1]) for row in rows_of(done.out)]
@@ -72,3 +77,51 @@ def test_a_redacted_table_has_no_names(cli):
     text = cli("top", UNET, "--redact").expect(0).out
     assert "convolution" not in text
     assert len(rows_of(text)) > 5
+
+
+def test_modules_are_listed_with_those_in_them_and_alone(cli, tmp_path):
+    script = Script()
+    script.operator("nn.Module: Net_0", 1_000, 9_000)
+    script.operator("nn.Module: Linear_0", 2_000, 5_000)
+    script.op("kernel", 3_000_000, 7_000_000, (2_300, 2_400), name="gemm")
+    script.op("kernel", 7_000_000, 8_000_000, (6_300, 6_400), name="bias")
+    kineto.write(script.build(), tmp_path / "t.json")
+    cli("top", "t.json", "--by", "module", "-o", "top.csv", "-q").expect(0)
+    with (tmp_path / "top.csv").open(newline="", encoding="utf-8") as file:
+        found = {row["owner"]: row for row in csv.DictReader(file)}
+    assert float(found["Net_0"]["busy_ms"]) == 5
+    assert float(found["Net_0"]["operations"]) == 2
+    assert float(found["Net_0"]["own_ms"]) == 1
+    assert float(found["Net_0 / Linear_0"]["busy_ms"]) == 4
+    assert float(found["Net_0 / Linear_0"]["own_ms"]) == 4
+    text = cli("top", "t.json", "--by", "module").expect(0).out
+    assert re.search(r"module +busy +idle +share +own +ops +waits", text)
+
+
+def test_files_have_all_rows_and_json_is_the_same_as_csv(cli, tmp_path):
+    done = cli("top", UNET, "--by", "kernel", "-o", "k.csv", "-o", "k.json", "-o", "-").expect(0)
+    rows = json.loads(done.out)
+    assert len(rows) > 20
+    assert rows == json.loads((tmp_path / "k.json").read_text(encoding="utf-8"))
+    with (tmp_path / "k.csv").open(newline="", encoding="utf-8") as file:
+        table = [*csv.DictReader(file)]
+    assert [row["owner"] or None for row in table] == [row["owner"] for row in rows]
+    assert tuple(rows[0]) == tuple(table[0]) == COLUMNS
+    assert sum(row["own_ms"] for row in rows) == pytest.approx(110.36, abs=0.05)
+    assert [float(row["busy_ms"]) for row in table] == [row["busy_ms"] for row in rows]
+    few = cli("top", UNET, "--by", "kernel", "-n", "2", "-o", "-").expect(0)
+    assert json.loads(few.out) == rows[:2]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("top.html", ".csv, .json, or - for JSON"),
+        ("there.csv", "--force"),
+        ("no/x.csv", "no folder"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_anything_is_read(cli, tmp_path, name, words):
+    (tmp_path / "there.csv").write_text("mine", encoding="utf-8")
+    assert words in cli("top", UNET, "-o", name).expect(2).err
+    assert (tmp_path / "there.csv").read_text(encoding="utf-8") == "mine"

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from msgspec import inspect
+from msgspec import UNSET, inspect
 from msgspec.structs import replace
 
 from tests.cli_runner import Cli
@@ -199,7 +199,9 @@ def test_numbers_and_words_of_ours_stay():
     report = records()["report"]
     hidden = redact(report)
     assert hidden.verdict == report.verdict
-    assert hidden.findings == report.findings
+    assert [replace(f, sites=UNSET) for f in hidden.findings] == [
+        replace(f, sites=UNSET) for f in report.findings
+    ]
     assert [r.summary.partition_ns for r in hidden.ranks] == [
         r.summary.partition_ns for r in report.ranks
     ]

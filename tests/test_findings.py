@@ -27,7 +27,14 @@ HEAVY = ("operators", "stacks")
 
 
 def evidence(
-    *ranks, together=None, profiled=(), unprofiled_ms=None, workload=None, capture=None, **facts
+    *ranks,
+    together=None,
+    profiled=(),
+    unprofiled_ms=None,
+    workload=None,
+    capture=None,
+    loader=None,
+    **facts,
 ):
     good, marks = records.quality(**facts), frozenset(profiled)
     unprofiled = None if unprofiled_ms is None else unprofiled_ms * 1e6
@@ -41,7 +48,8 @@ def evidence(
         good = replace(good, observer_effect=effect)
     verdict = judge(ranks, together, good, marks, unprofiled, records.THRESHOLDS)
     return findings.Evidence(
-        ranks, together, good, verdict, records.THRESHOLDS, marks, workload, capture or {}
+        *(ranks, together, good, verdict, records.THRESHOLDS, marks, workload, capture or {}),
+        loader=loader,
     )
 
 

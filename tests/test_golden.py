@@ -47,10 +47,6 @@ def golden_of(report) -> str:
             "names": digest(rank["tree"]["names"]),
             "nodes": numbers_of(rank["tree"]["nodes"]),
         }
-        if "top_operators" in rank["summary"]:
-            operators = rank["summary"]["top_operators"]
-            lengths = [operator["total_ns"] for operator in operators]
-            rank["summary"]["top_operators"] = cut(operators, lengths)
         for window in rank["picture"]["windows"]:
             for name in ("ops", "parts", "host"):
                 window[name] = numbers_of(window[name])

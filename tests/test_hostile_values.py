@@ -197,6 +197,7 @@ RECORDED = {
     "hardware": [{"gpus": "x" * 500_000}, [[]]],
     "flags": [{"a": {"b": {"c": {"d": {"e": {"f": {"g": {"h": 1}}}}}}}}],
     "memory": [{"measured": [0] * 60_000}],
+    "loader": ["x", [], {"lines": [0] * 60_000}, {"dataset": "x" * 300}, {"workers": 2**70}],
 }
 
 

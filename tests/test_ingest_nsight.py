@@ -141,9 +141,13 @@ def test_library_ranges_are_not_the_users(tmp_path):
     assert framework == ["ncclAllReduce", "[DALI][DaliOperator]"]
 
 
-def test_emit_nvtx_operators_are_framework_ranges(tmp_path):
+def test_emit_nvtx_ranges_are_operators(tmp_path):
     scenario = LOOP.scenario()
     trace = read(scenario, tmp_path, emit_nvtx=True)
+    assert {trace.names[n] for n in trace.host_operators["name"]} <= {
+        operator.name for operator in scenario.operators
+    }
+    assert len(trace.host_operators)
     assert truth.seen_ranges(trace) == truth.host_ranges(scenario)
     assert truth.seen_ops(trace) == truth.gpu_ops(scenario)
 

@@ -11,9 +11,10 @@ from msgspec import UNSET
 
 import traceprobe
 from tests.analyses import report_of, trace_of
+from traceprobe.model import kernel_classes
 from traceprobe.model.events import Kind
 from traceprobe.model.taxonomy import Phase
-from traceprobe.timeline import kernel_classes
+from traceprobe.timeline import kernel_time
 
 NAMES = {
     "matmul_fp32": [
@@ -176,7 +177,7 @@ def test_time_adds_up_without_the_optimizer_and_without_collectives():
         (Kind.COMM, Phase.UNATTRIBUTED, 2, 0, 50),
     ]
     names = ["volta_sgemm_64x64_nt", "at::copy", "ncclDevKernel_AllReduce"]
-    found = kernel_classes.time_by_class(ops_of(rows), names, np.array([0, 100]), np.array([0]))
+    found = kernel_time.time_by_class(ops_of(rows), names, np.array([0, 100]), np.array([0]))
     assert {name: ns for name, ns in found.items() if ns} == {"matmul_fp32": 12, "other": 4}
 
 
@@ -197,13 +198,13 @@ def test_kernels_that_run_at_once_take_the_device_once():
     ]
     names = ["at::add", "volta_sgemm_64x64_nt", "who_knows"]
     edges = np.array([0, 50, 135])
-    both = kernel_classes.time_by_class(ops_of(rows), names, edges, np.array([0, 1]))
+    both = kernel_time.time_by_class(ops_of(rows), names, edges, np.array([0, 1]))
     assert {c: ns for c, ns in both.items() if ns} == {
         "matmul_fp32": 60,
         "other": 70,
         "unknown": 5,
     }
-    second = kernel_classes.time_by_class(ops_of(rows), names, edges, np.array([1]))
+    second = kernel_time.time_by_class(ops_of(rows), names, edges, np.array([1]))
     assert {c: ns for c, ns in second.items() if ns} == {
         "matmul_fp32": 40,
         "other": 40,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from tests.builders import kineto
 from tests.builders.scenario import Script
 from tests.conftest import ROOT
 from traceprobe.model.events import UNKNOWN
+from traceprobe.render.pages.report_operators import OUTSIDE, operators_table
 from traceprobe.timeline.operators import innermost_rows, parents
 
 
@@ -61,31 +63,37 @@ def test_a_parent_encloses_and_nothing_lies_between(intervals):
             assert t1[parent] - t0[parent] == min(t1[n] - t0[n] for n in around)
 
 
+def table_of(report):
+    """Operator, class, operations and ms of the page's table."""
+    table = operators_table(report.ranks[0])
+    return [tuple(row[:4]) for row in table.rows]
+
+
 def test_a_kernel_belongs_to_the_operator_that_launched_it(tmp_path):
     script = Script()
     script.operator("aten::linear", 100, 900)
     script.operator("aten::addmm", 200, 800)
-    script.op("kernel", 1_000, 2_000, (300, 400))
-    script.op("kernel", 2_000, 2_500, (820, 840))
-    script.op("kernel", 3_000, 3_100, (950, 960))
+    script.op("kernel", 1_000, 2_000, (300, 400), name="gemm")
+    script.op("kernel", 2_000, 2_500, (820, 840), name="add")
+    script.op("kernel", 3_000, 3_100, (950, 960), name="fill")
     report = traceprobe.analyze(traceprobe.load(kineto.write(script.build(), tmp_path / "t.json")))
-    found = report.ranks[0].summary.top_operators
-    assert [(o.name, o.kernels, o.total_ns) for o in found] == [
-        ("aten::addmm", 1, 1_000),
-        ("aten::linear", 1, 500),
-        (None, 1, 100),
+    assert table_of(report) == [
+        ("aten::addmm", "unattributed kernels", "1.00", "0.0010"),
+        ("aten::linear", "unattributed kernels", "1.00", "0.0005"),
+        (OUTSIDE, "unattributed kernels", "1.00", "0.0001"),
     ]
 
 
 def test_operators_of_a_convnet_account_for_all_of_its_time():
     """At most 25 are listed, and this run has fewer of any weight."""
-    summary = report_of(ROOT / "sample_traces" / "h200_unet_w1.json.gz").ranks[0].summary
-    names = [operator.name for operator in summary.top_operators]
-    assert names[:2] == ["aten::convolution_backward", "aten::cudnn_convolution"]
-    listed = sum(operator.total_ns for operator in summary.top_operators)
-    assert 0.95 < listed / sum(v or 0 for v in summary.busy_ns.values()) <= 1
+    rank = report_of(ROOT / "sample_traces" / "h200_unet_w1.json.gz").ranks[0]
+    rows = operators_table(rank).rows
+    assert [row[0] for row in rows[:2]] == ["aten::convolution_backward", "aten::cudnn_convolution"]
+    assert 95 < sum(float(row[4].removesuffix(" %")) for row in rows) <= 100.5
 
 
 def test_without_operators_nothing_is_said_of_them():
     report = report_of(ROOT / "sample_traces" / "h200_unet_w1.sqlite.gz")
-    assert not report.ranks[0].summary.top_operators
+    assert operators_table(report.ranks[0]) is None
+    bare = msgspec.structs.replace(report.ranks[0], tree=msgspec.UNSET)
+    assert operators_table(bare) is None

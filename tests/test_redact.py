@@ -28,8 +28,6 @@ def names_of(report: Report) -> set[str]:
         found |= {i.label for i in rank.iterations}
         found |= {*rank.picture.names, *(thread.name for thread in rank.picture.threads)}
         found |= {*rank.tree.names} - {*PARTITION}
-        if rank.summary.top_operators:
-            found |= {o.name for o in rank.summary.top_operators if o.name}
     ours = re.compile(r"\d+|forward|backward|iteration \d+")  # words that pages say themselves
     return {n for n in found if len(n) >= LEAST and not ours.fullmatch(n)}
 

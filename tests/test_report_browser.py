@@ -143,7 +143,7 @@ def column(table, n):
 
 
 def kernels_of(page):
-    return opened(page, "#kernels > details", "#kernels table")
+    return opened(page, "#kernels > details", "#kernels table:has(caption)")
 
 
 def opened(page, fold, table):

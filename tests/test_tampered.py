@@ -11,6 +11,7 @@ import pytest
 import traceprobe
 from tests.cli_runner import Cli, write_trace
 from tests.every_record import RECORD_NAMES, every_record
+from tests.loader_records import make_loader
 from tests.memory_records import make_memory
 from tests.report_factory import (
     PARTITIONS,
@@ -202,6 +203,7 @@ def records():
     full = msgspec.structs.replace(
         report,
         memory=make_memory(),
+        loader=make_loader(),
         ablation=make_ablation(),
         roofline=every_record()["report"].roofline,
     )

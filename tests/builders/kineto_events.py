@@ -106,7 +106,8 @@ class _Rows:
                 args["Sequence number"] = row.sequence
             if row.forward_thread is not None:
                 args["Fwd thread id"] = row.forward_thread
-            if self.content.shapes:
+            args |= row.operands or {}
+            if self.content.shapes and row.operands is None:
                 args["Input Dims"] = [[64, 3, 224, 224], []]
                 args["Input type"] = ["float", "Scalar"]
             args["Ev Idx"] = offset + index

@@ -6,6 +6,7 @@ All times are integer nanoseconds on the scenario's own clock. `Script` lays row
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
@@ -118,6 +119,8 @@ class Operator:
     pid: int = PID
     sequence: int | None = None
     forward_thread: int | None = None
+    operands: Mapping[str, Any] | None = None
+    """`Input Dims`, `Input type` and the like, as the profiler writes them."""
 
 
 @dataclass(frozen=True)

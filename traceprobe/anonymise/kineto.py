@@ -27,7 +27,10 @@ def write_kineto_copy(source: Path, target: Path) -> None:
     times = (_nanoseconds(event.get("ts")) for event, _ in readable_events(source, _DECODE))
     first = min((time for time in times if time), default=0)
     facts = read_metadata(source)
-    metadata = {k: without_names(v) for k, v in public_metadata(facts).items()}
+    metadata = {
+        key: public_recording(value) if key == "traceprobe" else without_names(value)
+        for key, value in public_metadata(facts).items()
+    }
     if "baseTimeNanoseconds" in metadata:
         metadata["baseTimeNanoseconds"] = 0
     metadata["traceprobe_anonymised"] = __version__
@@ -48,6 +51,18 @@ def _event(event: dict[str, Any], first: int) -> dict[str, Any]:
     if "ts" in kept:
         kept["ts"] = _shifted(event["ts"], first)
     return kept
+
+
+def public_recording(record: dict[str, Any]) -> dict[str, Any]:
+    """What the capture of traceprobe left, as slices have it, with public names.
+
+    The fields of a loader have names of ours; it is nameless but for those of its lines.
+    """
+    found = {public_name(k): without_names(v) for k, v in record.items() if k != "loader"}
+    if isinstance(loader := record.get("loader"), dict):
+        lines = [{**line, "name": None} for line in loader["lines"]]
+        found["loader"] = {**loader, "dataset": None, "lines": lines}
+    return found
 
 
 def without_names(value: Any) -> Any:

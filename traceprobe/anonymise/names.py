@@ -19,7 +19,8 @@ from traceprobe.ingest.kineto import dialects as kineto_other
 from traceprobe.ingest.kineto import ranges as kineto_ranges
 from traceprobe.ingest.nsight import nccl as nsight_nccl
 from traceprobe.ingest.nsight import ranges as nsight_ranges
-from traceprobe.timeline import kernel_classes, kernel_period, phases, step_markers
+from traceprobe.model import kernel_classes
+from traceprobe.timeline import kernel_period, phases, step_markers
 from traceprobe.vocabulary import WORD, public_words
 
 _TOKEN = re.compile(r"[a-zA-Z0-9]+|[^\x20-\x7e]+")

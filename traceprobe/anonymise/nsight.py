@@ -7,7 +7,7 @@ import sqlite3
 from functools import partial
 from pathlib import Path
 
-from traceprobe.anonymise.kineto import without_names
+from traceprobe.anonymise.kineto import public_recording
 from traceprobe.anonymise.names import public_name
 from traceprobe.slicing.nsight_tables import copy_strings, copy_table, new_export, public_columns
 from traceprobe.version import __version__
@@ -35,7 +35,7 @@ def write_nsight_copy(source: Path, target: Path) -> None:
 def _record(written: object) -> str:
     """What the capture of traceprobe left, as slices have it, with public names."""
     known = json.loads(str(written)) if isinstance(written, str) else {}
-    return json.dumps({k: without_names(v) for k, v in known.items()}, sort_keys=True)
+    return json.dumps(public_recording(known), sort_keys=True)
 
 
 def _first(db: sqlite3.Connection, columns: dict[str, list[str]]) -> int:

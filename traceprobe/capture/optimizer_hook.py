@@ -70,7 +70,7 @@ class _Steps:
         if id(optimizer) != self._owner:
             return
         if self._session is None:
-            self._session = RecordingSession(self._plan)
+            self._session = RecordingSession(self._plan, updates_counted=True)
         self._mark()
         self._ended = self._ended or not self._session.before_step(self._number)
         if self._ended:

@@ -11,6 +11,8 @@ from typing import NoReturn
 
 DONE = "done"
 """The last state of a rank: all its files are there."""
+NAMING = "recording names"
+"""The state of a rank whose timed recording is complete while it records names for it."""
 _PROGRESS, _REFUSED = ".progress", ".refused"
 
 
@@ -42,13 +44,15 @@ def reported_states(folder: Path, rank: int) -> list[str]:
 
 
 def all_ranks_done(folder: Path, processes: int | None) -> bool:
-    """Whether every rank that began has done all that it had to do.
+    """Whether every rank that began has done all that it had to do, but for names.
 
     Args:
         processes: number of ranks, where that is known.
     """
     last_states = [path.read_text().splitlines()[-1:] for path in folder.glob(f"rank*{_PROGRESS}")]
-    return len(last_states) >= (processes or 1) and all(last == [DONE] for last in last_states)
+    return len(last_states) >= (processes or 1) and all(
+        last in ([DONE], [NAMING]) for last in last_states
+    )
 
 
 def refuse(folder: str, reason: str) -> NoReturn:

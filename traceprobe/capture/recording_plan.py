@@ -21,6 +21,7 @@ class RecordingPlan(Plan):
         active: steps that are kept; one more is recorded, because the last has no end.
         shapes, stacks, memory: what torch.profiler records besides; each slows the host.
         simulate: whether the loop may be given tensors without data, to predict its memory.
+        blame: whether names of lines, modules and shapes are recorded in steps after these.
     """
 
     VARIABLE: ClassVar[str] = "TRACEPROBE_PLAN"
@@ -33,10 +34,11 @@ class RecordingPlan(Plan):
     stacks: bool = False
     memory: bool = False
     simulate: bool = False
+    blame: bool = False
 
     @property
     def steps(self) -> int:
-        """Steps that the loop makes in all."""
+        """Steps that the timed recording takes in all."""
         return self.warmup + self.calibrate + self.settle + self.active + 1
 
     @property

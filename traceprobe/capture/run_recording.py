@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from traceprobe.capture import nsys_tool
+from traceprobe.capture.blame.embed import embed_names
 from traceprobe.capture.environment import program_environment
 from traceprobe.capture.launch import rank_command, run_program
 from traceprobe.capture.program import python_interpreter, sigint_ignored, workspace
@@ -84,13 +85,13 @@ def run_recording(
         except (KeyboardInterrupt, SystemExit):
             if tool is None and _is_complete(plan, work, request.processes):
                 with sigint_ignored():
-                    kept = _collect(plan, work, tool, on_state)
+                    kept = _collect(plan, work, tool, on_state, on_note)
                     deliver_recording(folder, work, replace=request.replace)
                 on_note(_kept_note([folder / name for name in kept]))
             raise
         if not _is_complete(plan, work, request.processes):
             end.expect_success()
-        names = _collect(plan, work, tool, on_state)
+        names = _collect(plan, work, tool, on_state, on_note)
         deliver_recording(folder, work, replace=request.replace)
     end.note_failure("the recording was complete", on_note)
     return [folder / name for name in names]
@@ -110,10 +111,34 @@ def _is_complete(plan: RecordingPlan, work: Path, processes: int | None) -> bool
     return all((work / trace_name(rank)).exists() for rank in recorded_ranks(work))
 
 
+def _name(
+    work: Path,
+    ranks: Sequence[int],
+    on_state: Callable[[str], None],
+    on_note: Callable[[str], None],
+) -> None:
+    on_state("carrying names over")
+    reasons = [embed_names(work, rank) for rank in ranks]
+    missing = sorted({reason for reason in reasons if reason is not None})
+    if missing:
+        of = "" if len(ranks) == 1 else f" of {sum(map(bool, reasons))} of {len(ranks)} ranks"
+        on_note(
+            f"the recording{of} is complete, but has no names of lines and modules: "
+            f"{'; '.join(missing)}"
+        )
+
+
 def _collect(
-    plan: RecordingPlan, work: Path, tool: str | None, on_state: Callable[[str], None]
+    plan: RecordingPlan,
+    work: Path,
+    tool: str | None,
+    on_state: Callable[[str], None],
+    on_note: Callable[[str], None],
 ) -> list[str]:
-    """Names of the traces in the workspace, after the export where there is one."""
+    """Names of the traces in the workspace, after the export where there is one.
+
+    Names of lines and modules are carried over into them, where they were recorded.
+    """
     ranks = recorded_ranks(work)
     if not ranks:
         raise UsageError(
@@ -121,6 +146,8 @@ def _collect(
             "--calibrate, --active), let it run longer, or use `record.steps(loader)` in its loop"
         )
     if tool is None:
+        if plan.blame:
+            _name(work, ranks, on_state, on_note)
         return [trace_name(rank) for rank in ranks]
     on_state("exporting")
     report = work / f"{NSYS_STEM}.nsys-rep"

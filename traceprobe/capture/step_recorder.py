@@ -98,6 +98,12 @@ class Recorder:
                 yield batch
 
     def _recorded(self, session: RecordingSession, batches: BatchSource[Batch]) -> Iterator[Batch]:
+        try:
+            yield from self._planned(session, batches)
+        finally:
+            session.close()
+
+    def _planned(self, session: RecordingSession, batches: BatchSource[Batch]) -> Iterator[Batch]:
         number = 0
         while session.before_step(number):
             if number in session.plan.drains:

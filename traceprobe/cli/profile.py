@@ -106,6 +106,14 @@ def command(
     memory: Annotated[
         bool, typer.Option("--memory", rich_help_panel=MEASURING, help="Record allocations.")
     ] = False,
+    blame: Annotated[
+        bool,
+        typer.Option(
+            "--blame/--no-blame",
+            rich_help_panel=MEASURING,
+            help="Record lines, modules and shapes in a few steps after the timed ones.",
+        ),
+    ] = True,
     ablate: Annotated[
         bool,
         typer.Option(
@@ -157,6 +165,7 @@ def command(
         shapes=shapes,
         stacks=stacks,
         memory=memory,
+        blame=blame and backend is Backend.torch,
         simulate=workload is not None,
         workload={"name": name},
     )

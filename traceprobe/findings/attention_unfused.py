@@ -40,4 +40,5 @@ def attention_unfused(evidence: Evidence) -> Answer:
         "Call `torch.nn.functional.scaled_dot_product_attention`, and let it choose its kernel: "
         "use 16 bits, no mask other than `is_causal=True`, and no `sdpa_kernel` that allows only "
         "`MATH`.",
+        evidence.kernel_sites("softmax"),
     )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from math import ceil
 
+import polars as pl
+
+from traceprobe.findings import loader_work
 from traceprobe.findings.evidence import Evidence, whole
 from traceprobe.findings.rule import Answer, inconclusive, rule
 from traceprobe.formatting import percent
@@ -17,7 +20,9 @@ from traceprobe.formatting import percent
     "the step ranges and in no CUDA call. The second part is inferred, and the evidence says how "
     "much. The saving is all of it, and what the step lasts longer without a profiler than in the "
     "capture, where I/O is notable. That a loader has no workers is told by the capture or by the "
-    "name of its range, `_SingleProcessDataLoaderIter`.",
+    "name of its range, `_SingleProcessDataLoaderIter`. What a batch takes, and in which lines, is "
+    "told by a recording of traceprobe, which times and samples the workers until its profiler "
+    "starts.",
     verify="Load one batch, reuse it for every step, and time the loop without a profiler. The "
     "time by which the step gets shorter is what loading costs.",
 )
@@ -52,34 +57,68 @@ def data_wait(evidence: Evidence) -> Answer:
             f"{'' if evidence.on_cpu else ', between the launches'}"
             if slow and _workers(evidence) == 0
             else "",
+            loader_work.batch_time(evidence.loader) if slow else "",
+            loader_work.idle_workers(evidence, slow=slow),
             _enough_workers(evidence) if slow else "",
         ],
         evidence.saving(ms + evidence.unseen_ms(), "idle_data_wait") if ms else None,
-        (_start_workers(evidence) if slow else "")
-        + "Give the loader more workers (`num_workers`), a deeper queue (`prefetch_factor`), and "
-        "keep them alive (`persistent_workers=True`). "
-        + ("" if evidence.on_cpu else "Decode and augment on the GPU. ")
-        + "Make each sample cheaper: decode and resize once, ahead of training.",
+        _advice(evidence, slow=slow),
+        evidence.sites(pl.col("class") == "idle_data_wait"),
     )
 
 
-def workers_needed(workers: int, step_ms: float, wait_ms: float) -> int | None:
+def _advice(evidence: Evidence, *, slow: bool) -> str:
+    """What to do, with what the recording knows of the loader first."""
+    loader = evidence.loader
+    if slow and loader_work.mostly_idle(evidence):
+        return (
+            "Make handing batches over cheaper, for more workers do not help: fewer and larger "
+            "tensors in a batch, pinned memory (`pin_memory=True`) where it is off, and a deeper "
+            "queue (`prefetch_factor`)."
+        )
+    works = loader_work.functions(loader) if slow and loader else []
+    first = ""
+    if works:
+        part = percent(works[0].share, 0)
+        first = f"Make `{works[0].name}` cheaper: {part} of the work of a batch is there. "
+    alive = loader is not None and loader.persistent_workers
+    return (
+        (_start_workers(evidence) if slow else "")
+        + first
+        + "Give the loader more workers (`num_workers`)"
+        + (" and" if alive else ",")
+        + " a deeper queue (`prefetch_factor`)"
+        + (". " if alive else ", and keep them alive (`persistent_workers=True`). ")
+        + ("" if evidence.on_cpu else "Decode and augment on the GPU. ")
+        + "Make each sample cheaper: decode and resize once, ahead of training."
+    )
+
+
+def workers_needed(
+    workers: int, step_ms: float, wait_ms: float, batch_ms: float | None = None
+) -> int | None:
     """Workers that make batches as fast as the rest of the step uses them.
 
     A step that waits for its loader lasts as long as the loader takes for a batch, so that each of
     `n` workers takes `n` steps for one. Without workers the wait itself is that time. Workers share
     caches and memory, so it may take more.
 
+    Args:
+        batch_ms: what one worker takes for the batches of a step, where that was timed.
+
     Returns:
         None where there is no step without the wait.
     """
     rest = step_ms - wait_ms
-    batch_ms = workers * step_ms if workers else wait_ms
+    if batch_ms is None:
+        batch_ms = workers * step_ms if workers else wait_ms
     return ceil(batch_ms / rest) if rest > 0 else None
 
 
 def _workers(evidence: Evidence) -> int | None:
     """Workers of the loader, where the capture or the names of the loader's ranges say."""
+    if evidence.loader is not None:
+        return evidence.loader.workers
     facts = evidence.workload or {}
     workers = whole(facts.get("loader_workers", evidence.setting("workers")))
     if workers is None and any(r.summary.host.loader_in_process for r in evidence.ranks):
@@ -101,13 +140,17 @@ def _needed(evidence: Evidence, workers: int) -> int | None:
     step = evidence.corrected_step_ms()
     # The corrected share knows how long the loop waits without a profiler.
     wait = evidence.verdict.shares.get("io", 0.0) * step - evidence.exclusive_ms("h2d")
-    return workers_needed(workers, step, wait) if wait > 0 else None
+    loader = evidence.loader
+    timed = loader.batch_ms * loader.batches_per_step if loader else 0.0
+    return workers_needed(workers, step, wait, timed or None) if wait > 0 else None
 
 
 def _enough_workers(evidence: Evidence) -> str:
     """How many workers hide the loader, where it is known how many there are."""
     workers = _workers(evidence)
     count = None if workers is None else _needed(evidence, workers)
+    if loader_work.mostly_idle(evidence) or (workers and count and count <= workers):
+        return ""
     if count is None:
         return ""
     each = " on each rank" if len(evidence.ranks) > 1 else ""

@@ -8,14 +8,19 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
+import polars as pl
 from msgspec import UNSET
 
+from traceprobe.findings.sites import find_sites, owners_of
 from traceprobe.formatting import percent
+from traceprobe.model.kernel_classes import kernel_class
 from traceprobe.model.taxonomy import COMPUTE_PHASES, TRANSFERS
+from traceprobe.records.loader import Loader
 from traceprobe.records.memory import Memory
 from traceprobe.records.rank import LongIterations, Rank, mean_class_ms
 from traceprobe.records.report import Quality, Status, Verdict
 from traceprobe.records.run import Run
+from traceprobe.records.site import Site
 from traceprobe.verdict import gpu_specs as gpus
 from traceprobe.verdict.drift import Drift, find_drift
 from traceprobe.verdict.gpu_specs import Gpu
@@ -48,6 +53,8 @@ class Evidence:
         capture: what it recorded of the machine (`hardware`) and of PyTorch's switches (`flags`).
         memory: what it recorded of the device's memory, if anything.
         long: the iterations of each rank that do more than the regular ones, where there are any.
+        whole: the ranks with these; as `ranks` where there are none.
+        loader: what it recorded of the loader that feeds the steps, of the rank whose is slowest.
     """
 
     ranks: Sequence[Rank]
@@ -60,6 +67,8 @@ class Evidence:
     capture: Mapping[str, Any] = field(default_factory=dict)
     memory: Memory | None = None
     long: Sequence[LongIterations] = ()
+    whole: Sequence[Rank] = ()
+    loader: Loader | None = None
 
     @property
     def per(self) -> str:
@@ -81,6 +90,25 @@ class Evidence:
     def no_training(self) -> str:
         """Why nothing that the capture shows of a step is true of training; else empty."""
         return next(iter(why_no_training(self.ranks, self.quality)), "")
+
+    def sites(self, where: pl.Expr) -> list[Site]:
+        """Where in the program time is, the most first.
+
+        Args:
+            where: of which owners, see `owners_of`.
+        """
+        return find_sites(self._owners, where)
+
+    def kernel_sites(self, *classes: str) -> list[Site]:
+        """The same of kernels of forward and backward pass that are of some `KERNEL_CLASSES`."""
+        work = self._owners.filter(pl.col("class").is_in(["forward", "backward", "recompute"]))
+        names = work["kernel"].drop_nulls().unique()
+        wanted = [name for name in names if kernel_class(name) in classes]
+        return find_sites(work, pl.col("kernel").is_in(wanted))
+
+    @cached_property
+    def _owners(self) -> pl.DataFrame:
+        return owners_of(self.ranks)
 
     @property
     def drift(self) -> Drift | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from statistics import fmean
 
+import polars as pl
+
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.rule import Answer, inconclusive, rule
 from traceprobe.formatting import percent
@@ -27,6 +29,7 @@ def host_overhead(evidence: Evidence) -> Answer:
             "Record the CPU too (`ProfilerActivity.CPU`, `nsys profile --trace=cuda,nvtx`).",
         )
     late, latency = evidence.exclusive_ms("idle_host"), evidence.exclusive_ms("idle_latency")
+    sites = evidence.sites(pl.col("class") == "idle_host")
     # What the verdict keeps after the observer effect is what a change can still save.
     share = evidence.verdict.shares.get("overhead", 0.0)
     if evidence.on_cpu:
@@ -39,6 +42,7 @@ def host_overhead(evidence: Evidence) -> Answer:
             evidence.saving(evidence.host_ms(), *HOST_IDLE),
             "Do more in each operator: a larger batch, tensors instead of loops over their "
             "elements, `torch.compile`. Keep Python out of the inner loop.",
+            sites,
         )
     launches = fmean(r.summary.host.launches_per_step for r in evidence.ranks)
     corrected = evidence.quality.observer_effect is not None
@@ -56,4 +60,5 @@ def host_overhead(evidence: Evidence) -> Answer:
         evidence.saving(evidence.host_ms(), *HOST_IDLE),
         'Launch less: `torch.compile`, CUDA graphs (`mode="reduce-overhead"`), fused or foreach '
         "optimizers, a larger batch. Keep Python out of the inner loop.",
+        sites,
     )

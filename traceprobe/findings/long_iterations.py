@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence, Saving
 from traceprobe.findings.rule import Answer, rule
+from traceprobe.findings.sites import extra_owners, find_sites
 from traceprobe.formatting import ordinal, percent
 from traceprobe.model.taxonomy import CLASS_LABELS
 from traceprobe.records.rank import LongIterations
@@ -59,6 +60,7 @@ def long_iterations(evidence: Evidence) -> Answer:
         ],
         None if found.once else Saving(round(ms, 6)),
         next((_ADVICE[name] for name, _ in largest[:3] if name in _ADVICE), _OTHER),
+        find_sites(extra_owners(evidence.whole, evidence.ranks)),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import polars as pl
+
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
 
@@ -24,4 +26,5 @@ def optimizer_cost(evidence: Evidence) -> Answer:
         evidence.saving(ms, "optimizer"),
         "Use `fused=True`, or at least `foreach=True`; accumulate gradients over more samples, so "
         "that there are fewer updates.",
+        evidence.sites(pl.col("class") == "optimizer"),
     )

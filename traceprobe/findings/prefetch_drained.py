@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
-from traceprobe.formatting import percent
+from traceprobe.formatting import counted, percent
 from traceprobe.verdict.drift import Drift
 from traceprobe.verdict.thresholds import FIXED
 
@@ -44,6 +44,7 @@ def prefetch_drained(evidence: Evidence) -> Answer:
             f"a step takes {before.step_ns / 1e6:.2f} ms in the {before.iterations} iterations "
             f"before and {after.step_ns / 1e6:.2f} ms in the {after.iterations} after",
             _throughput(evidence, drift),
+            _queue(evidence),
         ],
         advice="The first part of the capture is faster than the run. Start profiling later and "
         "profile more steps, so that the loader's queue (`num_workers` times `prefetch_factor` "
@@ -59,3 +60,15 @@ def _throughput(evidence: Evidence, drift: Drift) -> str:
         return ""
     before, after = (1e9 * samples / side.step_ns for side in (drift.before, drift.after))
     return f"{before:.1f} samples/s before, {after:.1f} after"
+
+
+def _queue(evidence: Evidence) -> str:
+    """How many batches can lie ready, where the capture knows the loader."""
+    loader = evidence.loader
+    if loader is None or not loader.workers or not loader.prefetch_factor:
+        return ""
+    ready = counted(loader.workers * loader.prefetch_factor, "batch", "batches")
+    return (
+        f"{ready} can lie ready: {counted(loader.workers, 'worker')} with "
+        f"`prefetch_factor={loader.prefetch_factor}`"
+    )

@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from traceprobe.findings.evidence import Evidence, Saving
 from traceprobe.records.report import Finding, Status
+from traceprobe.records.site import Site
 
 
 @dataclass(frozen=True)
@@ -19,12 +20,14 @@ class Answer:
         evidence: sentences with the numbers behind the status; empty ones are left out.
         saving: upper bound of what a step gets shorter by; see `Evidence.saving`.
         advice: what to do about it; empty where there is nothing to do.
+        sites: where in the program most of it is.
     """
 
     status: Status
     evidence: Sequence[str]
     saving: Saving | None = None
     advice: str = ""
+    sites: Sequence[Site] = ()
 
 
 def not_applicable(why: str, advice: str = "") -> Answer:
@@ -66,6 +69,7 @@ class Rule:
             answer = inconclusive(f"the capture shows no training: {evidence.no_training}")
         else:
             answer = self.answer(evidence)
+        asking = answer.status in ("warn", "fail")
         return Finding(
             id=self.id,
             status=answer.status,
@@ -76,6 +80,7 @@ class Rule:
             advice=answer.advice,
             rule=self.definition,
             verify=self.verify,
+            sites=list(answer.sites) if asking and answer.sites else UNSET,
         )
 
 

@@ -37,6 +37,7 @@ def unfused_kernels(evidence: Evidence) -> Answer:
         None if converted else evidence.saving(ms, "other", "softmax"),
         "`torch.compile` fuses them; without it, use fused operations "
         "(`scaled_dot_product_attention`, fused losses and norms).",
+        evidence.kernel_sites("other", "softmax"),
     )
 
 

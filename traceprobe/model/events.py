@@ -17,6 +17,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from traceprobe.model.operands import Operands
+
 Int64s = NDArray[np.int64]
 Ints = NDArray[np.signedinteger[Any]]
 """Integers in the width that they need."""
@@ -136,6 +138,7 @@ HOST_OPERATORS: Mapping[str, Any] = {
     "name": pl.Int32,  # index into Trace.names
     "sequence": pl.Int64,  # what a forward operator and its backward one share; else UNKNOWN
     "forward_thread": pl.Int64,  # of a backward operator: autograd's number of the forward's thread
+    "operands": pl.Int32,  # index into Trace.operands; UNKNOWN where shapes were not recorded
 }
 """Columns of operators of the framework, in no order: there are many, and few are looked at."""
 
@@ -220,6 +223,7 @@ class Trace:
         thread_names: (pid, thread) to the name the program gave the thread.
         profiled: what a profiler that slows the host recorded: "operators", "stacks", "memory",
             "shapes".
+        operands: the distinct ones that operators were called with.
         metadata: whitelisted facts (world size, library versions, capture calibration).
     """
 
@@ -238,6 +242,7 @@ class Trace:
         default_factory=lambda: pl.DataFrame(schema=HOST_OPERATORS)
     )
     host_modules: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_MODULES))
+    operands: list[Operands] = field(default_factory=list)
     host_frames: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_FRAMES))
     host_work: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_WORK))
     host_waits: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_WORK))

@@ -107,6 +107,12 @@ class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
     memory: Facts | UnsetType = UNSET
     """As `traceprobe.records.memory.Memory`."""
     kernel_owners: KernelOwners | UnsetType = UNSET
+    blame: Facts | UnsetType = UNSET
+    """How names came into the trace from a second capture: `steps` of that, `named_steps` of this,
+    the mean share of their events that was `matched`, numbers of `lines`, `modules` and `shapes`;
+    or the `reason` why there are none."""
+    loader: Facts | UnsetType = UNSET
+    """As `traceprobe.records.loader.Loader`; not recorded where none feeds the steps."""
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):

@@ -108,7 +108,6 @@ def _brief(rank: Rank) -> Rank:
     summary = replace(
         rank.summary,
         top_kernels=[],
-        top_operators=UNSET,
         collectives=[],
         collectives_left_out=rank.summary.collectives_left_out + len(rank.summary.collectives),
     )

@@ -27,7 +27,7 @@ from traceprobe.ingest.detect_format import detect_format, printable
 from traceprobe.ingest.limits import DEFAULT_LIMITS, Limits, check_trace_size
 from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model import events as model
-from traceprobe.model import sidecar
+from traceprobe.model import operands, sidecar
 from traceprobe.model.events import (
     GPU_OPS,
     HOST_CALLS,
@@ -41,6 +41,7 @@ from traceprobe.model.events import (
     Quality,
     Trace,
 )
+from traceprobe.model.operands import Operands
 from traceprobe.system import reading, seal
 from traceprobe.system.atomic_write import write_whole
 
@@ -89,6 +90,7 @@ class _Facts(msgspec.Struct):
     thread_names: list[tuple[int, int, str]]
     profiled: list[str]
     metadata: dict[str, Any]
+    operands: list[Operands]
 
 
 def load(
@@ -142,7 +144,9 @@ def form() -> str:
     """
     digest = hashlib.sha256()
     readers = [path for path in _READERS.rglob("*.py*") if path.parent.name != "__pycache__"]
-    others = map(Path, (__file__, model.__file__, sidecar.__file__, reading.__file__))
+    others = map(
+        Path, (__file__, model.__file__, operands.__file__, sidecar.__file__, reading.__file__)
+    )
     for path in [*others, *sorted(readers)]:
         content = path.read_bytes()
         digest.update(f"{path.parent.name}/{path.name} {len(content)}\n".encode())
@@ -163,7 +167,7 @@ def _read(content: bytes, digest: str) -> Trace:
         if (facts.origin.sha256, facts.form) != (digest, form()):
             raise ValueError("it is that of another file")
         frames = {
-            name: _checked(archive.read(f"{name}.parquet"), schema, len(facts.names))
+            name: _checked(archive.read(f"{name}.parquet"), schema, facts)
             for name, schema in _FRAMES.items()
         }
     return Trace(
@@ -175,16 +179,19 @@ def _read(content: bytes, digest: str) -> Trace:
         thread_names={(pid, thread): name for pid, thread, name in facts.thread_names},
         profiled=frozenset(facts.profiled),
         metadata=facts.metadata,
+        operands=facts.operands,
         **frames,
     )
 
 
-def _checked(content: bytes, schema: Any, names: int) -> pl.DataFrame:
+def _checked(content: bytes, schema: Any, facts: _Facts) -> pl.DataFrame:
     frame = pl.read_parquet(io.BytesIO(content)).rechunk()
     if frame.schema != pl.Schema(schema) or sum(frame.null_count().row(0)):
         raise ValueError("it has other columns")
-    if "name" in schema and not frame["name"].is_between(0, names - 1).all():
+    if "name" in schema and not frame["name"].is_between(0, len(facts.names) - 1).all():
         raise ValueError("it has names that are not in its list")
+    if "operands" in schema and not frame["operands"].is_between(-1, len(facts.operands) - 1).all():
+        raise ValueError("it has operands that are not in its list")
     return frame
 
 
@@ -212,6 +219,7 @@ def _write(trace: Trace, entry: Path, most: int) -> bytes:
         thread_names=[(pid, thread, name) for (pid, thread), name in trace.thread_names.items()],
         profiled=sorted(trace.profiled),
         metadata=dict(trace.metadata),
+        operands=list(trace.operands),
     )
     text = msgspec.json.encode(facts)
     if not entry.name.startswith(trace.origin.sha256):

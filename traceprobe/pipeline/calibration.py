@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from statistics import fmean, median
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from traceprobe.errors import UsageError
 from traceprobe.model.accounting import LONG_ITERATION
 from traceprobe.model.sidecar import STEP_MS, Sidecar
 from traceprobe.options import Options
 from traceprobe.pipeline.trace_part import TracePart
+from traceprobe.records import loader as loaders
+from traceprobe.records.loader import Loader
 from traceprobe.records.rank import Rank, mean_step_ms
 from traceprobe.verdict.thresholds import FIXED
 
@@ -80,11 +83,30 @@ def _per_iteration(parts: Sequence[TracePart], name: str) -> list[float]:
     found = []
     for part in parts:
         ms = None if part.sidecar is None else getattr(part.sidecar, name)
-        markers = (device.record.step_marker for device in part.devices)
-        steps = max((marker.per_iteration for marker in markers if marker), default=1)
         if isinstance(ms, float):
-            found.append(steps * ms)
+            found.append(_steps(part) * ms)
     return found
+
+
+def _steps(part: TracePart) -> int:
+    """Steps of the recording that an iteration is."""
+    markers = (device.record.step_marker for device in part.devices)
+    return max((marker.per_iteration for marker in markers if marker), default=1)
+
+
+def slowest_loader(parts: Sequence[TracePart]) -> Loader | None:
+    """The loader that needs most time for the batches of an iteration; None where none is known."""
+    found = [
+        replace(loader, batches_per_step=_steps(part) * loader.batches_per_step)
+        for part in parts
+        if part.sidecar is not None and (loader := loaders.read(part.sidecar.loader)) is not None
+    ]
+    return max(found, key=_load, default=None)
+
+
+def _load(loader: Loader) -> float:
+    """Time that each of its workers needs for the batches of an iteration, ms."""
+    return loader.batch_ms * loader.batches_per_step / max(loader.workers, 1)
 
 
 def recorded_wait_ns(parts: Sequence[TracePart]) -> float | None:

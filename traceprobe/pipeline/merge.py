@@ -18,6 +18,7 @@ from traceprobe.model.events import Trace
 from traceprobe.model.sidecar import MOST_FLOPS, Sidecar
 from traceprobe.options import Options
 from traceprobe.pipeline import calibration
+from traceprobe.pipeline.build_operators import build_operators
 from traceprobe.pipeline.build_overview import FEWEST, survey
 from traceprobe.pipeline.build_rank import completed_rank
 from traceprobe.pipeline.build_run import run_record
@@ -36,6 +37,7 @@ from traceprobe.timeline import collectives
 from traceprobe.timeline.capture_alignment import aligned
 from traceprobe.timeline.collective_matching import match_transfers
 from traceprobe.timeline.collective_waits import CollectiveWaits, collective_waits
+from traceprobe.timeline.operator_time import OperatorTime
 from traceprobe.timeline.stage_waits import IS_MESSAGE, stage_waits
 from traceprobe.verdict import agreement, judge
 from traceprobe.verdict.confidence import RANK_DOUBTS
@@ -87,8 +89,10 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
     inputs = of_one_run(kept)
     kept = inputs.parts
     records, regular, matched, doubts = _records(kept)
+    called = [found.operators for part in kept for found in part.devices]
     if options.rank is not None:
         known = ", ".join(str(record.rank) for record in records)
+        called = [c for c, r in zip(called, records, strict=True) if r.rank == options.rank]
         records = [r for r in records if r.rank == options.rank]
         regular = [r for r in regular if r.rank == options.rank]
         if not records:
@@ -122,6 +126,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         wait_ns = calibration.recorded_wait_ns(kept) if unprofiled == noted else None
         return judge(ranks, together, quality, profiled, step_ns, options.thresholds, wait_ns)
 
+    every = records
     verdict = usual = judged(records, quality)
     long, regular_quality = [r.long for r in records if r.long is not UNSET], quality
     if long:
@@ -136,7 +141,8 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
     quality = _with_warnings(quality, verdict, profiled, options.ablation)
     workload = _workload(kept)
     held = _memory(kept)
-    hardware = _roofline(kept, records, quality, workload, options)
+    hardware = _roofline(kept, records, called, quality, workload, options)
+    loader = calibration.slowest_loader(kept)
     verdict = with_limit(verdict, hardware)
     evidence = Evidence(
         regular,
@@ -149,6 +155,8 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         _capture(kept),
         held,
         long=long,
+        whole=every,
+        loader=loader,
     )
     findings = find_all(evidence)
     whole = records
@@ -167,6 +175,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         findings=findings,
         ablation=options.ablation,
         memory=held or UNSET,
+        loader=loader or UNSET,
         roofline=UNSET if hardware is None else hardware,
     )
     return verify(report, whole, regular, regular_quality)
@@ -230,6 +239,7 @@ def _records(
 def _roofline(
     parts: Sequence[TracePart],
     records: Sequence[Rank],
+    called: Sequence[OperatorTime | None],
     quality: Quality,
     workload: Mapping[str, object] | None,
     options: Options,
@@ -250,7 +260,15 @@ def _roofline(
     filled = {
         name: sum(metadata[name] for metadata in known) / len(known) for name in FILLED if known
     }
-    return roofline(records, quality, workload, filled, options.flops_per_step, options.peaks)
+    return roofline(
+        records,
+        quality,
+        workload,
+        filled,
+        options.flops_per_step,
+        options.peaks,
+        build_operators(called),
+    )
 
 
 def _device_name(device: DeviceInfo) -> str:

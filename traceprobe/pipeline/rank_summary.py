@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
-from msgspec import UNSET, UnsetType
 
-from traceprobe.model.events import UNKNOWN, Call, Int64s, Kind, Trace
-from traceprobe.model.taxonomy import COMPUTE_PHASES, PARTITION, SHARE_CLASSES, Phase
+from traceprobe.model.events import Call, Int64s, Kind, Trace
+from traceprobe.model.kernel_classes import TENSOR_CORES, kernel_class
+from traceprobe.model.taxonomy import COMPUTE_PHASES, SHARE_CLASSES, Phase
 from traceprobe.pipeline import communication
 from traceprobe.pipeline.host_activity import host_activity
 from traceprobe.records.summary import (
@@ -18,18 +18,15 @@ from traceprobe.records.summary import (
     HostToDevice,
     KernelShare,
     Nanoseconds,
-    OperatorShare,
     StepTimes,
     Summary,
 )
-from traceprobe.timeline import collectives, kernel_classes, partition
+from traceprobe.timeline import collectives, kernel_time, partition
 from traceprobe.timeline.device_timeline import DeviceTimeline
-from traceprobe.timeline.operators import launching_operators
 from traceprobe.timeline.rank_collectives import summary_windows as summarised
 
 MAX_KERNELS = 15
 MAX_KERNELS_OF_A_PHASE = 6
-MAX_OPERATORS = 25
 MAX_NAME = 160
 MAX_KERNEL = 600
 """Characters of a name, and of that of a kernel, which can have kilobytes of template arguments."""
@@ -82,9 +79,8 @@ def rank_summary(
         host=host_activity(account, chosen, inside, trace.names, on_cpu=on_cpu),
         kernel_ns=None
         if on_cpu
-        else kernel_classes.time_by_class(account.ops, trace.names, account.edges, chosen),
+        else kernel_time.time_by_class(account.ops, trace.names, account.edges, chosen),
         top_kernels=_top_kernels(inside, trace.names),
-        top_operators=_top_operators(inside, account.process.operators, trace.names),
         collectives_left_out=max(len(groups) - MAX_COLLECTIVES, 0),
     )
 
@@ -207,45 +203,11 @@ def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[KernelShare]:
             total_ns=row["total"],
             mean_ns=round(row["total"] / row["count"], 1),
             phase_share=round(row["total"] / max(of_phase[row["label"]], 1), 6),
-            tensor_cores=kernel_classes.TENSOR_CORES.get(
-                kernel_classes.kernel_class(names[row["name"]])
-            )
+            tensor_cores=TENSOR_CORES.get(kernel_class(names[row["name"]]))
             if row["label"] >= 0
             else None,
         )
         for row in top
-    ]
-
-
-def _top_operators(
-    ops: pl.DataFrame, operators: pl.DataFrame, names: Sequence[str]
-) -> list[OperatorShare] | UnsetType:
-    """The operators that launched the most GPU time."""
-    if not len(operators):
-        return UNSET
-    groups = (
-        ops.select(
-            partition.class_of_op().alias("label"),
-            operator=pl.Series(launching_operators(ops, operators)),
-            length=pl.col("t1") - pl.col("t0"),
-        )
-        .group_by("operator", "label")
-        .agg(kernels=pl.len(), total=pl.col("length").sum())
-        .rows(named=True)
-    )
-
-    def name(row: dict[str, int]) -> str | None:
-        return None if row["operator"] == UNKNOWN else fit_table(names[row["operator"]])
-
-    ordered = sorted(groups, key=lambda row: (-row["total"], name(row) or "", row["label"]))
-    return [
-        OperatorShare(
-            name=name(row),
-            phase=PARTITION[row["label"]],
-            kernels=row["kernels"],
-            total_ns=row["total"],
-        )
-        for row in ordered[:MAX_OPERATORS]
     ]
 
 

@@ -34,6 +34,7 @@ from traceprobe.timeline import collectives, phases
 from traceprobe.timeline.attribution import Attribution, attribution
 from traceprobe.timeline.device_timeline import DeviceTimeline, device_timeline
 from traceprobe.timeline.long_iterations import LongIterations, long_iterations, without
+from traceprobe.timeline.operator_time import OperatorTime, operator_time
 from traceprobe.timeline.process_timeline import ProcessTimeline, process_timeline
 from traceprobe.timeline.rank_collectives import RankCollectives, rank_collectives
 
@@ -52,6 +53,7 @@ class DevicePart:
             size.
         picture: windows of it that a person should see.
         regular: the same without long iterations, if there are any.
+        operators: time by operator and sizes, where the trace has these.
     """
 
     record: Rank
@@ -59,6 +61,7 @@ class DevicePart:
     groups: list[collectives.CollectiveGroup]
     picture: Picture
     regular: DevicePart | None = None
+    operators: OperatorTime | None = None
 
 
 @dataclass(frozen=True)
@@ -254,6 +257,8 @@ def _device(account: DeviceTimeline, trace: Trace, device: Device) -> DevicePart
     long = long_iterations(account)
     shown = picture(account, trace.names, trace.thread_names, origin(trace), long)
     whole = part(account, long)
+    called = operator_time(account, trace.names, trace.operands)
+    whole = replace(whole, operators=called)
     if long is None:
         return whole
     return replace(whole, regular=part(without(account, long), None))

@@ -7,6 +7,7 @@ from typing import Literal
 import polars as pl
 
 from traceprobe.model.taxonomy import BUSY
+from traceprobe.records.tree import BETWEEN
 
 By = Literal["module", "line", "operator", "kernel", "class"]
 BY: tuple[By, ...] = ("module", "line", "operator", "kernel", "class")
@@ -20,17 +21,18 @@ def owners(tree: pl.DataFrame, by: By) -> pl.DataFrame:
 
     Returns:
         `owner`, null for what has none at that level; `within`, the innermost range or module that
-        this was in then, null for none; `busy_ns`, `idle_ns` (that the device idled for it),
-        `operations` and `calls` that wait. A module is told by its path, or where the trace has
-        none a range of the program by its; an operator is the innermost one, a kernel that which
-        ran or ended an idle gap.
+        this was in then, null for none; `busy_ns`, of it `communication_ns` that nothing hid,
+        `idle_ns` (that the device idled for it), `operations` and `calls` that wait; `own_ns`, busy
+        and idle. A module is told by its path, or where the trace has none a range of the program
+        by its, and has all but `own_ns` with the modules in it. An operator is the innermost one, a
+        kernel that which ran or ended an idle gap.
     """
     is_busy = pl.col("class").is_in(BUSY)
     column = "range" if by == "module" and not has_modules(tree) else by
     # Counts of a node are with all below it: its own are what its children do not have.
     inner = tree.group_by(node="parent").agg(inner=pl.col("count").sum())
     own = pl.col("count") - pl.col("inner").fill_null(0)
-    return (
+    alone = (
         tree.join(inner, on="node", how="left")
         .sort("node")
         .with_columns(
@@ -41,10 +43,15 @@ def owners(tree: pl.DataFrame, by: By) -> pl.DataFrame:
         .group_by("owner", "within")
         .agg(
             busy_ns=pl.col("ns").filter(is_busy).sum(),
+            communication_ns=pl.col("ns").filter(pl.col("class") == "communication").sum(),
             idle_ns=pl.col("ns").filter(~is_busy).sum(),
             operations=own.filter(is_busy).sum(),
             calls=own.filter(~is_busy).sum(),
         )
+        .with_columns(own_ns=pl.col("busy_ns") + pl.col("idle_ns"))
+    )
+    return (
+        (_with_inner(alone) if by == "module" else alone)
         .filter(pl.sum_horizontal("busy_ns", "idle_ns", "operations", "calls") > 0)
         .sort(
             pl.col("busy_ns") + pl.col("idle_ns"),
@@ -53,6 +60,26 @@ def owners(tree: pl.DataFrame, by: By) -> pl.DataFrame:
             descending=[True, False, False],
         )
     )
+
+
+def _with_inner(alone: pl.DataFrame) -> pl.DataFrame:
+    """Owners that are paths, with all that is inside them, and what they are inside of."""
+    outer = [_prefixes(path) for path in alone["owner"].to_list()]
+    each = alone.with_columns(outer=pl.Series(outer, dtype=pl.List(pl.String))).explode("outer")
+    is_own = pl.col("owner").eq_missing(pl.col("outer"))
+    return (
+        each.with_columns(own_ns=pl.when(is_own).then("own_ns").otherwise(0))
+        .group_by(owner="outer", within="within")
+        .agg(pl.col(c).sum() for c in alone.columns if c not in ("owner", "within"))
+    )
+
+
+def _prefixes(path: str | None) -> list[str | None]:
+    """A path and all that it is in."""
+    if path is None:
+        return [None]
+    steps = path.split(BETWEEN)
+    return [BETWEEN.join(steps[: n + 1]) for n in range(len(steps))]
 
 
 def has_modules(tree: pl.DataFrame) -> bool:

@@ -19,11 +19,13 @@ from traceprobe.formatting import significant
 from traceprobe.model.taxonomy import BOUND_LABELS, SHARES
 from traceprobe.records.ablation import Ablation
 from traceprobe.records.base import Rendered
+from traceprobe.records.loader import Loader
 from traceprobe.records.memory import Memory
 from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.rank import Rank, mean_step_ms
 from traceprobe.records.roofline import Limit, Roofline
 from traceprobe.records.run import Overview, Run
+from traceprobe.records.site import Site
 from traceprobe.records.texts import PRIVATE, Checksum, Digits, Name, Sentence, Word
 from traceprobe.records.tree import Tree
 
@@ -165,6 +167,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     saving_of: list[Word] | msgspec.UnsetType = UNSET
     """Classes of the partition, or of kernels, whose time the saving is at most; not there where
     nothing is saved."""
+    sites: list[Site] | msgspec.UnsetType = UNSET
+    """Where in the program most of it is, at most three; not there where no owner is known."""
 
 
 class Report(Rendered, frozen=True, kw_only=True):
@@ -181,6 +185,8 @@ class Report(Rendered, frozen=True, kw_only=True):
     """The same loop with parts taken out, measured without a profiler; None where nobody did."""
     memory: Memory | msgspec.UnsetType = UNSET
     """What the device held in a step, and what for; not there where the capture does not say."""
+    loader: Loader | msgspec.UnsetType = UNSET
+    """What feeds the steps; not there where the capture does not say."""
     roofline: Roofline | msgspec.UnsetType = UNSET
     """The step beside what the hardware could do; not there where neither is known."""
 
@@ -238,7 +244,12 @@ class Report(Rendered, frozen=True, kw_only=True):
             yield from self.roofline.problems()
         if isinstance(self.memory, Memory):
             yield from self.memory.problems(len(self.inputs))
+        if isinstance(self.loader, Loader):
+            yield from self.loader.problems()
         yield from self._saving_problems()
+        for finding in self.findings:
+            for site in () if isinstance(finding.sites, msgspec.UnsetType) else finding.sites:
+                yield from (f"{finding.id}: {problem}" for problem in site.problems())
 
     def _rank_problems(self) -> Iterator[str]:
         places = [(rank.input, rank.pid, rank.device.index) for rank in self.ranks]

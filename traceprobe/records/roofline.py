@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from traceprobe.records.base import Record
 from traceprobe.records.numbers import SHARE_ROUNDING, positive
+from traceprobe.records.operator_work import Operators
 from traceprobe.records.texts import Name, PhaseName, Sentence, Word
 
 Limit = Literal["math", "memory", "neither"]
@@ -104,6 +106,8 @@ class Roofline(msgspec.Struct, frozen=True, kw_only=True):
     limit: Limit | None
     utilisation: Utilisation
     notes: list[Sentence]
+    operators: Operators | UnsetType = UNSET
+    """Left out where the trace has no sizes of operands."""
 
     def problems(self) -> Iterator[str]:
         """What it contradicts itself in."""
@@ -114,6 +118,8 @@ class Roofline(msgspec.Struct, frozen=True, kw_only=True):
         for part in (self.published, self.measured, *self.phases):
             if part is not None:
                 yield from part.problems()
+        if self.operators is not UNSET:
+            yield from self.operators.problems()
         if self.mfu is not None and self.hfu is not None and self.mfu > self.hfu + SHARE_ROUNDING:
             yield "the model has more operations than were executed"
         parts = (self.math_ms, self.memory_ms, self.rest_ms)

@@ -168,17 +168,6 @@ class KernelShare(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a matrix kernel runs on tensor cores; None for others, and where no name tells."""
 
 
-class OperatorShare(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator of the framework, by name and phase, and its GPU time in the used iterations."""
-
-    name: Name | None
-    """None for what was launched outside of any operator."""
-    phase: PhaseName
-    kernels: int
-    """Kernels, copies and memsets that it launched itself, not by another operator."""
-    total_ns: int
-
-
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Totals over the used iterations, or over the whole capture where there is no step marker."""
 
@@ -199,8 +188,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     kernel_ns: dict[Word, int] | None = None
     """Durations of the kernels of forward and backward pass by what they are; None on a CPU."""
     top_kernels: list[KernelShare]
-    top_operators: list[OperatorShare] | msgspec.UnsetType = msgspec.UNSET
-    """Not there where the trace has no operators."""
     collectives: list[CollectiveGroup] = []
     collectives_left_out: int = 0
     """Groups of collectives beyond those listed."""
@@ -231,9 +218,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             yield "summary: the step times are out of order"
         if any(ns < 0 for ns in (self.kernel_ns or {}).values()):
             yield "summary: a class of kernels takes less than no time"
-        operators = [] if isinstance(self.top_operators, msgspec.UnsetType) else self.top_operators
-        if any(min(o.kernels - 1, o.total_ns) < 0 for o in operators):
-            yield "an operator takes less than no time"
         if any(min(k.count - 1, k.total_ns, k.mean_ns) < 0 for k in self.top_kernels):
             yield "summary: a kernel takes less than no time"
         yield from partition_problems("summary", self.partition_ns, self.busy_ns, window)

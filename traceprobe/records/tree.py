@@ -19,6 +19,8 @@ COLUMNS = ("parent", "level", "name", "ns", "count")
 """Columns of `Tree.nodes`."""
 NAMELESS = {"unknown": "(no operator recorded)", "other": "(other)"}
 """What levels without names are called."""
+BETWEEN = " / "
+"""Between the names of one level in a path."""
 _PATH = ("range", "module", "line", "operator", "kernel", "call")
 _LARGEST = 2**62
 
@@ -81,7 +83,7 @@ class Tree(msgspec.Struct, frozen=True, kw_only=True):
         for above, place, name in zip(parent, level, names, strict=True):
             path = dict(steps_to[above - 1]) if above else {}
             key = LEVELS[place]
-            path[key] = f"{path[key]} / {name}" if key in path else name
+            path[key] = f"{path[key]}{BETWEEN}{name}" if key in path else name
             steps_to.append(path)
         total = totals(columns["parent"], columns["ns"])
         return pl.DataFrame(

@@ -139,6 +139,20 @@ class Timeline:
 
 
 @dataclass(frozen=True)
+class Owners:
+    """The trees of owners of several ranks, which the page's script draws from the embedded report.
+
+    Args:
+        ranks: indices in `Report.ranks` of those that have one.
+        labels: as those of a `Timeline`.
+    """
+
+    caption: str
+    ranks: Sequence[int]
+    labels: Mapping[str, tuple[str, str, str]]
+
+
+@dataclass(frozen=True)
 class Findings:
     """Findings of a report as cards; what asks for attention comes first.
 
@@ -207,7 +221,7 @@ class Section:
     beside: bool = False
 
 
-Block = Table | Bars | Chart | Timeline | Findings | Facts | Text | Code | Section
+Block = Table | Bars | Chart | Timeline | Owners | Findings | Facts | Text | Code | Section
 
 
 @dataclass(frozen=True, kw_only=True)

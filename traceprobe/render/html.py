@@ -23,8 +23,9 @@ from traceprobe.model import taxonomy
 from traceprobe.records.report import Finding
 from traceprobe.render import bars, colours
 from traceprobe.render.compiled import Compiled
-from traceprobe.render.document import Block, Chart, Document, Section, Table, Timeline
+from traceprobe.render.document import Block, Chart, Document, Owners, Section, Table, Timeline
 from traceprobe.render.markdown import render as markdown
+from traceprobe.render.places import places
 from traceprobe.render.ranking import ATTENTION, ranked_findings
 from traceprobe.render.resources import templates_dir
 
@@ -35,6 +36,7 @@ MAX_PROSE = 600
 MAX_HELP = 1200
 MAX_CELL = 400
 MAX_NAME = 160
+STYLES = ("page.css", "timeline.css", "owners.css")
 SCRIPTS = ("page.js", "tables.js", "charts.js")
 """Those of every page, in the order in which they run."""
 LONG = 28
@@ -43,10 +45,14 @@ TIMELINE_SCRIPTS = tuple(
     f"timeline{part}.js"
     for part in (
         *("-data", "-lanes", "-model", "-draw", "-facts", "-view"),
-        *("-segments", "-input", "-links", ""),
+        *("-light", "-segments", "-input", "-links", ""),
     )
 )
 """In the order in which they need each other."""
+OWNERS_SCRIPTS = ("owners-model.js", "owners-icicle.js", "owners-table.js", "owners.js")
+"""The same."""
+SHARED_SCRIPT = "shared.js"
+"""What both need."""
 FOLDED = {
     "could not be run": "inconclusive",
     "passed": "pass",
@@ -60,15 +66,22 @@ def render(document: Document) -> str:
     blocks = [*walk(document)]
     charts = [block for block in blocks if isinstance(block, Chart)]
     timelines = [block for block in blocks if isinstance(block, Timeline)]
+    owners = [block for block in blocks if isinstance(block, Owners)]
+    labelled = [block.labels for block in blocks if isinstance(block, Timeline | Owners)]
     embedded = {
         document.kind: msgspec.json.format(document.json.encode(), indent=-1),
-        "labels": msgspec.json.encode(timelines[0].labels if timelines else {}),
+        "labels": msgspec.json.encode(labelled[0] if labelled else {}),
         "markdown": msgspec.json.encode(markdown(document)),
         "charts": msgspec.json.encode([_payload(chart) for chart in charts]),
     }
-    # Two elements: what stops one leaves the other.
-    scripts = [TIMELINE_SCRIPTS, SCRIPTS] if timelines else [SCRIPTS]
-    joined = ["".join(map(_file, names)) for names in scripts]
+    # An element each: what stops one leaves the others.
+    scripts = [
+        (SHARED_SCRIPT,) if labelled else (),
+        TIMELINE_SCRIPTS if timelines else (),
+        SCRIPTS,
+        OWNERS_SCRIPTS if owners else (),
+    ]
+    joined = ["".join(map(_file, names)) for names in scripts if names]
     return _fill(document, embedded, joined, library=bool(charts))
 
 
@@ -123,7 +136,7 @@ def _fill(
             embedded={key: _inert(text) for key, text in embedded.items()},
             library=Markup(_file("vendor/library.txt")) if library else "",
             scripts=[Markup(script) for script in scripts],
-            style=Markup(_file("page.css") + _file("timeline.css")),
+            style=Markup("".join(map(_file, STYLES))),
         )
     )
 
@@ -156,6 +169,7 @@ def _environment() -> Environment:
         legend=bars.legend,
         numbers=bars.table,
         ranked=ranked_findings,
+        places=places,
     )
     environment.globals.update(
         taxonomy=taxonomy,

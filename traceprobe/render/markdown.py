@@ -21,12 +21,14 @@ from traceprobe.render.document import (
     Document,
     Facts,
     Findings,
+    Owners,
     Section,
     Table,
     Text,
     Timeline,
 )
 from traceprobe.render.gfm import in_html, literal, prose
+from traceprobe.render.places import places
 from traceprobe.render.ranking import ATTENTION
 
 MAX_LINES = 60
@@ -214,6 +216,8 @@ def _brief(block: Block) -> list[str]:
             return _findings(block)
         case Code():
             return [f"    {literal(line)}" for line in block.lines]
+        case Owners():  # for those who explore it
+            return []
         case Section():
             blocks = [line for inner in block.blocks for line in [*_brief(inner), ""]]
             return [f"**{literal(block.title)}**", "", *map(prose, block.text), *blocks]
@@ -244,7 +248,11 @@ def _finding(number: int, finding: Finding) -> str:
     saving = finding.saving_ms_per_step
     up_to = f", up to {significant(saving)} ms a step" if saving is not None else ""
     evidence = f" ({prose(finding.evidence[0])})" if finding.evidence else ""
-    return f"{number}. **{literal(finding.title)}**{up_to}{evidence}. {prose(finding.advice)}"
+    at = [f", at {literal(name)}, {part}" for name, part in places(finding)[:1]]
+    return (
+        f"{number}. **{literal(finding.title)}**{up_to}{''.join(at)}{evidence}. "
+        f"{prose(finding.advice)}"
+    )
 
 
 def _bars(bars: Bars, caption: str, rows: int, cell: int) -> list[str]:

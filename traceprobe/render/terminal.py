@@ -35,6 +35,7 @@ from traceprobe.render.document import (
     Text,
     Timeline,
 )
+from traceprobe.render.places import places
 from traceprobe.render.ranking import ATTENTION
 
 MIN_WIDTH = 20
@@ -297,7 +298,8 @@ def _findings(out: _Out, findings: Sequence[Finding]) -> None:
         title = out.known(shorten(finding.title, MAX_TITLE), "bold").append(up_to, "")
         told = [] if out.brief else [shorten(e, out.prose) for e in finding.evidence[:MAX_EVIDENCE]]
         advice = first_sentences(finding.advice, out.prose)
-        out.item(title, *told, *([advice] if advice else []), mark=f"{number}.")
+        where = [f"at {shorten(name, out.prose)}, {part}" for name, part in places(finding)[:1]]
+        out.item(title, *where, *told, *([advice] if advice else []), mark=f"{number}.")
     counts = Counter[str](finding.status for finding in findings if finding not in asking)
     words = ", ".join(f"{counts[key]} {word}" for key, word in STATUS_LABELS.items() if counts[key])
     if words:

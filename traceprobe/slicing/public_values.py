@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 
 from traceprobe.model.sidecar import Sidecar
+from traceprobe.records import loader as loaders
+from traceprobe.records.loader import Loader
 from traceprobe.records.memory import Memory, read
-from traceprobe.vocabulary import facts, quoted
+from traceprobe.vocabulary import facts, quoted, told
 
 RECORDED = {*Sidecar.__struct_fields__, "schedule", "world_size", "rank"} - {"kernel_owners"}
 """Fields that are kept, also those that older recordings had; the owners of kernels are names of the
@@ -29,9 +31,28 @@ def public_record(record: Any) -> dict[str, Any]:
     """The known facts that the capture of traceprobe recorded; nothing of what is no record."""
     if not isinstance(record, dict):
         return {}
-    kept = facts({k: v for k, v in record.items() if k in RECORDED and k != "memory"})
-    memory = read(record.get("memory"))
-    return kept if memory is None else {**kept, "memory": _public_memory(memory)}
+    read_apart = ("memory", "loader")
+    kept: dict[str, Any] = facts(
+        {k: v for k, v in record.items() if k in RECORDED and k not in read_apart}
+    )
+    if (memory := read(record.get("memory"))) is not None:
+        kept["memory"] = _public_memory(memory)
+    if (loader := loaders.read(record.get("loader"))) is not None:
+        kept["loader"] = _public_loader(loader)
+    return kept
+
+
+def _public_loader(loader: Loader) -> dict[str, Any]:
+    """As it was recorded, but for the names of the program's own data and lines."""
+    found: dict[str, Any] = msgspec.to_builtins(loader)
+    found["dataset"] = _public(found["dataset"])
+    for line in found["lines"]:
+        line["name"] = _public(line["name"])
+    return found
+
+
+def _public(name: str | None) -> str | None:
+    return name if name is None or told(name) == name else None
 
 
 def _public_memory(memory: Memory) -> dict[str, Any]:

@@ -4,7 +4,7 @@ A path is a number; it stands for a step (a `Level` and a name) below another pa
 innermost frame of the program's own code; it stands once in a path, just above the operators.
 Autograd runs the backward pass on a thread of its own, where no module is called: what an operator
 there does belongs to the modules and the line that its forward operator ran in, with which it
-shares a sequence number.
+shares a sequence number; in a program without modules, to the user's ranges that it ran in.
 """
 
 from __future__ import annotations
@@ -157,7 +157,8 @@ def host_nests(
     ranges = _ranges(process.ranges, names)
     modules = _of_level(process.modules, Level.MODULE)
     operators = _of_level(process.operators, Level.OPERATOR)
-    owners = _owners_of_backward(process, modules, paths)
+    parts = modules if len(modules) else _parts(process, names)
+    owners = _owners_of_backward(process, parts, paths)
     operators = operators.with_columns(owner=owners)
     rows = pl.concat([ranges, modules, operators], how="diagonal").with_columns(
         pl.col("owner").fill_null(UNKNOWN)
@@ -198,6 +199,15 @@ def _ranges(ranges: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     return wanted.select(
         "thread", "t0", "t1", level=level.cast(pl.Int64), name=pl.col("name").cast(pl.Int64)
     )
+
+
+def _parts(process: ProcessTimeline, names: Sequence[str]) -> pl.DataFrame:
+    """Ranges of the user that name no phase: parts of the program, as modules are."""
+    marks = process.marks
+    phases = pl.DataFrame({"thread": marks.thread, "t0": marks.t0, "t1": marks.t1})
+    ranges = process.ranges.filter(pl.col("source") == int(Source.USER))
+    found = _ranges(ranges.join(phases, on=phases.columns, how="anti"), names)
+    return found.filter(pl.col("level") == int(Level.RANGE))
 
 
 def _of_level(rows: pl.DataFrame, level: Level) -> pl.DataFrame:
@@ -248,18 +258,21 @@ def _taken(values: Int64s, rows: Int64s) -> Int64s:
     return np.where(rows >= 0, values[np.maximum(rows, 0)], UNKNOWN)
 
 
-def _owners_of_backward(process: ProcessTimeline, modules: pl.DataFrame, paths: Paths) -> Int64s:
-    """Path of the modules and the line that the forward operator of each one ran in.
+def _owners_of_backward(process: ProcessTimeline, parts: pl.DataFrame, paths: Paths) -> Int64s:
+    """Path of the parts and the line that the forward operator of each one ran in.
+
+    Args:
+        parts: of the program: modules, or what stands for them.
 
     Returns:
         For each operator of the process; UNKNOWN for none.
     """
     operators = process.operators
     found = np.full(len(operators), UNKNOWN, dtype=np.int64)
-    threads = {*modules["thread"].unique().to_list(), *process.frames["thread"].unique().to_list()}
+    threads = {*parts["thread"].unique().to_list(), *process.frames["thread"].unique().to_list()}
     if not threads:
         return found
-    rows = modules.with_columns(owner=pl.lit(UNKNOWN, pl.Int64))
+    rows = parts.with_columns(owner=pl.lit(UNKNOWN, pl.Int64))
     nests = _nests(rows, process.frames, sorted(threads), paths)
     numbered = operators.with_row_index("row").filter(pl.col("sequence") != UNKNOWN)
     columns = ("row", "sequence", "thread", "t0")

@@ -50,21 +50,34 @@ def launching_operators(ops: pl.DataFrame, operators: pl.DataFrame) -> Int64s:
     """Name of the operator that launched each GPU operation; UNKNOWN where none is recorded.
 
     Args:
-        ops: with `thread` and `launch_t0`.
-        operators: of the same process, `HOST_OPERATORS` in any order.
+        ops, operators: as `launching_rows` takes them.
 
     Returns:
         Indices into the names of the trace.
     """
+    at, name = launching_rows(ops, operators), operators["name"].to_numpy()
+    if not len(name):
+        return at
+    return np.where(at >= 0, name[np.maximum(at, 0)], UNKNOWN).astype(np.int64)
+
+
+def launching_rows(ops: pl.DataFrame, operators: pl.DataFrame) -> Int64s:
+    """Row of the operator that launched each GPU operation; UNKNOWN where none is recorded.
+
+    Args:
+        ops: with `thread` and `launch_t0`.
+        operators: of the same process, `HOST_OPERATORS` in any order.
+    """
     found = np.full(len(ops), UNKNOWN, dtype=np.int64)
     thread, launch = ops["thread"].to_numpy(), ops["launch_t0"].to_numpy()
     called = thread != UNKNOWN
+    numbered = operators.select("thread", "t0", "t1").with_row_index("row")
     for number in np.unique(thread[called]).tolist():
-        rows = operators.filter(pl.col("thread") == number).sort("t0", -pl.col("t1"))
+        rows = numbered.filter(pl.col("thread") == number).sort("t0", -pl.col("t1"))
         if not len(rows):
             continue
-        t0, t1, name = (rows[column].to_numpy() for column in ("t0", "t1", "name"))
+        t0, t1, row = (rows[column].to_numpy() for column in ("t0", "t1", "row"))
         mine = np.flatnonzero(called & (thread == number))
         at = innermost_rows(t0, t1, parents(t0, t1), launch[mine])
-        found[mine] = np.where(at >= 0, name[np.maximum(at, 0)], UNKNOWN)
+        found[mine] = np.where(at >= 0, row[np.maximum(at, 0)].astype(np.int64), UNKNOWN)
     return found

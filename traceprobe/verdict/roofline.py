@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from traceprobe.model.taxonomy import COMPUTE_PHASES
+from traceprobe.records.operator_work import Operators
 from traceprobe.records.peaks import MeasuredPeaks
 from traceprobe.records.rank import DeviceInfo, Rank, mean_step_ms
 from traceprobe.records.report import Quality, Verdict
@@ -37,6 +39,7 @@ from traceprobe.verdict.counted import (
     total_of,
     work_of,
 )
+from traceprobe.verdict.operator_roofline import beside_roofline, rate
 from traceprobe.verdict.precision import ran
 from traceprobe.verdict.thresholds import FIXED
 
@@ -64,6 +67,7 @@ def roofline(
     occupancy: Mapping[str, float] | None = None,
     flops_per_step: float | None = None,
     measured: MeasuredPeaks | None = None,
+    operators: Operators | None = None,
 ) -> Roofline | None:
     """The roofline of a run; None where there are no steps, or nothing is known but a CPU.
 
@@ -72,6 +76,7 @@ def roofline(
         occupancy: `multiprocessors_covered` and `occupancy` while kernels run, as parts of 1.
         flops_per_step: of all ranks, where the user knows better than the recording.
         measured: peaks of this device.
+        operators: of a step, where the trace has the sizes of their operands.
     """
     timed = [rank for rank in ranks if rank.summary.iterations_used]
     traced_step_ms = mean_step_ms(timed)
@@ -117,6 +122,7 @@ def roofline(
         limit=_limit(math, memory, kernels),
         utilisation=_utilisation(timed, times, step, occupancy, mfu),
         notes=_notes(work, workload, total, gpu, device, same=same, names=names),
+        operators=UNSET if operators is None else beside_roofline(operators, own_peaks, published),
     )
 
 
@@ -175,19 +181,11 @@ def _least_ms(
         return None
     total = 0.0
     for precision, count in flops.items():
-        peak = _peak(precision, measured) or _peak(precision, published)
+        peak = rate(precision, measured, published)
         if peak is None:
             return None
         total += count / peak / 1e9
     return total
-
-
-def _peak(precision: str, peaks: Peaks | None) -> float | None:
-    if peaks is None:
-        return None
-    if precision == "half":  # either: where a GPU has both, they are as fast
-        return peaks.tflops.get("bf16") or peaks.tflops.get("fp16")
-    return peaks.tflops.get(precision)
 
 
 def _phases(

@@ -363,6 +363,16 @@ class Constants:
     )
 
     # Findings
+    loader_samples: int = _number(
+        20, "samples", "enough to say which lines make a batch", "standard error of a half: 0.11"
+    )
+    loader_part: float = _number(
+        0.05, "share of a batch", "a function that makes it is named", "`notable`"
+    )
+    loader_parts: int = _number(3, "functions", "named, of any number", "chosen: as fixes")
+    loader_idle: float = _number(
+        0.5, "share of the time", "workers below are mostly idle", "a majority"
+    )
     filling: float = _number(
         0.1, "share of what is extra", "what long iterations do more is reported", "chosen: a tenth"
     )

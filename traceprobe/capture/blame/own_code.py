@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import sysconfig
-from pathlib import PurePath
+from pathlib import Path
 
 _INSTALLED = {"site-packages", "dist-packages"}
 _GENERATED = ("torchinductor_", "ipykernel_", "triton")
@@ -13,7 +12,7 @@ _GENERATED = ("torchinductor_", "ipykernel_", "triton")
 _ROOTS = (".git", "pyproject.toml", "setup.py")
 _HIGHEST = 8
 """Folders above a file in which the root of its repository is looked for."""
-_THIS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_THIS = Path(__file__).resolve().parents[2]
 
 
 class OwnCode:
@@ -25,14 +24,15 @@ class OwnCode:
         folder: that the program works in.
     """
 
-    def __init__(self, script: str | None, folder: str) -> None:
-        self._home = os.path.dirname(os.path.realpath(script)) if script else None
-        self._folder = os.path.realpath(folder)
-        self._libraries = {
-            os.path.realpath(path)
+    def __init__(self, script: str | None, folder: Path) -> None:
+        self._home = Path(script).resolve().parent if script else None
+        self._folder = folder.resolve()
+        self._libraries = [
+            Path(path).resolve()
             for path in (*map(sysconfig.get_path, ("stdlib", "platstdlib")), _torch(), _THIS)
             if path
-        }
+        ]
+        self._known: dict[str, str | None] = {}
 
     def name(self, file: str) -> str | None:
         """What a file of the program is called, relative to the program; None of any other.
@@ -40,57 +40,48 @@ class OwnCode:
         Relative to the script's folder, else the working folder, else the repository, else the
         outermost package that it is in.
         """
-        if not file or file.startswith("<"):
-            return None
-        path = os.path.realpath(file)
-        if self._home is not None and _inside(path, self._home):
-            local = os.path.relpath(path, self._home)
-            return None if _is_foreign(local) or self._is_library(path, self._home) else local
-        if _is_foreign(path) or self._is_library(path):
-            return None
-        if _inside(path, self._folder):
-            return os.path.relpath(path, self._folder)
-        return os.path.relpath(path, _repository(path) or _above_package(path))
+        if file not in self._known:
+            unreal = not file or file.startswith("<")
+            self._known[file] = None if unreal else self._name(Path(file).resolve())
+        return self._known[file]
 
-    def _is_library(self, path: str, home: str = "") -> bool:
-        """Whether a file is in the folder of a library, and that does not hold the program."""
-        return any(
-            _inside(path, library) and not (home and _inside(home, library))
-            for library in self._libraries
-        )
+    def _name(self, path: Path) -> str | None:
+        home = self._home
+        if home is not None and path.is_relative_to(home):
+            libraries = [library for library in self._libraries if not home.is_relative_to(library)]
+            local = path.relative_to(home)
+        else:
+            libraries, home, local = self._libraries, None, path
+        if _is_foreign(local) or any(map(path.is_relative_to, libraries)):
+            return None
+        if home is None:
+            inside = path.is_relative_to(self._folder)
+            local = path.relative_to(self._folder if inside else _above(path))
+        return local.as_posix()
 
 
 def own_code() -> OwnCode:
     """That of this process."""
     script = getattr(sys.modules.get("__main__"), "__file__", None)
-    return OwnCode(script if isinstance(script, str) else None, os.getcwd())
+    return OwnCode(script if isinstance(script, str) else None, Path.cwd())
 
 
-def _torch() -> str | None:
+def _torch() -> Path | None:
     file = getattr(sys.modules.get("torch"), "__file__", None)
-    return os.path.dirname(file) if file else None
+    return Path(file).parent if file else None
 
 
-def _is_foreign(path: str) -> bool:
-    parts = PurePath(path).parts[:-1]
-    return any(part in _INSTALLED or part.startswith(_GENERATED) for part in parts)
+def _is_foreign(path: Path) -> bool:
+    folders = path.parent.parts
+    return any(part in _INSTALLED or part.startswith(_GENERATED) for part in folders)
 
 
-def _inside(path: str, folder: str) -> bool:
-    return path.startswith(folder.rstrip(os.sep) + os.sep)
-
-
-def _repository(path: str) -> str | None:
-    folder = os.path.dirname(path)
-    for _ in range(_HIGHEST):
-        if any(os.path.exists(os.path.join(folder, mark)) for mark in _ROOTS):
+def _above(path: Path) -> Path:
+    """The root of a file's repository, else the folder that its outermost package is in."""
+    for folder in list(path.parents)[:_HIGHEST]:
+        if any((folder / mark).exists() for mark in _ROOTS):
             return folder
-        folder = os.path.dirname(folder)
-    return None
-
-
-def _above_package(path: str) -> str:
-    folder = os.path.dirname(path)
-    while os.path.exists(os.path.join(folder, "__init__.py")) and folder != os.path.dirname(folder):
-        folder = os.path.dirname(folder)
+    folder = path.parent
+    while (folder / "__init__.py").exists() and folder != folder.parent:
+        folder = folder.parent
     return folder

@@ -18,7 +18,7 @@ from types import ModuleType
 
 _REQUESTS = {"TRACEPROBE_PLAN", "TRACEPROBE_TRIALS", "TRACEPROBE_MEMORY_PREDICTION"}
 _PACKAGE = "traceprobe"
-_TRIGGER = "torch.optim.optimizer"
+_OPTIMIZERS, _LOADERS = "torch.optim.optimizer", "torch.utils.data.dataloader"
 _COMPILER = ("torch._inductor.compile_fx", "torch._inductor.graph")
 """What compiles, of which a recording notes what it makes."""
 _OLDEST = (3, 10)
@@ -26,11 +26,11 @@ _HERE = Path(__file__).resolve().parent
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds this package, and waits for torch's optimizers: who never trains is left alone."""
+    """Finds this package, and waits for torch: who never trains is left alone."""
 
     def __init__(self) -> None:
         recorded = "TRACEPROBE_PLAN" in os.environ
-        self._waiting = {_TRIGGER, *(_COMPILER if recorded else ())}
+        self._awaited = {_OPTIMIZERS, _LOADERS, *(_COMPILER if recorded else ())}
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -40,9 +40,9 @@ class _Finder(importlib.abc.MetaPathFinder):
             return importlib.util.spec_from_file_location(
                 name, folder / "__init__.py", submodule_search_locations=[str(folder)]
             )
-        if name not in self._waiting:
+        if name not in self._awaited:
             return None
-        self._waiting.discard(name)
+        self._awaited.remove(name)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
             spec.loader = _ThenInstall(spec.loader)
@@ -68,9 +68,14 @@ class _ThenInstall(importlib.abc.Loader):
         if sys.version_info < _OLDEST:
             wanted = ".".join(map(str, _OLDEST))
             raise SystemExit(f"traceprobe records programs that run on Python {wanted} or later")
-        from traceprobe.capture.optimizer_hook import install_optimizer_hook
+        if module.__name__ == _LOADERS:
+            from traceprobe.capture.loader_hook import install_loader_hook
 
-        install_optimizer_hook(module)
+            install_loader_hook(module)
+        else:
+            from traceprobe.capture.optimizer_hook import install_optimizer_hook
+
+            install_optimizer_hook(module)
 
 
 def _step_aside() -> None:

@@ -15,6 +15,7 @@ from traceprobe.ingest.joins import Table, concatenate_tables, keep_rows, narrow
 from traceprobe.ingest.kineto.event import Args, Event, Number
 from traceprobe.ingest.kineto.frames import own_frame
 from traceprobe.ingest.kineto.occupancy import Occupancy
+from traceprobe.ingest.kineto.operands import OperandTable
 from traceprobe.ingest.plausibility import grid_number
 from traceprobe.ingest.untrusted_values import (
     FARTHEST_NS,
@@ -94,6 +95,7 @@ class EventColumns:
     flows: dict[str, list[Table]] = field(default_factory=dict)
     ranks: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     occupancy: Occupancy = field(default_factory=Occupancy)
+    operands: OperandTable = field(default_factory=OperandTable)
     own_frames: dict[str, bool] = field(default_factory=dict)
     copy_kinds: bool = False
     fractional: bool = False
@@ -158,6 +160,7 @@ class EventColumns:
             "external": _external(args),
             "sequence": integers(args, _SEQUENCE),
             "forward_thread": integers(args, _FORWARD_THREAD),
+            "operands": self.operands.numbers(map(_NAME, events), args),
         }
 
     def _gpu(self, events: list[Event]) -> Table:

@@ -6,11 +6,12 @@ from math import nan
 from typing import Any
 
 import msgspec
-from msgspec import field
+from msgspec import Raw, field
 
 from traceprobe.model.events import UNKNOWN
 
 Number = int | float | str | None
+_NOTHING = Raw()
 
 
 class Args(msgspec.Struct, gc=False):
@@ -18,6 +19,7 @@ class Args(msgspec.Struct, gc=False):
 
     A missing one is UNKNOWN already here: columns of integers need no second look. What describes
     collectives may be anything: other rows may use such a common key as `dtype` for ends of theirs.
+    Operands stay JSON: of many calls few are distinct.
     """
 
     correlation: Number = UNKNOWN
@@ -45,6 +47,10 @@ class Args(msgspec.Struct, gc=False):
     rank: Any = field(default=None, name="Rank")
     blocks: Number = field(default=nan, name="blocks per SM")
     occupancy: Number = field(default=nan, name="est. achieved occupancy %")
+    dims: Raw = field(default=_NOTHING, name="Input Dims")
+    types: Raw = field(default=_NOTHING, name="Input type")
+    strides: Raw = field(default=_NOTHING, name="Input Strides")
+    values: Raw = field(default=_NOTHING, name="Concrete Inputs")
 
 
 class Event(msgspec.Struct, gc=False):

@@ -179,6 +179,7 @@ def build_trace(
         metadata={**trace_metadata(metadata, quality), **columns.occupancy.facts()},
         host_operators=host_operators,
         host_modules=modules,
+        operands=columns.operands.found,
         host_frames=frames,
         host_work=frame(HOST_WORK, work, ("t0", "t1", "thread")),
     )

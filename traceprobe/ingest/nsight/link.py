@@ -53,6 +53,7 @@ from traceprobe.ingest.plausibility import (
 from traceprobe.model.events import (
     GPU_OPS,
     HOST_CALLS,
+    HOST_OPERATORS,
     HOST_RANGES,
     HOST_WORK,
     UNKNOWN,
@@ -102,9 +103,9 @@ def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
     known = facts.trace_metadata(db, quality)
     gpu |= nsight_nccl.collective_columns(db, gpu, names, known.get("world_size"))
     last = max(int(c["t1"].max()) for c in (gpu, host) if len(c["t1"]))
-    ranges = nsight_ranges.host_ranges(db, names, last, quality)
+    ranges, operators = nsight_ranges.host_ranges(db, names, last, quality)
     waits = host_waits(db)
-    for column in (gpu, host, ranges):
+    for column in (gpu, host, ranges, operators):
         column["pid"] = column["pid"] & 0xFFFFFF
     quality.events_lost += db.lost
     facts.warn_of_gaps(db, gpu, host, quality)
@@ -121,6 +122,7 @@ def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
         rank_of=facts.rank_of_pid(db, gpu_ops),
         thread_names=facts.thread_names(db),
         metadata=known,
+        host_operators=frame(HOST_OPERATORS, operators, ("pid", "t0", "t1", "thread")),
         host_waits=frame(HOST_WORK, waits, ("pid", "t0", "t1", "thread")),
     )
 

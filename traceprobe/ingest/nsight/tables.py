@@ -15,8 +15,9 @@ import pandas as pd
 
 from traceprobe.ingest.joins import Table, concatenate_tables, keep_rows, narrow_table
 from traceprobe.ingest.nsight.damaged_pages import DAMAGE, copy_readable_rows, interrupted
+from traceprobe.ingest.nsight.operators import NOTED_SEQUENCE, noted_sequence, without_numbers
 from traceprobe.ingest.untrusted_values import FARTHEST_NS, NAME_LENGTH, bounded_text
-from traceprobe.model.events import Bools, Ints
+from traceprobe.model.events import UNKNOWN, Bools, Ints
 
 MISSING = int(np.iinfo(np.int64).min)
 """A time that is not there; unlike UNKNOWN no clock ever shows it."""
@@ -140,6 +141,8 @@ class Database:
     ) -> tuple[Table | None, list[str]]:
         """The same of NVTX rows, with a column `text`: the number of each row's text.
 
+        And `sequence`, the number that autograd's NVTX notes of operators, else UNKNOWN.
+
         Args:
             choose: which rows of a page to keep, by its columns and the texts so far; else all.
             whole: leave operators their sequence number, id and sizes, which make each text unique.
@@ -150,13 +153,17 @@ class Database:
         present = self.columns.get(table, set())
         numbers: defaultdict[tuple[bytes | None, Any], int] = defaultdict(count().__next__)
         texts: list[str] = []
+        sequences: list[int] = []
         utf8 = _to_utf8(self._encoding)
 
         def reduced(page: Table) -> Table:
             for own, i in list(islice(numbers, len(texts), None)):
-                registered = self.strings.get(i, "unnamed")
+                registered = self.strings.get(i, "unnamed") if own is None else ""
+                sequences.append(noted_sequence(registered))
+                registered = registered if whole else without_numbers(registered)
                 # Bytes are decoded here, once per distinct text.
                 texts.append(registered if own is None else own.decode("utf-8", "replace"))
+            page["sequence"] = np.maximum(page["sequence"], np.array(sequences)[page["text"]])
             missing = {c: d for c, d in wanted.items() if c not in page}
             page |= {c: np.full(len(page["text"]), d, np.int64) for c, d in missing.items()}
             return page if choose is None else keep_rows(page, choose(page, texts))
@@ -175,7 +182,8 @@ class Database:
             connection.create_function(NUMBERING, 2, number, deterministic=True)
         own = "CAST(text AS BLOB)" if "text" in present else "NULL"
         string = "textId" if "textId" in present else "NULL"
-        computed = {"text": f"{NUMBERING}({own}, {string})"}
+        sequence = NOTED_SEQUENCE if "text" in present else str(UNKNOWN)
+        computed = {"text": f"{NUMBERING}({own}, {string})", "sequence": sequence}
         return self._integers(table, wanted, condition, computed, reduced), texts
 
     def _integers(

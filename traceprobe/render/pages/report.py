@@ -91,7 +91,7 @@ def _sections(report: Report) -> Iterator[Section]:
         yield ablation.beside(report.verdict, report.ablation)
     found = (
         iterations_section(detailed),
-        kernels_section(detailed),
+        kernels_section(report, detailed),
         communication_section(report, detailed),
     )
     yield from (section for section in found if section is not None)
@@ -101,7 +101,8 @@ def _sections(report: Report) -> Iterator[Section]:
         lines = roofline.lines(report.roofline)
         used = [line.removeprefix("utilisation: ") for line in lines if "utilisation: " in line]
         for section in roofline.sections(report.roofline):
-            yield _folded(section, lines if section.id == "roofline" else used)
+            said = {"roofline": lines, "utilisation": used}.get(section.id, section.text)
+            yield _folded(section, said)
     yield _quality(report)
 
 

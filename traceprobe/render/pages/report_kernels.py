@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from traceprobe.formatting import NOT_OBSERVED, clean, ms, percent, shorten, significant
 from traceprobe.model.taxonomy import BUSY_LABELS
 from traceprobe.records.rank import Rank
+from traceprobe.records.report import Report
 from traceprobe.records.summary import KernelShare
 from traceprobe.render.document import Block, Section, Table
 from traceprobe.render.kernel_names import short_name
 from traceprobe.render.pages.report_operators import operators_table
+from traceprobe.render.pages.report_owners import owners_block
 
 NAMED = 3
 """Kernels of which the title has the share."""
@@ -23,9 +25,10 @@ _TENSOR_CORES = {True: "yes", False: "no", None: NOT_OBSERVED}
 _HELP = (
     "Kernels that differ in the arguments of their template only are one row; its name opens to "
     "the whole names, as the trace has them. Kernels that run at once count twice. “Of phase” is "
-    "the part of the kernel time of a phase; “tensor cores” is told by the name where it tells. An "
-    "operator has the time of what it launched itself, and not through an operator inside it; a "
-    "trace of Nsight Systems has no operators."
+    "the part of the kernel time of a phase; “tensor cores” is told by the name where it tells. "
+    "Who owns the time: every nanosecond of a step has one owner, so that rows add up; idle time "
+    "is owned by what the host did in it. An operator in the table of operators owns what it "
+    "launched itself, and not through an operator inside it."
 )
 
 
@@ -68,8 +71,11 @@ def kernel_time_ns(rank: Rank) -> float:
     return sum(max(phases.get(phase, 0.0), total) for phase, total in listed.items())
 
 
-def kernels_section(ranks: Sequence[Rank]) -> Section | None:
-    """A fold with the kernels of each rank, the share of the first in its title; None without."""
+def kernels_section(report: Report, ranks: Sequence[Rank]) -> Section | None:
+    """A fold with who owns the time and the kernels of each rank; None without kernels.
+
+    The share of the first rank's is in the title.
+    """
     found = [rank for rank in ranks if rank.summary.top_kernels]
     if not found:
         return None
@@ -83,10 +89,12 @@ def kernels_section(ranks: Sequence[Rank]) -> Section | None:
         )
         for n, rank in enumerate(found)
     ]
+    owners = owners_block(report, found)
+    tables = parts if len(found) > 1 else _tables(found[0])
     return Section(
         "kernels",
         f"{_noun(found[0])}: {_shares(found[0])}",
-        blocks=parts if len(found) > 1 else _tables(found[0]),
+        blocks=[*([owners] if owners else []), *tables],
         help=_HELP,
         folded=True,
         nav=_noun(found[0]),

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from traceprobe.formatting import NOT_OBSERVED, number, percent, significant
+from msgspec import UNSET
+
+from traceprobe.formatting import NOT_OBSERVED, number, percent
 from traceprobe.model.taxonomy import BUSY_LABELS
 from traceprobe.records.roofline import Limit, Peaks, Roofline, RooflineRecord
 from traceprobe.render.charts import Line, curves
 from traceprobe.render.colours import OTHER_COLOUR, SHARE_COLOURS
 from traceprobe.render.document import Bar, Bars, Chart, Document, Piece, Section, Table, Tone
 from traceprobe.render.pages.comparison import capitalized
+from traceprobe.render.pages.flop_numbers import flops
+from traceprobe.render.pages.roofline_operators import operator_lines, operators_section
 
 LIMIT_WORDS: dict[Limit, str] = {
     "math": "math-bound kernels",
@@ -95,17 +99,11 @@ def _points(record: RooflineRecord) -> list[str]:
     return [line for line in (limit, capitalized(_utilisation(found)), record.headline) if line]
 
 
-def flops(count: float) -> str:
-    """A number of operations with its unit: 14.0 TFLOP."""
-    for factor, unit in ((1e15, "P"), (1e12, "T"), (1e9, "G")):
-        if count >= factor:
-            return f"{significant(count / factor)} {unit}FLOP"
-    return f"{significant(count / 1e6)} MFLOP"
-
-
 def lines(found: Roofline) -> list[str]:
-    """What Markdown and terminal say, a line each: MFU, where the step goes, utilisation."""
-    return [line for line in (_rate(found), _split(found), _utilisation(found)) if line]
+    """What Markdown and terminal say, a line each: MFU, the step, operators, utilisation."""
+    of_operators = [] if found.operators is UNSET else operator_lines(found.operators)[:1]
+    told = (_rate(found), _split(found), *of_operators, _utilisation(found))
+    return [line for line in told if line]
 
 
 def _rate(found: Roofline) -> str:
@@ -160,7 +158,9 @@ def sections(found: Roofline) -> list[Section]:
         blocks=[*_bars(found), *_picture(found), *_phases(found), *_peaks_section(found)],
         help=_HELP,
     )
-    return [section for section in (roof, _three(found)) if section.text or section.blocks]
+    called = [] if found.operators is UNSET else operators_section(found.operators)
+    told = (roof, *called, _three(found))
+    return [section for section in told if section.text or section.blocks]
 
 
 def _peaks_section(found: Roofline) -> list[Section]:

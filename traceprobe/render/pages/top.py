@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import polars as pl
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from traceprobe.formatting import ms, percent, shorten, significant
 from traceprobe.model.taxonomy import CLASS_LABELS
@@ -14,6 +16,10 @@ from traceprobe.records.report import Report
 from traceprobe.render.document import Document, Section, Table
 from traceprobe.render.kernel_names import short_name
 
+if TYPE_CHECKING:
+    import polars as pl
+
+MOST_ROWS = 100_000
 MAX_NAME = 60
 MAX_PATH = 4_000
 _NO_MODULES = {
@@ -38,6 +44,64 @@ _NO_LINES = {
 _OF_CPU = "On a CPU the operators are what the device runs; --by kernel lists them."
 
 
+COLUMNS = (
+    *("owner", "within", "busy_ms", "communication_ms", "idle_ms", "own_ms", "share"),
+    *("operations", "waits"),
+)
+"""Of the rows in files."""
+_DIGITS = 6
+
+
+def records(report: Report, by: By, rank: int | None, limit: int | None) -> list[dict[str, Any]]:
+    """The owners for a file: `COLUMNS`, with ms and counts a step.
+
+    Args:
+        rank: number of the rank; the first that has a tree.
+        limit: owners that are listed; all.
+
+    Raises:
+        UsageError: as `document`.
+    """
+    chosen, tree = report.rank_with_tree(rank)
+    steps, window = chosen.summary.steps, max(chosen.summary.window_ns, 1)
+    rows = owners(tree, by).head(limit or MOST_ROWS).rows(named=True)
+    return [
+        {
+            "owner": row["owner"],
+            "within": row["within"],
+            **{
+                f"{name}_ms": round(row[f"{name}_ns"] / steps / 1e6, _DIGITS)
+                for name in ("busy", "communication", "idle", "own")
+            },
+            "share": round((row["busy_ns"] + row["idle_ns"]) / window, _DIGITS),
+            "operations": round(row["operations"] / steps, _DIGITS),
+            "waits": round(row["calls"] / steps, _DIGITS),
+        }
+        for row in rows
+    ]
+
+
+def as_json(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as a JSON array of objects."""
+    return json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as CSV (RFC 4180), titles first; what has no owner is empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+FORMATS: Mapping[str, Callable[[Sequence[Mapping[str, Any]]], str]] = {
+    ".csv": as_csv,
+    ".json": as_json,
+}
+"""Suffix of a file to the text of the rows."""
+
+
 def document(report: Report, by: By, rank: int | None, limit: int) -> Document:
     """The owners for a terminal.
 
@@ -51,10 +115,11 @@ def document(report: Report, by: By, rank: int | None, limit: int) -> Document:
     chosen, tree = report.rank_with_tree(rank)
     found = owners(tree, by)
     shown = found.head(limit)
-    part = shown.select(pl.col("busy_ns").sum() + pl.col("idle_ns").sum()).item()
+    part = sum(shown["own_ns"].to_list())
     what = "range" if by == "module" and not has_modules(tree) else by
     things = "classes" if what == "class" else f"{what}s"
     unit = "ms a step" if chosen.summary.iterations_used else "ms in all"
+    nested = ["own"] if by == "module" else []
     return Document(
         kind="top",
         title=f"Rank {chosen.rank}: {things} by time",
@@ -69,9 +134,9 @@ def document(report: Report, by: By, rank: int | None, limit: int) -> Document:
                 blocks=[
                     Table(
                         f"{things} of the most time",
-                        [what, "busy", "idle", "share", "ops", "waits"],
-                        [_row(chosen, what, *row) for row in shown.iter_rows()],
-                        numeric=frozenset(range(1, 6)),
+                        [what, "busy", "idle", "share", *nested, "ops", "waits"],
+                        [_row(chosen, what, bool(nested), row) for row in shown.rows(named=True)],
+                        numeric=frozenset(range(1, 7)),
                         most=limit,
                         names=frozenset({0}),
                     )
@@ -93,24 +158,16 @@ def _missing(rank: Rank, tree: pl.DataFrame, by: By, form: str) -> Iterator[str]
         yield _OF_CPU if rank.device.kind == "cpu" else _NO_OPERATORS[form]
 
 
-def _row(
-    rank: Rank,
-    what: str,
-    owner: str | None,
-    within: str | None,
-    busy: int,
-    idle: int,
-    operations: int,
-    calls: int,
-) -> list[str]:
+def _row(rank: Rank, what: str, nested: bool, row: Mapping[str, Any]) -> list[str]:
     steps = rank.summary.steps
     return [
-        _name(what, owner, within),
-        ms(busy / steps),
-        ms(idle / steps),
-        percent((busy + idle) / max(rank.summary.window_ns, 1)),
-        significant(operations / steps),
-        significant(calls / steps),
+        _name(what, row["owner"], row["within"]),
+        ms(row["busy_ns"] / steps),
+        ms(row["idle_ns"] / steps),
+        percent((row["busy_ns"] + row["idle_ns"]) / max(rank.summary.window_ns, 1)),
+        *([ms(row["own_ns"] / steps)] if nested else []),
+        significant(row["operations"] / steps),
+        significant(row["calls"] / steps),
     ]
 
 

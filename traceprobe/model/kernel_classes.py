@@ -11,15 +11,6 @@ PyTorch's nor those of a known library are told by the words of their names (`la
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-
-import numpy as np
-import polars as pl
-
-from traceprobe.model.events import Int64s, Kind
-from traceprobe.model.taxonomy import KERNEL_CLASSES, Phase
-from traceprobe.timeline.intervals import Intervals, union
-from traceprobe.timeline.partition import exclusive
 
 _MATMUL = re.compile(
     r"gemm|gemv|bmm_|xmma|cutlass|nvjet|cublas|(?<![a-z])[sh]\d*cudnn"
@@ -132,31 +123,3 @@ TENSOR_CORES = {
     "matmul_unaligned": True,
 }
 """Classes of kernels that are known to run on tensor cores, or not to."""
-
-
-def time_by_class(
-    ops: pl.DataFrame, names: Sequence[str], edges: Int64s, chosen: Int64s
-) -> dict[str, int]:
-    """Time of the device in each class of kernels of forward and backward pass, ns.
-
-    Kernels that run at once do not count twice: classes claim time in the order of
-    `KERNEL_CLASSES`, as phases do, so that matrices come before what runs beside them. The
-    optimizer's kernels and those of the loader are left out: other findings are about them.
-
-    Args:
-        ops: of one device, sorted by start; columns kind, phase, name, t0, t1.
-        edges: edges of its windows, ns. chosen: indices of the windows that count.
-    """
-    left_out = [int(Phase.OPTIMIZER), int(Phase.INPUT)]
-    kernels = ops.select("kind", "phase", "name", "t0", "t1").filter(
-        (pl.col("kind") == int(Kind.KERNEL)) & ~pl.col("phase").is_in(left_out)
-    )
-    name, t0, t1 = (kernels[c].to_numpy() for c in ("name", "t0", "t1"))
-    distinct, of_row = np.unique(name, return_inverse=True)
-    classes = np.array([KERNEL_CLASSES.index(kernel_class(names[i])) for i in distinct], dtype=int)
-    of_kernel = classes[of_row]
-    sets: Mapping[str, Intervals] = {
-        each: union(t0[of_kernel == number], t1[of_kernel == number])
-        for number, each in enumerate(KERNEL_CLASSES)
-    }
-    return {each: int(ns[chosen].sum()) for each, ns in exclusive(sets, edges).items()}

@@ -1,0 +1,106 @@
+"""What a recording knows of the loader that feeds the steps, in sentences."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from traceprobe.findings.evidence import Evidence
+from traceprobe.formatting import counted, percent, significant
+from traceprobe.records.loader import Loader
+from traceprobe.verdict.thresholds import FIXED
+
+_LINE = re.compile(r"(.*)\(\d+\): (.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Work:
+    """A function that making a batch takes time in, called by its hottest line.
+
+    Args:
+        share: of the time of a batch, with what it calls of libraries.
+    """
+
+    name: str
+    collates: bool
+    share: float
+
+
+def functions(loader: Loader) -> list[Work]:
+    """The functions that take a notable part of a batch, the longest first.
+
+    Empty where too few samples were taken, or the names may not be told.
+    """
+    whole = sum(line.ms for line in loader.lines)
+    if loader.samples < FIXED.loader_samples or not whole:
+        return []
+    found: dict[tuple[str, ...], list[tuple[float, str]]] = {}
+    for line in loader.lines:
+        if line.name is not None:
+            match = _LINE.fullmatch(line.name)
+            function = match.groups() if match else (line.name,)
+            found.setdefault((line.part, *function), []).append((line.ms, line.name))
+    works = [
+        Work(
+            max(lines)[1].replace("`", "'"),
+            part == "collate",
+            sum(ms for ms, _ in lines) / whole,
+        )
+        for (part, *_), lines in found.items()
+    ]
+    notable = [work for work in works if work.share >= FIXED.loader_part]
+    return sorted(notable, key=lambda work: -work.share)[: FIXED.loader_parts]
+
+
+def batch_time(loader: Loader | None) -> str:
+    """How long a batch takes and what takes it; empty where that was not timed."""
+    if loader is None or not loader.batch_ms:
+        return ""
+    who = "a worker" if loader.workers else "the step thread"
+    size = loader.items_per_batch
+    # A dataset that gives whole batches has no items.
+    each = f" of {size:,.4g}, {significant(loader.item_ms)} ms an item" if size > 1 else ""
+    parts = [
+        f"{percent(work.share, 0)} {'collating ' if work.collates else ''}in `{work.name}`"
+        for work in functions(loader)
+    ]
+    if not parts:
+        parts = [f"{percent(loader.collate_ms / loader.batch_ms, 0)} of it collating"]
+    return f"{who} takes {significant(loader.batch_ms)} ms for a batch{each}: {', '.join(parts)}"
+
+
+def busy_share(evidence: Evidence) -> float | None:
+    """Part of the time in which a worker makes batches, by what the steps take of them.
+
+    The utilisation law: batches per ms, times ms of work for each, over the workers.
+
+    Returns:
+        None without workers, or where their work was not timed.
+    """
+    loader, step = evidence.loader, evidence.corrected_step_ms()
+    if loader is None or not loader.workers or not loader.batch_ms or not step:
+        return None
+    return min(loader.batch_ms * loader.batches_per_step / (loader.workers * step), 1.0)
+
+
+def idle_workers(evidence: Evidence, *, slow: bool) -> str:
+    """That workers mostly wait, where they do.
+
+    Args:
+        slow: whether the steps wait for batches all the same.
+    """
+    busy = busy_share(evidence)
+    if busy is None or busy >= FIXED.loader_idle:
+        return ""
+    assert evidence.loader is not None
+    workers = counted(evidence.loader.workers, "worker")
+    said = f"the {workers} wait {percent(1 - busy, 0)} of the time for the step to take batches"
+    if slow:
+        return f"{said}: making batches is not what the step waits for, handing them over is"
+    return f"{said}: the loader is faster than the step"
+
+
+def mostly_idle(evidence: Evidence) -> bool:
+    """Whether workers do nothing for most of the time."""
+    busy = busy_share(evidence)
+    return busy is not None and busy < FIXED.loader_idle

@@ -1,0 +1,118 @@
+"""Where in the program the time of a finding is: the owners that have most of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from traceprobe.records.rank import Rank
+from traceprobe.records.site import Site
+from traceprobe.records.tree import Tree
+
+MOST = 3
+"""Sites of a finding."""
+LEAST = 0.02
+"""Part of the time of a finding that a site has at least."""
+_PLACE = ("line", "within")
+
+
+def owners_of(ranks: Sequence[Rank]) -> pl.DataFrame:
+    """The owners of the ranks that have them.
+
+    Returns:
+        `class`, `line`, `within`, `call`, `kernel`, and `ms` and `count` of the mean rank: a step
+        of it, without what the owners below each have.
+    """
+    trees = [_tree(rank) for rank in ranks if isinstance(rank.tree, Tree)]
+    if not trees:
+        return _tree(None)
+    return pl.concat(trees).with_columns(pl.col("ms", "count") / len(trees))
+
+
+def extra_owners(whole: Sequence[Rank], regular: Sequence[Rank]) -> pl.DataFrame:
+    """The same of iterations that some ranks leave out: what is there more of than in theirs.
+
+    Args:
+        whole: the ranks with all their iterations. regular: the same ranks without some.
+    """
+    parts = []
+    for every, usual in zip(whole, regular, strict=True):
+        left_out = every.summary.steps - usual.summary.steps
+        if left_out > 0 and isinstance(every.tree, Tree) and isinstance(usual.tree, Tree):
+            values = pl.col("ms", "count") * (every.summary.steps / left_out)
+            parts += [_tree(every).with_columns(values), _tree(usual).with_columns(-values)]
+    if not parts:
+        return _tree(None)
+    keys = ("class", *_PLACE, "call", "kernel")
+    summed = pl.concat(parts).group_by(keys, maintain_order=True)
+    return summed.agg(pl.col("ms", "count").sum() / (len(parts) // 2)).filter(pl.col("ms") > 0)
+
+
+def find_sites(owners: pl.DataFrame, where: pl.Expr | None = None) -> list[Site]:
+    """Those with the most time; where no time is known, with the most operations or calls.
+
+    Args:
+        owners: as `owners_of` returns them. where: which of them the finding is about.
+    """
+    chosen = owners if where is None else owners.filter(where)
+    total, count = chosen.select(pl.col("ms").sum(), pl.col("count").sum()).row(0)
+    weight = "ms" if total > 0 else "count"
+    whole = total if total > 0 else count
+    if whole <= 0:
+        return []
+    places = (
+        chosen.with_columns(weight=pl.col(weight))
+        .filter(pl.any_horizontal(pl.col("line", "within", "call").is_not_null()))
+        # A line says where it is. Without one, that is a module and what runs in it.
+        .with_columns(
+            within_of=pl.when(pl.col("line").is_null()).then("within"),
+            call_of=pl.when(pl.col("line").is_null()).then("call"),
+        )
+        .sort("weight", descending=True, maintain_order=True)
+        .group_by("line", "within_of", "call_of", maintain_order=True)
+        .agg(
+            pl.col("within").first(),
+            pl.col("call").drop_nulls().first(),
+            pl.col("ms").sum(),
+            pl.col("weight").sum(),
+        )
+        .filter(pl.col("weight") >= LEAST * whole)
+        .sort("weight", descending=True, maintain_order=True)
+        .head(MOST)
+    )
+    return [
+        Site(
+            line=row["line"],
+            within=row["within"],
+            call=row["call"],
+            ms_per_step=round(row["ms"], 6),
+            part=round(min(row["weight"] / whole, 1.0), 6),
+        )
+        for row in places.iter_rows(named=True)
+    ]
+
+
+def _tree(rank: Rank | None) -> pl.DataFrame:
+    """Nodes that own time or operations themselves; of no rank none."""
+    if rank is None or not isinstance(rank.tree, Tree):
+        texts = dict.fromkeys(("class", *_PLACE, "call", "kernel"), pl.String)
+        return pl.DataFrame(schema={**texts, "ms": pl.Float64, "count": pl.Float64})
+    tree = rank.tree.frame(rank.summary.window_ns, rank.summary.steps)
+    below = tree.group_by(node="parent").agg(below=pl.col("count").sum())
+    own = pl.col("count") - pl.col("below").fill_null(0)
+    last = pl.coalesce(_last("operator"), "call", "kernel")
+    return tree.join(below, on="node", how="left", maintain_order="left").select(
+        "class",
+        _last("line").alias("line"),
+        pl.coalesce("module", "range").alias("within"),
+        last.alias("call"),
+        "kernel",
+        (pl.col("ns") / rank.summary.steps / 1e6).alias("ms"),
+        (own / rank.summary.steps).alias("count"),
+    )
+
+
+def _last(column: str) -> pl.Expr:
+    """The innermost of names that one level has."""
+    return pl.col(column).str.split(" / ").list.last()
