@@ -10,6 +10,7 @@ from traceprobe.capture.memory_prediction_session import (
     current_memory_prediction,
 )
 from traceprobe.capture.other_profilers import other_profilers
+from traceprobe.capture.owners.kernel_owners import watch_graphs
 from traceprobe.capture.recording_plan import RecordingPlan
 from traceprobe.capture.recording_session import RecordingSession
 
@@ -42,6 +43,8 @@ def install_optimizer_hook(module: Any) -> None:
     elif current_memory_prediction() is not None:
         module.register_optimizer_step_post_hook(lambda *_: _refuse(NO_MODEL))
     elif plan is not None:
+        if plan.backend == "torch":
+            watch_graphs()
         module.register_optimizer_step_post_hook(_Steps(plan))
 
 

@@ -21,6 +21,7 @@ from traceprobe.capture.hardware import collect_environment
 from traceprobe.capture.loader_watch import loaders
 from traceprobe.capture.memory_measurement import MemoryMeasurement
 from traceprobe.capture.other_profilers import other_profilers
+from traceprobe.capture.owners.kernel_owners import kernel_owners
 from traceprobe.capture.profiler_backend import Backend, profiler_backend
 from traceprobe.capture.progress import DONE, NAMING, current_rank, report_state, write_result
 from traceprobe.capture.recording_plan import RecordingPlan, sidecar_name
@@ -148,6 +149,7 @@ class RecordingSession:
     def _finish(self) -> None:
         self._report("writing the trace")
         memory = None if self._memory is None else self._memory.facts
+        owners = kernel_owners() if self.plan.backend == "torch" else None
         loader = loaders.facts(self.plan.folder)
         sidecar = {
             **self._calibration,
@@ -155,6 +157,7 @@ class RecordingSession:
             "workload": {**self.plan.workload, **self._described},
             **collect_environment(),
             **({} if memory is None else {"memory": memory}),
+            **({} if owners is None else {"kernel_owners": owners}),
             **({} if loader is None else {"loader": loader}),
         }
         with other_profilers.ours():

@@ -10,6 +10,15 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from traceprobe.model.owner_limits import (
+    LONGEST_OWNER,
+    MOST_CALLS,
+    MOST_GRAPHS,
+    MOST_NODES,
+    MOST_OWNERS,
+    MOST_REPLAYS,
+)
+
 STEP_MS = (1e-3, 86_400_000.0)
 """The shortest and the longest training step, ms: a microsecond and a day."""
 MOST_FLOPS = 1e30
@@ -21,6 +30,57 @@ Waiting = Annotated[float, Meta(ge=0, le=STEP_MS[1])]
 Count = Annotated[int, Meta(ge=0, le=1 << 62)]
 Rate = Annotated[float, Meta(ge=0, le=1e18)]
 Facts = dict[str, Any]
+
+
+Index = Annotated[int, Meta(ge=-1, le=1 << 20)]
+"""A place in a list; -1 for none."""
+OwnerText = Annotated[str, Meta(max_length=LONGEST_OWNER)]
+Call = Annotated[list[Index], Meta(min_length=2, max_length=2)]
+
+
+class CapturedGraph(msgspec.Struct, frozen=True, kw_only=True):
+    """A CUDA graph as it was captured.
+
+    Args:
+        names: of its nodes in order, in `texts`: a kernel's, empty where the driver does not tell
+            it, "memcpy", "memset"; -1 of a node that leaves no row.
+        calls: nodes and owner of each call in order.
+    """
+
+    names: Annotated[list[Index], Meta(max_length=MOST_NODES)]
+    calls: Annotated[list[Call], Meta(max_length=MOST_NODES)]
+
+
+class CompiledCalls(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of code that torch.compile made.
+
+    Args:
+        key: what profilers call it; empty where that is not known.
+        calls: name of the kernel or operator, in `texts`, and owner of each call in order.
+    """
+
+    key: OwnerText
+    calls: Annotated[list[Call], Meta(max_length=MOST_CALLS)]
+
+
+class KernelOwners(msgspec.Struct, frozen=True, kw_only=True):
+    """Owners of kernels that nothing encloses when they are launched.
+
+    Args:
+        owners: operator, line and modules from the outermost on, each a place in `texts`.
+        replays: graph of each replay, up to the end of the recording; -1 of an unknown one.
+        reasons: why something is missing.
+    """
+
+    texts: Annotated[list[OwnerText], Meta(max_length=MOST_OWNERS)]
+    owners: Annotated[
+        list[Annotated[list[Index], Meta(min_length=2, max_length=100)]],
+        Meta(max_length=MOST_OWNERS),
+    ]
+    graphs: Annotated[list[CapturedGraph], Meta(max_length=MOST_GRAPHS)]
+    compiled: Annotated[list[CompiledCalls], Meta(max_length=MOST_GRAPHS)]
+    replays: Annotated[list[Index], Meta(max_length=MOST_REPLAYS)]
+    reasons: Annotated[list[OwnerText], Meta(max_length=10)]
 
 
 class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +106,7 @@ class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
     """Versions by name."""
     memory: Facts | UnsetType = UNSET
     """As `traceprobe.records.memory.Memory`."""
+    kernel_owners: KernelOwners | UnsetType = UNSET
     blame: Facts | UnsetType = UNSET
     """How names came into the trace from a second capture: `steps` of that, `named_steps` of this,
     the mean share of their events that was `matched`, numbers of `lines`, `modules` and `shapes`;

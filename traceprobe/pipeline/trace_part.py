@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 import polars as pl
+from msgspec import UNSET
 from msgspec.structs import replace as replaced
 
 from traceprobe.errors import DamagedInput, EmptyTrace, TraceprobeError, UsageError
 from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.events import Call, Device, Quality, Trace
-from traceprobe.model.sidecar import Sidecar
+from traceprobe.model.sidecar import KernelOwners, Sidecar
 from traceprobe.options import Options
 from traceprobe.pipeline.build_picture import picture
 from traceprobe.pipeline.build_rank import origin, rank_record
@@ -30,7 +31,7 @@ from traceprobe.records.rank import Rank
 from traceprobe.records.report import Input
 from traceprobe.system import memory_limit as bounded
 from traceprobe.timeline import collectives, phases
-from traceprobe.timeline.attribution import attribution
+from traceprobe.timeline.attribution import Attribution, attribution
 from traceprobe.timeline.device_timeline import DeviceTimeline, device_timeline
 from traceprobe.timeline.long_iterations import LongIterations, long_iterations, without
 from traceprobe.timeline.operator_time import OperatorTime, operator_time
@@ -205,6 +206,22 @@ def _sidecar(trace: Trace) -> Sidecar | None:
     return None if recorded is None else msgspec.convert(recorded, Sidecar)
 
 
+def _noted_owners(trace: Trace) -> KernelOwners | None:
+    sidecar = _sidecar(trace)
+    if sidecar is None or sidecar.kernel_owners is UNSET:
+        return None
+    return sidecar.kernel_owners
+
+
+def _warn_of_unfit(found: Attribution, trace: Trace) -> None:
+    if found.unfit:
+        trace.quality.warn(
+            "graph-owners-unfit",
+            f"{found.unfit} of {found.replays} replays of CUDA graphs have other kernels than were "
+            "noted when graphs were captured; their kernels have no owners.",
+        )
+
+
 def _devices(trace: Trace, options: Options) -> Iterator[DevicePart]:
     names = phases.compile_phase_names(options.phases)
     prepared: dict[int, ProcessTimeline] = {}
@@ -231,10 +248,12 @@ def _device(account: DeviceTimeline, trace: Trace, device: Device) -> DevicePart
     def part(chosen: DeviceTimeline, long: LongIterations | None) -> DevicePart:
         groups = collectives.collective_groups(chosen)
         record = rank_record(chosen, trace, device, groups, long)
-        owners = build_tree(attribution(chosen, trace.names), trace.names)
-        record = replaced(record, tree=owners)
+        owners = attribution(chosen, trace.names, noted)
+        _warn_of_unfit(owners, trace)
+        record = replaced(record, tree=build_tree(owners, owners.names))
         return DevicePart(record, rank_collectives(chosen), groups, shown)
 
+    noted = _noted_owners(trace)
     long = long_iterations(account)
     shown = picture(account, trace.names, trace.thread_names, origin(trace), long)
     whole = part(account, long)

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from traceprobe.model.events import UNKNOWN, Int64s, Source
+from traceprobe.model.sidecar import KernelOwners
 from traceprobe.model.taxonomy import BUSY, IDLE_CAUSES, PARTITION, Level
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.host_paths import HostNest, Paths, host_nests
@@ -26,6 +27,7 @@ from traceprobe.timeline.intervals import (
     subtract,
     union,
 )
+from traceprobe.timeline.kernel_owners import OwnedKernels, owned_kernels
 from traceprobe.timeline.partition import class_of_op, exclusive_sets
 from traceprobe.timeline.rank_collectives import summary_windows
 
@@ -41,24 +43,33 @@ class Attribution:
         paths: of the owners, by number.
         shares: `class` (index in `PARTITION`), `path`, `ns`, `count`: operations of an owner of
             busy time that begin in the windows, calls of one that waits; a row each.
+        names: those that the paths are made of.
+        replays, unfit: of CUDA graphs, as `OwnedKernels`.
     """
 
     paths: Paths
     shares: pl.DataFrame
+    names: Sequence[str]
+    replays: int = 0
+    unfit: int = 0
 
 
-def attribution(account: DeviceTimeline, names: Sequence[str]) -> Attribution:
+def attribution(
+    account: DeviceTimeline, names: Sequence[str], noted: KernelOwners | None = None
+) -> Attribution:
     """The owners of the windows that the summary covers.
 
     Args:
         names: of the trace.
+        noted: what the recording knows of kernels that nothing encloses.
     """
     inside = _summarised(account)
     threads = {*account.ops["thread"].unique().to_list(), account.process.host.step_thread}
     waiting = account.process.calls.filter("blocking")
     threads |= set(waiting["thread"].unique().to_list())
     paths, nests = host_nests(account.process, names, sorted(threads - {UNKNOWN}))
-    launched = _launch_paths(account.ops, paths, nests)
+    owned = _launch_paths(account, paths, nests, names, noted)
+    launched = paths.below(owned.above, Level.KERNEL, account.ops["name"].to_numpy().astype(int))
     exclusive = {name: intersect(own, inside) for name, own in exclusive_sets(account.sets).items()}
     shares = [
         _busy(account, exclusive, launched, inside),
@@ -71,7 +82,7 @@ def attribution(account: DeviceTimeline, names: Sequence[str]) -> Attribution:
         .filter((pl.col("ns") > 0) | (pl.col("count") > 0))
         .sort("class", "path")
     )
-    return Attribution(paths, summed)
+    return Attribution(paths, summed, owned.names, owned.replays, owned.unfit)
 
 
 def _summarised(account: DeviceTimeline) -> Intervals:
@@ -79,14 +90,23 @@ def _summarised(account: DeviceTimeline) -> Intervals:
     return union(account.edges[:-1][chosen], account.edges[1:][chosen])
 
 
-def _launch_paths(ops: pl.DataFrame, paths: Paths, nests: Mapping[int, HostNest]) -> Int64s:
-    """Path of each operation: what encloses its launch, and itself."""
+def _launch_paths(
+    account: DeviceTimeline,
+    paths: Paths,
+    nests: Mapping[int, HostNest],
+    names: Sequence[str],
+    noted: KernelOwners | None,
+) -> OwnedKernels:
+    """Path above each operation: what encloses its launch, or what the recording noted of it."""
+    ops = account.ops
     thread, launch = ops["thread"].to_numpy(), ops["launch_t0"].to_numpy()
     above = np.full(len(ops), UNKNOWN, dtype=np.int64)
     for number, nest in nests.items():
         mine = np.flatnonzero(thread == number)
         above[mine] = nest.paths_at(launch[mine])
-    return paths.below(above, Level.KERNEL, ops["name"].to_numpy().astype(np.int64))
+    if noted is None:
+        return OwnedKernels(above, names)
+    return owned_kernels(account.process, ops, above, paths, names, noted)
 
 
 def _shares(kind: Int64s | int, path: Int64s, ns: Int64s, count: Int64s | int = 0) -> pl.DataFrame:

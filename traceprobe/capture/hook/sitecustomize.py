@@ -19,6 +19,8 @@ from types import ModuleType
 _REQUESTS = {"TRACEPROBE_PLAN", "TRACEPROBE_TRIALS", "TRACEPROBE_MEMORY_PREDICTION"}
 _PACKAGE = "traceprobe"
 _OPTIMIZERS, _LOADERS = "torch.optim.optimizer", "torch.utils.data.dataloader"
+_COMPILER = ("torch._inductor.compile_fx", "torch._inductor.graph")
+"""What compiles, of which a recording notes what it makes."""
 _OLDEST = (3, 10)
 _HERE = Path(__file__).resolve().parent
 
@@ -27,7 +29,8 @@ class _Finder(importlib.abc.MetaPathFinder):
     """Finds this package, and waits for torch: who never trains is left alone."""
 
     def __init__(self) -> None:
-        self._awaited = {_OPTIMIZERS, _LOADERS}
+        recorded = "TRACEPROBE_PLAN" in os.environ
+        self._awaited = {_OPTIMIZERS, _LOADERS, *(_COMPILER if recorded else ())}
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -57,6 +60,11 @@ class _ThenInstall(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
+        if module.__name__ in _COMPILER:
+            from traceprobe.capture.owners.kernel_owners import watch_module
+
+            watch_module(module.__name__, module)
+            return
         if sys.version_info < _OLDEST:
             wanted = ".".join(map(str, _OLDEST))
             raise SystemExit(f"traceprobe records programs that run on Python {wanted} or later")
