@@ -182,7 +182,7 @@ def test_times_are_sorted_by_what_they_are_not_by_their_digits(visit):
     assert {text.split()[1] for text in column(table, 3)} == {"µs", "ms"}
 
 
-TOOLS = "#kernels > details > .tools"
+TOOLS = "#kernels > details > .scroll > .tools"
 
 
 def test_a_filter_leaves_the_rows_with_its_words(visit):
@@ -205,7 +205,7 @@ def test_a_table_is_copied_as_it_is_shown_with_whole_names(visit):
     table = kernels_of(page)
     page.locator(TOOLS).get_by_role("searchbox").first.fill("backward")
     page.locator(TOOLS).get_by_role("button", name="Copy CSV: ").first.click()
-    page.wait_for_function("document.querySelector('#kernels > details > .tools [role=status]').textContent")
+    page.locator(f"{TOOLS} [role=status]", has_text="Copied").first.wait_for()
     rows = list(csv.reader(io.StringIO(page.evaluate("navigator.clipboard.readText()"))))
     assert rows[0][:3] == ["kernel", "phase", "ms"]
     assert [row[1] for row in rows[1:]] == column(table, 1)
