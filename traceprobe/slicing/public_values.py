@@ -14,8 +14,8 @@ from traceprobe.records.memory import Memory, read
 from traceprobe.vocabulary import facts, quoted, told
 
 RECORDED = {*Sidecar.__struct_fields__, "schedule", "world_size", "rank"} - {"kernel_owners"}
-"""Fields that are kept, also those that older recordings had; the owners of kernels are names of the
-program's own."""
+"""Fields that are kept, also those that older recordings had. Owners of kernels are not, for they
+are names of the program's own."""
 _PUBLIC_THREAD = re.compile(
     r"(?:thread \d{1,10} \(?)?"
     r"(?:python[23]?(?:\.\d{1,2})?|pt_(?:autograd|data_worker|data_pin|main_thread|pin_memory"
