@@ -87,12 +87,12 @@ def test_a_trace_without_owners_of_that_time_has_no_sites(tmp_path):
 @pytest.mark.parametrize(
     ("line", "within", "call", "words"),
     [
-        ("net/model.py(7): f", "Net / A", "aten::mm", "net/model.py:7 in f (aten::mm)"),
-        ("net/model.py(7): f", None, None, "net/model.py:7 in f"),
+        ("net/model.py(7): f", "Net / A", "aten::mm", "at net/model.py:7 in f (aten::mm)"),
+        ("net/model.py(7): f", None, None, "at net/model.py:7 in f"),
         (None, "Net / A", "aten::mm", "in Net / A (aten::mm)"),
-        (None, None, "aten::mm", "aten::mm"),
-        ("3f786850e3", None, None, "3f786850e3"),
-        ("x" * 300 + ".py(7): f", None, None, "…" + "x" * 76 + ".py:7 in f"),
+        (None, None, "aten::mm", "in aten::mm"),
+        ("3f786850e3", None, None, "at 3f786850e3"),
+        ("x" * 300 + ".py(7): f", None, None, "at …" + "x" * 76 + ".py:7 in f"),
     ],
 )
 def test_a_place_is_said_as_far_as_it_is_known(line, within, call, words):

@@ -29,6 +29,9 @@ ROUND_FACTOR, TWICE, LEAST_FACTOR = 9.95, 1.995, 0.1
 third; from `TWICE` on they stand for percent."""
 LEAST_PER_CENT, WHOLE_PER_CENT = 0.05, 9.95
 """Percent have a decimal from the first to the second."""
+_FRAME = re.compile(r"(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)")
+MAX_PLACE = 80
+"""Characters of a name in a place of the program."""
 _SENTENCE_END = re.compile(r"[.;](?= )")
 _REMEMBERED = 1_000
 """Characters of the longest name that is cleaned once only."""
@@ -57,6 +60,16 @@ def shorten(name: str, limit: int) -> str:
     if len(text) <= limit and len(name) <= limit * 8:
         return text
     return text[: limit - 1].rstrip() + "…"
+
+
+def line_place(name: str) -> str:
+    """`train.py:57 in train_step` of a frame `train.py(57): train_step`; another name as it is."""
+    frame = _FRAME.fullmatch(name)
+    if frame is None:
+        return shorten(name, MAX_PLACE)
+    file = frame["file"]
+    end = file if len(file) <= MAX_PLACE else f"…{file[1 - MAX_PLACE :]}"
+    return f"{clean(end)}:{frame['line']} in {shorten(frame['function'], MAX_PLACE)}"
 
 
 def first_sentences(text: str, limit: int) -> str:

@@ -22,8 +22,8 @@ from traceprobe.errors import TraceprobeError
 from traceprobe.records.owners import owners
 
 FINDINGS = {
-    "sleep": ("host-overhead",),
-    "busy": ("host-overhead",),
+    "sleep": ("host-overhead", "unexplained-idle"),
+    "busy": ("host-overhead", "unexplained-idle"),
     "item": ("synchronization",),
     "copy": ("h2d-pageable", "h2d-exposed"),
     "slow-sample": ("data-wait",),
@@ -90,7 +90,6 @@ def judged(traces: Sequence[Path], row: Mapping[str, Any]) -> dict[str, Any]:
     statuses = {f.id: f.status for f in report.findings}
     if FINDINGS[row["kind"]]:
         found = [f for f in report.findings if f.id in FINDINGS[row["kind"]] and f.status in WARNS]
-        found.sort(key=lambda f: FINDINGS[row["kind"]].index(f.id))
         named = next(((f.id, lines) for f in found if (lines := sites_of(f))), None)
         asked, blamed = named or (asked, blamed)
     return {

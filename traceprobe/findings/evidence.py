@@ -11,7 +11,6 @@ from typing import Any
 import polars as pl
 from msgspec import UNSET
 
-from traceprobe.findings.sites import find_sites, owners_of
 from traceprobe.formatting import percent
 from traceprobe.model.kernel_classes import kernel_class
 from traceprobe.model.taxonomy import COMPUTE_PHASES, TRANSFERS
@@ -21,6 +20,7 @@ from traceprobe.records.rank import LongIterations, Rank, mean_class_ms
 from traceprobe.records.report import Quality, Status, Verdict
 from traceprobe.records.run import Run
 from traceprobe.records.site import Site
+from traceprobe.records.sites import find_sites, owners_of
 from traceprobe.verdict import gpu_specs as gpus
 from traceprobe.verdict.drift import Drift, find_drift
 from traceprobe.verdict.gpu_specs import Gpu

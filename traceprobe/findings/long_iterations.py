@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence, Saving
 from traceprobe.findings.rule import Answer, rule
-from traceprobe.findings.sites import extra_owners, find_sites
 from traceprobe.formatting import ordinal, percent
 from traceprobe.model.taxonomy import CLASS_LABELS
 from traceprobe.records.rank import LongIterations
+from traceprobe.records.sites import extra_owners, find_sites
 from traceprobe.verdict.thresholds import FIXED
 
 _ADVICE = {

@@ -248,7 +248,7 @@ def _finding(number: int, finding: Finding) -> str:
     saving = finding.saving_ms_per_step
     up_to = f", up to {significant(saving)} ms a step" if saving is not None else ""
     evidence = f" ({prose(finding.evidence[0])})" if finding.evidence else ""
-    at = [f", at {literal(name)}, {part}" for name, part in places(finding)[:1]]
+    at = [f", {literal(name)}, {part}" for name, part in places(finding)[:1]]
     return (
         f"{number}. **{literal(finding.title)}**{up_to}{''.join(at)}{evidence}. "
         f"{prose(finding.advice)}"

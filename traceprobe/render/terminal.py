@@ -298,7 +298,7 @@ def _findings(out: _Out, findings: Sequence[Finding]) -> None:
         title = out.known(shorten(finding.title, MAX_TITLE), "bold").append(up_to, "")
         told = [] if out.brief else [shorten(e, out.prose) for e in finding.evidence[:MAX_EVIDENCE]]
         advice = first_sentences(finding.advice, out.prose)
-        where = [f"at {shorten(name, out.prose)}, {part}" for name, part in places(finding)[:1]]
+        where = [f"{shorten(name, out.prose)}, {part}" for name, part in places(finding)[:1]]
         out.item(title, *where, *told, *([advice] if advice else []), mark=f"{number}.")
     counts = Counter[str](finding.status for finding in findings if finding not in asking)
     words = ", ".join(f"{counts[key]} {word}" for key, word in STATUS_LABELS.items() if counts[key])

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from traceprobe.formatting import percent
+import polars as pl
+
+from traceprobe.formatting import line_place, percent
 from traceprobe.model.taxonomy import SHARE_LABELS, SHARES
 from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Bound, Quality
+from traceprobe.records.sites import find_sites, owners_of
 from traceprobe.verdict.correction import Corrected
 from traceprobe.verdict.no_training import runs_on_cpu, why_no_training
 from traceprobe.verdict.thresholds import Thresholds
@@ -261,6 +264,13 @@ def _unexplained(idle: float, waiting: float, ranks: Sequence[Rank]) -> str:
             if all(rank.device.kind == "cpu" for rank in ranks)
             else "the GPU idles while the host makes no call"
         )
+        sites = find_sites(owners_of(ranks), pl.col("class") == "idle_unexplained")
+        if sites and sites[0].line is not None:
+            return (
+                f"{percent(idle, 0)} of the time {silent}, mostly at {line_place(sites[0].line)}: "
+                "nothing tells whether that loads data or computes; annotate it, loading as "
+                '`data_load` (`torch.profiler.record_function("data_load")`)'
+            )
         return (
             f"{percent(idle, 0)} of the time {silent}, and nothing tells what the program does: "
             'annotate it, loading as `data_load` (`torch.profiler.record_function("data_load")`, '

@@ -1,0 +1,42 @@
+"""Does the host pause without the trace saying what for?"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from traceprobe.findings.evidence import Evidence
+from traceprobe.findings.rule import Answer, not_applicable, rule
+
+_CLASS = "idle_unexplained"
+
+
+@rule(
+    "unexplained-idle",
+    title="The GPU idles, and no call, range or operator says why",
+    title_on_cpu="No operator runs, and no range says why",
+    definition="Idle time per step of unknown cause (`idle_unexplained`). Where the trace has "
+    "frames of the program, its lines say where the host was; whether they load data or compute on "
+    "the CPU they do not say. The saving is all of it.",
+    verify="Time the loop without a profiler and without that line, or annotate it: its time is "
+    "then in another class.",
+)
+def unexplained_idle(evidence: Evidence) -> Answer:
+    """Pauses of the host, with the line of the program that it was in."""
+    ms = evidence.exclusive_ms(_CLASS)
+    if not ms:
+        return not_applicable("all idle time has a cause")
+    sites = evidence.sites(pl.col("class") == _CLASS)
+    known = any(site.line is not None for site in sites)
+    return Answer(
+        evidence.grade(evidence.share(ms)),
+        [f"{evidence.amount(ms)} of {evidence.idle} of unknown cause"],
+        evidence.saving(ms, _CLASS),
+        (
+            "Look at that line: move what it does off the step, into the loader's workers or "
+            "another thread, or do it less often."
+            if known
+            else "Record the program's lines (`traceprobe profile`), or annotate what it does "
+            '(`torch.profiler.record_function("data_load")`).'
+        ),
+        sites,
+    )
