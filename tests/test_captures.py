@@ -291,3 +291,17 @@ def test_a_cpu_run_that_is_too_short_counts_operators(tmp_path):
     assert "8 operators, at least 100 are needed" in " ".join(report.verdict.missing)
     assert report.verdict.bound == "inconclusive"
     assert [text for text in report.verdict.missing if OF_GPUS.search(text)] == []
+
+
+def test_summing_gradients_is_backward_work(tmp_path):
+    script = Script()
+    node = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+    for k in range(8):
+        at = k * 10 * MS
+        script.range(f"step {k}", at, at + 10 * MS)
+        script.operator("aten::mm", at, at + 3 * MS, sequence=k)
+        script.operator(node, at + 3 * MS, at + 8 * MS, sequence=k + 100, forward_thread=0)
+    (rank,) = report_of(script.build(), tmp_path).ranks
+    parts = rank.summary.partition_ns
+    assert parts["forward"] == pytest.approx(3 * MS * rank.summary.iterations_used, rel=0.01)
+    assert parts["backward"] == pytest.approx(5 * MS * rank.summary.iterations_used, rel=0.01)

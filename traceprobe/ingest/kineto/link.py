@@ -77,6 +77,9 @@ from traceprobe.model.events import (
 if TYPE_CHECKING:
     import polars as pl
 
+_NODES = ("autograd::engine::evaluate_function: ", "torch::autograd::")
+"""How nodes of the backward pass are called, whatever they have of a forward operator."""
+
 LAUNCHES = (int(Call.LAUNCH), int(Call.GRAPH_LAUNCH))
 
 
@@ -103,7 +106,7 @@ def build_trace(
             "several-processes",
             f"The file holds {len(pids)} host processes; their GPU rows cannot be told apart.",
         )
-    role = _roles(operators)
+    role = _roles(operators, names)
     host_calls = _host_calls(tables.get("calls") or empty_table(*HOST_CALLS), names, role)
     annotation = (
         None if operators is None else operator_sources(operators, names, columns.categories)
@@ -194,16 +197,18 @@ def _frames(frames: Table, names: list[str]) -> pl.DataFrame:
     return frame(HOST_FRAMES, dict(frames))
 
 
-def _roles(operators: Table | None) -> Callable[[Ints, Ints], Ints]:
+def _roles(operators: Table | None, names: list[str]) -> Callable[[Ints, Ints], Ints]:
     """A function (thread, time) to Role.
 
-    Autograd gives a backward operator a non-zero `Fwd thread id`; a forward operator that runs
-    inside one (activation recomputation) has a sequence number and `Fwd thread id` 0.
+    Autograd gives a backward operator a non-zero `Fwd thread id`, but for the nodes that sum
+    gradients, which have no forward operator; a forward operator that runs inside one (activation
+    recomputation) has a sequence number and `Fwd thread id` 0.
     """
     if operators is None:
         return lambda thread, time: np.full(len(time), Role.UNKNOWN, dtype=np.int8)
-    backward = operators["forward_thread"] > 0
-    forward = (operators["forward_thread"] <= 0) & (operators["sequence"] != UNKNOWN)
+    node = per_name(operators["name"], names, lambda name: int(name.startswith(_NODES))) > 0
+    backward = (operators["forward_thread"] > 0) | node
+    forward = ~backward & (operators["sequence"] != UNKNOWN)
     covers = {
         (role, int(thread)): union_of_rows(operators, mask & (operators["thread"] == thread))
         for role, mask in ((Role.BACKWARD, backward), (Role.FORWARD, forward))
