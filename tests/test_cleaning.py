@@ -24,7 +24,7 @@ from traceprobe.records.report import Report
 from traceprobe.records.sweep import RungResult, Sweep
 
 DIRTY = (
-    "\x1b]0;owned\x07\x1b[31mred \u202egnp\u2066\u200b\ufeff\u2028\x00\x7f\x85\x9b2J\n\t"
+    "\x1b]0;taken over\x07\x1b[31mred \u202egnp\u2066\u200b\ufeff\u2028\x00\x7f\x85\x9b2J\n\t"
     "\x1b]8;;http://a.example\x1b\\link\ud800\U000e0041 %"
 )
 
@@ -69,7 +69,7 @@ def test_every_output_of_every_record_is_clean(kind):
     for text in [*outputs, *strings(json.loads(outputs[0]))]:
         text.encode()
         assert {c for c in text if not c.isprintable()} <= {"\n", "\u200b"}, text[:200]
-        assert "owned" not in text
+        assert "taken over" not in text
     assert all("\n" not in text for text in strings(json.loads(outputs[0])))
     assert kind == "peaks" or "red gnp" in outputs[0]
 

@@ -67,6 +67,7 @@ STARTERS = {
     "capture/program.py": "names the interpreter of the built-in workloads",
     "pipeline/dask.py": "prepares for Dask, which starts its workers itself",
     "system/child.py": "has pipes of multiprocessing, and none of its processes",
+    "capture/loader_worker.py": "runs in a worker that the program started",
     "capture/batch_source.py": "looks at the loader of the program that it runs in",
 }
 

@@ -10,8 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 
-torch = pytest.importorskip("torch")
-
 from tests.cli_runner import SCRIPT
 from traceprobe.capture.owners.compiled_code import fused, generated_calls
 from traceprobe.capture.owners.driver_graph import demangled
@@ -77,22 +75,27 @@ def test_names_of_functions_are_written_as_profilers_write_them():
     assert demangled(b"triton_poi_fused_relu_0") == "triton_poi_fused_relu_0"
 
 
-class Net(torch.nn.Module):
-    """Two layers."""
+def network():
+    """Two layers; PyTorch is imported by the tests that need it alone."""
+    import torch
 
-    def __init__(self):
-        super().__init__()
-        self.first = torch.nn.Linear(4, 4)
-        self.second = torch.nn.Linear(4, 1)
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = torch.nn.Linear(4, 4)
+            self.second = torch.nn.Linear(4, 1)
 
-    def forward(self, x):
-        """Of one number each."""
-        return self.second(torch.relu(self.first(x)))
+        def forward(self, x):
+            return self.second(torch.relu(self.first(x)))
+
+    return Net()
 
 
 @pytest.fixture
-def observed():
+def observed(pytorch):
     """What a mode of a capture notes of a step whose every operator adds a node."""
+    import torch
+
     captures, nodes = GraphCaptures(), SimpleNamespace(number=0)
 
     class Counted(torch.utils._python_dispatch.TorchDispatchMode):
@@ -102,7 +105,7 @@ def observed():
             return result
 
     nodes.count = lambda: nodes.number
-    model = Net()
+    model = network()
     with Counted():
         mode = _mode(captures, nodes)
         with mode:
@@ -153,8 +156,11 @@ class Broken:
         return "replayed"
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="asks for a machine without a GPU")
-def test_a_capture_that_cannot_be_watched_is_captured_all_the_same():
+def test_a_capture_that_cannot_be_watched_is_captured_all_the_same(pytorch):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("asks for a machine without a GPU")
     captures = GraphCaptures()
     captures.watch(Broken)
     graph = Broken()
@@ -168,15 +174,18 @@ def test_a_capture_that_cannot_be_watched_is_captured_all_the_same():
     assert not captures.graphs
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
-def test_the_nodes_of_a_graph_are_counted_and_named():
+def test_the_nodes_of_a_graph_are_counted_and_named(pytorch):
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("CUDA graphs need a GPU")
     captures = GraphCaptures()
 
     class Graph(torch.cuda.CUDAGraph):
         pass
 
     captures.watch(Graph)
-    model, x = Net().cuda(), torch.ones(2, 4, device="cuda")
+    model, x = network().cuda(), torch.ones(2, 4, device="cuda")
     model(x).sum().backward()
     graph = Graph()
     with torch.cuda.graph(graph):

@@ -79,7 +79,7 @@ def test_all_that_runs_inside_a_program_is_known():
         "other_profilers",
         "flop_counter",
     } <= names
-    assert names.isdisjoint({"model", "launch", "program", "run_recording", "nsys_tool", "ladder"})
+    assert names.isdisjoint({"launch", "program", "run_recording", "nsys_tool", "ladder"})
 
 
 @pytest.mark.parametrize("name", [n for n in INSIDE if n != "traceprobe"])

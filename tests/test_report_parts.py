@@ -137,8 +137,9 @@ def test_the_title_has_the_share_of_the_first_kernels():
         kernel("a", "backward", 40), kernel("b", "forward", 30), kernel("c", "optimizer", 20)
     )
     # Each is half of its phase.
-    assert kernels.kernels_section([rank]).title == "Kernels: 3 take 50 % of the kernel time"
-    assert kernels.kernels_section([rank_with()]) is None
+    title = kernels.kernels_section(make_report(), [rank]).title
+    assert title == "Kernels: 3 take 50 % of the kernel time"
+    assert kernels.kernels_section(make_report(), [rank_with()]) is None
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from traceprobe.errors import TraceprobeError
 from traceprobe.records.owners import owners
 
 FINDINGS = {
-    "sleep": ("host-overhead", "unexplained-idle"),
-    "busy": ("host-overhead", "unexplained-idle"),
+    "sleep": ("host-overhead", "unexplained-idle", "data-wait"),
+    "busy": ("host-overhead", "unexplained-idle", "data-wait"),
     "item": ("synchronization",),
     "copy": ("h2d-pageable", "h2d-exposed"),
     "slow-sample": ("data-wait",),
@@ -31,7 +31,8 @@ FINDINGS = {
     "spin": (),
     "matmul": (),
 }
-"""The findings about each kind; operators are asked for by line, those of the most time first."""
+"""The findings about each kind: a pause in what makes batches is a wait for data. Operators are
+asked for by line, those of the most time first."""
 WARNS = ("warn", "fail")
 SHOWN = 3
 _SEEN_MS, _SEEN_SHARE = 1.0, 0.05
@@ -66,14 +67,13 @@ def score(folders: Sequence[Path]) -> dict[str, Any]:
 def felt(row: Mapping[str, Any], machine: Mapping[str, Any]) -> bool | None:
     """Whether a fault makes the step longer; None where it was not recorded.
 
-    Nothing hides what a CPU does. What waits for the GPU delays what comes after, and not always
-    the step.
+    Nothing hides what a CPU does. Beside a GPU that is busy meanwhile a delay of the host, or a
+    wait, costs nothing.
     """
     if row.get("unprofiled_ms") is None:
         return None
     longer = row["unprofiled_ms"] - row["step_ms"]
-    sure = not machine["gpus"] or row["kind"] == "item"
-    return bool(sure or longer >= max(_SEEN_MS, _SEEN_SHARE * row["step_ms"]))
+    return bool(not machine["gpus"] or longer >= max(_SEEN_MS, _SEEN_SHARE * row["step_ms"]))
 
 
 def judged(traces: Sequence[Path], row: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,8 +90,13 @@ def judged(traces: Sequence[Path], row: Mapping[str, Any]) -> dict[str, Any]:
     statuses = {f.id: f.status for f in report.findings}
     if FINDINGS[row["kind"]]:
         found = [f for f in report.findings if f.id in FINDINGS[row["kind"]] and f.status in WARNS]
-        named = next(((f.id, lines) for f in found if (lines := sites_of(f))), None)
-        asked, blamed = named or (asked, blamed)
+        sites = sorted(
+            (site for f in found for site in f.sites or () if site.line is not None),
+            key=lambda site: -site.ms_per_step,
+        )
+        if sites:
+            asked = ", ".join(f.id for f in found)
+            blamed = list(dict.fromkeys(str(site.line) for site in sites))
     return {
         "verdict": report.verdict.bound,
         "status": {id: statuses.get(id) for id in FINDINGS[row["kind"]]},
@@ -102,11 +107,6 @@ def judged(traces: Sequence[Path], row: Mapping[str, Any]) -> dict[str, Any]:
         "function_rank": rank(blamed, row, by="function"),
         "top_rank": rank(by_line, row, by="line"),
     }
-
-
-def sites_of(finding: Any) -> list[str]:
-    """The lines of a finding's sites, in their order."""
-    return [str(site.line) for site in finding.sites or () if site.line is not None]
 
 
 def lines_of(tree: pl.DataFrame | None, *, busy: bool) -> list[str]:

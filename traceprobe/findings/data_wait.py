@@ -63,7 +63,8 @@ def data_wait(evidence: Evidence) -> Answer:
         ],
         evidence.saving(ms + evidence.unseen_ms(), "idle_data_wait") if ms else None,
         _advice(evidence, slow=slow),
-        evidence.sites(pl.col("class") == "idle_data_wait"),
+        loader_work.sites(evidence.loader, ms)
+        or evidence.sites(pl.col("class") == "idle_data_wait"),
     )
 
 

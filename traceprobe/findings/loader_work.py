@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from traceprobe.findings.evidence import Evidence
 from traceprobe.formatting import counted, percent, significant
 from traceprobe.records.loader import Loader
+from traceprobe.records.site import Site
 from traceprobe.verdict.thresholds import FIXED
 
 _LINE = re.compile(r"(.*)\(\d+\): (.*)", re.DOTALL)
@@ -26,13 +27,16 @@ class Work:
     share: float
 
 
-def functions(loader: Loader) -> list[Work]:
+def functions(loader: Loader, least: int = FIXED.loader_samples) -> list[Work]:
     """The functions that take a notable part of a batch, the longest first.
 
     Empty where too few samples were taken, or the names may not be told.
+
+    Args:
+        least: samples.
     """
     whole = sum(line.ms for line in loader.lines)
-    if loader.samples < FIXED.loader_samples or not whole:
+    if loader.samples < least or not whole:
         return []
     found: dict[tuple[str, ...], list[tuple[float, str]]] = {}
     for line in loader.lines:
@@ -50,6 +54,28 @@ def functions(loader: Loader) -> list[Work]:
     ]
     notable = [work for work in works if work.share >= FIXED.loader_part]
     return sorted(notable, key=lambda work: -work.share)[: FIXED.loader_parts]
+
+
+def sites(loader: Loader | None, wait_ms: float) -> list[Site]:
+    """Where workers make the batches that a step waits for; empty where none were seen at work.
+
+    What the step thread runs meanwhile only waits for them.
+
+    Args:
+        wait_ms: that a step waits for data.
+    """
+    if loader is None or not loader.workers:
+        return []
+    return [
+        Site(
+            line=work.name,
+            within=None,
+            call=None,
+            ms_per_step=round(work.share * wait_ms, 6),
+            part=round(work.share, 6),
+        )
+        for work in functions(loader, FIXED.loader_looks)
+    ]
 
 
 def batch_time(loader: Loader | None) -> str:

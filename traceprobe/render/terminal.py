@@ -297,8 +297,9 @@ def _findings(out: _Out, findings: Sequence[Finding]) -> None:
         up_to = f": up to {significant(saving)} ms a step" if saving is not None else ""
         title = out.known(shorten(finding.title, MAX_TITLE), "bold").append(up_to, "")
         told = [] if out.brief else [shorten(e, out.prose) for e in finding.evidence[:MAX_EVIDENCE]]
-        advice = first_sentences(finding.advice, out.prose)
         where = [f"{shorten(name, out.prose)}, {part}" for name, part in places(finding)[:1]]
+        # A line says more about this program than the second half of an advice for any.
+        advice = first_sentences(finding.advice, out.prose // 2 if where else out.prose)
         out.item(title, *where, *told, *([advice] if advice else []), mark=f"{number}.")
     counts = Counter[str](finding.status for finding in findings if finding not in asking)
     words = ", ".join(f"{counts[key]} {word}" for key, word in STATUS_LABELS.items() if counts[key])

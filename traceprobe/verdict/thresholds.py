@@ -366,6 +366,12 @@ class Constants:
     loader_samples: int = _number(
         20, "samples", "enough to say which lines make a batch", "standard error of a half: 0.11"
     )
+    loader_looks: int = _number(
+        8,
+        "samples",
+        "enough to say which line of a loader is first",
+        "three quarters of a batch are first in 97 % of eight looks (binomial)",
+    )
     loader_part: float = _number(
         0.05, "share of a batch", "a function that makes it is named", "`notable`"
     )
