@@ -20,15 +20,20 @@ blames is held against that line. This page is made by `python benchmarks/inject
   behind the host; `spin`, a kernel that turns, and `matmul`, an operator that is large, as long as
   the step is; `copy`, pageable memory to the GPU; `slow-sample` and `slow-worker`, 2 to 20 ms for a
   batch, or longer than the step where workers load it.
-- **Blamed**: the sites of the finding about it, in their order: `host-overhead` for the first two,
-  `synchronization`, `h2d-pageable` or `h2d-exposed`, `data-wait`; for slow operators the lines of
-  the most time. *Line*: that very line. *Function*: a line of its function. *Top*: that very line
-  in `traceprobe top --by line`, by idle or by busy time, whatever a finding says. Nothing is
-  compared with a recording that has no fault.
-- A gap in which nothing is called counts as unexplained, which no finding is about: its line is in
-  `top`, and the verdict is then inconclusive.
+- **Blamed**: the sites of the findings about it that ask for attention, those of the most time
+  first: `host-overhead`, `unexplained-idle` and `data-wait` for `sleep` and `busy` (a pause in what
+  makes batches is a wait for data), `synchronization`, `h2d-pageable` and `h2d-exposed`,
+  `data-wait`; for slow operators the lines of the most time. *Line*: that very line. *Function*: a
+  line of its function. *Top*: that very line in `traceprobe top --by line`, by idle or by busy
+  time, whatever a finding says. Nothing is compared with a recording that has no fault.
 - A fault that makes the step no longer by 5 % and 1 ms, as the GPU's queue hides it, costs nothing.
-  It is in the list, and in no count.
+  It is in the list, and in no count. Of reads of a tensor that leaves one, whose wait lets the
+  loader fall behind; the loader is blamed.
+- Lines of workers are sampled: a call that does not let go of the interpreter is seen on the line
+  after it, of the same function.
+- The recordings are as they were made. How sites of several findings are put in order, that reads
+  of a tensor count where they are felt alone, `unexplained-idle`, and lines of workers as sites
+  came after a first look at them; the programs and the seed are no longer fresh for these rules.
 """
 LISTED = (
     *("program", "fault", "line", "ms", "step, ms", "with it, ms"),
