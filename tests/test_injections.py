@@ -104,7 +104,8 @@ def test_the_place_of_a_fault_in_what_is_blamed(blamed, line, function):
     [
         ("sleep", 33.0, ["H200"], True),
         ("sleep", 30.9, ["H200"], False),
-        ("item", 30.0, ["H200"], True),
+        ("item", 30.0, ["H200"], False),
+        ("item", 33.0, ["H200"], True),
         ("sleep", 30.0, [], True),
         ("sleep", None, [], None),
     ],
