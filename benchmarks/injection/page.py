@@ -32,8 +32,9 @@ blames is held against that line. This page is made by `python benchmarks/inject
 - Lines of workers are sampled: a call that does not let go of the interpreter is seen on the line
   after it, of the same function.
 - The recordings are as they were made. How sites of several findings are put in order, that reads
-  of a tensor count where they are felt alone, `unexplained-idle`, and lines of workers as sites
-  came after a first look at them; the programs and the seed are no longer fresh for these rules.
+  of a tensor count where they are felt alone, and the lines of workers as sites came after a first
+  look at them, in which 28 of 49 lines (57%) and 35 functions (71%) were named first. The programs
+  and the seed are no longer fresh for these rules.
 """
 LISTED = (
     *("program", "fault", "line", "ms", "step, ms", "with it, ms"),
