@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from math import ceil
 
-import polars as pl
-
 from traceprobe.findings import loader_work
 from traceprobe.findings.evidence import Evidence, whole
 from traceprobe.findings.rule import Answer, inconclusive, rule
@@ -63,8 +61,7 @@ def data_wait(evidence: Evidence) -> Answer:
         ],
         evidence.saving(ms + evidence.unseen_ms(), "idle_data_wait") if ms else None,
         _advice(evidence, slow=slow),
-        loader_work.sites(evidence.loader, ms)
-        or evidence.sites(pl.col("class") == "idle_data_wait"),
+        loader_work.sites(evidence.loader, ms) or evidence.sites("idle_data_wait"),
     )
 
 

@@ -91,13 +91,13 @@ class Evidence:
         """Why nothing that the capture shows of a step is true of training; else empty."""
         return next(iter(why_no_training(self.ranks, self.quality)), "")
 
-    def sites(self, where: pl.Expr) -> list[Site]:
-        """Where in the program time is, the most first.
+    def sites(self, *classes: str) -> list[Site]:
+        """Where in the program the time of these classes of the partition is, the most first."""
+        return find_sites(self._owners, pl.col("class").is_in(classes))
 
-        Args:
-            where: of which owners, see `owners_of`.
-        """
-        return find_sites(self._owners, where)
+    def copy_sites(self, kind: str) -> list[Site]:
+        """The same of copies whose names have some words."""
+        return find_sites(self._owners, pl.col("kernel").str.contains(kind, literal=True))
 
     def kernel_sites(self, *classes: str) -> list[Site]:
         """The same of kernels of forward and backward pass that are of some `KERNEL_CLASSES`."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from statistics import fmean
 
-import polars as pl
-
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.verdict.thresholds import FIXED
@@ -48,7 +46,7 @@ def h2d_exposed(evidence: Evidence) -> Answer:
         ],
         evidence.saving(evidence.hideable_ms("h2d") + evidence.unseen_ms(), "h2d"),
         _advice(sum(c.pageable_bytes for c in copies) / size if size else None, overlap),
-        evidence.sites(pl.col("class") == "h2d"),
+        evidence.sites("h2d"),
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import polars as pl
-
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.verdict.thresholds import FIXED
@@ -36,5 +34,5 @@ def h2d_pageable(evidence: Evidence) -> Answer:
         ],
         evidence.saving(most, "h2d") if warned else None,
         "Set `pin_memory=True` on the DataLoader, or pin the tensors that you copy yourself.",
-        evidence.sites(pl.col("kernel").str.contains("Pageable -> Device", literal=True)),
+        evidence.copy_sites("Pageable -> Device"),
     )

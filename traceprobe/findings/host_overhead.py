@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from statistics import fmean
 
-import polars as pl
-
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.rule import Answer, inconclusive, rule
 from traceprobe.formatting import percent
@@ -29,7 +27,7 @@ def host_overhead(evidence: Evidence) -> Answer:
             "Record the CPU too (`ProfilerActivity.CPU`, `nsys profile --trace=cuda,nvtx`).",
         )
     late, latency = evidence.exclusive_ms("idle_host"), evidence.exclusive_ms("idle_latency")
-    sites = evidence.sites(pl.col("class") == "idle_host")
+    sites = evidence.sites("idle_host")
     # What the verdict keeps after the observer effect is what a change can still save.
     share = evidence.verdict.shares.get("overhead", 0.0)
     if evidence.on_cpu:

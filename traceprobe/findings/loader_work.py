@@ -116,9 +116,8 @@ def idle_workers(evidence: Evidence, *, slow: bool) -> str:
         slow: whether the steps wait for batches all the same.
     """
     busy = busy_share(evidence)
-    if busy is None or busy >= FIXED.loader_idle:
+    if busy is None or evidence.loader is None or not mostly_idle(evidence):
         return ""
-    assert evidence.loader is not None
     workers = counted(evidence.loader.workers, "worker")
     said = f"the {workers} wait {percent(1 - busy, 0)} of the time for the step to take batches"
     if slow:

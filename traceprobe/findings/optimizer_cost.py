@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import polars as pl
-
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
 
@@ -26,5 +24,5 @@ def optimizer_cost(evidence: Evidence) -> Answer:
         evidence.saving(ms, "optimizer"),
         "Use `fused=True`, or at least `foreach=True`; accumulate gradients over more samples, so "
         "that there are fewer updates.",
-        evidence.sites(pl.col("class") == "optimizer"),
+        evidence.sites("optimizer"),
     )

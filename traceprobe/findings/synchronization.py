@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from statistics import fmean
 
-import polars as pl
 from msgspec import UnsetType
 
 from traceprobe.findings.evidence import Evidence
@@ -44,7 +43,7 @@ def synchronization(evidence: Evidence) -> Answer:
         evidence.saving(ms, "idle_sync", "idle_host") if matters else None,
         "Keep values on the GPU: no `.item()`, `.cpu()`, `print(loss)` or `if tensor:` in the "
         "step; log every N steps, and copy with `non_blocking=True`.",
-        evidence.sites(pl.col("class") == "idle_sync"),
+        evidence.sites("idle_sync"),
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import polars as pl
-
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
 
@@ -25,7 +23,7 @@ def unexplained_idle(evidence: Evidence) -> Answer:
     ms = evidence.exclusive_ms(_CLASS)
     if not ms:
         return not_applicable("all idle time has a cause")
-    sites = evidence.sites(pl.col("class") == _CLASS)
+    sites = evidence.sites(_CLASS)
     known = any(site.line is not None for site in sites)
     return Answer(
         evidence.grade(evidence.share(ms)),

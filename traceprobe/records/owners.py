@@ -29,15 +29,11 @@ def owners(tree: pl.DataFrame, by: By) -> pl.DataFrame:
     """
     is_busy = pl.col("class").is_in(BUSY)
     column = "range" if by == "module" and not has_modules(tree) else by
-    # Counts of a node are with all below it: its own are what its children do not have.
-    inner = tree.group_by(node="parent").agg(inner=pl.col("count").sum())
-    own = pl.col("count") - pl.col("inner").fill_null(0)
     alone = (
-        tree.join(inner, on="node", how="left")
-        .sort("node")
+        with_own_counts(tree)
         .with_columns(
-            owner=_innermost(tree, "operator") if by == "operator" else pl.col(column),
-            within=_innermost(tree, "range", "module"),
+            owner=innermost(tree, "operator") if by == "operator" else pl.col(column),
+            within=innermost(tree, "range", "module"),
         )
         .with_columns(within=pl.when(pl.col("owner").is_null()).then("within"))
         .group_by("owner", "within")
@@ -45,8 +41,8 @@ def owners(tree: pl.DataFrame, by: By) -> pl.DataFrame:
             busy_ns=pl.col("ns").filter(is_busy).sum(),
             communication_ns=pl.col("ns").filter(pl.col("class") == "communication").sum(),
             idle_ns=pl.col("ns").filter(~is_busy).sum(),
-            operations=own.filter(is_busy).sum(),
-            calls=own.filter(~is_busy).sum(),
+            operations=pl.col("own_count").filter(is_busy).sum(),
+            calls=pl.col("own_count").filter(~is_busy).sum(),
         )
         .with_columns(own_ns=pl.col("busy_ns") + pl.col("idle_ns"))
     )
@@ -60,6 +56,13 @@ def owners(tree: pl.DataFrame, by: By) -> pl.DataFrame:
             descending=[True, False, False],
         )
     )
+
+
+def with_own_counts(tree: pl.DataFrame) -> pl.DataFrame:
+    """A tree by its nodes, with `own_count`: of `count`, what no node below has."""
+    inner = tree.group_by(node="parent").agg(inner=pl.col("count").sum())
+    own = pl.col("count") - pl.col("inner").fill_null(0)
+    return tree.join(inner, on="node", how="left").sort("node").with_columns(own_count=own)
 
 
 def _with_inner(alone: pl.DataFrame) -> pl.DataFrame:
@@ -87,7 +90,7 @@ def has_modules(tree: pl.DataFrame) -> bool:
     return bool((tree["level"] == "module").any())
 
 
-def _innermost(tree: pl.DataFrame, *levels: str) -> pl.Series:
+def innermost(tree: pl.DataFrame, *levels: str) -> pl.Series:
     """Name of the node of some levels that each node is or is in most closely; null for none."""
     found: list[str | None] = []
     for parent, level, name in tree.sort("node").select("parent", "level", "name").iter_rows():

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from traceprobe.records.owners import innermost, with_own_counts
 from traceprobe.records.rank import Rank
 from traceprobe.records.site import Site
 from traceprobe.records.tree import Tree
@@ -99,20 +100,12 @@ def _tree(rank: Rank | None) -> pl.DataFrame:
         texts = dict.fromkeys(("class", *_PLACE, "call", "kernel"), pl.String)
         return pl.DataFrame(schema={**texts, "ms": pl.Float64, "count": pl.Float64})
     tree = rank.tree.frame(rank.summary.window_ns, rank.summary.steps)
-    below = tree.group_by(node="parent").agg(below=pl.col("count").sum())
-    own = pl.col("count") - pl.col("below").fill_null(0)
-    last = pl.coalesce(_last("operator"), "call", "kernel")
-    return tree.join(below, on="node", how="left", maintain_order="left").select(
+    return with_own_counts(tree).select(
         "class",
-        _last("line").alias("line"),
+        innermost(tree, "line").alias("line"),
         pl.coalesce("module", "range").alias("within"),
-        last.alias("call"),
+        pl.coalesce(innermost(tree, "operator"), "call", "kernel").alias("call"),
         "kernel",
         (pl.col("ns") / rank.summary.steps / 1e6).alias("ms"),
-        (own / rank.summary.steps).alias("count"),
+        (pl.col("own_count") / rank.summary.steps).alias("count"),
     )
-
-
-def _last(column: str) -> pl.Expr:
-    """The innermost of names that one level has."""
-    return pl.col(column).str.split(" / ").list.last()

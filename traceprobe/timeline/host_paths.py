@@ -50,6 +50,12 @@ class Paths:
         )
         return np.array([self._number(step) for step in steps.tolist()], dtype=np.int64)[place]
 
+    def below_known(self, parent: Int64s, level: Level, name: Int64s) -> Int64s:
+        """The same, but the paths themselves where the name is UNKNOWN."""
+        known, paths = np.flatnonzero(name != UNKNOWN), parent.copy()
+        paths[known] = self.below(parent[known], level, name[known])
+        return paths
+
     def nothing(self) -> int:
         """The path of what the trace has no owner for."""
         none = np.zeros(1, dtype=np.int64)
@@ -121,10 +127,8 @@ class HostNest(Nest):
 
     def below_lines(self, path: Int64s, instants: Int64s) -> Int64s:
         """Paths with the line that runs just after each instant below them."""
-        line = self.lines.just_after(instants)
-        found, path = np.flatnonzero(line >= 0), path.copy()
-        path[found] = self.paths.below(path[found], Level.LINE, self.lines.name[line[found]])
-        return path
+        line = _taken(self.lines.name, self.lines.just_after(instants))
+        return self.paths.below_known(path, Level.LINE, line)
 
     def last_start(self, instants: Int64s) -> Int64s:
         """Latest start of a row at or before each instant; UNKNOWN for none."""
@@ -135,10 +139,8 @@ class HostNest(Nest):
         return np.concatenate([self.t0, self.t1, self.lines.t0, self.lines.t1])
 
     def _paths_of(self, row: Int64s, line: Int64s) -> Int64s:
-        path = _taken(self.path, row)
-        new = np.flatnonzero(self._has_new(row, line))
-        path[new] = self.paths.below(path[new], Level.LINE, self.lines.name[line[new]])
-        return path
+        new = np.where(self._has_new(row, line), _taken(self.lines.name, line), UNKNOWN)
+        return self.paths.below_known(_taken(self.path, row), Level.LINE, new)
 
     def _has_new(self, row: Int64s, line: Int64s) -> Bools:
         """Where a line is not in the path of a row yet: those of operators have theirs."""
@@ -234,8 +236,8 @@ def _nest(rows: pl.DataFrame, lines: Nest, paths: Paths) -> HostNest:
         base = np.where(adopted, owner[found], _taken(path, above))
         # Above the first operator; that of a backward pass has the line of its forward one.
         outer = (level[found] == Level.OPERATOR) & (_taken(level, above) != Level.OPERATOR)
-        called = np.flatnonzero(outer & ~adopted & (line[found] != UNKNOWN))
-        base[called] = paths.below(base[called], Level.LINE, line[found][called])
+        called = np.where(outer & ~adopted, line[found], UNKNOWN)
+        base = paths.below_known(base, Level.LINE, called)
         path[found] = paths.below(base, level[found], name[found])
     return HostNest(t0, t1, parent, name, level, path, lines, paths)
 
