@@ -31,8 +31,8 @@ sys.path.insert(0, str(ROOT))
 import traceprobe  # noqa: E402
 from traceprobe.errors import ImpossibleChange  # noqa: E402
 from traceprobe.records.report import Report  # noqa: E402
-from traceprobe.whatif.predict import Playable, predict, prepare  # noqa: E402
-from traceprobe.whatif.scenario import Changes  # noqa: E402
+from traceprobe.replay.predict import Playable, predict, prepare  # noqa: E402
+from traceprobe.replay.scenario import Changes  # noqa: E402
 
 FOLDER = ROOT / "docs" / "validation"
 NEAR = 0.10

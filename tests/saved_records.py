@@ -27,7 +27,7 @@ from traceprobe.records.peaks import MeasuredPeaks
 from traceprobe.records.report import LostInput, Message, Report
 from traceprobe.records.roofline import RooflineRecord
 from traceprobe.records.sweep import RungResult, Sweep
-from traceprobe.whatif.scenario import Changes
+from traceprobe.replay.scenario import Changes
 from traceprobe.whatif.summary import what_if
 
 ROOTS = (

@@ -11,7 +11,7 @@ import pytest
 from tests.cli_runner import Cli
 from tests.conftest import ROOT
 from traceprobe.model.taxonomy import COMPUTE_PHASES
-from traceprobe.whatif import scenario as changes
+from traceprobe.replay import scenario as changes
 
 PAGE = (ROOT / "docs" / "whatif.md").read_text(encoding="utf-8")
 UNET = str(ROOT / "sample_traces" / "h200_unet_w1.json.gz")

@@ -13,11 +13,11 @@ from tests.builders import kineto, nsight
 from tests.builders.loop import Loop
 from traceprobe.compare.run import observe
 from traceprobe.errors import ImpossibleChange
-from traceprobe.whatif.buckets import rebucketed
-from traceprobe.whatif.calibrate import calibrate
-from traceprobe.whatif.predict import predict, prepare
-from traceprobe.whatif.scenario import Changes, apply
-from traceprobe.whatif.simulate import RankSchedule, Task, schedule_of, simulate
+from traceprobe.replay.buckets import rebucketed
+from traceprobe.replay.calibrate import calibrate
+from traceprobe.replay.predict import predict, prepare
+from traceprobe.replay.scenario import Changes, apply
+from traceprobe.replay.simulate import RankSchedule, Task, schedule_of, simulate
 from traceprobe.whatif.summary import what_if
 
 US = 1_000

@@ -14,7 +14,7 @@ MOST_BATCHES = 256
 CHANGES = "What to change"
 
 if TYPE_CHECKING:
-    from traceprobe.whatif.scenario import Changes
+    from traceprobe.replay.scenario import Changes
 
 
 def command(
@@ -104,7 +104,7 @@ def _changes(
     remove: list[str], overlap: list[str], speedup: list[str], mb: float | None, accumulate: int
 ) -> Changes | None:
     """The changes that were asked for; None without any."""
-    from traceprobe.whatif import scenario as changes
+    from traceprobe.replay import scenario as changes
 
     factors = dict(map(_factor, speedup))
     for option, given, known in (

@@ -10,8 +10,8 @@ from traceprobe.formatting import significant
 from traceprobe.records.report import Message
 from traceprobe.records.whatif import NOTHING, SAME, Buckets, Calibration, Predicted, WhatIf
 from traceprobe.version import __version__
-from traceprobe.whatif.predict import Playable, Prediction, predict, prepare
-from traceprobe.whatif.scenario import Changes
+from traceprobe.replay.predict import Playable, Prediction, predict, prepare
+from traceprobe.replay.scenario import Changes
 
 TWICE = ("forward", "backward", "recompute", "optimizer", "host", "loader", "communication", "h2d")
 MENU = (

@@ -19,7 +19,7 @@ from math import ceil
 from traceprobe.errors import ImpossibleChange
 from traceprobe.model.taxonomy import OFF_DEVICE
 from traceprobe.verdict.allreduce import Links, Message, fit
-from traceprobe.whatif.simulate import RankSchedule, Task
+from traceprobe.replay.simulate import RankSchedule, Task
 
 MB = 1 << 20
 

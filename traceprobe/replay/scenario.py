@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from traceprobe.errors import ImpossibleChange
 from traceprobe.model.taxonomy import COMPUTE_PHASES, OFF_DEVICE
-from traceprobe.whatif.simulate import RankSchedule, Task
+from traceprobe.replay.simulate import RankSchedule, Task
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     **{name: (name,) for name in (*COMPUTE_PHASES, *OFF_DEVICE)},

@@ -14,11 +14,11 @@ from traceprobe.model.taxonomy import OFF_DEVICE
 from traceprobe.records.rank import Iteration, Rank, mean_step_ms
 from traceprobe.records.report import Report
 from traceprobe.verdict.allreduce import Links
-from traceprobe.whatif import buckets
-from traceprobe.whatif import scenario as changes
-from traceprobe.whatif.calibrate import PROFILED_HOST, Calibrated, calibrate
-from traceprobe.whatif.scenario import Changes
-from traceprobe.whatif.simulate import RankSchedule, schedule_of, simulate
+from traceprobe.replay import buckets
+from traceprobe.replay import scenario as changes
+from traceprobe.replay.calibrate import PROFILED_HOST, Calibrated, calibrate
+from traceprobe.replay.scenario import Changes
+from traceprobe.replay.simulate import RankSchedule, schedule_of, simulate
 
 LATE_LOADER = 0.02
 """Share of the step from which on waiting for data counts as the loader's limit."""

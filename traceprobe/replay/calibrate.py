@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from traceprobe.whatif.scenario import hosted, scaled
-from traceprobe.whatif.simulate import RankSchedule, simulate
+from traceprobe.replay.scenario import hosted, scaled
+from traceprobe.replay.simulate import RankSchedule, simulate
 
 AGREES = 0.002
 """Relative difference below which nothing is scaled."""
