@@ -95,5 +95,3 @@ class CriticalPath(msgspec.Struct, frozen=True, kw_only=True):
             yield "the parts of the critical path do not add up to the step"
         if any(part.ms < 0 for part in self.parts):
             yield "a part of the critical path is negative"
-
-
