@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from traceprobe.capture.recording_plan import METADATA_KEY, RecordingPlan, trace_name
 
+SYNC_EVENTS = "enable_cuda_sync_events"
+
 
 class Backend(Protocol):
     """What a session tells its profiler."""
@@ -53,6 +55,7 @@ class TorchBackend:
             record_shapes=plan.shapes,
             with_stack=plan.stacks,
             profile_memory=plan.memory,
+            **sync_events(),
         )
         self._profile.__enter__()
 
@@ -72,6 +75,23 @@ class TorchBackend:
         temporary = self._target.with_name("." + self._target.name)
         self._profile.export_chrome_trace(str(temporary))
         temporary.replace(self._target)
+
+
+def sync_events() -> dict[str, Any]:
+    """Arguments of a profile that has rows of what streams wait for; none where PyTorch has none.
+
+    The configuration is experimental and not documented, so its own signature is asked.
+    """
+    import torch
+
+    if not torch.cuda.is_available() or torch.version.cuda is None:
+        return {}
+    try:
+        from torch._C._profiler import _ExperimentalConfig as Config
+    except ImportError:
+        return {}
+    known = f"{SYNC_EVENTS}: bool" in (Config.__init__.__doc__ or "")
+    return {"experimental_config": Config(**{SYNC_EVENTS: True})} if known else {}
 
 
 class NsysBackend:
