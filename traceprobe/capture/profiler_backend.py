@@ -8,8 +8,6 @@ from typing import Any, Protocol
 
 from traceprobe.capture.recording_plan import METADATA_KEY, RecordingPlan, trace_name
 
-SYNC_EVENTS = "enable_cuda_sync_events"
-
 
 class Backend(Protocol):
     """What a session tells its profiler."""
@@ -90,8 +88,8 @@ def sync_events() -> dict[str, Any]:
         from torch._C._profiler import _ExperimentalConfig as Config
     except ImportError:
         return {}
-    known = f"{SYNC_EVENTS}: bool" in (Config.__init__.__doc__ or "")
-    return {"experimental_config": Config(**{SYNC_EVENTS: True})} if known else {}
+    known = "enable_cuda_sync_events: bool" in (Config.__init__.__doc__ or "")
+    return {"experimental_config": Config(enable_cuda_sync_events=True)} if known else {}
 
 
 class NsysBackend:
