@@ -35,7 +35,7 @@ class Slack(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     busy_ms: float
     slack_ms: float
-    """The smallest of its operations': by so much all of them may get longer together."""
+    """The smallest of its operations': by so much each of them may end later."""
 
 
 class Stretch(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,5 +95,3 @@ class CriticalPath(msgspec.Struct, frozen=True, kw_only=True):
             yield "the parts of the critical path do not add up to the step"
         if any(part.ms < 0 for part in self.parts):
             yield "a part of the critical path is negative"
-
-

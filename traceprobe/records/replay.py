@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from traceprobe.records.texts import PhaseName
+from traceprobe.records.texts import Name, PhaseName
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +42,30 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """Distance to the row of another stream that must end before this one begins."""
     bytes: list[int]
     """Size of a message; -1 where it is none, or not in the trace."""
+    line: list[int] = msgspec.field(default_factory=list)
+    """Thread that launches the row, or the line of threads that take turns; missing in older
+    reports, as all that follows: then there is one."""
+    group: list[int] = msgspec.field(default_factory=list)
+    """Process group of a message, the same number on all ranks; -1 where it is none, or not known."""
+    start_ns: list[int] = msgspec.field(default_factory=list)
+    """Recorded start of the row, from the origin of the rank's input."""
+    ops: list[int] = msgspec.field(default_factory=list)
+    """Operations of the row."""
+    beside_ns: list[int] = msgspec.field(default_factory=list)
+    """Of the row's time, that during which a collective of the same device ran."""
+    for_communication: list[bool] = msgspec.field(default_factory=list)
+    """Whether there would be no such work on a single rank: copies of gradients into buckets."""
+    names: list[Name] = msgspec.field(default_factory=list)
+    """What `name` counts."""
+    name: list[int] = msgspec.field(default_factory=list)
+    """The operator with the most time of the row; the kernel's where none launched it."""
+    more_needs: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    """Row, and distance to a further one of another stream that must end before it begins."""
+    recorded_needs: int = 0
+    """Dependencies between streams that the trace records; the others are inferred."""
+    inferred_needs: int = 0
+    unresolved_needs: int = 0
+    """Waits in the trace for what was not found."""
 
     def problems(self) -> Iterator[str]:
         """What it contradicts itself in."""
@@ -54,5 +78,5 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
             yield "the replay has other iterations than it says"
 
 
-COLUMNS = Replay.__struct_fields__[3:]
-"""Names of the columns, in their order."""
+COLUMNS = Replay.__struct_fields__[3:15]
+"""Names of the columns that every replay has, in their order."""
