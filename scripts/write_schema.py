@@ -78,6 +78,7 @@ OPTIONAL = {
     ("Replay", "inferred_needs"),
     ("Replay", "line"),
     ("Replay", "more_needs"),
+    ("Replay", "more_rows"),
     ("Replay", "name"),
     ("Replay", "names"),
     ("Replay", "ops"),

@@ -7,6 +7,7 @@ A record is made of one device alone, and left open where it takes the other ran
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -211,7 +212,7 @@ def _replay(account: DeviceTimeline) -> Replay | UnsetType:
     schedule = replay.schedule(account)
     if schedule is None:
         return UNSET
-    columns = {name: schedule.columns[name].to_list() for name in COLUMNS}
+    columns: dict[str, Any] = {name: schedule.columns[name].to_list() for name in COLUMNS}
     return Replay(
         iterations=columns["iteration"][-1] + 1,
         latency_ns=schedule.latency_ns,

@@ -46,7 +46,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """Thread that launches the row, or the line of threads that take turns; missing in older
     reports, as all that follows: then there is one."""
     group: list[int] = msgspec.field(default_factory=list)
-    """Process group of a message, the same number on all ranks; -1 where it is none, or not known."""
+    """Process group of a message, the same number on all ranks; -1 where none is known."""
     start_ns: list[int] = msgspec.field(default_factory=list)
     """Recorded start of the row, from the origin of the rank's input."""
     ops: list[int] = msgspec.field(default_factory=list)
@@ -59,8 +59,10 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """What `name` counts."""
     name: list[int] = msgspec.field(default_factory=list)
     """The operator with the most time of the row; the kernel's where none launched it."""
-    more_needs: list[tuple[int, int]] = msgspec.field(default_factory=list)
-    """Row, and distance to a further one of another stream that must end before it begins."""
+    more_rows: list[int] = msgspec.field(default_factory=list)
+    """Rows that need further rows of other streams to end before they begin."""
+    more_needs: list[int] = msgspec.field(default_factory=list)
+    """Distance to such a row, of each of `more_rows`."""
     recorded_needs: int = 0
     """Dependencies between streams that the trace records; the others are inferred."""
     inferred_needs: int = 0

@@ -18,8 +18,8 @@ from math import ceil
 
 from traceprobe.errors import ImpossibleChange
 from traceprobe.model.taxonomy import OFF_DEVICE
-from traceprobe.verdict.allreduce import Links, Message, fit
 from traceprobe.replay.simulate import RankSchedule, Task
+from traceprobe.verdict.allreduce import Links, Message, fit
 
 MB = 1 << 20
 

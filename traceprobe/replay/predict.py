@@ -13,12 +13,12 @@ from traceprobe.errors import ImpossibleChange
 from traceprobe.model.taxonomy import OFF_DEVICE
 from traceprobe.records.rank import Iteration, Rank, mean_step_ms
 from traceprobe.records.report import Report
-from traceprobe.verdict.allreduce import Links
 from traceprobe.replay import buckets
 from traceprobe.replay import scenario as changes
 from traceprobe.replay.calibrate import PROFILED_HOST, Calibrated, calibrate
 from traceprobe.replay.scenario import Changes
 from traceprobe.replay.simulate import RankSchedule, schedule_of, simulate
+from traceprobe.verdict.allreduce import Links
 
 LATE_LOADER = 0.02
 """Share of the step from which on waiting for data counts as the loader's limit."""
