@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from traceprobe.replay.graph import Graph, Shape, graph_of
-from traceprobe.replay.tasks import Floats, Int64s, RankSchedule
+from traceprobe.replay.tasks import Floats, RankSchedule
 
 TOGETHER = 64
 """Scenarios that are played at once."""
@@ -82,8 +82,8 @@ def longest(shape: Shape, weight: Floats) -> Floats:
     rows, weights, other = list(instants), list(weight), np.empty(weight.shape[1])
     for instant, low, high in begin:
         mine = rows[instant]
-        np.add(rows[source[low]], weights[low], mine)
+        np.add(rows[source[low]], weights[low], out=mine)
         for edge in range(low + 1, high):
-            np.add(rows[source[edge]], weights[edge], other)
-            np.maximum(mine, other, mine)
+            np.add(rows[source[edge]], weights[edge], out=other)
+            np.maximum(mine, other, out=mine)
     return instants
