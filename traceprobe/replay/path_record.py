@@ -200,4 +200,4 @@ def _without_time(schedule: RankSchedule, which: Bools) -> RankSchedule:
 
 
 def _sooner(run: Playable, step_ns: float) -> float:
-    return round(max(run.now * (1 - step_ns / run.step_ns), 0.0), 6)
+    return round(float(max(run.now * (1 - step_ns / run.step_ns), 0.0)), 6)
