@@ -1,4 +1,4 @@
-"""The longest way through a cycle, and how much later everything else could end.
+"""The longest way through a cycle.
 
 From the end of the slowest rank's last cycle the way leads back over the edges that hold: those
 whose target is no later than they say. Where it passes an instant of one cycle and the same one of
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from traceprobe.replay.graph import CYCLES, END, HOST, START, Edge, Graph
+from traceprobe.replay.graph import END, HOST, START, Edge, Graph
 from traceprobe.replay.simulate import longest, step_lengths
 from traceprobe.replay.tasks import Floats, RankSchedule
 
@@ -35,12 +35,10 @@ class Path:
 
     Args:
         table: as `PATH`, in order of time; the stretches add up to the cycle.
-        slack: per rank and task, by how much later it could end without making a cycle longer, ns.
         cycle: its length, ns.
     """
 
     table: pl.DataFrame
-    slack: list[Floats]
     cycle: float
 
 
@@ -64,7 +62,7 @@ def critical_path(graph: Graph, schedules: Sequence[RankSchedule]) -> Path:
                 rows.append((int(graph.rank[edge]), int(graph.task[edge]), part, is_last, t0, t1))
             at += spent
     table = pl.DataFrame(rows, schema=PATH, orient="row").sort("t0", maintain_order=True)
-    return Path(table, _slack(graph, when), float(high - low))
+    return Path(table, high - low)
 
 
 def _way_back(graph: Graph, when: Floats, last: int) -> Iterator[int]:
@@ -121,20 +119,3 @@ def _spent(
     elif kind == Edge.LAST:
         yield "launch", schedule.latency
         yield name, weight - schedule.latency
-
-
-def _slack(graph: Graph, when: Floats) -> list[Floats]:
-    """By how much later each task of the last cycle but one could end."""
-    shape = graph.shape
-    latest = np.full(len(when), np.inf)
-    # Ranks that wait for each other are equally fast: the end of none may move.
-    for *_, last in shape.ends:
-        latest[last] = when[last].max()
-    by_target, ranges = shape.incoming
-    source, weight = shape.source[by_target].tolist(), graph.weight[by_target].tolist()
-    allowed = latest.tolist()
-    for instant, low, high in reversed(ranges):
-        for edge in range(low, high):
-            allowed[source[edge]] = min(allowed[source[edge]], allowed[instant] - weight[edge])
-    found = np.array(allowed) - when
-    return [found[cycles[CYCLES - 2]] for cycles in shape.ends]
