@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from traceprobe.errors import DamagedInput, InternalError, UsageError
-from traceprobe.findings import Evidence, find_all
+from traceprobe.errors import DamagedInput, ImpossibleChange, InternalError, UsageError
+from traceprobe.findings import Evidence, examine
 from traceprobe.findings.profiler_distortion import REMEASURE
 from traceprobe.model.events import Trace
 from traceprobe.model.sidecar import MOST_FLOPS, Sidecar
@@ -33,6 +33,9 @@ from traceprobe.records.memory import Memory, read
 from traceprobe.records.rank import DeviceInfo, Rank, mean_step_ms
 from traceprobe.records.report import LostInput, Message, ObserverEffect, Quality, Report, Verdict
 from traceprobe.records.roofline import Roofline
+from traceprobe.render.ranking import first_fixes
+from traceprobe.replay.forecast import forecast
+from traceprobe.replay.predict import Playable, prepare
 from traceprobe.timeline import collectives
 from traceprobe.timeline.capture_alignment import aligned
 from traceprobe.timeline.collective_matching import match_transfers
@@ -158,7 +161,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         whole=every,
         loader=loader,
     )
-    findings = find_all(evidence)
+    answers = examine(evidence)
     whole = records
     if together is not None and len(records) >= FEWEST:
         overview, records = survey(records, together.straggler_rank)
@@ -172,13 +175,33 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         run=together,
         workload=workload,
         verdict=verdict,
-        findings=findings,
+        findings=answers.findings,
         ablation=options.ablation,
         memory=held or UNSET,
         loader=loader or UNSET,
         roofline=UNSET if hardware is None else hardware,
     )
+    usual_steps = replace(
+        report, ranks=_of(regular, records), quality=regular_quality, verdict=usual
+    )
+    played = _playable(usual_steps if long else report)
+    if played is not None:
+        report = forecast(report, played, answers.changes, first_fixes)
     return verify(report, whole, regular, regular_quality)
+
+
+def _of(ranks: Sequence[Rank], shown: Sequence[Rank]) -> list[Rank]:
+    """Those of the ranks that keep their iterations in the report, which are what is played."""
+    detailed = {rank.rank for rank in shown if rank.iterations}
+    return [rank for rank in ranks if rank.rank in detailed]
+
+
+def _playable(report: Report) -> Playable | None:
+    """The steps of a report, ready to be played; None where they cannot be."""
+    try:
+        return prepare(report)
+    except ImpossibleChange:
+        return None
 
 
 def _records(
