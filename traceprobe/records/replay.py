@@ -46,7 +46,8 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """Thread that launches the row, or the line of threads that take turns; missing in older
     reports, as all that follows: then there is one."""
     group: list[int] = msgspec.field(default_factory=list)
-    """Process group of a message, the same number on all ranks; -1 where none is known."""
+    """Process group of a message, the same number on all ranks; -1 where none is known, -2 where it
+    passes between two ranks of a group and is not known which."""
     start_ns: list[int] = msgspec.field(default_factory=list)
     """Recorded start of the row, from the origin of the rank's input."""
     ops: list[int] = msgspec.field(default_factory=list)
@@ -78,7 +79,25 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
             yield "the replay has an unknown kind"
         elif self.iterations != 1 + max(self.iteration):
             yield "the replay has other iterations than it says"
+        else:
+            yield from self._later_problems()
+
+    def _later_problems(self) -> Iterator[str]:
+        """Of the columns that older reports lack."""
+        count = len(self.kind)
+        later = (self.line, self.group, self.start_ns, self.ops, self.beside_ns, self.name)
+        lengths = {len(column) for column in (*later, self.for_communication)}
+        if lengths - {0, count} or len(self.more_rows) != len(self.more_needs):
+            yield "the replay has columns of different lengths"
+        elif self.name and not 0 <= min(self.name) <= max(self.name) < len(self.names):
+            yield "the replay has an unknown name"
+        elif self.more_rows and not 0 <= min(self.more_rows) <= max(self.more_rows) < count:
+            yield "the replay has needs of unknown rows"
+        elif min((*self.awaits, *self.needs, *self.more_needs)) < 0:
+            yield "the replay has rows that wait for later ones"
 
 
+NO_PARTNER = -2
+"""In `group`, of a message between two ranks of a larger group."""
 COLUMNS = Replay.__struct_fields__[3:15]
 """Names of the columns that every replay has, in their order."""

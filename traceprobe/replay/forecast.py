@@ -17,8 +17,9 @@ from traceprobe.errors import ImpossibleChange
 from traceprobe.model.taxonomy import STATUS_LABELS
 from traceprobe.records.prediction import JointPrediction, PredictedSaving
 from traceprobe.records.report import Finding, Report
-from traceprobe.replay.predict import Playable, Prediction, predict
-from traceprobe.replay.scenario import Changes, together
+from traceprobe.replay.buckets import rebucketed
+from traceprobe.replay.predict import Playable, Prediction, predict, predict_all
+from traceprobe.replay.scenario import Changes, check, together
 
 TOGETHER = 3
 """Findings that are played together, as many as a page names first."""
@@ -44,13 +45,13 @@ def forecast(
         first: the findings to do first, the first first.
     """
     asked = {f.id: changes[f.id] for f in report.findings if f.id in changes}
+    asked = {name: each for name, each in asked.items() if _possible(run, each)}
     if not asked:
         return report
-    unchanged = predict(run, Changes())
+    unchanged, *told = predict_all(run, [Changes(), *asked.values()])
     gains = {
-        name: _gain(run, told, unchanged, asked[name].margin)
-        for name, told in zip(asked, predict_all(run, list(asked.values())), strict=True)
-        if told is not None
+        name: _gain(run, each, unchanged, asked[name].margin)
+        for name, each in zip(asked, told, strict=True)
     }
     findings = [
         _predicted(finding, gains[finding.id], asked[finding.id])
@@ -62,24 +63,23 @@ def forecast(
     chosen = [f for f in first(report) if isinstance(f.predicted, PredictedSaving)][:TOGETHER]
     if len(chosen) < 2:
         return report
-    (told,) = predict_all(run, [_all_of(chosen, asked)])
-    if told is None:
-        return report
+    joint = predict(run, _all_of(chosen, asked))
     doubt = hypot(*(asked[finding.id].margin * finding.gain_ms for finding in chosen))
-    gain = run.now - told.predicted
-    at_once = _gain(run, told, unchanged, doubt / gain if gain > 0 else 0.0)
+    gain = run.now - joint.predicted
+    at_once = _gain(run, joint, unchanged, doubt / gain if gain > 0 else 0.0)
     return replace(report, joint=_joint(run, at_once, chosen))
 
 
-def predict_all(run: Playable, asked: Sequence[Changes]) -> list[Prediction | None]:
-    """What a step takes with each of the changes; None where the run has not what is changed."""
-    found: list[Prediction | None] = []
-    for changes in asked:
-        try:
-            found.append(predict(run, changes))
-        except ImpossibleChange:
-            found.append(None)
-    return found
+def _possible(run: Playable, changes: Changes) -> bool:
+    """Whether the run has what is changed."""
+    try:
+        for schedule in run.base.schedules:
+            check(schedule, changes)
+        if changes.bucket_mb is not None:
+            rebucketed(run.base.schedules, changes.bucket_mb, run.ranks)
+    except ImpossibleChange:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
