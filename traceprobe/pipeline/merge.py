@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from traceprobe.errors import DamagedInput, ImpossibleChange, InternalError, UsageError
+from traceprobe.errors import DamagedInput, InternalError, UsageError
 from traceprobe.findings import Evidence, examine
 from traceprobe.findings.profiler_distortion import REMEASURE
 from traceprobe.model.events import Trace
@@ -25,6 +25,7 @@ from traceprobe.pipeline.build_run import run_record
 from traceprobe.pipeline.invariants import verify
 from traceprobe.pipeline.join_pictures import RankPicture, joined
 from traceprobe.pipeline.one_run import missing_ranks, of_one_run, unmatched
+from traceprobe.pipeline.played import with_predictions
 from traceprobe.pipeline.rank_numbers import overruled_ranks, rank_numbers
 from traceprobe.pipeline.trace_part import Lost, TracePart, part_of
 from traceprobe.records.ablation import Ablation
@@ -33,9 +34,6 @@ from traceprobe.records.memory import Memory, read
 from traceprobe.records.rank import DeviceInfo, Rank, mean_step_ms
 from traceprobe.records.report import LostInput, Message, ObserverEffect, Quality, Report, Verdict
 from traceprobe.records.roofline import Roofline
-from traceprobe.render.ranking import first_fixes
-from traceprobe.replay.forecast import forecast
-from traceprobe.replay.predict import Playable, prepare
 from traceprobe.timeline import collectives
 from traceprobe.timeline.capture_alignment import aligned
 from traceprobe.timeline.collective_matching import match_transfers
@@ -181,12 +179,10 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         loader=loader or UNSET,
         roofline=UNSET if hardware is None else hardware,
     )
-    usual_steps = replace(
+    regular_report = replace(
         report, ranks=_of(regular, records), quality=regular_quality, verdict=usual
     )
-    played = _playable(usual_steps if long else report)
-    if played is not None:
-        report = forecast(report, played, answers.changes, first_fixes)
+    report = with_predictions(report, regular_report if long else report, answers.changes)
     return verify(report, whole, regular, regular_quality)
 
 
@@ -194,14 +190,6 @@ def _of(ranks: Sequence[Rank], shown: Sequence[Rank]) -> list[Rank]:
     """Those of the ranks that keep their iterations in the report, which are what is played."""
     detailed = {rank.rank for rank in shown if rank.iterations}
     return [rank for rank in ranks if rank.rank in detailed]
-
-
-def _playable(report: Report) -> Playable | None:
-    """The steps of a report, ready to be played; None where they cannot be."""
-    try:
-        return prepare(report)
-    except ImpossibleChange:
-        return None
 
 
 def _records(
