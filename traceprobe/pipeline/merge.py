@@ -18,6 +18,7 @@ from traceprobe.model.events import Trace
 from traceprobe.model.sidecar import MOST_FLOPS, Sidecar
 from traceprobe.options import Options
 from traceprobe.pipeline import calibration
+from traceprobe.pipeline.build_headroom import build_headroom
 from traceprobe.pipeline.build_operators import build_operators
 from traceprobe.pipeline.build_overview import FEWEST, survey
 from traceprobe.pipeline.build_rank import completed_rank
@@ -178,6 +179,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         loader=loader or UNSET,
         roofline=UNSET if hardware is None else hardware,
     )
+    report = replace(report, headroom=build_headroom(report, whole, called, None))
     return verify(report, whole, regular, regular_quality)
 
 
