@@ -90,12 +90,19 @@ def _least(base: str, operands: Operands, flops: int) -> int:
         return flops // 2
     if "attention" in base:
         kept = flops * (_OF_BACKWARD - 1) // _OF_BACKWARD if "backward" in base else flops
-        return kept if "flash" in base else kept // 2
+        return kept // 2 if _adds_to_scores(operands) else kept
     if isinstance(formula, _Convolution):
         return _least_convolution(flops, operands[1], operands[formula.stride])
     if base == "convolution_backward":
         return _least_convolution(flops, operands[2], operands[4])
     return flops
+
+
+def _adds_to_scores(operands: Operands) -> bool:
+    """Whether a call of attention may be given a mask: a tensor with a number for each score."""
+    shapes = [each.dims[0] for each in operands if len(each.dims) == 1 and len(each.dims[0]) == 4]
+    lengths = {n for shape in shapes[:3] for n in shape[1:3]}
+    return any(shape[2] in {1, *lengths} and shape[3] in lengths for shape in shapes)
 
 
 def _least_convolution(flops: int, weight: Operand, strides: Operand) -> int:

@@ -27,6 +27,8 @@ from traceprobe.verdict.links import nvlink_gbps
 from traceprobe.verdict.precision import ran
 from traceprobe.verdict.thresholds import FIXED
 
+OTHER_PRECISION = frozenset({"lower-precision", "tf32-off"})
+"""Findings that ask for another precision than that of the bounds."""
 DENSE = frozenset({"Adam", "AdamW", "Adamax", "Adagrad", "NAdam", "RAdam", "RMSprop", "SGD"})
 """Optimizers that read and write all of their state in each step, as far as gradients are dense."""
 _NAMES: Mapping[str, Sequence[str]] = {
