@@ -31,10 +31,10 @@ OTHER_PRECISION = frozenset({"lower-precision", "tf32-off"})
 """Findings that ask for another precision than that of the bounds."""
 DENSE = frozenset({"Adam", "AdamW", "Adamax", "Adagrad", "NAdam", "RAdam", "RMSprop", "SGD"})
 """Optimizers that read and write all of their state in each step, as far as gradients are dense."""
-_HALF = ("bf16", "fp16")
+_HALF = ["bf16", "fp16"]
 """Equally fast where a device has both, so that one stands for the other."""
 _NAMES: Mapping[str, Sequence[Sequence[str]]] = {
-    **dict.fromkeys(("half", *_HALF), [_HALF]),
+    **{name: [_HALF] for name in ("half", *_HALF)},
     "fp32 or tf32": [["tf32"], ["fp32"]],
     "fp64": [["fp64_tensor"], ["fp64"]],
 }
