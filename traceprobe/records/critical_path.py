@@ -52,7 +52,7 @@ class Blocking(msgspec.Struct, frozen=True, kw_only=True):
     """Collectives of a kind: how much sooner a step would end if they took no time."""
 
     group: int
-    """Process group, as the trace numbers them; -1 where it does not."""
+    """Process group, as in `Replay.group`."""
     bytes: int
     """Size of a message; -1 where it is not in the trace."""
     count_per_step: float

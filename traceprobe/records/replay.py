@@ -50,6 +50,8 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     passes between two ranks of a group and is not known which."""
     start_ns: list[int] = msgspec.field(default_factory=list)
     """Recorded start of the row, from the origin of the rank's input."""
+    end_ns: list[int] = msgspec.field(default_factory=list)
+    """Recorded end of its last operation."""
     ops: list[int] = msgspec.field(default_factory=list)
     """Operations of the row."""
     beside_ns: list[int] = msgspec.field(default_factory=list)
@@ -85,7 +87,15 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     def _later_problems(self) -> Iterator[str]:
         """Of the columns that older reports lack."""
         count = len(self.kind)
-        later = (self.line, self.group, self.start_ns, self.ops, self.beside_ns, self.name)
+        later = (
+            self.line,
+            self.group,
+            self.start_ns,
+            self.end_ns,
+            self.ops,
+            self.beside_ns,
+            self.name,
+        )
         lengths = {len(column) for column in (*later, self.for_communication)}
         if lengths - {0, count} or len(self.more_rows) != len(self.more_needs):
             yield "the replay has columns of different lengths"

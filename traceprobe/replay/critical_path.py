@@ -13,12 +13,18 @@ import numpy as np
 import polars as pl
 
 from traceprobe.replay.graph import CYCLES, Edge, Graph
-from traceprobe.replay.simulate import incoming, longest, step_lengths
+from traceprobe.replay.simulate import longest, step_lengths
 from traceprobe.replay.tasks import Floats, RankSchedule
 
-PATH = {"rank": pl.Int64, "task": pl.Int64, "part": pl.String, "t0": pl.Float64, "t1": pl.Float64}
-"""Columns of a way: whose time, what it is spent on (see `records.critical_path.PathPart`), and when
-it is played, ns."""
+PATH = {
+    "rank": pl.Int64,  # whose time
+    "task": pl.Int64,
+    "part": pl.String,  # what it is spent on; see `records.critical_path.PathPart`
+    "last": pl.Boolean,  # the last operation of the task alone
+    "t0": pl.Float64,  # when it is played, ns
+    "t1": pl.Float64,
+}
+"""Columns of a way."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,8 @@ def critical_path(graph: Graph, schedules: Sequence[RankSchedule]) -> Path:
         for part, spent in _spent(graph, schedules, edge):
             t0, t1 = max(at, low), min(at + spent, high)
             if t1 > t0:
-                rows.append((int(graph.rank[edge]), int(graph.task[edge]), part, t0, t1))
+                is_last = int(graph.kind[edge]) == Edge.LAST
+                rows.append((int(graph.rank[edge]), int(graph.task[edge]), part, is_last, t0, t1))
             at += spent
     table = pl.DataFrame(rows, schema=PATH, orient="row").sort("t0", maintain_order=True)
     return Path(table, _slack(graph, when), float(high - low))
@@ -59,7 +66,7 @@ def critical_path(graph: Graph, schedules: Sequence[RankSchedule]) -> Path:
 def _way_back(graph: Graph, when: Floats, last: int, until: float) -> Iterator[int]:
     """Edges from an instant back to one that is no later than `until`."""
     shape = graph.shape
-    by_target, ranges = incoming(shape)
+    by_target, ranges = shape.incoming
     leading = {instant: (low, high) for instant, low, high in ranges}
     instant = last
     while instant in leading and when[instant] > until:
@@ -97,14 +104,13 @@ def _spent(
 
 
 def _slack(graph: Graph, when: Floats) -> list[Floats]:
-    """By how much later each task of the last cycle but one could end; the last shows its effect."""
+    """By how much later each task of the last cycle but one could end."""
     shape = graph.shape
-    end = {int(i) for cycles in shape.ends for i in (cycles[-1][np.argmax(when[cycles[-1]])],)}
     latest = np.full(len(when), np.inf)
     # Ranks that wait for each other are equally fast: the end of none may move.
-    for instant in end:
-        latest[instant] = when[instant]
-    by_target, ranges = incoming(shape)
+    for *_, last in shape.ends:
+        latest[last] = when[last].max()
+    by_target, ranges = shape.incoming
     source, weight = shape.source[by_target].tolist(), graph.weight[by_target].tolist()
     allowed = latest.tolist()
     for instant, low, high in reversed(ranges):

@@ -45,7 +45,7 @@ class Playable:
     Args:
         now: step as it is, ms; without a profiler where that is known.
         base: what is played. step_ns: what it takes without changes.
-        ranks: of the run, of which not all may be played.
+        ranks: of the run, of which not all may be played. played: those that are.
     """
 
     report: Report
@@ -53,6 +53,7 @@ class Playable:
     base: Calibrated
     step_ns: float
     ranks: int
+    played: Sequence[Rank]
 
     @property
     def late_loader(self) -> bool:
@@ -97,7 +98,8 @@ def prepare(report: Report) -> Playable:
     schedules = [_with_loader(schedule_of(replay), report, rank, now) for rank, replay in ranks]
     base = calibrate(_transfers(schedules), now * 1e6, _profiled_host(report))
     world = max(len(schedules), report.run.world_size if report.run is not None else 1)
-    return Playable(report, now, base, simulate(base.schedules), world)
+    played = [rank for rank, _ in ranks]
+    return Playable(report, now, base, simulate(base.schedules), world, played)
 
 
 def predict(run: Playable, asked: Changes) -> Prediction:

@@ -210,10 +210,7 @@ def _accumulated(tasks: Tasks, count: int) -> Tasks:
 def joined(first: Tasks, second: Tasks, places: Int64s, of_second: Bools) -> Tasks:
     """Tasks at some places of one list or the other, of the same length."""
     both = Tasks(
-        **{
-            name: np.concatenate([getattr(first, name), getattr(second, name)])
-            for name in ROWS
-        },
+        **{name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in ROWS},
         row=np.concatenate([first.row, len(first) + second.row]),
         back=np.concatenate([first.back, second.back]),
     )
