@@ -18,6 +18,7 @@ from traceprobe.model.contention import SLOWDOWN, UNKNOWN_CLASS
 from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind
 from traceprobe.model.kernel_classes import kernel_class
 from traceprobe.model.taxonomy import Phase
+from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import Intervals, measure_until, union
 
 PACKING = re.compile(
@@ -43,6 +44,36 @@ MOST = 4.0
 """Slowdown above which something else is the reason."""
 
 
+def communication_columns(account: DeviceTimeline, names: Sequence[str]) -> pl.DataFrame:
+    """What communication costs the operations of a device, which are the rows, in their order.
+
+    Columns slowed_ns and packing_ns, as `traceprobe.records.replay.Replay` has them, and `since`:
+    when the host began with what packs, ns, UNKNOWN where that is not known.
+    """
+    ops = account.ops
+    packing, since = for_communication(ops, account.process.operators, names)
+    slowed = slowed_ns(ops, names, beside_ns(ops, account.sets["communication"]))
+    took = (ops["t1"] - ops["t0"]).to_numpy()
+    return pl.DataFrame(
+        {
+            "slowed_ns": np.where(packing, 0, slowed),
+            "packing_ns": np.where(packing, took, 0),
+            "since": since,
+        }
+    )
+
+
+def packing_host_ns(columns: pl.DataFrame, launched: Int64s, host: Int64s) -> Int64s:
+    """Of the host time before each operation, that for packing.
+
+    Args:
+        columns: of `communication_columns`. launched: end of each launch. host: host time before.
+    """
+    since = columns["since"].to_numpy()
+    spent = np.where(since == UNKNOWN, host, np.minimum(launched - since, host))
+    return np.where(columns["packing_ns"].to_numpy() > 0, np.maximum(spent, 0), 0)
+
+
 def beside_ns(ops: pl.DataFrame, communication: Intervals) -> Int64s:
     """Of each operation's time, that during which a collective of its device ran; 0 for those.
 
@@ -64,15 +95,16 @@ def for_communication(
         operators: of its process, columns of HOST_OPERATORS. names: of the trace.
 
     Returns:
-        (which, since): `since` is when the operator around the launch began, ns, UNKNOWN for those
-        that are found without one.
+        (which, since): `since` is when the host began with it, ns: the operator around the launch,
+        or the launch of a copy into a bucket; UNKNOWN where nothing tells.
     """
     others = ops["kind"].to_numpy() != int(Kind.COMM)
     since = np.full(len(ops), UNKNOWN, dtype=np.int64)
     if others.all():
         return np.zeros(len(ops), dtype=bool), since
     if not len(operators):
-        return others & _ddp_copies(ops, names), since
+        into, back = _ddp_copies(ops, names)
+        return into | back, np.where(into, ops["launch_t0"].to_numpy(), UNKNOWN)
     used = [i for i in operators["name"].unique().to_list() if PACKING.search(names[i])]
     packing = operators.filter(pl.col("name").is_in(used)).select("thread", "t0", "t1")
     launch, thread = ops["launch_t0"].to_numpy(), ops["thread"].to_numpy()
@@ -87,13 +119,16 @@ def for_communication(
     return which, np.where(which, since, UNKNOWN)
 
 
-def _ddp_copies(ops: pl.DataFrame, names: Sequence[str]) -> Bools:
+def _ddp_copies(ops: pl.DataFrame, names: Sequence[str]) -> tuple[Bools, Bools]:
     """DDP's copies by number: k multiplications of the backward pass, k copies once all is reduced.
 
     DDP launches them in its last hook, after the backward pass has launched everything else. Where
     the numbers differ, nothing is said.
+
+    Returns:
+        (into, back): copies into buckets and out of them.
     """
-    which = np.zeros(len(ops), dtype=bool)
+    marked = np.zeros((2, len(ops)), dtype=bool)
     kind, phase = ops["kind"].to_numpy(), ops["phase"].to_numpy()
     iteration, launch = ops["iteration"].to_numpy(), ops["launch_t0"].to_numpy()
     times = np.array([bool(_MULTIPLICATION.search(name)) for name in names])
@@ -109,8 +144,8 @@ def _ddp_copies(ops: pl.DataFrame, names: Sequence[str]) -> Bools:
         into = np.flatnonzero(mine & scaled & (launch < last))
         back = np.flatnonzero(mine & copied & (launch > last))
         if len(into) == len(back):
-            which[into] = which[back] = True
-    return which
+            marked[0, into] = marked[1, back] = True
+    return marked[0], marked[1]
 
 
 def slowed_ns(ops: pl.DataFrame, names: Sequence[str], beside: Int64s) -> Int64s:
