@@ -29,13 +29,13 @@ class PathOperator(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slack(msgspec.Struct, frozen=True, kw_only=True):
-    """Work of a step off the critical path, and by how much later all of it could end."""
+    """Work of a step that is nowhere on the critical path."""
 
     part: PhaseName
     rank: int
     busy_ms: float
     slack_ms: float
-    """The smallest of its operations': by so much each of them may end later."""
+    """By so much all of it may get longer without making the step longer; at most a step."""
 
 
 class Stretch(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,10 +18,12 @@ from traceprobe.records.critical_path import (
     Slack,
     Stretch,
 )
+from traceprobe.records.picture import Picture
 from traceprobe.records.rank import Rank
 from traceprobe.records.replay import Replay
 from traceprobe.replay.critical_path import Path, critical_path
 from traceprobe.replay.predict import Playable
+from traceprobe.replay.scenario import scaled
 from traceprobe.replay.simulate import graphs_of, simulate, simulate_all, step_lengths_of
 from traceprobe.replay.tasks import Bools, RankSchedule
 
@@ -29,8 +31,10 @@ MAX_OPERATORS = 12
 MAX_BLOCKING = 24
 MAX_STRETCHES = 2_000
 LEAST = 0.01
-"""Of a step: what could end later by less has no slack to speak of, and what is shorter is left out
-of the slack."""
+"""Of a step: work off the path that is shorter is left out."""
+UNCHANGED = 0.001
+"""A step that gets longer by no more than this part is as long as before."""
+GRIDS, PARTS = 2, 8
 
 
 def path_record(run: Playable) -> CriticalPath:
@@ -48,8 +52,8 @@ def path_record(run: Playable) -> CriticalPath:
         step_ms=round(run.now, 6),
         parts=_parts(table),
         operators=_operators(table, replays),
-        slack=_slack(schedules, path, ranks, per_ns),
-        stretches=_stretches(table, schedules, replays),
+        slack=_slack(run, table),
+        stretches=_stretches(table, schedules, replays, _drawn(schedules, ranks)),
         blocking=_blocking(run),
         blocking_ms=_blocked_ms(run),
         edges=Edges(
@@ -98,31 +102,58 @@ def _operators(table: pl.DataFrame, replays: Sequence[Replay]) -> list[PathOpera
     ]
 
 
-def _slack(
-    schedules: Sequence[RankSchedule], path: Path, ranks: Sequence[Rank], per_ns: float
-) -> list[Slack]:
-    found = []
-    for schedule, slack, rank in zip(schedules, path.slack, ranks, strict=True):
+def _slack(run: Playable, table: pl.DataFrame) -> list[Slack]:
+    """Work that is nowhere on the path, and by how much all of it may get longer."""
+    on_path = set(table.select("part", "number").iter_rows())
+    schedules, factor = run.base.schedules, run.now / run.step_ns
+    off: list[tuple[str, int, float]] = []
+    for number, (schedule, rank) in enumerate(zip(schedules, run.played, strict=True)):
         tasks = schedule.tasks
-        loose = np.isfinite(slack) & (slack >= LEAST * path.cycle / schedule.iterations)
-        for part in np.unique(tasks.kind[loose & (tasks.duration > 0)]).tolist():
-            mine = loose & (tasks.kind == part) & (tasks.duration > 0)
-            busy = float(tasks.duration[mine].sum()) * per_ns
-            if busy >= LEAST * per_ns * path.cycle:
-                least = float(slack[mine].min()) * per_ns * schedule.iterations
-                least = min(least, path.cycle * per_ns)  # in the next step it is another's
-                found.append(
-                    Slack(
-                        part=part, rank=rank.rank, busy_ms=round(busy, 6), slack_ms=round(least, 6)
-                    )
-                )
+        for part in np.unique(tasks.kind).tolist():
+            busy = float(tasks.duration[tasks.kind == part].sum()) / schedule.iterations
+            if (part, rank.rank) not in on_path and busy >= LEAST * run.step_ns:
+                off.append((part, number, busy))
+    low, high = np.zeros(len(off)), np.full(len(off), run.step_ns)
+    for _ in range(GRIDS):
+        grid = np.linspace(low, high, PARTS + 1, axis=1)
+        longer = [
+            _longer(schedules, number, part, more / busy)
+            for (part, number, busy), mine in zip(off, grid, strict=True)
+            for more in mine
+        ]
+        steps = np.array(simulate_all(longer)).reshape(len(off), PARTS + 1)
+        # The first is as it is: nothing is longer there.
+        at = (steps <= run.step_ns * (1 + UNCHANGED)).sum(axis=1) - 1
+        rows = np.arange(len(off))
+        low, high = grid[rows, at], grid[rows, np.minimum(at + 1, PARTS)]
+    found = [
+        Slack(
+            part=part,
+            rank=run.played[number].rank,
+            busy_ms=round(busy * factor, 6),
+            slack_ms=round(float(more) * factor, 6),
+        )
+        for (part, number, busy), more in zip(off, low, strict=True)
+    ]
     return sorted(found, key=lambda each: (-each.busy_ms, each.part, each.rank))
 
 
+def _longer(
+    schedules: Sequence[RankSchedule], number: int, part: str, by: float
+) -> list[RankSchedule]:
+    """The schedules, of which one has work of a kind that takes longer, by a part of its time."""
+    tasks = schedules[number].tasks
+    slower = replace(schedules[number], tasks=scaled(tasks, tasks.kind == part, 1 + by))
+    return [slower if place == number else other for place, other in enumerate(schedules)]
+
+
 def _stretches(
-    table: pl.DataFrame, schedules: Sequence[RankSchedule], replays: Sequence[Replay]
+    table: pl.DataFrame,
+    schedules: Sequence[RankSchedule],
+    replays: Sequence[Replay],
+    iteration: int,
 ) -> list[Stretch]:
-    """Where the path runs in the last recorded iteration; waiting fills what is between work."""
+    """Where the path runs in a recorded iteration; waiting fills what is between work."""
     found: list[Stretch] = []
     waiting: tuple[str, float] = ("", 0.0)
     until: dict[int, int] = {}
@@ -132,7 +163,7 @@ def _stretches(
         replay, schedule = replays[rank], schedules[rank]
         if not replay.start_ns or not replay.end_ns:
             return []
-        if int(schedule.tasks.iteration[task]) != schedule.iterations - 1:
+        if int(schedule.tasks.iteration[task]) != iteration:
             continue
         if part not in BUSY_LABELS:
             waiting = max(waiting, (part, ms), key=lambda each: each[1])
@@ -147,6 +178,22 @@ def _stretches(
             found.append(_stretch(number, part, start, end))
         until[number], waiting = max(end, until.get(number, end)), ("", 0.0)
     return found[-MAX_STRETCHES:]
+
+
+def _drawn(schedules: Sequence[RankSchedule], ranks: Sequence[Rank]) -> int:
+    """The played iteration that the first window of a picture shows; the last where none does."""
+    for schedule, rank in zip(schedules, ranks, strict=True):
+        replay, iteration = rank.replay, schedule.tasks.iteration
+        if not isinstance(rank.picture, Picture) or not isinstance(replay, Replay):
+            continue
+        start = np.array(replay.start_ns)
+        for window in rank.picture.windows if len(start) == len(iteration) else ():
+            end = window.start_ns + window.duration_ns
+            shown = iteration[(window.start_ns <= start) & (start < end)]
+            count = np.bincount(shown, minlength=schedule.iterations)
+            if 2 * count.max() > np.sum(iteration == count.argmax()):
+                return int(count.argmax())
+    return schedules[0].iterations - 1
 
 
 def _stretch(rank: int, part: str, start: int, end: int) -> Stretch:
@@ -200,4 +247,4 @@ def _without_time(schedule: RankSchedule, which: Bools) -> RankSchedule:
 
 
 def _sooner(run: Playable, step_ns: float) -> float:
-    return round(max(run.now * (1 - step_ns / run.step_ns), 0.0), 6)
+    return round(float(max(run.now * (1 - step_ns / run.step_ns), 0.0)), 6)
