@@ -217,10 +217,7 @@ def _replay(account: DeviceTimeline, trace: Trace, zero: int) -> Replay | UnsetT
         return UNSET
     table = schedule.columns.with_columns(pl.col("start_ns", "end_ns") - zero)
     names, name = np.unique(table["name"].to_numpy(), return_inverse=True)
-    columns: dict[str, Any] = {
-        column: table[column].to_list()
-        for column in (*COLUMNS, *_LATER)
-    }
+    columns: dict[str, Any] = {column: table[column].to_list() for column in (*COLUMNS, *_LATER)}
     return Replay(
         iterations=columns["iteration"][-1] + 1,
         latency_ns=schedule.latency_ns,

@@ -174,12 +174,14 @@ class RankSchedule:
     Args:
         latency: from a launch to its start on an idle device, ns.
         period: time that the loader needs for a batch, ns; None where it is never late.
+        workers: of the loader; 1 also where their number is not known.
     """
 
     tasks: Tasks
     iterations: int
     latency: float
     period: float | None = None
+    workers: int = 1
 
 
 def schedule_of(replay: Replay) -> RankSchedule:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from traceprobe.model.contention import SLOWDOWN, UNKNOWN_CLASS
+from traceprobe.model.contention import SLOW_GBPS, SLOWDOWN, SLOWDOWN_OF_OTHERS
 from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind
 from traceprobe.model.kernel_classes import kernel_class
 from traceprobe.model.taxonomy import Phase
@@ -36,7 +36,8 @@ ALONE, COVERED = 0.05, 0.95
 """Shares of a kernel's time beside collectives up to which it counts as alone, and from which on as
 beside them."""
 LEAST = 4
-"""Kernels that there must be of either kind, for their medians to be compared."""
+"""Kernels that there must be of either kind, for their medians to be compared; and sets of kernels
+that are compared, for their class to be known."""
 SPREAD = 1.25
 """Ratio of the slowest tenth to the fastest of the same kernels, alone or beside collectives, up to
 which they do the same work: one name and grid may stand for several sizes."""
@@ -171,7 +172,9 @@ def slowed_ns(ops: pl.DataFrame, names: Sequence[str], beside: Int64s) -> Int64s
         .join(seen, on=SAME, how="left", maintain_order="left")
         .join(_by_class(seen), on="of_class", how="left", maintain_order="left")
     )
-    measured = pl.col("of_class").replace_strict(SLOWDOWN, default=UNKNOWN_CLASS)
+    column = int(_slow_wire(ops))
+    table = {name: factors[column] for name, factors in SLOWDOWN.items()}
+    measured = pl.col("of_class").replace_strict(table, default=SLOWDOWN_OF_OTHERS[column])
     factor = rows.select(
         pl.coalesce("slowdown", "class_slowdown", measured.cast(pl.Float64))
     ).to_series()
@@ -221,7 +224,15 @@ def _seen(known: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _slow_wire(ops: pl.DataFrame) -> bool:
+    """Whether data of collectives crosses the host, by their sizes; False where none is known."""
+    sized = ops.filter((pl.col("kind") == int(Kind.COMM)) & (pl.col("bytes") > 0))
+    took = float((sized["t1"] - sized["t0"]).sum())
+    return len(sized) > 0 and sized["bytes"].sum() < SLOW_GBPS * took
+
+
 def _by_class(seen: pl.DataFrame) -> pl.DataFrame:
-    """Mean slowdown of each class of kernels, weighted by what they take alone."""
+    """Mean slowdown of classes of which several kernels are seen, weighted by their time alone."""
     weighted = (pl.col("slowdown") * pl.col("alone_ns")).sum() / pl.col("alone_ns").sum()
-    return seen.group_by(of_class="seen_class").agg(class_slowdown=weighted)
+    means = seen.group_by(of_class="seen_class").agg(pl.len(), class_slowdown=weighted)
+    return means.filter(pl.col("len") >= LEAST).drop("len")

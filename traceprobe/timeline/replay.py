@@ -117,11 +117,15 @@ def launched_ops(account: DeviceTimeline, chosen: Int64s) -> pl.DataFrame:
     The one before shows what the first of them waited for. `number` is the row of `account.ops`.
     """
     shown = [int(chosen[0]) - 1, *chosen.tolist()]
-    return account.ops.with_row_index("number").filter(
-        pl.col("iteration").is_in(shown)
-        & (pl.col("thread") != UNKNOWN)
-        & ~pl.col("thread").is_in(sorted(account.process.loaders))
-    ).sort("launch_t0", "t0")
+    return (
+        account.ops.with_row_index("number")
+        .filter(
+            pl.col("iteration").is_in(shown)
+            & (pl.col("thread") != UNKNOWN)
+            & ~pl.col("thread").is_in(sorted(account.process.loaders))
+        )
+        .sort("launch_t0", "t0")
+    )
 
 
 def _consecutive(account: DeviceTimeline) -> Int64s:
