@@ -18,6 +18,7 @@ from traceprobe.model.events import Trace
 from traceprobe.model.sidecar import MOST_FLOPS, Sidecar
 from traceprobe.options import Options
 from traceprobe.pipeline import calibration
+from traceprobe.pipeline.build_floors import floors
 from traceprobe.pipeline.build_operators import build_operators
 from traceprobe.pipeline.build_overview import FEWEST, survey
 from traceprobe.pipeline.build_rank import completed_rank
@@ -182,7 +183,12 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
     regular_report = replace(
         report, ranks=_of(regular, records), quality=regular_quality, verdict=usual
     )
-    report = with_predictions(report, regular_report if long else report, answers.changes)
+    report = with_predictions(
+        report,
+        regular_report if long else report,
+        answers.changes,
+        floors(report, whole, called),
+    )
     return verify(report, whole, regular, regular_quality)
 
 

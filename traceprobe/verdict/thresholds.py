@@ -418,9 +418,7 @@ class Constants:
     pageable_bytes: int = _number(
         1 << 20, "bytes per step", "pageable copies matter", "scalars are pageable everywhere"
     )
-    tf32_products: int = _number(
-        3, "products", "in TF32 for one of fused attention in fp32", "3xTF32, CUTLASS"
-    )
+    tf32_products: int = _number(3, "products", "in TF32 that give one in fp32", "3xTF32, CUTLASS")
     halved_operands: float = _number(
         0.5, "ratio", "time of other kernels in 16 bits", "their operands have half the size"
     )
@@ -445,6 +443,21 @@ class Constants:
     )
     fused_tensors: int = _number(
         36, "tensors", "of a launch of the fused Adam", "PyTorch's multi_tensor_apply"
+    )
+    headroom_least: float = _number(
+        0.01, STEP, "a floor says anything about a step", "chosen: less is as good as none"
+    )
+    headroom_counted: float = _number(
+        0.5,
+        "share of the operations",
+        "no program leaves out, where only their sum is known",
+        "derived: a causal mask hides half of the scores",
+    )
+    headroom_peak: float = _number(
+        1.25,
+        "ratio",
+        "nothing is faster than the measured peak times this",
+        "chosen: other sizes and data than 8192 x 8192 random numbers are faster",
     )
     attributed: float = _number(
         0.98,
