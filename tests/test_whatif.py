@@ -17,7 +17,16 @@ from traceprobe.replay.buckets import rebucketed
 from traceprobe.replay.calibrate import calibrate
 from traceprobe.replay.predict import predict, prepare
 from traceprobe.replay.scenario import Changes, apply
-from traceprobe.replay.simulate import RankSchedule, Task, schedule_of, simulate
+from traceprobe.replay.simulate import simulate
+from traceprobe.replay.tasks import (
+    ALONE,
+    UNNAMED,
+    RankSchedule,
+    Task,
+    rows_of,
+    schedule_of,
+    tasks_of,
+)
 from traceprobe.whatif.summary import what_if
 
 US = 1_000
@@ -40,24 +49,15 @@ LOOPS = {
 }
 
 
-def task(kind="forward", *, host=1.0, duration=10.0, stream=0, **more):
+def task(kind="forward", *, host=1.0, duration=10.0, collective=False, **more):
     """A task of one operation."""
-    given = {
-        "iteration": 0,
-        "first_host": host,
-        "lag": 0.0,
-        "tail": duration,
-        "data_wait": 0.0,
-        "awaits": 0,
-        "needs": (),
-        "bytes": -1,
-        "collective": False,
-    }
-    return Task(kind=kind, host=host, duration=duration, stream=stream, **{**given, **more})
+    group = UNNAMED if collective else ALONE
+    given = {"first_host": host, "tail": duration, "group": group, **more}
+    return Task(kind=kind, host=host, duration=duration, **given)
 
 
 def schedule(*tasks, period=None, latency=0.0):
-    return RankSchedule(tasks, 1 + max(t.iteration for t in tasks), latency, period)
+    return RankSchedule(tasks_of(tasks), 1 + max(t.iteration for t in tasks), latency, period)
 
 
 # The rules of the player
@@ -229,7 +229,7 @@ def test_the_same_buckets_take_the_same_time():
 
 
 def test_without_sizes_there_are_no_other_buckets():
-    unsized = schedule(*(replace(r, bytes=-1) for r in messages(4).tasks))
+    unsized = schedule(*(replace(r, bytes=-1) for r in rows_of(messages(4).tasks)))
     with pytest.raises(ImpossibleChange, match="sizes"):
         rebucketed([unsized], 10, 2)
 

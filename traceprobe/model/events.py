@@ -1,4 +1,4 @@
-"""The event model that both formats are read into: three frames of typed columns.
+"""The event model that both formats are read into: frames of typed columns.
 
 Every time is an int64 nanosecond on the trace's own clock. A *process* is identified by `pid`, a
 *device* by `(pid, device)` because device ordinals are local to a process, a *host thread* by
@@ -48,6 +48,14 @@ class Call(IntEnum):
     COPY = 3
     MEMSET = 4
     SYNC = 5
+
+
+class StreamEvent(IntEnum):
+    """What a call does with an event, or with a whole stream or device."""
+
+    RECORD = 0  # the event is ready once the stream has done what it was given before
+    WAIT = 1  # what the stream is given from now on starts after the event
+    HOST_WAIT = 2  # the call returns once the event, the stream or the device is ready
 
 
 class Source(IntEnum):
@@ -125,6 +133,18 @@ HOST_CALLS: Mapping[str, Any] = {
     "recorded": pl.Boolean,  # at least one GPU op carries this correlation
 }
 """Columns of calls of CUDA or HIP."""
+
+STREAM_EVENTS: Mapping[str, Any] = {
+    **HOST_WORK,
+    "kind": pl.Int8,  # StreamEvent
+    "device": pl.Int64,  # UNKNOWN where not recorded
+    "stream": pl.Int64,  # the recorded one, or that which waits or is waited for; or UNKNOWN
+    "event": pl.Int64,  # number of the CUDA event in its process; UNKNOWN where not recorded
+    "record": pl.Int64,  # correlation of the record that a wait is for; UNKNOWN where not recorded
+    "correlation": pl.Int64,  # UNKNOWN where not recorded
+}
+"""Columns of calls that order streams, or wait for them. A wait without event, stream and record
+says of itself only that it is one; a host wait without event and stream is for the whole device."""
 
 HOST_RANGES: Mapping[str, Any] = {
     **HOST_WORK,
@@ -214,9 +234,9 @@ class Quality:
 class Trace:
     """One input file as columns.
 
-    `gpu_ops`, `host_calls`, `host_ranges`, `host_operators`, `host_modules` and `host_frames`
-    follow the schemas above; `host_work` (threads run one operator after the other) and
-    `host_waits` (they wait in the operating system) HOST_WORK.
+    `gpu_ops`, `host_calls`, `stream_events`, `host_ranges`, `host_operators`, `host_modules` and
+    `host_frames` follow the schemas above; `host_work` (threads run one operator after the other)
+    and `host_waits` (they wait in the operating system) HOST_WORK.
 
     Args:
         rank_of: rank of each process where the file records it.
@@ -246,6 +266,7 @@ class Trace:
     host_frames: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_FRAMES))
     host_work: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_WORK))
     host_waits: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_WORK))
+    stream_events: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=STREAM_EVENTS))
 
 
 def frame(

@@ -33,6 +33,7 @@ from traceprobe.records.memory import Memory, read
 from traceprobe.records.rank import DeviceInfo, Rank, mean_step_ms
 from traceprobe.records.report import LostInput, Message, ObserverEffect, Quality, Report, Verdict
 from traceprobe.records.roofline import Roofline
+from traceprobe.replay.forecast import with_critical_path
 from traceprobe.timeline import collectives
 from traceprobe.timeline.capture_alignment import aligned
 from traceprobe.timeline.collective_matching import match_transfers
@@ -178,7 +179,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         loader=loader or UNSET,
         roofline=UNSET if hardware is None else hardware,
     )
-    return verify(report, whole, regular, regular_quality)
+    return verify(with_critical_path(report), whole, regular, regular_quality)
 
 
 def _records(

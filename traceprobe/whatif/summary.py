@@ -9,9 +9,9 @@ from traceprobe.errors import ImpossibleChange
 from traceprobe.formatting import significant
 from traceprobe.records.report import Message
 from traceprobe.records.whatif import NOTHING, SAME, Buckets, Calibration, Predicted, WhatIf
-from traceprobe.version import __version__
 from traceprobe.replay.predict import Playable, Prediction, predict, prepare
 from traceprobe.replay.scenario import Changes
+from traceprobe.version import __version__
 
 TWICE = ("forward", "backward", "recompute", "optimizer", "host", "loader", "communication", "h2d")
 MENU = (
