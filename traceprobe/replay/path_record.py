@@ -18,6 +18,7 @@ from traceprobe.records.critical_path import (
     Slack,
     Stretch,
 )
+from traceprobe.records.picture import Picture
 from traceprobe.records.rank import Rank
 from traceprobe.records.replay import Replay
 from traceprobe.replay.critical_path import Path, critical_path
@@ -52,7 +53,7 @@ def path_record(run: Playable) -> CriticalPath:
         parts=_parts(table),
         operators=_operators(table, replays),
         slack=_slack(run, table),
-        stretches=_stretches(table, schedules, replays),
+        stretches=_stretches(table, schedules, replays, _drawn(schedules, ranks)),
         blocking=_blocking(run),
         blocking_ms=_blocked_ms(run),
         edges=Edges(
@@ -147,9 +148,12 @@ def _longer(
 
 
 def _stretches(
-    table: pl.DataFrame, schedules: Sequence[RankSchedule], replays: Sequence[Replay]
+    table: pl.DataFrame,
+    schedules: Sequence[RankSchedule],
+    replays: Sequence[Replay],
+    iteration: int,
 ) -> list[Stretch]:
-    """Where the path runs in the last recorded iteration; waiting fills what is between work."""
+    """Where the path runs in a recorded iteration; waiting fills what is between work."""
     found: list[Stretch] = []
     waiting: tuple[str, float] = ("", 0.0)
     until: dict[int, int] = {}
@@ -159,7 +163,7 @@ def _stretches(
         replay, schedule = replays[rank], schedules[rank]
         if not replay.start_ns or not replay.end_ns:
             return []
-        if int(schedule.tasks.iteration[task]) != schedule.iterations - 1:
+        if int(schedule.tasks.iteration[task]) != iteration:
             continue
         if part not in BUSY_LABELS:
             waiting = max(waiting, (part, ms), key=lambda each: each[1])
@@ -174,6 +178,22 @@ def _stretches(
             found.append(_stretch(number, part, start, end))
         until[number], waiting = max(end, until.get(number, end)), ("", 0.0)
     return found[-MAX_STRETCHES:]
+
+
+def _drawn(schedules: Sequence[RankSchedule], ranks: Sequence[Rank]) -> int:
+    """The played iteration that the first window of a picture shows; the last where none does."""
+    for schedule, rank in zip(schedules, ranks, strict=True):
+        replay, iteration = rank.replay, schedule.tasks.iteration
+        if not isinstance(rank.picture, Picture) or not isinstance(replay, Replay):
+            continue
+        start = np.array(replay.start_ns)
+        for window in rank.picture.windows if len(start) == len(iteration) else ():
+            end = window.start_ns + window.duration_ns
+            shown = iteration[(window.start_ns <= start) & (start < end)]
+            count = np.bincount(shown, minlength=schedule.iterations)
+            if 2 * count.max() > np.sum(iteration == count.argmax()):
+                return int(count.argmax())
+    return schedules[0].iterations - 1
 
 
 def _stretch(rank: int, part: str, start: int, end: int) -> Stretch:
