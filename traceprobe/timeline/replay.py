@@ -350,6 +350,7 @@ def find_needs(
         design = [(row, of) for row, of in design if stream[of] != stream[row]]
         at = np.array(design, np.int64).reshape(-1, 2)
         pairs.append((at[:, 0], at[:, 1], np.zeros(len(at), bool)))
+    late = np.zeros(0, np.int64)
     if not told.all_recorded:
         explained = ready.copy()
         np.maximum.at(explained, told.op, t1[told.needs])
@@ -357,7 +358,9 @@ def find_needs(
         pairs.append((late, other, np.zeros(len(late), bool)))
     op, needs, recorded = (np.concatenate([pair[n] for pair in pairs]) for n in range(3))
     _, first = np.unique(np.stack([op, needs]), axis=1, return_index=True)
-    return Needs(op[first], needs[first], recorded[first].astype(bool), told.unresolved)
+    # A wait that was for something else than it seemed is known where the start tells for what.
+    unresolved = told.lost + int((~np.isin(told.contradicted, late)).sum())
+    return Needs(op[first], needs[first], recorded[first].astype(bool), unresolved)
 
 
 def _just_after(t0: Int64s, t1: Int64s, stream: Int64s, ready: Int64s) -> tuple[Int64s, Int64s]:
