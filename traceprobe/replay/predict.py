@@ -24,7 +24,10 @@ from traceprobe.replay.tasks import ALONE, RankSchedule, schedule_of
 from traceprobe.verdict.allreduce import Links
 
 LATE_LOADER = 0.02
-"""Share of the step from which on waiting for data counts as the loader's limit."""
+"""Share of the step in which the GPU waits for data, from which on the loader sets the pace."""
+WAITING_HOST = 0.2
+"""The same of the host, where the GPU's queue hides it. Handing over a batch that is there takes
+time, too; a host that the GPU holds up waits for data only where it gets there before the batch."""
 HOST_MARGIN = 0.2
 """Relative error of a host time that the run does not tell."""
 KNOWN_HOST_MARGIN = 0.05
@@ -181,7 +184,7 @@ def _with_loader(schedule: RankSchedule, report: Report, rank: Rank, now: float)
     step = rank.summary.step_ms.mean if rank.summary.step_ms is not None else now
     copied = (rank.summary.partition_ns["h2d"] or 0) / max(rank.summary.window_ns, 1)
     late = report.verdict.shares["io"] - copied
-    if max(late, waited / step) < LATE_LOADER:
+    if late < LATE_LOADER and waited / step < WAITING_HOST:
         return schedule
     return replace(schedule, period=now * 1e6, workers=_workers(report, settings))
 
