@@ -57,6 +57,7 @@ NAMED = {
 NAMED_IN = {("AblationVerdict", "shares"): "AblationShares"}
 """Names of one record that mean something else than elsewhere."""
 OPTIONAL = {
+    ("Finding", "predicted"),
     ("Finding", "saving_of"),
     ("Finding", "sites"),
     ("Communication", "stage_wait_ns"),
@@ -71,6 +72,24 @@ OPTIONAL = {
     ("Rank", "replay"),
     ("Rank", "speed"),
     ("Rank", "tree"),
+    ("Replay", "end_ns"),
+    ("Replay", "group"),
+    ("Replay", "inferred_needs"),
+    ("Replay", "line"),
+    ("Replay", "more_needs"),
+    ("Replay", "more_rows"),
+    ("Replay", "name"),
+    ("Replay", "names"),
+    ("Replay", "ops"),
+    ("Replay", "packing_host_ns"),
+    ("Replay", "packing_ns"),
+    ("Replay", "recorded_needs"),
+    ("Replay", "slowed_ns"),
+    ("Replay", "start_ns"),
+    ("Replay", "unresolved_needs"),
+    ("Report", "critical_path"),
+    ("Report", "headroom"),
+    ("Report", "joint"),
     ("Report", "loader"),
     ("Report", "memory"),
     ("Report", "roofline"),
@@ -82,7 +101,13 @@ OPTIONAL = {
     ("Verdict", "skew"),
 }
 """Fields that are left out where they have nothing to say."""
-UNKNOWN_AS_MINUS_ONE = ("Replay", "bytes")
+LEAST = {
+    ("Blocking", "bytes"): -1,
+    ("Blocking", "group"): -2,
+    ("Replay", "bytes"): -1,
+    ("Replay", "group"): -2,
+}
+"""Numbers that say that something is not known."""
 SIGNED = ("Picture", "clock_ns")
 FORMS: dict[tuple[str, str], Schema] = {
     ("Report", "schema_version"): {"pattern": r"^1\.\d+$"},
@@ -119,7 +144,7 @@ def structure() -> Schema:
                 _refer(definition["properties"], field, name)
             kind.update(FORMS.get((record, field), {}))
             if (record, field) != SIGNED and (field.endswith("_ns") or field == "bytes"):
-                _at_least(kind, -1 if (record, field) == UNKNOWN_AS_MINUS_ONE else 0)
+                _at_least(kind, LEAST.get((record, field), 0))
     for name, (keys, kind) in FIXED.items():
         definitions[name] = {
             "title": name,

@@ -17,7 +17,16 @@ from traceprobe.replay.buckets import rebucketed
 from traceprobe.replay.calibrate import calibrate
 from traceprobe.replay.predict import predict, prepare
 from traceprobe.replay.scenario import Changes, apply
-from traceprobe.replay.simulate import RankSchedule, Task, schedule_of, simulate
+from traceprobe.replay.simulate import simulate
+from traceprobe.replay.tasks import (
+    ALONE,
+    UNNAMED,
+    RankSchedule,
+    Task,
+    rows_of,
+    schedule_of,
+    tasks_of,
+)
 from traceprobe.whatif.summary import what_if
 
 US = 1_000
@@ -40,24 +49,15 @@ LOOPS = {
 }
 
 
-def task(kind="forward", *, host=1.0, duration=10.0, stream=0, **more):
+def task(kind="forward", *, host=1.0, duration=10.0, collective=False, **more):
     """A task of one operation."""
-    given = {
-        "iteration": 0,
-        "first_host": host,
-        "lag": 0.0,
-        "tail": duration,
-        "data_wait": 0.0,
-        "awaits": 0,
-        "needs": (),
-        "bytes": -1,
-        "collective": False,
-    }
-    return Task(kind=kind, host=host, duration=duration, stream=stream, **{**given, **more})
+    group = UNNAMED if collective else ALONE
+    given = {"first_host": host, "tail": duration, "group": group, **more}
+    return Task(kind=kind, host=host, duration=duration, **given)
 
 
 def schedule(*tasks, period=None, latency=0.0):
-    return RankSchedule(tasks, 1 + max(t.iteration for t in tasks), latency, period)
+    return RankSchedule(tasks_of(tasks), 1 + max(t.iteration for t in tasks), latency, period)
 
 
 # The rules of the player
@@ -161,7 +161,10 @@ def test_hidden_communication_still_takes_its_time():
 
 
 def test_a_faster_host_and_no_synchronisation_leave_the_gpu():
-    rows = (task(host=60, duration=10), task("backward", host=60, duration=20, awaits=1))
+    rows = (
+        task(host=60, duration=10, ops=0),
+        task("backward", host=60, duration=20, awaits=1, ops=0),
+    )
     assert simulate([schedule(*rows)]) == 10 + 60 + 60
     assert simulate([apply(schedule(*rows), Changes(removed=frozenset({"sync"})))]) == 120
     assert simulate([apply(schedule(*rows), Changes(removed=frozenset({"host"})))]) == 30
@@ -170,7 +173,7 @@ def test_a_faster_host_and_no_synchronisation_leave_the_gpu():
 
 def test_a_faster_loader_is_late_until_something_else_is():
     rows = (task(duration=10, data_wait=3), task("backward", duration=20))
-    for factor, expected in ((2.0, 50), (10.0, 30)):
+    for factor, expected in ((2.0, 54), (20.0, 30)):
         faster = apply(schedule(*rows, period=100), Changes(speedup={"loader": factor}))
         assert simulate([faster]) == expected
     gone = apply(schedule(*rows, period=100), Changes(removed=frozenset({"data-wait"})))
@@ -229,7 +232,7 @@ def test_the_same_buckets_take_the_same_time():
 
 
 def test_without_sizes_there_are_no_other_buckets():
-    unsized = schedule(*(replace(r, bytes=-1) for r in messages(4).tasks))
+    unsized = schedule(*(replace(r, bytes=-1) for r in rows_of(messages(4).tasks)))
     with pytest.raises(ImpossibleChange, match="sizes"):
         rebucketed([unsized], 10, 2)
 

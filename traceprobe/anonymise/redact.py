@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
-from traceprobe.model.taxonomy import BUSY_LABELS
+from traceprobe.model.taxonomy import PATH_LABELS
 from traceprobe.records.texts import Disclosure
 from traceprobe.vocabulary import digest, facts, known, own_tokens, told
 
@@ -24,7 +24,7 @@ __all__ = ["digest", "redact"]
 Result = TypeVar("Result", bound=msgspec.Struct)
 Change = Callable[[Disclosure, str], str]
 
-_PHASES = {*BUSY_LABELS, "data", ""}
+_PHASES = {*PATH_LABELS, "data", ""}
 """Phases and classes, which are words of traceprobe."""
 _OPTIMIZERS = frozenset(
     {

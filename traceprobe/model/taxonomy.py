@@ -135,6 +135,14 @@ BUSY_LABELS = {
     "memory": "memory ops",
 }
 """The same classes where overlapped time counts too."""
+PATH_LABELS = {
+    **BUSY_LABELS,
+    "host": "host",
+    "data-wait": "waiting for data",
+    "launch": "launch latency",
+    "delay": "late starts",
+}
+"""What a critical path consists of: work of a device, and what it waits for."""
 SHARE_LABELS = {
     "io": "I/O",
     "communication": "communication",

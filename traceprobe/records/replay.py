@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from traceprobe.records.texts import PhaseName
+from traceprobe.records.texts import Name, PhaseName
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +42,38 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """Distance to the row of another stream that must end before this one begins."""
     bytes: list[int]
     """Size of a message; -1 where it is none, or not in the trace."""
+    line: list[int] = msgspec.field(default_factory=list)
+    """Thread that launches the row, or the line of threads that take turns; missing in older
+    reports, as all that follows: then there is one."""
+    group: list[int] = msgspec.field(default_factory=list)
+    """Process group of a message, the same number on all ranks; -1 where none is known, -2 where it
+    passes between two ranks of a group and is not known which."""
+    start_ns: list[int] = msgspec.field(default_factory=list)
+    """Recorded start of the row, from the origin of the rank's input."""
+    end_ns: list[int] = msgspec.field(default_factory=list)
+    """Recorded end of its last operation."""
+    ops: list[int] = msgspec.field(default_factory=list)
+    """Operations of the row."""
+    slowed_ns: list[int] = msgspec.field(default_factory=list)
+    """Of `duration_ns`, what collectives cost that ran beside the row."""
+    packing_ns: list[int] = msgspec.field(default_factory=list)
+    """Of `duration_ns`, operations that there are only for communication: copies of gradients into
+    buckets."""
+    packing_host_ns: list[int] = msgspec.field(default_factory=list)
+    """Of `host_ns`, what they take."""
+    names: list[Name] = msgspec.field(default_factory=list)
+    """What `name` counts."""
+    name: list[int] = msgspec.field(default_factory=list)
+    """The operator with the most time of the row; the kernel's where none launched it."""
+    more_rows: list[int] = msgspec.field(default_factory=list)
+    """Rows that need further rows of other streams to end before they begin."""
+    more_needs: list[int] = msgspec.field(default_factory=list)
+    """Distance to such a row, of each of `more_rows`."""
+    recorded_needs: int = 0
+    """Dependencies between streams that the trace records; the others are inferred."""
+    inferred_needs: int = 0
+    unresolved_needs: int = 0
+    """Waits in the trace for what was not found."""
 
     def problems(self) -> Iterator[str]:
         """What it contradicts itself in."""
@@ -52,7 +84,35 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
             yield "the replay has an unknown kind"
         elif self.iterations != 1 + max(self.iteration):
             yield "the replay has other iterations than it says"
+        else:
+            yield from self._later_problems()
+
+    def _later_problems(self) -> Iterator[str]:
+        """Of the columns that older reports lack."""
+        count = len(self.kind)
+        later = (
+            self.line,
+            self.group,
+            self.start_ns,
+            self.end_ns,
+            self.ops,
+            self.slowed_ns,
+            self.packing_ns,
+            self.packing_host_ns,
+            self.name,
+        )
+        lengths = {len(column) for column in later}
+        if lengths - {0, count} or len(self.more_rows) != len(self.more_needs):
+            yield "the replay has columns of different lengths"
+        elif self.name and not 0 <= min(self.name) <= max(self.name) < len(self.names):
+            yield "the replay has an unknown name"
+        elif self.more_rows and not 0 <= min(self.more_rows) <= max(self.more_rows) < count:
+            yield "the replay has needs of unknown rows"
+        elif min((*self.awaits, *self.needs, *self.more_needs)) < 0:
+            yield "the replay has rows that wait for later ones"
 
 
-COLUMNS = Replay.__struct_fields__[3:]
-"""Names of the columns, in their order."""
+NO_PARTNER = -2
+"""In `group`, of a message between two ranks of a larger group."""
+COLUMNS = Replay.__struct_fields__[3:15]
+"""Names of the columns that every replay has, in their order."""

@@ -19,9 +19,12 @@ from traceprobe.formatting import significant
 from traceprobe.model.taxonomy import BOUND_LABELS, SHARES
 from traceprobe.records.ablation import Ablation
 from traceprobe.records.base import Rendered
+from traceprobe.records.critical_path import CriticalPath
+from traceprobe.records.headroom import Headroom
 from traceprobe.records.loader import Loader
 from traceprobe.records.memory import Memory
 from traceprobe.records.numbers import SHARE_ROUNDING
+from traceprobe.records.prediction import JointPrediction, PredictedSaving
 from traceprobe.records.rank import Rank, mean_step_ms
 from traceprobe.records.roofline import Limit, Roofline
 from traceprobe.records.run import Overview, Run
@@ -169,6 +172,21 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     nothing is saved."""
     sites: list[Site] | msgspec.UnsetType = UNSET
     """Where in the program most of it is, at most three; not there where no owner is known."""
+    predicted: PredictedSaving | msgspec.UnsetType = UNSET
+    """By how much mending it makes a step shorter, which is no more than `saving_ms_per_step`; not
+    there where the iterations cannot be played without it."""
+
+    @property
+    def gain_ms(self) -> float:
+        """What mending it is expected to save: as predicted, else at most."""
+        if isinstance(self.predicted, PredictedSaving):
+            return self.predicted.ms
+        return self.saving_ms_per_step or 0.0
+
+    @property
+    def by_gain(self) -> tuple[float, float]:
+        """Sorts what gains more first; of what gains nothing by itself, what may gain more."""
+        return -round(self.gain_ms, 2), -(self.saving_ms_per_step or 0.0)
 
 
 class Report(Rendered, frozen=True, kw_only=True):
@@ -189,6 +207,12 @@ class Report(Rendered, frozen=True, kw_only=True):
     """What feeds the steps; not there where the capture does not say."""
     roofline: Roofline | msgspec.UnsetType = UNSET
     """The step beside what the hardware could do; not there where neither is known."""
+    critical_path: CriticalPath | msgspec.UnsetType = UNSET
+    """What a step is as long as; not there where no iterations can be played."""
+    joint: JointPrediction | msgspec.UnsetType = UNSET
+    """A step with the first findings mended; not there with fewer than two predictions."""
+    headroom: Headroom | msgspec.UnsetType = UNSET
+    """Between which bounds the shortest step is; not there where no floor is known."""
 
     @property
     def step_ms(self) -> float | None:
@@ -246,6 +270,9 @@ class Report(Rendered, frozen=True, kw_only=True):
             yield from self.memory.problems(len(self.inputs))
         if isinstance(self.loader, Loader):
             yield from self.loader.problems()
+        for part in (self.critical_path, self.joint, self.headroom):
+            if not isinstance(part, msgspec.UnsetType):
+                yield from part.problems()
         yield from self._saving_problems()
         for finding in self.findings:
             for site in () if isinstance(finding.sites, msgspec.UnsetType) else finding.sites:
@@ -273,3 +300,8 @@ class Report(Rendered, frozen=True, kw_only=True):
             saving = finding.saving_ms_per_step
             if saving is not None and not 0 < saving <= longest * (1 + SHARE_ROUNDING) + 1e-3:
                 yield f"{finding.id} saves {saving} of {longest} ms"
+            predicted = finding.predicted
+            if isinstance(predicted, PredictedSaving):
+                yield from predicted.problems()
+                if predicted.high_ms > (saving or 0.0) + 1e-3:
+                    yield f"{finding.id} is predicted to save more than it can"

@@ -18,8 +18,8 @@ from math import ceil
 
 from traceprobe.errors import ImpossibleChange
 from traceprobe.model.taxonomy import OFF_DEVICE
+from traceprobe.replay.tasks import RankSchedule, Task, rows_of, tasks_of
 from traceprobe.verdict.allreduce import Links, Message, fit
-from traceprobe.replay.simulate import RankSchedule, Task
 
 MB = 1 << 20
 
@@ -36,7 +36,7 @@ def links_of(schedule: RankSchedule, ranks: int) -> Links | None:
     """What joins the ranks, from the all-reduces of one of them; None where they tell nothing."""
     messages = [
         Message("all_reduce", task.bytes, ranks, task.duration / 1e6, 1.0, 0.0)
-        for task in schedule.tasks
+        for task in rows_of(schedule.tasks)
         if task.collective and task.bytes > 0
     ]
     return fit(messages, "ring")
@@ -46,7 +46,7 @@ def sizes_of(schedule: RankSchedule) -> list[int]:
     """Bytes of the collectives of the last iteration, in order."""
     return [
         task.bytes
-        for task in schedule.tasks
+        for task in rows_of(schedule.tasks)
         if task.collective and task.iteration == schedule.iterations - 1
     ]
 
@@ -61,7 +61,7 @@ def rebucketed(
     """
     links = links_of(schedules[0], ranks)
     if links is None or any(
-        task.collective and task.bytes <= 0 for p in schedules for task in p.tasks
+        bool((p.tasks.collective & (p.tasks.bytes <= 0)).any()) for p in schedules
     ):
         raise ImpossibleChange(
             "--bucket-mb: the sizes of the all-reduces are not in the trace; record all ranks with "
@@ -74,7 +74,7 @@ def rebucketed(
 def _rebucketed(
     schedule: RankSchedule, limit: float, links: Links, ranks: int
 ) -> tuple[RankSchedule, list[int]]:
-    tasks = list(schedule.tasks)
+    tasks = rows_of(schedule.tasks)
     sent: dict[int, list[float]] = {}
     sizes: list[int] = []
     for iteration in range(schedule.iterations):
@@ -87,7 +87,8 @@ def _rebucketed(
         sizes = [round(bucket.size) for bucket in buckets]
         for bucket in buckets:
             sent.setdefault(bucket.at, []).append(bucket.size)
-    return replace(schedule, tasks=_with_messages(tasks, sent, links, ranks)), sizes
+    messages = _with_messages(tasks, sent, links, ranks)
+    return replace(schedule, tasks=tasks_of(messages)), sizes
 
 
 def _filled(present: Sequence[_Bucket], limit: float, tasks: Sequence[Task]) -> list[_Bucket]:

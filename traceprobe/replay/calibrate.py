@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from traceprobe.replay.scenario import hosted, scaled
-from traceprobe.replay.simulate import RankSchedule, simulate
+from traceprobe.replay.simulate import simulate, simulate_all
+from traceprobe.replay.tasks import RankSchedule
 
 AGREES = 0.002
 """Relative difference below which nothing is scaled."""
 MOST_HOST, MOST_COLLECTIVES = 2.0, 3.0
-HALVINGS = 14
+GRIDS, PARTS = 3, 8
 PROFILED_HOST = {"kineto": 0.55, "nsys": 0.85}
 """What host time between launches is without the profiler, by the format that it writes, where the
 run itself cannot tell. See docs/whatif.md for the runs that it was measured on."""
@@ -50,19 +53,20 @@ def calibrate(
     """
 
     def with_host(factor: float) -> list[RankSchedule]:
-        return [replace(schedule, tasks=hosted(schedule.tasks, factor)) for schedule in schedules]
+        return [replace(p, tasks=hosted(p.tasks, factor)) for p in schedules]
 
-    low, high = simulate(with_host(0.0)), simulate(with_host(MOST_HOST))
+    as_it_is, low, high = simulate_all([schedules, with_host(0.0), with_host(MOST_HOST)])
     reached = min(max(low, step_ns), high)
-    most = _solve(lambda f: simulate(with_host(f)), reached, MOST_HOST)
+    most = _solve(with_host, reached, MOST_HOST)
     # Only where a faster host makes a shorter step is the largest factor that of the host.
-    known = low < step_ns <= high and simulate(with_host(0.9 * most)) < (1 - AGREES) * step_ns
+    faster = simulate(with_host(0.9 * most))
+    known = low < step_ns <= high and faster < (1 - AGREES) * step_ns
     host = most if known else min(most, profiled_host)
     chosen, collectives = with_host(host), 1.0
     if not known:
         chosen, collectives = _with_collectives(chosen, step_ns)
     factor = step_ns / simulate(chosen)
-    return Calibrated(chosen, factor, host, collectives, known, simulate(schedules))
+    return Calibrated(chosen, factor, host, collectives, known, as_it_is)
 
 
 def _with_collectives(
@@ -71,23 +75,30 @@ def _with_collectives(
     """The schedules with collectives scaled, where that makes them take `step_ns`, and by what."""
 
     def slowed(factor: float) -> list[RankSchedule]:
-        return [replace(p, tasks=scaled(p.tasks, ("communication",), factor)) for p in schedules]
+        return [
+            replace(p, tasks=scaled(p.tasks, p.tasks.of(("communication",)), factor))
+            for p in schedules
+        ]
 
-    now = simulate(schedules)
-    low, high = simulate(slowed(0.0)), simulate(slowed(MOST_COLLECTIVES))
+    now, low, high = simulate_all([schedules, slowed(0.0), slowed(MOST_COLLECTIVES)])
     if abs(now / step_ns - 1) <= AGREES or not low < step_ns < high:
         return schedules, 1.0
-    factor = _solve(lambda f: simulate(slowed(f)), step_ns, MOST_COLLECTIVES)
+    factor = _solve(slowed, step_ns, MOST_COLLECTIVES)
     return slowed(factor), factor
 
 
-def _solve(step: Callable[[float], float], target: float, most: float) -> float:
-    """The largest factor up to `most` with which a step does not exceed the target."""
-    low, high = 0.0, most
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        if step(middle) <= target * (1 + AGREES / 10):
-            low = middle
-        else:
-            high = middle
-    return low
+def _solve(scenario: Callable[[float], list[RankSchedule]], target: float, most: float) -> float:
+    """The largest factor up to `most` with which a step does not exceed the target.
+
+    All factors of a grid are played at once; a finer one follows between the two that matter. The
+    length of ways is linear in a factor while they stay the same, as they do between such two.
+    """
+    low, high, reached = 0.0, most, target * (1 + AGREES / 10)
+    for _ in range(GRIDS):
+        factors = np.linspace(low, high, PARTS + 1)
+        steps = np.array(simulate_all([scenario(factor) for factor in factors]))
+        at = int(np.flatnonzero(steps <= reached).max(initial=0))
+        after = min(at + 1, PARTS)
+        low, high = float(factors[at]), float(factors[after])
+    rise = float(steps[after] - steps[at])
+    return low if rise <= 0 else min(low + (high - low) * float(reached - steps[at]) / rise, high)

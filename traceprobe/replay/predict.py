@@ -7,21 +7,27 @@ from dataclasses import dataclass, replace
 from math import hypot, sqrt
 from statistics import fmean, stdev
 
+import numpy as np
 from msgspec import UnsetType
 
 from traceprobe.errors import ImpossibleChange
 from traceprobe.model.taxonomy import OFF_DEVICE
 from traceprobe.records.rank import Iteration, Rank, mean_step_ms
 from traceprobe.records.report import Report
-from traceprobe.verdict.allreduce import Links
 from traceprobe.replay import buckets
 from traceprobe.replay import scenario as changes
 from traceprobe.replay.calibrate import PROFILED_HOST, Calibrated, calibrate
+from traceprobe.replay.contention import LIKELY, LITTLE, MUCH
 from traceprobe.replay.scenario import Changes
-from traceprobe.replay.simulate import RankSchedule, schedule_of, simulate
+from traceprobe.replay.simulate import simulate, simulate_all
+from traceprobe.replay.tasks import ALONE, RankSchedule, schedule_of
+from traceprobe.verdict.allreduce import Links
 
 LATE_LOADER = 0.02
-"""Share of the step from which on waiting for data counts as the loader's limit."""
+"""Share of the step in which the GPU waits for data, from which on the loader sets the pace."""
+WAITING_HOST = 0.2
+"""The same of the host, where the GPU's queue hides it. Handing over a batch that is there takes
+time, too; a host that the GPU holds up waits for data only where it gets there before the batch."""
 HOST_MARGIN = 0.2
 """Relative error of a host time that the run does not tell."""
 KNOWN_HOST_MARGIN = 0.05
@@ -43,7 +49,7 @@ class Playable:
     Args:
         now: step as it is, ms; without a profiler where that is known.
         base: what is played. step_ns: what it takes without changes.
-        ranks: of the run, of which not all may be played.
+        ranks: of the run, of which not all may be played. played: those that are.
     """
 
     report: Report
@@ -51,6 +57,7 @@ class Playable:
     base: Calibrated
     step_ns: float
     ranks: int
+    played: Sequence[Rank]
 
     @property
     def late_loader(self) -> bool:
@@ -95,7 +102,8 @@ def prepare(report: Report) -> Playable:
     schedules = [_with_loader(schedule_of(replay), report, rank, now) for rank, replay in ranks]
     base = calibrate(_transfers(schedules), now * 1e6, _profiled_host(report))
     world = max(len(schedules), report.run.world_size if report.run is not None else 1)
-    return Playable(report, now, base, simulate(base.schedules), world)
+    played = [rank for rank, _ in ranks]
+    return Playable(report, now, base, simulate(base.schedules), world, played)
 
 
 def predict(run: Playable, asked: Changes) -> Prediction:
@@ -104,29 +112,50 @@ def predict(run: Playable, asked: Changes) -> Prediction:
     Raises:
         ImpossibleChange: the run has not what is to be changed.
     """
-    base = run.base
-    for schedule in base.schedules:
-        changes.check(schedule, asked)
+    return predict_all(run, [asked])[0]
 
-    def step(schedules: Sequence[RankSchedule]) -> float:
-        changed = [changes.apply(schedule, asked) for schedule in schedules]
-        return run.now * simulate(changed, balanced="skew" in asked.removed) / run.step_ns
 
-    schedules, sizes, sizes_before, links = base.schedules, list[int](), list[int](), None
-    if asked.bucket_mb is not None:
-        sizes_before = buckets.sizes_of(schedules[0])
-        schedules, sizes, links = buckets.rebucketed(schedules, asked.bucket_mb, run.ranks)
-    predicted = step(schedules)
-    margin = KNOWN_HOST_MARGIN if base.host_known else HOST_MARGIN
-    around = [
-        step([replace(p, tasks=changes.hosted(p.tasks, factor)) for p in schedules])
-        for factor in (1 - margin, 1 + margin)
-    ]
-    noise = hypot(_noise_ms(run.report, asked), predicted * (base.factor - 1))
-    if asked != Changes():
-        noise += RULES_MARGIN * predicted
-    low, high = min(predicted, *around) - noise, max(predicted, *around) + noise
-    return Prediction(predicted, max(low, 0.0), high, sizes, sizes_before, links)
+def predict_all(run: Playable, every: Sequence[Changes]) -> list[Prediction]:
+    """What a step takes with some changes, with others, and so on: all played at once.
+
+    Raises:
+        ImpossibleChange: the run has not what is to be changed.
+    """
+    margin = KNOWN_HOST_MARGIN if run.base.host_known else HOST_MARGIN
+    # The first is what is likely, the others are the ends of what it may be.
+    doubts = [(1.0, LIKELY), (1 - margin, LIKELY), (1 + margin, LIKELY), (1.0, LITTLE), (1.0, MUCH)]
+    scenarios: dict[bool, list[list[RankSchedule]]] = {False: [], True: []}
+    told = []
+    for asked in every:
+        schedules, sizes, sizes_before, links = run.base.schedules, list[int](), list[int](), None
+        for schedule in schedules:
+            changes.check(schedule, asked)
+        if asked.bucket_mb is not None:
+            sizes_before = buckets.sizes_of(schedules[0])
+            schedules, sizes, links = buckets.rebucketed(schedules, asked.bucket_mb, run.ranks)
+        told.append((sizes, sizes_before, links))
+        scenarios["skew" in asked.removed] += [
+            [
+                changes.apply(replace(p, tasks=changes.hosted(p.tasks, factor)), asked, left)
+                for p in schedules
+            ]
+            for factor, left in doubts
+        ]
+    steps = {
+        balanced: iter(simulate_all(some, balanced=balanced))
+        for balanced, some in scenarios.items()
+        if some
+    }
+    found = []
+    for asked, (sizes, sizes_before, links) in zip(every, told, strict=True):
+        mine = steps["skew" in asked.removed]
+        predicted, *around = (run.now * next(mine) / run.step_ns for _ in doubts)
+        noise = hypot(_noise_ms(run.report, asked), predicted * (run.base.factor - 1))
+        if asked != Changes():
+            noise += RULES_MARGIN * predicted
+        low, high = min(predicted, *around) - noise, max(predicted, *around) + noise
+        found.append(Prediction(predicted, max(low, 0.0), high, sizes, sizes_before, links))
+    return found
 
 
 def now_ms(report: Report) -> float:
@@ -151,33 +180,38 @@ def _with_loader(schedule: RankSchedule, report: Report, rank: Rank, now: float)
     settings = (report.workload or {}).get("settings")
     if isinstance(settings, dict) and settings.get("workers") == 0:
         return schedule
-    waited = sum(task.data_wait for task in schedule.tasks) / schedule.iterations / 1e6
+    waited = float(schedule.tasks.data_wait.sum()) / schedule.iterations / 1e6
     step = rank.summary.step_ms.mean if rank.summary.step_ms is not None else now
     copied = (rank.summary.partition_ns["h2d"] or 0) / max(rank.summary.window_ns, 1)
     late = report.verdict.shares["io"] - copied
-    if max(late, waited / step) < LATE_LOADER:
+    if late < LATE_LOADER and waited / step < WAITING_HOST:
         return schedule
-    return replace(schedule, period=now * 1e6)
+    return replace(schedule, period=now * 1e6, workers=_workers(report, settings))
+
+
+def _workers(report: Report, settings: object) -> int:
+    """Of the loader, as the recording has it; 1 where it says nothing."""
+    told = None if isinstance(report.loader, UnsetType) else report.loader.workers
+    if told is None and isinstance(settings, dict):
+        told = settings.get("workers")
+    return told if isinstance(told, int) and told > 0 else 1
 
 
 def _transfers(schedules: Sequence[RankSchedule]) -> list[RankSchedule]:
     """Collectives without waiting: as long as on the rank where they were shortest."""
-    together = [
-        [task.duration for task in schedule.tasks if task.collective] for schedule in schedules
-    ]
-    if len({len(durations) for durations in together}) > 1 or len(schedules) < 2:
-        return list(schedules)
-    shortest = [min(durations) for durations in zip(*together, strict=True)]
-    found = []
-    for schedule in schedules:
-        times = iter(shortest)
-        tasks = []
-        for task in schedule.tasks:
-            if task.collective:
-                busy = next(times)
-                task = replace(task, duration=busy, tail=busy + task.lag)
-            tasks.append(task)
-        found.append(replace(schedule, tasks=tasks))
+    found = list(schedules)
+    for group in {g for p in schedules for g in p.tasks.group.tolist()} - {ALONE}:
+        at = [np.flatnonzero(p.tasks.group == group) for p in found]
+        having = [rank for rank, places in enumerate(at) if len(places)]
+        if len(having) < 2 or len({len(at[rank]) for rank in having}) > 1:
+            continue
+        shortest = np.min([found[rank].tasks.duration[at[rank]] for rank in having], axis=0)
+        for rank in having:
+            tasks = found[rank].tasks
+            duration, tail = tasks.duration.copy(), tasks.tail.copy()
+            duration[at[rank]] = shortest
+            tail[at[rank]] = shortest + tasks.lag[at[rank]]
+            found[rank] = replace(found[rank], tasks=replace(tasks, duration=duration, tail=tail))
     return found
 
 

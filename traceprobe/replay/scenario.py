@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from traceprobe.errors import ImpossibleChange
 from traceprobe.model.taxonomy import COMPUTE_PHASES, OFF_DEVICE
-from traceprobe.replay.simulate import RankSchedule, Task
+from traceprobe.replay.contention import (
+    LIKELY,
+    Leftovers,
+    period_of_more,
+    without_communication,
+    without_host,
+)
+from traceprobe.replay.tasks import ALONE, ROWS, Bools, Int64s, RankSchedule, Tasks
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     **{name: (name,) for name in (*COMPUTE_PHASES, *OFF_DEVICE)},
@@ -40,6 +49,8 @@ class Changes:
         bucket_mb: size from which on a bucket of gradients is sent, in MB of 2**20 bytes.
         accumulate: micro-batches, each of the size of a batch, that share one synchronisation and
             one update.
+        fewer: factor by which the launches of a phase get fewer, each as long for the host as now.
+        margin: relative error of the gain where it is not known how much faster the work would be.
     """
 
     removed: frozenset[str] = frozenset()
@@ -47,6 +58,8 @@ class Changes:
     speedup: Mapping[str, float] = field(default_factory=dict)
     bucket_mb: float | None = None
     accumulate: int = 1
+    fewer: Mapping[str, float] = field(default_factory=dict)
+    margin: float = 0.0
 
     def words(self) -> list[str]:
         """The changes as a person says them, in a stable order."""
@@ -60,6 +73,7 @@ class Changes:
             ),
             *([f"buckets of {self.bucket_mb:g} MB"] if self.bucket_mb is not None else []),
             *([f"{self.accumulate} batches per update"] if self.accumulate > 1 else []),
+            *(f"fewer launches of the {_named(name)}" for name in sorted(self.fewer)),
         ]
 
 
@@ -75,132 +89,189 @@ def _as_fast(factor: float) -> str:
     return "twice as fast" if factor == 2 else f"{factor:g}× as fast"
 
 
-def apply(schedule: RankSchedule, changes: Changes) -> RankSchedule:
+def together(one: Changes, other: Changes, *, shared: bool = False) -> Changes:
+    """Both changes at once.
+
+    Args:
+        shared: they make the same work faster, so that only the larger factor counts; else each
+            makes faster what the other leaves.
+    """
+
+    def factors(ours: Mapping[str, float], theirs: Mapping[str, float]) -> dict[str, float]:
+        joined = dict(ours)
+        for name, factor in theirs.items():
+            before = joined.get(name, 1.0)
+            joined[name] = max(before, factor) if shared else before * factor
+        return {name: factor for name, factor in joined.items() if not gone & _covering(name)}
+
+    gone = one.removed | other.removed
+    sizes = [mb for mb in (one.bucket_mb, other.bucket_mb) if mb is not None]
+    return Changes(
+        removed=gone,
+        overlapped=(one.overlapped | other.overlapped) - gone,
+        speedup=factors(one.speedup, other.speedup),
+        bucket_mb=max(sizes, default=None),
+        accumulate=max(one.accumulate, other.accumulate),
+        fewer=factors(one.fewer, other.fewer),
+        margin=max(one.margin, other.margin),
+    )
+
+
+def _covering(name: str) -> set[str]:
+    """What has to be removed so that a part with this name is gone."""
+    wider = {"loader": "data-wait", **dict.fromkeys(COMPUTE_PHASES, "compute")}
+    return {name, wider.get(name, name)}
+
+
+def apply(schedule: RankSchedule, changes: Changes, left: Leftovers = LIKELY) -> RankSchedule:
     """The schedule of a rank with all changes but that of the buckets."""
-    tasks = list(schedule.tasks)
+    tasks = schedule.tasks
     for name in REMOVABLE:
         if name in changes.removed:
-            tasks = _removed(tasks, name)
+            tasks = _removed(tasks, name, left)
     for name, factor in changes.speedup.items():
         tasks = _faster(tasks, name, factor)
+    for name, factor in changes.fewer.items():
+        tasks = _fewer(tasks, tasks.of(GROUPS[name]), factor)
     for name in OVERLAPPABLE:
         if name in changes.overlapped:
             tasks = _overlapped(tasks, name)
     if changes.accumulate > 1:
-        tasks = _accumulated(tasks, changes.accumulate)
+        tasks = _accumulated(tasks, changes.accumulate, left)
     period = schedule.period
     if period is not None:
-        period *= changes.accumulate / changes.speedup.get("loader", 1.0)
+        factor = changes.speedup.get("loader", 1.0)
+        period = changes.accumulate * period_of_more(period, factor, schedule.workers, left)
         if "data-wait" in changes.removed:
             period = None
     return replace(schedule, tasks=tasks, period=period)
 
 
-def scaled(tasks: Iterable[Task], kinds: Sequence[str], factor: float) -> list[Task]:
-    """Rows of these kinds with durations times `factor`."""
-    return [
-        replace(
-            task,
-            duration=task.duration * factor,
-            tail=max(task.tail + (factor - 1) * min(task.duration, task.tail), 0.0),
-        )
-        if task.kind in kinds
-        else task
-        for task in tasks
-    ]
+def scaled(tasks: Tasks, which: Bools, factor: float) -> Tasks:
+    """The tasks, of which some have `factor` times their duration."""
+    more = (factor - 1) * np.minimum(tasks.duration, tasks.tail)
+    return replace(
+        tasks,
+        duration=np.where(which, tasks.duration * factor, tasks.duration),
+        tail=np.where(which, np.maximum(tasks.tail + more, 0.0), tasks.tail),
+    )
 
 
-def hosted(tasks: Iterable[Task], factor: float) -> list[Task]:
-    """Rows with the host's own time times `factor`."""
-    return [
-        replace(task, first_host=task.first_host * factor, host=task.host * factor)
-        for task in tasks
-    ]
+def hosted(tasks: Tasks, factor: float) -> Tasks:
+    """The tasks with the host's own time times `factor`."""
+    return replace(tasks, first_host=tasks.first_host * factor, host=tasks.host * factor)
 
 
-def _removed(tasks: list[Task], name: str) -> list[Task]:
+def _fewer(tasks: Tasks, which: Bools, factor: float) -> Tasks:
+    """The tasks, some of which are launched as fewer operations: the host needs less time."""
+    part = np.where(which, 1 / factor, 1.0)
+    return replace(tasks, first_host=tasks.first_host * part, host=tasks.host * part)
+
+
+def _removed(tasks: Tasks, name: str, left: Leftovers) -> Tasks:
     if name == "data-wait":
-        return [replace(task, data_wait=0.0) for task in tasks]
+        return replace(tasks, data_wait=np.zeros(len(tasks)))
     if name == "host":
-        return hosted(tasks, 0.0)
+        return without_host(tasks, left)
+    if name == "communication":
+        return without_communication(tasks, left)
     if name == "sync":
-        return [replace(task, awaits=0) for task in tasks]
+        return replace(tasks, awaits=np.zeros(len(tasks), np.int64))
     if name == "skew":
-        return [replace(task, collective=False) for task in tasks]
-    kinds = GROUPS[name]
-    return [replace(task.emptied(), needs=()) if task.kind in kinds else task for task in tasks]
+        return replace(tasks, group=np.full(len(tasks), ALONE))
+    which = tasks.of(GROUPS[name])
+    return tasks.emptied(which).without_needs(which)
 
 
-def _faster(tasks: list[Task], name: str, factor: float) -> list[Task]:
+def _faster(tasks: Tasks, name: str, factor: float) -> Tasks:
     if name == "loader":
-        return [replace(task, data_wait=task.data_wait / factor) for task in tasks]
+        return replace(tasks, data_wait=tasks.data_wait / factor)
     if name == "host":
         return hosted(tasks, 1 / factor)
-    return scaled(tasks, GROUPS[name], 1 / factor)
+    return scaled(tasks, tasks.of(GROUPS[name]), 1 / factor)
 
 
-def _overlapped(tasks: list[Task], name: str) -> list[Task]:
+def _overlapped(tasks: Tasks, name: str) -> Tasks:
     """Rows of a kind on a stream of their own, whose results are needed one iteration later.
 
     So they are hidden behind everything else, and a step still lasts as long as all of them.
     """
-    kinds = GROUPS[name]
-    mine = [task.kind in kinds for task in tasks]
-    if not any(mine):
+    mine = tasks.of(GROUPS[name])
+    if not mine.any():
         return tasks
+    count = len(tasks)
     earlier = _one_iteration_earlier(tasks, mine)
-    own = 1 + max(task.stream for task in tasks)
-    found: list[Task] = []
+    awaited = (np.arange(count) - tasks.awaits) % count
+    needed = (tasks.row - tasks.back) % count
+    hidden = mine[needed]
+    # What came after one of them on its stream needs the one an iteration before, as do those that
+    # needed one.
+    after = [(row, of) for row, of in _after_on_stream(tasks, mine)]
+    after += [
+        (row, of)
+        for row, of in zip(tasks.row[hidden].tolist(), needed[hidden].tolist(), strict=True)
+        if not mine[row]
+    ]
+    rows = np.array([row for row, _ in after], np.int64)
+    backs = np.array([row - earlier[of] for row, of in after], np.int64)
+    return replace(
+        tasks,
+        stream=np.where(mine, 1 + tasks.stream.max(), tasks.stream),
+        awaits=np.where((tasks.awaits > 0) & mine[awaited], 0, tasks.awaits),
+        row=np.concatenate([tasks.row[~hidden], rows]),
+        back=np.concatenate([tasks.back[~hidden], backs]),
+    )
+
+
+def _after_on_stream(tasks: Tasks, mine: Bools) -> Iterator[tuple[int, int]]:
+    """Other tasks that come right after marked ones on a stream, and which."""
     last: dict[int, int] = {}
-    """By stream, the moved task that the next one on it came after."""
-    for number, task in enumerate(tasks):
-        awaits = 0 if task.awaits and mine[(number - task.awaits) % len(tasks)] else task.awaits
-        if mine[number]:
-            last[task.stream] = number
-            same = [d for d in task.needs if not mine[(number - d) % len(tasks)]]
-            found.append(replace(task, stream=own, awaits=awaits, needs=tuple(same)))
-            continue
-        targets = [(number - d) % len(tasks) for d in task.needs]
-        needs = [d for d, of in zip(task.needs, targets, strict=True) if not mine[of]]
-        needed = [of for of in targets if mine[of]]
-        if task.stream in last:
-            needed.append(last.pop(task.stream))
-        needs += [number - earlier[of] for of in needed]
-        found.append(replace(task, awaits=awaits, needs=tuple(needs)))
-    return found
+    for number, (stream, marked) in enumerate(
+        zip(tasks.stream.tolist(), mine.tolist(), strict=True)
+    ):
+        if marked:
+            last[stream] = number
+        elif stream in last:
+            yield number, last.pop(stream)
 
 
-def _one_iteration_earlier(tasks: Sequence[Task], mine: Sequence[bool]) -> dict[int, int]:
+def _one_iteration_earlier(tasks: Tasks, mine: Bools) -> dict[int, int]:
     """For each marked task, that with the same place from the end in the iteration before.
 
     Numbers below 0 are tasks of the cycle before.
     """
-    by_iteration: dict[int, list[int]] = {}
-    for number, task in enumerate(tasks):
-        if mine[number]:
-            by_iteration.setdefault(task.iteration, []).append(number)
-    order = sorted(by_iteration)
+    marked = np.flatnonzero(mine)
+    iteration = tasks.iteration[marked]
+    order = np.unique(iteration)
+    by_iteration = [marked[iteration == each].tolist() for each in order]
     found = {}
-    for place, iteration in enumerate(order):
-        before, now = by_iteration[order[place - 1]], by_iteration[iteration]
+    for place, now in enumerate(by_iteration):
+        before = by_iteration[place - 1]
         cycle = 0 if place else len(tasks)
         for back, number in enumerate(reversed(now), 1):
             found[number] = before[-min(back, len(before))] - cycle
     return found
 
 
-def _accumulated(tasks: list[Task], count: int) -> list[Task]:
+def _accumulated(tasks: Tasks, count: int, left: Leftovers) -> Tasks:
     """Each iteration `count` times; all but the last without collectives and update."""
-    found: list[Task] = []
-    iterations: dict[int, list[Task]] = {}
-    for task in tasks:
-        iterations.setdefault(task.iteration, []).append(task)
-    for mine in iterations.values():
-        quiet = _removed(_removed(mine, "communication"), "optimizer")
-        for _ in range(count - 1):
-            found += quiet
-        found += mine
-    return found
+    quiet = _removed(_removed(tasks, "communication", left), "optimizer", left)
+    places, is_quiet = [], []
+    for iteration in np.unique(tasks.iteration):
+        mine = np.flatnonzero(tasks.iteration == iteration)
+        places.append(np.tile(mine, count))
+        is_quiet.append(np.repeat([True, False], [len(mine) * (count - 1), len(mine)]))
+    return joined(tasks, quiet, np.concatenate(places), np.concatenate(is_quiet))
+
+
+def joined(first: Tasks, second: Tasks, places: Int64s, of_second: Bools) -> Tasks:
+    """Tasks at some places of one list or the other, of the same length."""
+    both = Tasks(
+        **{name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in ROWS},
+        row=np.concatenate([first.row, len(first) + second.row]),
+        back=np.concatenate([first.back, second.back]),
+    )
+    return both.taken(places + len(first) * of_second)
 
 
 def check(schedule: RankSchedule, changes: Changes) -> None:
@@ -209,17 +280,18 @@ def check(schedule: RankSchedule, changes: Changes) -> None:
     Raises:
         ImpossibleChange: nothing of that kind was played.
     """
-    kinds = {task.kind for task in schedule.tasks if task.duration}
-    waits = schedule.period is not None or any(task.data_wait for task in schedule.tasks)
+    tasks = schedule.tasks
+    kinds = set(tasks.kind[tasks.duration > 0].tolist())
+    waits = schedule.period is not None or bool(tasks.data_wait.any())
     has = {
         **{name: bool(kinds & set(members)) for name, members in GROUPS.items()},
         "data-wait": waits,
         "loader": waits,
-        "sync": any(task.awaits for task in schedule.tasks),
-        "skew": any(task.collective for task in schedule.tasks),
+        "sync": bool(tasks.awaits.any()),
+        "skew": bool(tasks.collective.any()),
         "host": True,
     }
-    for name in [*changes.removed, *changes.overlapped, *changes.speedup]:
+    for name in [*changes.removed, *changes.overlapped, *changes.speedup, *changes.fewer]:
         if not has[name]:
             known = ", ".join(sorted(kinds))
             raise ImpossibleChange(f"{name}: the run has none; it has {known}")

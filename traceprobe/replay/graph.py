@@ -1,0 +1,263 @@
+"""The tasks of all ranks, played several times in a row, as a graph of instants.
+
+An instant is when the host has made a task's launches, when the task starts, and when it ends; when
+all ranks of a collective are ready; when a batch is there; and the beginning of everything. An edge
+says that one instant is at least so much later than another:
+
+- The host of a line of threads goes on after the task before, once the task that it awaits has
+  ended and its batch is there, and after the time that it waits for data and needs itself.
+- A task starts once its stream is free, its first launch is made and what it needs has ended.
+- It ends after its operations have run, and not before the last of them, launched last, could.
+- A collective starts on all ranks of its group when the last of them is ready.
+
+Since no edge leads back, each instant is the length of the longest way to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+
+import numpy as np
+
+from traceprobe.replay.tasks import ALONE, Bools, Floats, Int64s, RankSchedule, Tasks
+
+CYCLES = 3
+"""Times that the iterations are played; the last counts, when the beginning is forgotten."""
+HOST, START, END = range(3)
+"""Instants of a task."""
+
+
+class Edge(IntEnum):
+    """What the time of an edge is spent on."""
+
+    ORDER = 0  # nothing: one after the other
+    HOST = 1  # the host, waiting for data first, until all launches of a task are made
+    LAUNCH = 2  # the same until the first is made, and then on its way to the device
+    RUN = 3  # the operations of a task
+    LAST = 4  # the last operation of a task, from its launch on
+    BATCH = 5  # the loader
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Instants and edges without times; many scenarios share one.
+
+    Args:
+        source, target: instants that an edge joins, sorted by `order` of the target.
+        order: instants, each after all that it depends on.
+        ends: per rank, the ends of its tasks, in rows of one cycle each.
+    """
+
+    source: Int64s
+    target: Int64s
+    order: Int64s
+    ends: Sequence[Int64s]
+
+    @cached_property
+    def incoming(self) -> tuple[Int64s, list[tuple[int, int, int]]]:
+        """Edges by the place of their targets in the order, and which of them lead to each instant.
+
+        Returns:
+            (edges, instants): numbers of edges; instant, and the range of `edges` that leads to
+            it, of those that any edge leads to, in their order.
+        """
+        place = np.empty(len(self.order), np.int64)
+        place[self.order] = np.arange(len(self.order))
+        by_target = np.argsort(place[self.target], kind="stable")
+        counts = np.bincount(place[self.target], minlength=len(self.order))
+        high = np.cumsum(counts)
+        some = np.flatnonzero(counts)
+        columns = (self.order[some], (high - counts)[some], high[some])
+        return by_target, list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A `Shape` with the times of one scenario.
+
+    Args:
+        kind: `Edge` of each edge. rank, task: whose time it is.
+        weight: ns.
+    """
+
+    shape: Shape
+    kind: Int64s
+    rank: Int64s
+    task: Int64s
+    weight: Floats
+
+
+@dataclass(frozen=True)
+class _Edges:
+    source: Int64s
+    target: Int64s
+    kind: Int64s
+    task: Int64s
+    weight: Floats
+
+
+def graph_of(schedules: Sequence[RankSchedule], shapes: dict[bytes, Shape]) -> Graph | None:
+    """The graph of ranks that play together; None where their collectives are in no common order.
+
+    Args:
+        shapes: those found before, by what they were found for.
+    """
+    found, ends, first = [], [], 1
+    ready = [np.zeros(0, np.int64)] * len(schedules)
+    for number, schedule in enumerate(schedules):
+        count = len(schedule.tasks) * CYCLES
+        ready[number] = first + 3 * np.arange(count, dtype=np.int64)
+        ends.append((ready[number] + END).reshape(CYCLES, -1))
+        first += 3 * count
+    meets, first = _meetings(schedules, ready, first)
+    for number, schedule in enumerate(schedules):
+        edges, first = _edges(schedule, ready[number], meets[number], first)
+        found.append(edges)
+    source, target, kind, task, weight = (
+        np.concatenate([getattr(edges, name) for edges in found])
+        for name in ("source", "target", "kind", "task", "weight")
+    )
+    rank = np.repeat(np.arange(len(found)), [len(edges.source) for edges in found])
+    key = source.tobytes() + target.tobytes()
+    if key not in shapes:
+        if len(schedules) == 1:  # all but batches come in the order of their numbers
+            tasks_end = 1 + 3 * len(ready[0])
+            order = np.concatenate([[0], np.arange(tasks_end, first), np.arange(1, tasks_end)])
+        else:
+            found_order = _sorted(source, target, first)
+            if found_order is None:
+                return None
+            order = found_order
+        shapes[key] = Shape(source, target, order, ends)
+    return Graph(shapes[key], kind, rank, task, weight)
+
+
+def _edges(schedule: RankSchedule, host: Int64s, meets: Int64s, first: int) -> tuple[_Edges, int]:
+    """Edges of one rank.
+
+    Args:
+        host: instants of the host. meets: instants at which collectives start, 0 without one.
+        first: number of the next new instant.
+    """
+    tasks = schedule.tasks
+    count = len(tasks)
+    task = np.tile(np.arange(count, dtype=np.int64), CYCLES)
+    start, end = host + START, host + END
+    before = _previous(np.tile(tasks.line, CYCLES), host)
+    on_stream = _previous(np.tile(tasks.stream, CYCLES), end)
+    now = np.arange(len(host), dtype=np.int64)
+    reached = [(now, before)]
+    awaits = np.tile(tasks.awaits, CYCLES)
+    waits = np.flatnonzero((awaits > 0) & (awaits <= now))
+    reached.append((waits, end[waits - awaits[waits]]))
+    data = tasks.data_wait
+    parts: list[tuple[Int64s, Int64s, Edge, Int64s, Floats]] = []
+    if schedule.period is not None:
+        fetching = _fetching(tasks)
+        at = np.flatnonzero(np.tile(fetching, CYCLES))
+        batches = first + np.arange(len(at), dtype=np.int64)
+        first += len(at)
+        chain = np.concatenate([[0], batches[:-1]]) if len(at) else batches
+        parts.append((chain, batches, Edge.BATCH, task[at], np.full(len(at), schedule.period)))
+        reached.append((at, batches))
+        data = np.zeros(count)
+    for which, origin in reached:
+        mine = task[which]
+        spent = data[mine]
+        launched = spent + tasks.first_host[mine] + schedule.latency
+        parts.append((origin, host[which], Edge.HOST, mine, spent + tasks.host[mine]))
+        parts.append((origin, start[which], Edge.LAUNCH, mine, launched))
+    later = np.flatnonzero(on_stream)
+    parts.append((on_stream[later], start[later], Edge.ORDER, task[later], np.zeros(len(later))))
+    row = (tasks.row[None, :] + count * np.arange(CYCLES)[:, None]).ravel()
+    back = np.tile(tasks.back, CYCLES)
+    known = (back > 0) & (back <= row)
+    row, needed = row[known], (row - back)[known]
+    parts.append((end[needed], start[row], Edge.ORDER, task[row], np.zeros(len(row))))
+    together = np.flatnonzero(meets)
+    free = np.zeros(len(together))
+    parts.append((start[together], meets[together], Edge.ORDER, task[together], free))
+    begins = np.where(meets > 0, meets, start)
+    busy = (tasks.duration + tasks.lag)[task]
+    parts.append((begins, end, Edge.RUN, task, busy))
+    parts.append((host, end, Edge.LAST, task, schedule.latency + tasks.tail[task]))
+    return (
+        _Edges(
+            np.concatenate([part[0] for part in parts]),
+            np.concatenate([part[1] for part in parts]),
+            np.repeat([int(part[2]) for part in parts], [len(part[0]) for part in parts]),
+            np.concatenate([part[3] for part in parts]),
+            np.concatenate([part[4] for part in parts]),
+        ),
+        first,
+    )
+
+
+def _previous(key: Int64s, instants: Int64s) -> Int64s:
+    """For each place the instant of the place before with the same key; 0, the beginning."""
+    found = np.zeros(len(key), np.int64)
+    order = np.argsort(key, kind="stable")
+    same = key[order][1:] == key[order][:-1]
+    found[order[1:][same]] = instants[order[:-1][same]]
+    return found
+
+
+def _fetching(tasks: Tasks) -> Bools:
+    """The first task of each iteration that waits for data."""
+    waiting = np.flatnonzero(tasks.data_wait)
+    _, first = np.unique(tasks.iteration[waiting], return_index=True)
+    found = np.zeros(len(tasks), bool)
+    found[waiting[first]] = True
+    return found
+
+
+def _meetings(
+    schedules: Sequence[RankSchedule], host: Sequence[Int64s], first: int
+) -> tuple[list[Int64s], int]:
+    """For each task the instant at which it starts with those of other ranks; 0 without any.
+
+    Messages of a group meet in their order, where all ranks that have the group have equally many
+    of them in an iteration.
+    """
+    meets = [np.zeros(len(instants), np.int64) for instants in host]
+    if len(schedules) < 2:
+        return meets, first
+    members: dict[int, list[tuple[int, Int64s]]] = {}
+    for rank, schedule in enumerate(schedules):
+        for group in np.unique(schedule.tasks.group).tolist():
+            if group != ALONE:
+                at = np.flatnonzero(schedule.tasks.group == group)
+                members.setdefault(group, []).append((rank, at))
+    for together in members.values():
+        counts = {
+            tuple(np.bincount(schedules[rank].tasks.iteration[at]).tolist())
+            for rank, at in together
+        }
+        if len(together) < 2 or len(counts) > 1:
+            continue
+        number = len(together[0][1])
+        for rank, at in together:
+            size = len(schedules[rank].tasks)
+            places = (at[None, :] + size * np.arange(CYCLES)[:, None]).ravel()
+            meets[rank][places] = first + np.arange(number * CYCLES)
+        first += number * CYCLES
+    return meets, first
+
+
+def _sorted(source: Int64s, target: Int64s, count: int) -> Int64s | None:
+    """Instants in an order in which all edges lead on; None where there is none (Kahn, 1962)."""
+    missing = np.bincount(target, minlength=count).tolist()
+    by_source = np.argsort(source, kind="stable")
+    leads = target[by_source].tolist()
+    begin = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=count))]).tolist()
+    order = [instant for instant in range(count) if not missing[instant]]
+    for instant in order:
+        for place in range(begin[instant], begin[instant + 1]):
+            other = leads[place]
+            missing[other] -= 1
+            if not missing[other]:
+                order.append(other)
+    return np.array(order, np.int64) if len(order) == count else None

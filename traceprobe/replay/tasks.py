@@ -1,0 +1,230 @@
+"""What a rank does in its recorded iterations, as columns that scenarios change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceprobe.errors import ImpossibleChange
+from traceprobe.records.replay import NO_PARTNER, Replay
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Int64s = NDArray[np.int64]
+Words = NDArray[np.str_]
+
+ALONE = -1
+"""Instead of the number of a process group: no other rank takes part."""
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """A row of a `Replay` each, in launch order, with the same meaning; times are ns.
+
+    Args:
+        kind: name of a phase or a transfer.
+        line: thread that launches, or threads that take turns.
+        group: of a message, the number of the process group that makes it together, which is
+            the same on all ranks; UNNAMED where a message has no known one, else ALONE.
+        alone, alone_host: shares of `duration` and `host` that are left without communication.
+        row, back: pairs of a task, by its number, and the distance to one that must end before.
+    """
+
+    iteration: Int64s
+    kind: Words
+    stream: Int64s
+    first_host: Floats
+    host: Floats
+    duration: Floats
+    lag: Floats
+    tail: Floats
+    data_wait: Floats
+    awaits: Int64s
+    bytes: Int64s
+    group: Int64s
+    line: Int64s
+    ops: Int64s
+    alone: Floats
+    alone_host: Floats
+    row: Int64s
+    back: Int64s
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.kind)
+
+    @property
+    def collective(self) -> Bools:
+        """Tasks that all ranks of a group do together."""
+        found: Bools = self.group != ALONE
+        return found
+
+    def of(self, kinds: Sequence[str]) -> Bools:
+        """Tasks of some kinds."""
+        found: Bools = np.isin(self.kind, list(kinds))
+        return found
+
+    def emptied(self, which: Bools) -> Tasks:
+        """The tasks, of which some stay in their places without any work of host or GPU."""
+        kept = ~which
+        return replace(
+            self,
+            **{name: getattr(self, name) * kept for name in _TIMES},
+            bytes=np.where(which, -1, self.bytes),
+            group=np.where(which, ALONE, self.group),
+            ops=self.ops * kept,
+        )
+
+    def without_needs(self, which: Bools) -> Tasks:
+        """The tasks, of which some need nothing of other streams."""
+        kept = ~which[self.row]
+        return replace(self, row=self.row[kept], back=self.back[kept])
+
+    def taken(self, places: Int64s) -> Tasks:
+        """Other tasks: those at some places, with the distances that they had."""
+        rows = {name: getattr(self, name)[places] for name in ROWS}
+        order = np.argsort(self.row, kind="stable")
+        counts = np.bincount(self.row, minlength=len(self))
+        begin = np.concatenate([[0], np.cumsum(counts)])
+        pairs = [order[begin[place] : begin[place + 1]] for place in places]
+        each = np.concatenate(pairs) if pairs else np.zeros(0, np.int64)
+        row = np.repeat(np.arange(len(places)), [len(pair) for pair in pairs])
+        return Tasks(**rows, row=row.astype(np.int64), back=self.back[each])
+
+
+_TIMES = ("first_host", "host", "duration", "lag", "tail")
+_SHARES = ("alone", "alone_host")
+ROWS = tuple(f.name for f in fields(Tasks) if f.name not in ("row", "back"))
+"""Columns with a value for each task."""
+UNNAMED = 0
+"""Process group of messages whose group is not known: all ranks make them in one order."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A row of `Tasks`; `needs`: distances to tasks that must end before."""
+
+    kind: str
+    iteration: int = 0
+    stream: int = 0
+    first_host: float = 0.0
+    host: float = 0.0
+    duration: float = 0.0
+    lag: float = 0.0
+    tail: float = 0.0
+    data_wait: float = 0.0
+    awaits: int = 0
+    bytes: int = -1
+    group: int = ALONE
+    line: int = 0
+    ops: int = 1
+    alone: float = 1.0
+    alone_host: float = 1.0
+    needs: tuple[int, ...] = ()
+
+    @property
+    def collective(self) -> bool:
+        """Whether all ranks of a group do it together."""
+        return self.group != ALONE
+
+    def emptied(self) -> Task:
+        """The task in its place, without any work of host or GPU."""
+        idle: dict[str, Any] = dict.fromkeys(_TIMES, 0.0)
+        return replace(self, **idle, bytes=-1, group=ALONE, ops=0)
+
+
+def tasks_of(rows: Sequence[Task]) -> Tasks:
+    """Rows as columns."""
+    columns: dict[str, Any] = {
+        f.name: np.array([getattr(row, f.name) for row in rows], dtype=_dtype(f.name))
+        for f in fields(Task)
+        if f.name != "needs"
+    }
+    row = [number for number, task in enumerate(rows) for _ in task.needs]
+    back = [distance for task in rows for distance in task.needs]
+    return Tasks(**columns, row=np.array(row, np.int64), back=np.array(back, np.int64))
+
+
+def rows_of(tasks: Tasks) -> list[Task]:
+    """Columns as rows."""
+    needs: list[list[int]] = [[] for _ in range(len(tasks))]
+    for row, distance in zip(tasks.row.tolist(), tasks.back.tolist(), strict=True):
+        needs[row].append(distance)
+    columns = zip(*(getattr(tasks, name).tolist() for name in ROWS), strict=True)
+    return [
+        Task(**dict(zip(ROWS, values, strict=True)), needs=tuple(mine))
+        for values, mine in zip(columns, needs, strict=True)
+    ]
+
+
+def _dtype(name: str) -> Any:
+    if name == "kind":
+        return np.str_
+    return np.float64 if name in (*_TIMES, *_SHARES, "data_wait") else np.int64
+
+
+@dataclass(frozen=True)
+class RankSchedule:
+    """What one rank does.
+
+    Args:
+        latency: from a launch to its start on an idle device, ns.
+        period: time that the loader needs for a batch, ns; None where it is never late.
+        workers: of the loader; 1 also where their number is not known.
+    """
+
+    tasks: Tasks
+    iterations: int
+    latency: float
+    period: float | None = None
+    workers: int = 1
+
+
+def schedule_of(replay: Replay) -> RankSchedule:
+    """The tasks of a rank; its loader is never late.
+
+    Raises:
+        ImpossibleChange: somebody changed the columns.
+    """
+    problem = next(replay.problems(), None)
+    if problem is not None:
+        raise ImpossibleChange(
+            f"the replay in the report is damaged ({problem}); analyze the trace again"
+        )
+    count = len(replay.kind)
+    times = {
+        name: np.array(getattr(replay, f"{name}_ns"), float) for name in (*_TIMES, "data_wait")
+    }
+    kind = np.array(replay.kinds, dtype=np.str_)[np.array(replay.kind)]
+    message = kind == "communication"
+    known = np.array(replay.group or [ALONE] * count, np.int64)
+    group = np.where(known == ALONE, UNNAMED, known + 1)
+    needs = np.array(replay.needs, np.int64)
+    own = np.flatnonzero(needs)
+    tasks = Tasks(
+        iteration=np.array(replay.iteration, np.int64),
+        kind=kind,
+        stream=np.array(replay.stream, np.int64),
+        **times,
+        awaits=np.array(replay.awaits, np.int64),
+        bytes=np.array(replay.bytes, np.int64),
+        group=np.where(message & (known != NO_PARTNER), group, ALONE),
+        line=np.array(replay.line or [0] * count, np.int64),
+        ops=np.array(replay.ops or [1] * count, np.int64),
+        alone=_left(times["duration"], replay.slowed_ns, replay.packing_ns),
+        alone_host=_left(times["host"], replay.packing_host_ns),
+        row=np.concatenate([own, np.array(replay.more_rows, np.int64)]),
+        back=np.concatenate([needs[own], np.array(replay.more_needs, np.int64)]),
+    )
+    return RankSchedule(tasks, replay.iterations, replay.latency_ns)
+
+
+def _left(times: Floats, *parts: list[int]) -> Floats:
+    """Shares of some times that are left without some parts of them, of those that are known."""
+    gone = sum((np.array(part, float) for part in parts if part), np.zeros(len(times)))
+    left: Floats = 1 - np.minimum(gone / np.maximum(times, 1), 1)
+    return left
