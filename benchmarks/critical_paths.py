@@ -195,7 +195,8 @@ could not tell (`unresolved` in the JSON); gaps that nothing in a trace explains
 ## What is behind it
 
 {reasons}
-- **No steps.** {alone} are forward passes of AlexNet, recorded with such rows. traceprobe reads their waits ({known}); it has a path only of steps that repeat.
+- **No steps.** {alone} are forward passes of AlexNet, recorded with such rows. traceprobe
+  reads their waits ({known}); it has a path only of steps that repeat.
 """
 SAME, HOST = "The same.", "The host, and less than the step."
 WHY = {
@@ -244,7 +245,8 @@ def page(results: list[dict[str, Any]]) -> str:
         f"- **{why}** {', '.join(names)}. {WHY.get(why, '')}".rstrip()
         for why, names in found.items()
     ]
-    rest = REST.format(
+    said = REST.replace("\n  ", " ")
+    rest = said.format(
         reasons="\n".join(reasons), alone=" and ".join(alone), known=" and ".join(known)
     )
     return HEAD + "\n".join(lines) + "\n" + "\n".join(map(_wrapped, rest.splitlines())) + "\n"
