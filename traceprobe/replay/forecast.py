@@ -87,7 +87,7 @@ def within_reach_ms(
     doubt = hypot(*(changes[finding.id].margin * finding.gain_ms for finding in chosen))
     at_once = _gain(run, told, unchanged, doubt / gain if gain > 0 else 0.0)
     most = sum(finding.saving_ms_per_step or 0.0 for finding in chosen)
-    return at_once.within(0.0, most).low
+    return float(at_once.within(0.0, most).low)
 
 
 def _possible(run: Playable, changes: Changes) -> bool:

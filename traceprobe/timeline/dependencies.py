@@ -26,18 +26,21 @@ class Dependencies:
 
     Args:
         recorded: whether the trace names the record of the event; else it is inferred.
-        unresolved: waits whose record was not found, or that the times contradict.
+        contradicted: operations that did not wait for what seemed to hold them up.
+        lost: waits whose record is not in the trace.
     """
 
     op: Int64s
     needs: Int64s
     recorded: Bools
-    unresolved: int
+    contradicted: Int64s
+    lost: int
 
     @property
     def all_recorded(self) -> bool:
         """Whether every wait of the trace is known for sure."""
-        return bool(self.recorded.all()) and not self.unresolved and len(self.op) > 0
+        known = bool(self.recorded.all()) and len(self.op) > 0
+        return known and not self.lost and not len(self.contradicted)
 
 
 def dependencies(ops: pl.DataFrame, events: pl.DataFrame) -> Dependencies:
@@ -49,13 +52,13 @@ def dependencies(ops: pl.DataFrame, events: pl.DataFrame) -> Dependencies:
     """
     waits = events.filter(pl.col("kind") == int(StreamEvent.WAIT)).sort("t0")
     if not len(ops) or not len(waits):
-        return _none(0)
+        return _none()
     # A wait after the last launch holds up nothing that is here, and one before the first may be
     # for what is not.
     low, high = ops["launch_t0"][0], ops["launch_t0"][-1]
     waits = waits.filter(pl.col("t0").is_between(low, high))
     if not len(waits):
-        return _none(0)
+        return _none()
     records = events.filter(pl.col("kind") == int(StreamEvent.RECORD)).sort("t0")
     launches = _Launches(ops)
     record, named = recorded_of(waits, records)
@@ -80,11 +83,14 @@ def dependencies(ops: pl.DataFrame, events: pl.DataFrame) -> Dependencies:
         needed[real] < waiting[real]
     )
     sure = named & ~guessed & ~unnamed
-    unresolved = int((~known | (real & ~fits)).sum())
     pairs = pl.DataFrame({"op": waiting[fits], "needs": needed[fits], "sure": sure[fits]})
     pairs = pairs.group_by("op", "needs").agg(pl.col("sure").any()).sort("op", "needs")
     return Dependencies(
-        pairs["op"].to_numpy(), pairs["needs"].to_numpy(), pairs["sure"].to_numpy(), unresolved
+        pairs["op"].to_numpy(),
+        pairs["needs"].to_numpy(),
+        pairs["sure"].to_numpy(),
+        waiting[real & ~fits],
+        int((~known).sum()),
     )
 
 
@@ -152,6 +158,7 @@ def recorded_of(waits: pl.DataFrame, records: pl.DataFrame) -> tuple[Int64s, Boo
             on="t0",
             by=by,
             strategy="backward",
+            check_sortedness=False,
         )
         before = before.filter(pl.col("at").is_not_null())
         found[before["wait"].to_numpy()] = before["at"].to_numpy()
@@ -197,10 +204,11 @@ class _Launches:
             on="launch_t0",
             by=by,
             strategy=strategy,  # type: ignore[arg-type]
+            check_sortedness=False,
         )
         return near.sort("asked")["found"].fill_null(UNKNOWN).to_numpy()
 
 
-def _none(unresolved: int) -> Dependencies:
+def _none() -> Dependencies:
     nothing = np.zeros(0, np.int64)
-    return Dependencies(nothing, nothing, np.zeros(0, bool), unresolved)
+    return Dependencies(nothing, nothing, np.zeros(0, bool), nothing, 0)

@@ -31,14 +31,14 @@ OTHER_PRECISION = frozenset({"lower-precision", "tf32-off"})
 """Findings that ask for another precision than that of the bounds."""
 DENSE = frozenset({"Adam", "AdamW", "Adamax", "Adagrad", "NAdam", "RAdam", "RMSprop", "SGD"})
 """Optimizers that read and write all of their state in each step, as far as gradients are dense."""
-_NAMES: Mapping[str, Sequence[str]] = {
-    "half": ("bf16", "fp16"),
-    "bf16": ("bf16", "fp16"),
-    "fp16": ("fp16", "bf16"),
-    "fp32 or tf32": ("tf32", "fp32"),
-    "fp64": ("fp64_tensor", "fp64"),
+_HALF = ["bf16", "fp16"]
+"""Equally fast where a device has both, so that one stands for the other."""
+_NAMES: Mapping[str, Sequence[Sequence[str]]] = {
+    **{name: [_HALF] for name in ("half", *_HALF)},
+    "fp32 or tf32": [["tf32"], ["fp32"]],
+    "fp64": [["fp64_tensor"], ["fp64"]],
 }
-"""Rates that a precision may have: the fastest counts."""
+"""What a precision may have run as, each with those that are as fast: the fastest counts."""
 _MATRIX_UNITS = frozenset({"tf32", "half", "bf16", "fp16", "fp8", "fp32 or tf32"})
 """Precisions whose operations take turns on the same units."""
 
@@ -52,13 +52,15 @@ def headroom(now_ms: float, reachable_ms: float, floors: Sequence[Floor]) -> Hea
     Args:
         now_ms: the step as it is. reachable_ms: what the replay holds to be within reach.
     """
-    least = max((floor.ms for floor in floors), default=0.0)
-    if not FIXED.headroom_least * now_ms <= least <= now_ms or least <= 0:
+    now, reachable, least = (
+        round(ms, 6) for ms in (now_ms, reachable_ms, max((f.ms for f in floors), default=0.0))
+    )
+    if not FIXED.headroom_least * now <= least <= now or least <= 0:
         return None
     return Headroom(
-        now_ms=round(now_ms, 6),
+        now_ms=now,
         floor_ms=least,
-        reachable_ms=round(min(max(reachable_ms, least), now_ms), 6),
+        reachable_ms=min(max(reachable, least), now),
         floors=sorted(floors, key=lambda floor: (-floor.ms, floor.name)),
     )
 
@@ -141,16 +143,17 @@ def _math_ms(flops: Flops, roofline: Roofline, names: str | None) -> float | Non
 
 def _fastest(precision: str, roofline: Roofline) -> float | None:
     """The highest rate that products of a precision may have, TFLOP/s."""
-    found = [_peak(name, roofline) for name in _NAMES.get(precision, (precision,))]
+    found = [_peak(names, roofline) for names in _NAMES.get(precision, [[precision]])]
     if precision == "fp32":
-        split = _peak("tf32", roofline)
+        split = _peak(["tf32"], roofline)
         found.append(None if split is None else split / FIXED.tf32_products)
     return max((each for each in found if each is not None), default=None)
 
 
-def _peak(name: str, roofline: Roofline) -> float | None:
+def _peak(names: Sequence[str], roofline: Roofline) -> float | None:
     def of(peaks: Peaks | None) -> float | None:
-        return None if peaks is None else peaks.tflops.get(name)
+        tflops = {} if peaks is None else peaks.tflops
+        return max((tflops[name] for name in names if name in tflops), default=None)
 
     return _most(of(roofline.measured), of(roofline.published))
 

@@ -445,7 +445,7 @@ class Constants:
         36, "tensors", "of a launch of the fused Adam", "PyTorch's multi_tensor_apply"
     )
     headroom_least: float = _number(
-        0.01, STEP, "a floor says anything about a step", "chosen: less is as good as none"
+        0.001, STEP, "a floor says anything about a step", "chosen: less is as good as none"
     )
     headroom_counted: float = _number(
         0.5,
