@@ -19,7 +19,6 @@ from traceprobe.replay.predict import Playable, prepare
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.headroom import OTHER_PRECISION, headroom
 
-
 ABLATED: Mapping[str, tuple[VariantName, VariantName]] = {
     "data-wait": ("full", "synthetic-host"),
     "h2d-exposed": ("synthetic-host", "synthetic-device"),
@@ -62,7 +61,10 @@ def _measured(finding: Finding, ablation: Ablation | None) -> Finding:
     if whole is None or without is None:
         return finding
     less = significant(max(whole - without, 0.0))
-    return replace(finding, evidence=[*finding.evidence, f"an ablation measured {less} ms a step less without it"])
+    return replace(
+        finding,
+        evidence=[*finding.evidence, f"an ablation measured {less} ms a step less without it"],
+    )
 
 
 def _with_headroom(report: Report, gained_ms: float, floors: Sequence[Floor]) -> Report:
