@@ -121,11 +121,16 @@ def _distinct(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _same_time(one: Finding, other: Finding) -> bool:
-    """Whether the savings are equal, and one's classes are among the other's."""
+    """Whether the savings are equal, predicted or at most, and one's classes among the other's."""
     if one.saving_of is UNSET or other.saving_of is UNSET:
         return False
     first, second = set(one.saving_of), set(other.saving_of)
-    alike = math.isclose(one.gain_ms, other.gain_ms, rel_tol=SAME_SAVING)
+    bounds = (one.saving_ms_per_step or 0.0, other.saving_ms_per_step or 0.0)
+    gains = (one.gain_ms, other.gain_ms)
+    # Next to nothing is the same for all, and says nothing of what it is of.
+    tells = min(gains) > SAME_SAVING * max(bounds)
+    alike = math.isclose(*bounds, rel_tol=SAME_SAVING)
+    alike = alike or (tells and math.isclose(*gains, rel_tol=SAME_SAVING))
     return (first <= second or second <= first) and alike
 
 
