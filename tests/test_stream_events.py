@@ -193,6 +193,38 @@ def test_an_export_says_which_record_a_wait_is_for_also_out_of_order(tmp_path):
     assert [row[3] for row in rows(old)] == [UNKNOWN, UNKNOWN, first + 1, first + 1]
 
 
+@pytest.mark.parametrize("missing", [False, True])
+def test_records_without_rows_are_counted_where_waits_have_their_number(tmp_path, missing):
+    """As newer versions of nsys write it by default; they number the records of a process."""
+    found = script()
+    wanted = []
+    at = 2 * MS
+    for n in range(12):
+        event = 3 + n % 2
+        noted = Noted(stream=7, event=event, serial=900 + n)
+        found.call("cudaEventRecord", at, at + US, noted=noted)
+        record = found.calls[-1].correlation
+        if n == 5:  # recorded again before it is waited for
+            found.call("cudaEventRecord", at + 2 * US, at + 3 * US, noted=noted)
+        noted = Noted(stream=20, event=event, serial=900 + n + (n > 5))
+        found.call("cudaStreamWaitEvent", at + 5 * US, at + 6 * US, noted=noted)
+        wanted.append(record)
+        at += 10 * US
+    if missing:
+        found.calls.remove(next(c for c in found.calls if c.correlation == wanted[8]))
+    scenario = found.build()
+    trace = read_nsight(scenario, tmp_path, event_trace=False)
+    waits = trace.stream_events.filter(pl.col("kind") == WAIT)
+    records = trace.stream_events.filter(pl.col("kind") == RECORD)
+    assert set(records["stream"]) == {UNKNOWN}
+    if missing:
+        assert set(waits["record"]) == {UNKNOWN}
+    else:
+        assert waits["record"].to_list() == wanted
+        told = dict(records.select("correlation", "event").rows())
+        assert [told[r] for r in wanted] == waits["event"].to_list()
+
+
 def test_events_are_numbered_in_each_process_and_device(tmp_path):
     """The same numbers, and the same correlations, mean something else in another process."""
     one, two = script(), script(process=Process(2000))

@@ -24,6 +24,8 @@ numbers the records of a process; `record` is the correlation of that which a wa
 `record_stream` the stream of it. UNKNOWN where not noted."""
 _INVALID = 0xFFFFFFFF
 """What CUPTI writes where there is no stream, or no event."""
+_FEWEST = 3
+"""Waits of a process to count its records by."""
 _TIME = ("t0", "correlation")
 """What orders the calls of a process: their start and, where that is in whole µs, their number."""
 
@@ -85,6 +87,7 @@ def _resolved(events: Table) -> dict[str, Any]:
     for column in ("record", "record_stream"):
         events[column] = np.where(future, UNKNOWN, events[column])
     row = np.where(future, UNKNOWN, row)
+    _count_records(events, records)
     last = _last_record(events, records)
     derived = ~records & (events["record"] == UNKNOWN) & (last != UNKNOWN)
     row = np.where(derived, last, row)
@@ -100,6 +103,39 @@ def _resolved(events: Table) -> dict[str, Any]:
     events["stream"] = np.where(host, told, events["stream"])
     asks = kind == ASKS  # which says something of the record as well
     return {c: v[~asks] for c, v in events.items() if c not in ("serial", "record_stream")}
+
+
+def _count_records(events: Table, records: Bools) -> None:
+    """Number the records of processes of which only waits have numbers, and give them their event.
+
+    Nsight Systems counts the records of a process in the order of their calls, so all that is
+    missing is the number of the first. No wait is for a record after it, and many are for the very
+    last: the least first number that allows it is right where such waits are all over the capture.
+    Where a call is missing, all waits on one side of it seem to be for older records; then nothing
+    is said.
+    """
+    waits = (events["kind"] == StreamEvent.WAIT) & (events["serial"] != UNKNOWN)
+    for column in ("serial", "event"):
+        events[column] = events[column].astype(np.int64)
+    number = events["correlation"]
+    for pid in np.intersect1d(events["pid"][waits], events["pid"][records]):
+        of_process = events["pid"] == pid
+        own, wait = np.flatnonzero(records & of_process), np.flatnonzero(waits & of_process)
+        own = own[np.argsort(number[own], kind="stable")]
+        if (events["serial"][own] != UNKNOWN).any() or len(wait) < _FEWEST:
+            continue
+        serial = events["serial"][wait]
+        last = np.searchsorted(number[own], number[wait]) - 1
+        first = int((serial - last).max())
+        place = serial - first
+        inside = (place >= 0) & (place < len(own))
+        wait, place, last = (column[inside] for column in (wait, place, last))
+        at_once = np.flatnonzero((place == last)[np.argsort(number[wait])])
+        others = np.diff([-1, *at_once, len(wait)]) - 1
+        if max(others[0], others[-1]) > max(others[1:-1], default=0):
+            continue
+        events["serial"][own] = np.arange(len(own)) + first
+        events["event"][own[place]] = events["event"][wait]
 
 
 def _before(events: Table, row: Int64s) -> Bools:

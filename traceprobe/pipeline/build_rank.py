@@ -35,6 +35,8 @@ from traceprobe.timeline.long_iterations import LongIterations
 from traceprobe.timeline.rank_collectives import RankCollectives
 
 MAX_GAPS = 50
+_LATER = ("line", "group", "start_ns", "end_ns", "ops", *replay.COMMUNICATION)
+"""Columns of a replay that older reports lack."""
 _EVIDENCE = {
     "idle_data_wait": "the step thread waits for data",
     "idle_host": "the launch came late: host code",
@@ -210,15 +212,12 @@ def _known(number: int) -> int | None:
 
 def _replay(account: DeviceTimeline, trace: Trace, zero: int) -> Replay | UnsetType:
     """The last used iterations of a device; UNSET where there are too few, or no launches."""
-    schedule = replay.schedule(account)
+    schedule = replay.schedule(account, trace.names)
     if schedule is None:
         return UNSET
     table = schedule.columns.with_columns(pl.col("start_ns", "end_ns") - zero)
     names, name = np.unique(table["name"].to_numpy(), return_inverse=True)
-    columns: dict[str, Any] = {
-        column: table[column].to_list()
-        for column in (*COLUMNS, "line", "group", "start_ns", "end_ns", "ops")
-    }
+    columns: dict[str, Any] = {column: table[column].to_list() for column in (*COLUMNS, *_LATER)}
     return Replay(
         iterations=columns["iteration"][-1] + 1,
         latency_ns=schedule.latency_ns,

@@ -16,9 +16,10 @@ from msgspec.structs import replace
 from traceprobe.errors import ImpossibleChange
 from traceprobe.model.taxonomy import STATUS_LABELS
 from traceprobe.records.prediction import JointPrediction, PredictedSaving
+from traceprobe.records.rank import Rank, mean_class_ms
 from traceprobe.records.report import Finding, Report
 from traceprobe.replay.buckets import rebucketed
-from traceprobe.replay.predict import Playable, Prediction, predict, predict_all
+from traceprobe.replay.predict import RULES_MARGIN, Playable, Prediction, predict, predict_all
 from traceprobe.replay.scenario import Changes, check, together
 
 TOGETHER = 3
@@ -64,7 +65,7 @@ def forecast(
     if len(chosen) < 2:
         return report
     joint = predict(run, _all_of(chosen, asked))
-    doubt = hypot(*(asked[finding.id].margin * finding.gain_ms for finding in chosen))
+    doubt = max(asked[finding.id].margin * finding.gain_ms for finding in chosen)
     gain = run.now - joint.predicted
     at_once = _gain(run, joint, unchanged, doubt / gain if gain > 0 else 0.0)
     return replace(report, joint=_joint(run, at_once, chosen))
@@ -110,12 +111,13 @@ class _Gain:
     high: float
 
     def within(self, least: float, most: float) -> _Gain:
-        """No less and no more than this; only the lower end may be less."""
+        """No less and no more than this; the lower end moves with it and may be less."""
 
         def kept(ms: float, floor: float) -> float:
             return round(min(max(ms, floor), most), 6)
 
-        return _Gain(kept(self.ms, least), kept(self.low, 0.0), kept(self.high, least))
+        low = self.low - max(self.ms - most, 0.0)
+        return _Gain(kept(self.ms, least), kept(low, 0.0), kept(self.high, least))
 
 
 def _gain(run: Playable, told: Prediction, unchanged: Prediction, margin: float) -> _Gain:
@@ -128,10 +130,11 @@ def _gain(run: Playable, told: Prediction, unchanged: Prediction, margin: float)
         told, unchanged: the step with the change, and without. margin: see `Changes`.
     """
     gain = run.now - told.predicted
-    common = (gain - told.predicted) / run.now
+    kept = told.predicted / run.now
 
     def apart(side: float, usual: float) -> float:
-        return hypot(max(side + common * usual, 0.0), margin * gain)
+        own = max(side - kept * usual, RULES_MARGIN * told.predicted)
+        return hypot(own + (1 - kept) * usual, margin * gain)
 
     longer = apart(told.high - told.predicted, unchanged.high - unchanged.predicted)
     shorter = apart(told.predicted - told.low, unchanged.predicted - unchanged.low)
@@ -150,7 +153,7 @@ def _predicted(finding: Finding, gain: _Gain, changes: Changes) -> Finding:
 
 def _joint(run: Playable, gain: _Gain, findings: Sequence[Finding]) -> JointPrediction:
     """The findings mended together: no less than the best alone, no more than all their bounds."""
-    most = min(sum(finding.saving_ms_per_step or 0.0 for finding in findings), run.now)
+    most = min(_bound_ms(run.report.ranks, findings), run.now)
     least = max(finding.gain_ms for finding in findings)
     kept = gain.within(least, most)
     return JointPrediction(
@@ -160,6 +163,18 @@ def _joint(run: Playable, gain: _Gain, findings: Sequence[Finding]) -> JointPred
         low_ms=round(run.now - kept.high, 6),
         high_ms=round(run.now - kept.low, 6),
     )
+
+
+def _bound_ms(ranks: Sequence[Rank], findings: Sequence[Finding]) -> float:
+    """The most that findings save together: of classes that several are about no more than once."""
+    most, seen = 0.0, set[str]()
+    for finding in findings:
+        bound = finding.saving_ms_per_step or 0.0
+        classes = set[str]() if finding.saving_of is UNSET else set(finding.saving_of)
+        own = min(bound, mean_class_ms(ranks, classes - seen)) if classes & seen else bound
+        most = max(most + own, bound)
+        seen |= classes
+    return most
 
 
 def _all_of(findings: Sequence[Finding], changes: Mapping[str, Changes]) -> Changes:

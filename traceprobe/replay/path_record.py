@@ -16,12 +16,11 @@ from traceprobe.records.critical_path import (
     PathOperator,
     PathPart,
     Slack,
-    Stretch,
 )
-from traceprobe.records.picture import Picture
 from traceprobe.records.rank import Rank
 from traceprobe.records.replay import Replay
 from traceprobe.replay.critical_path import Path, critical_path
+from traceprobe.replay.path_stretches import path_stretches
 from traceprobe.replay.predict import Playable
 from traceprobe.replay.scenario import scaled
 from traceprobe.replay.simulate import graphs_of, simulate, simulate_all, step_lengths_of
@@ -29,7 +28,6 @@ from traceprobe.replay.tasks import Bools, RankSchedule
 
 MAX_OPERATORS = 12
 MAX_BLOCKING = 24
-MAX_STRETCHES = 2_000
 LEAST = 0.01
 """Of a step: work off the path that is shorter is left out."""
 UNCHANGED = 0.001
@@ -39,7 +37,7 @@ GRIDS, PARTS = 2, 8
 
 def path_record(run: Playable) -> CriticalPath:
     """The critical path of a run, in ms of the step as it is without a profiler."""
-    schedules, path, ranks = _longest_path(run)
+    path, ranks = _longest_path(run)
     per_ns = run.now / path.cycle if path.cycle else 0.0
     replays = [rank.replay for rank in ranks if isinstance(rank.replay, Replay)]
     table = path.table.with_columns(
@@ -53,7 +51,7 @@ def path_record(run: Playable) -> CriticalPath:
         parts=_parts(table),
         operators=_operators(table, replays),
         slack=_slack(run, table),
-        stretches=_stretches(table, schedules, replays, _drawn(schedules, ranks)),
+        stretches=path_stretches(table, ranks),
         blocking=_blocking(run),
         blocking_ms=_blocked_ms(run),
         edges=Edges(
@@ -65,15 +63,14 @@ def path_record(run: Playable) -> CriticalPath:
     )
 
 
-def _longest_path(run: Playable) -> tuple[Sequence[RankSchedule], Path, Sequence[Rank]]:
+def _longest_path(run: Playable) -> tuple[Path, Sequence[Rank]]:
     """The path of all ranks, or of the slowest where they cannot be played together."""
     every = run.base.schedules
     graphs = graphs_of(every, {})
     if len(graphs) == 1:
-        return every, critical_path(graphs[0], every), run.played
+        return critical_path(graphs[0], every), run.played
     slowest = int(np.argmax([step_lengths_of(graph).max() for graph in graphs]))
-    alone = [every[slowest]]
-    return alone, critical_path(graphs[slowest], alone), [run.played[slowest]]
+    return critical_path(graphs[slowest], [every[slowest]]), [run.played[slowest]]
 
 
 def _parts(table: pl.DataFrame) -> list[PathPart]:
@@ -145,59 +142,6 @@ def _longer(
     tasks = schedules[number].tasks
     slower = replace(schedules[number], tasks=scaled(tasks, tasks.kind == part, 1 + by))
     return [slower if place == number else other for place, other in enumerate(schedules)]
-
-
-def _stretches(
-    table: pl.DataFrame,
-    schedules: Sequence[RankSchedule],
-    replays: Sequence[Replay],
-    iteration: int,
-) -> list[Stretch]:
-    """Where the path runs in a recorded iteration; waiting fills what is between work."""
-    found: list[Stretch] = []
-    waiting: tuple[str, float] = ("", 0.0)
-    until: dict[int, int] = {}
-    for rank, task, part, last, ms, number in table.select(
-        "rank", "task", "part", "last", "ms", "number"
-    ).iter_rows():
-        replay, schedule = replays[rank], schedules[rank]
-        if not replay.start_ns or not replay.end_ns:
-            return []
-        if int(schedule.tasks.iteration[task]) != iteration:
-            continue
-        if part not in BUSY_LABELS:
-            waiting = max(waiting, (part, ms), key=lambda each: each[1])
-            continue
-        start, end = replay.start_ns[task], replay.end_ns[task]
-        if last:
-            start = max(start, end - replay.tail_ns[task])
-        start = max(start, until.get(number, start))
-        if waiting[0] and number in until and start > until[number]:
-            found.append(_stretch(number, waiting[0], until[number], start))
-        if end > start:
-            found.append(_stretch(number, part, start, end))
-        until[number], waiting = max(end, until.get(number, end)), ("", 0.0)
-    return found[-MAX_STRETCHES:]
-
-
-def _drawn(schedules: Sequence[RankSchedule], ranks: Sequence[Rank]) -> int:
-    """The played iteration that the first window of a picture shows; the last where none does."""
-    for schedule, rank in zip(schedules, ranks, strict=True):
-        replay, iteration = rank.replay, schedule.tasks.iteration
-        if not isinstance(rank.picture, Picture) or not isinstance(replay, Replay):
-            continue
-        start = np.array(replay.start_ns)
-        for window in rank.picture.windows if len(start) == len(iteration) else ():
-            end = window.start_ns + window.duration_ns
-            shown = iteration[(window.start_ns <= start) & (start < end)]
-            count = np.bincount(shown, minlength=schedule.iterations)
-            if 2 * count.max() > np.sum(iteration == count.argmax()):
-                return int(count.argmax())
-    return schedules[0].iterations - 1
-
-
-def _stretch(rank: int, part: str, start: int, end: int) -> Stretch:
-    return Stretch(rank=rank, part=part, start_ns=start, end_ns=end)
 
 
 def _blocked_ms(run: Playable) -> float | None:

@@ -9,6 +9,13 @@ import numpy as np
 
 from traceprobe.errors import ImpossibleChange
 from traceprobe.model.taxonomy import COMPUTE_PHASES, OFF_DEVICE
+from traceprobe.replay.contention import (
+    LIKELY,
+    Leftovers,
+    period_of_more,
+    without_communication,
+    without_host,
+)
 from traceprobe.replay.tasks import ALONE, ROWS, Bools, Int64s, RankSchedule, Tasks
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -116,12 +123,12 @@ def _covering(name: str) -> set[str]:
     return {name, wider.get(name, name)}
 
 
-def apply(schedule: RankSchedule, changes: Changes) -> RankSchedule:
+def apply(schedule: RankSchedule, changes: Changes, left: Leftovers = LIKELY) -> RankSchedule:
     """The schedule of a rank with all changes but that of the buckets."""
     tasks = schedule.tasks
     for name in REMOVABLE:
         if name in changes.removed:
-            tasks = _removed(tasks, name)
+            tasks = _removed(tasks, name, left)
     for name, factor in changes.speedup.items():
         tasks = _faster(tasks, name, factor)
     for name, factor in changes.fewer.items():
@@ -130,10 +137,11 @@ def apply(schedule: RankSchedule, changes: Changes) -> RankSchedule:
         if name in changes.overlapped:
             tasks = _overlapped(tasks, name)
     if changes.accumulate > 1:
-        tasks = _accumulated(tasks, changes.accumulate)
+        tasks = _accumulated(tasks, changes.accumulate, left)
     period = schedule.period
     if period is not None:
-        period *= changes.accumulate / changes.speedup.get("loader", 1.0)
+        factor = changes.speedup.get("loader", 1.0)
+        period = changes.accumulate * period_of_more(period, factor, schedule.workers, left)
         if "data-wait" in changes.removed:
             period = None
     return replace(schedule, tasks=tasks, period=period)
@@ -160,11 +168,13 @@ def _fewer(tasks: Tasks, which: Bools, factor: float) -> Tasks:
     return replace(tasks, first_host=tasks.first_host * part, host=tasks.host * part)
 
 
-def _removed(tasks: Tasks, name: str) -> Tasks:
+def _removed(tasks: Tasks, name: str, left: Leftovers) -> Tasks:
     if name == "data-wait":
         return replace(tasks, data_wait=np.zeros(len(tasks)))
     if name == "host":
-        return hosted(tasks, 0.0)
+        return without_host(tasks, left)
+    if name == "communication":
+        return without_communication(tasks, left)
     if name == "sync":
         return replace(tasks, awaits=np.zeros(len(tasks), np.int64))
     if name == "skew":
@@ -243,9 +253,9 @@ def _one_iteration_earlier(tasks: Tasks, mine: Bools) -> dict[int, int]:
     return found
 
 
-def _accumulated(tasks: Tasks, count: int) -> Tasks:
+def _accumulated(tasks: Tasks, count: int, left: Leftovers) -> Tasks:
     """Each iteration `count` times; all but the last without collectives and update."""
-    quiet = _removed(_removed(tasks, "communication"), "optimizer")
+    quiet = _removed(_removed(tasks, "communication", left), "optimizer", left)
     places, is_quiet = [], []
     for iteration in np.unique(tasks.iteration):
         mine = np.flatnonzero(tasks.iteration == iteration)

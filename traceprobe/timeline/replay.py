@@ -15,6 +15,7 @@ that the list is short.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,7 @@ import polars as pl
 
 from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind, Operation
 from traceprobe.model.taxonomy import COMPUTE_PHASES, OFF_DEVICE
+from traceprobe.timeline.beside_communication import communication_columns, packing_host_ns
 from traceprobe.timeline.dependencies import dependencies, host_waits
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import EMPTY, Intervals, measure_until, merge, subtract, union
@@ -29,6 +31,8 @@ from traceprobe.timeline.operators import launching_operators
 from traceprobe.timeline.partition import TRANSFER_KINDS
 
 MAX_ITERATIONS = 4
+COMMUNICATION = ("slowed_ns", "packing_ns", "packing_host_ns")
+"""Columns with what there would not be without communication."""
 GRAIN = 1 / 200
 """Longest row of joined operations, as a part of the mean step."""
 MAX_OPS = 400_000
@@ -90,8 +94,12 @@ class Needs:
     unresolved: int
 
 
-def schedule(account: DeviceTimeline) -> Schedule | None:
-    """The last used iterations; None where there are too few, or the trace has no launches."""
+def schedule(account: DeviceTimeline, names: Sequence[str]) -> Schedule | None:
+    """The last used iterations; None where there are too few, or the trace has no launches.
+
+    Args:
+        names: of the trace.
+    """
     chosen = _consecutive(account)
     if len(chosen) < 2:
         return None
@@ -99,20 +107,25 @@ def schedule(account: DeviceTimeline) -> Schedule | None:
     if not len(chosen) <= len(ops) <= MAX_OPS:
         return None
     step = float(np.diff(account.edges).mean())
-    return _joined(account, ops, chosen, step * GRAIN)
+    beside = communication_columns(account, names)[ops["number"].to_numpy()]
+    return _joined(account, ops, beside, chosen, step * GRAIN)
 
 
 def launched_ops(account: DeviceTimeline, chosen: Int64s) -> pl.DataFrame:
     """Operations of some iterations, and of the one before, in the order of their launches.
 
-    The one before shows what the first of them waited for.
+    The one before shows what the first of them waited for. `number` is the row of `account.ops`.
     """
     shown = [int(chosen[0]) - 1, *chosen.tolist()]
-    return account.ops.filter(
-        pl.col("iteration").is_in(shown)
-        & (pl.col("thread") != UNKNOWN)
-        & ~pl.col("thread").is_in(sorted(account.process.loaders))
-    ).sort("launch_t0", "t0")
+    return (
+        account.ops.with_row_index("number")
+        .filter(
+            pl.col("iteration").is_in(shown)
+            & (pl.col("thread") != UNKNOWN)
+            & ~pl.col("thread").is_in(sorted(account.process.loaders))
+        )
+        .sort("launch_t0", "t0")
+    )
 
 
 def _consecutive(account: DeviceTimeline) -> Int64s:
@@ -124,7 +137,9 @@ def _consecutive(account: DeviceTimeline) -> Int64s:
     return used[breaks[-1] + 1 if len(breaks) else 0 :][-MAX_ITERATIONS:]
 
 
-def _launched(account: DeviceTimeline, ops: pl.DataFrame) -> tuple[pl.DataFrame, Needs, int]:
+def _launched(
+    account: DeviceTimeline, ops: pl.DataFrame, beside: pl.DataFrame
+) -> tuple[pl.DataFrame, Needs, int]:
     """One row for each operation in launch order, what each needs, and the latency of launches.
 
     `awaits` is the number of a row here, UNKNOWN for none.
@@ -151,6 +166,9 @@ def _launched(account: DeviceTimeline, ops: pl.DataFrame) -> tuple[pl.DataFrame,
         "host_ns": host,
         "duration_ns": t1 - t0,
         "lag_ns": np.maximum(t0 - np.maximum(ready, needed), 0),
+        "slowed_ns": beside["slowed_ns"].to_numpy(),
+        "packing_ns": beside["packing_ns"].to_numpy(),
+        "packing_host_ns": packing_host_ns(beside, launched, host),
         "data_wait_ns": data,
         "awaits": awaits,
         "bytes": np.where(message, ops["bytes"].to_numpy(), UNKNOWN),
@@ -389,9 +407,11 @@ def _by_design(ops: pl.DataFrame, kind: Int64s) -> list[tuple[int, int]]:
     return pairs
 
 
-def _joined(account: DeviceTimeline, ops: pl.DataFrame, chosen: Int64s, grain: float) -> Schedule:
+def _joined(
+    account: DeviceTimeline, ops: pl.DataFrame, beside: pl.DataFrame, chosen: Int64s, grain: float
+) -> Schedule:
     """Neighbours joined into rows of up to `grain` ns, those of the chosen iterations."""
-    launched, needs, latency = _launched(account, ops)
+    launched, needs, latency = _launched(account, ops, beside)
     row_of = np.cumsum(_begins(launched, needs, grain)) - 1
     count = int(row_of[-1]) + 1
     awaits = launched["awaits"].to_numpy()
@@ -405,7 +425,7 @@ def _joined(account: DeviceTimeline, ops: pl.DataFrame, chosen: Int64s, grain: f
         .agg(
             pl.col((*first, "awaits")).first(),
             pl.col("host_ns").first().alias("first_host_ns"),
-            pl.col("host_ns", "duration_ns", "lag_ns").sum(),
+            pl.col("host_ns", "duration_ns", "lag_ns", *COMMUNICATION).sum(),
             (pl.col("duration_ns") + pl.col("lag_ns")).last().alias("tail_ns"),
             pl.len().cast(pl.Int64).alias("ops"),
             pl.col("t0").min().alias("start_ns"),

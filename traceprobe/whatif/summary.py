@@ -159,8 +159,9 @@ def _cautions(run: Playable, told: Prediction, asked: Changes | None) -> Iterato
     if asked is not None and "communication" in asked.removed:
         yield Message(
             "kernels-beside",
-            "Kernels that run beside collectives get faster without them, and DDP's copies "
-            "of gradients into buckets go away. Neither is in the prediction.",
+            "Kernels beside collectives get faster without them, and DDP's copies of gradients "
+            "into buckets and back go away. How much faster is told by the same kernels elsewhere "
+            "in the trace, else by measurements on other hardware.",
         )
     if len(told.sizes) > len(told.sizes_before):
         yield Message(

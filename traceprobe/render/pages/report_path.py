@@ -30,8 +30,8 @@ _HELP = (
     "streams, waits of the host, and collectives, which begin with the last rank and end together."
 )
 _SLACK = (
-    "Each operation of a row could end this much later, if nothing else did, and the step would "
-    "take as long: making them faster gains nothing before the path has changed."
+    "All work of a row could take that much longer together, and the step would take as long: "
+    "making it faster gains nothing before the path has changed."
 )
 _BLOCKING = (
     "Exposed is not blocking. Communication is exposed while no kernel runs beside it on the same "
@@ -188,7 +188,7 @@ def _slack(path: CriticalPath) -> Table:
         [_label(s.part), str(s.rank), significant(s.busy_ms), significant(s.slack_ms)]
         for s in sorted(path.slack, key=lambda s: -s.busy_ms)[:MAX_ROWS]
     ]
-    head = ["part", "rank", "busy, ms", "could end later by, ms"]
+    head = ["part", "rank", "busy, ms", "could get longer by, ms"]
     return Table("Slack off the critical path", head, rows, frozenset({1, 2, 3}))
 
 
