@@ -1,9 +1,10 @@
 """What runs beside each other slows each other: tables of what `contention_gpu.py` measured.
 
-    python benchmarks/contention.py summarize DIR [-o docs/validation/contention.json]
+    python benchmarks/contention.py summarize DIR [--traces DIR]     # contention.json
     python benchmarks/contention.py page            # contention.md beside it
 
-`DIR` holds what a run of `contention_gpu.py` left. The numbers that predictions use are in
+`DIR` holds what a run of `contention_gpu.py` left; of its recordings, steps without communication
+are predicted and held against those without DDP. The numbers that predictions use are in
 `traceprobe/model/contention.py`; the page shows them beside what they come from.
 """
 
@@ -14,21 +15,26 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from numpy import ones
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+import traceprobe  # noqa: E402
 from traceprobe.model import contention  # noqa: E402
 from traceprobe.model.kernel_classes import kernel_class  # noqa: E402
+from traceprobe.replay.predict import predict, prepare  # noqa: E402
+from traceprobe.replay.scenario import Changes  # noqa: E402
 
 FOLDER = ROOT / "docs" / "validation"
 LINKS = {"link": "NVLink", "wire": "sockets"}
 COPY = "copy"
 """Instead of the class of a kernel: the copy engine, or a copy of PyTorch that is none."""
-PREDICTED = "wide-mlp"
 
 
 def summarize(folder: Path) -> dict[str, Any]:
@@ -79,6 +85,52 @@ def _ratio(rows: Iterable[dict[str, Any]], beside: str, alone: str) -> float:
     return round(median(median(row[beside]) / median(row[alone]) for row in rows), 3)
 
 
+def predictions(folder: Path, steps: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Steps without communication, from recordings LINK-MODEL-ddp.rank*.json.gz and the samples.
+
+    Args:
+        steps: what was measured, as in `ddp`.
+    """
+    for row in steps:
+        files = sorted(folder.glob(f"{row['link']}-{row['model']}-ddp.rank*.json.gz"))
+        if files:
+            ms = row["step_ms"]
+            yield _prediction(row["link"], row["model"], "torch", files, ms["ddp"], ms["none"])
+    wide = json.loads((FOLDER / "results.json").read_text())["wide2"]["ablation"]["variants"]
+    ms = {found["name"]: found["step_ms"]["median"] for found in wide}
+    for recording, pattern in (("torch", "*.rank*.json.gz"), ("nsys", "*.sqlite.gz")):
+        files = sorted((ROOT / "sample_traces").glob(f"profile_wide_mlp{pattern[1:]}"))
+        yield _prediction("link", "wide", recording, files, ms["full"], ms["full-no-comm"])
+
+
+def _prediction(
+    link: str, model: str, recording: str, files: Sequence[Path], now: float, measured: float
+) -> dict[str, Any]:
+    options = traceprobe.Options(unprofiled_step_ms=now)
+    run = prepare(traceprobe.analyze([traceprobe.load(file) for file in files], options))
+    alone = Changes(removed=frozenset({"communication"}))
+    told = predict(run, alone)
+    # Before: collectives are left out, and what they cost others stays.
+    kept = [
+        replace(p, tasks=replace(p.tasks, alone=ones(len(p.tasks)), alone_host=ones(len(p.tasks))))
+        for p in run.base.schedules
+    ]
+    before = predict(replace(run, base=replace(run.base, schedules=kept)), alone)
+    return _rounded(
+        {
+            "link": link,
+            "model": model,
+            "recording": recording,
+            "now_ms": run.now,
+            "before_ms": before.predicted,
+            "predicted_ms": told.predicted,
+            "low_ms": told.low,
+            "high_ms": told.high,
+            "measured_ms": measured,
+        }
+    )
+
+
 def _class_of(kernels: dict[str, list[float]]) -> str:
     """The class that most of the time is of."""
     times: dict[str, float] = defaultdict(float)
@@ -98,10 +150,10 @@ def page(found: dict[str, Any]) -> str:
         "# What runs beside each other, measured",
         "",
         "Made by `python benchmarks/contention.py page` from [`contention.json`](contention.json),",
-        "which `benchmarks/contention_gpu.py` measured on 2026-11-22: two "
-        f"{found['gpu']} of one host, NCCL {found['nccl']}, PyTorch {found['torch']}, NVLink multicast",
-        "off. Predictions use [these numbers](../../traceprobe/model/contention.py) where a trace",
-        "itself [does not tell](../whatif.md#how-it-works).",
+        f"measured on 2026-11-22: two {found['gpu']} of one host, NCCL {found['nccl']}, PyTorch",
+        f"{found['torch']}, NVLink multicast off. Predictions use",
+        "[these numbers](../../traceprobe/model/contention.py) where a trace itself",
+        "[does not tell](../whatif.md#how-it-works).",
         "",
         "## Kernels beside collectives",
         "",
@@ -114,9 +166,9 @@ def page(found: dict[str, Any]) -> str:
         "",
         *_kernels(found["contention"]),
         "",
-        "A matrix product that fills the GPU once, and no more, takes twice as long as soon as a few",
-        "multiprocessors belong to NCCL (`mm-bf16-1024`): its last blocks run alone. That depends on",
-        "the size, not on the class, and is why a trace is asked before this table.",
+        "A small matrix product may take twice as long (`mm-bf16-1024`), as one would whose blocks",
+        "fill the GPU just once, when a few multiprocessors belong to NCCL. That depends on the",
+        "size, not on the class, and is why a trace is asked before this table.",
         "",
         "## Collectives beside kernels",
         "",
@@ -130,10 +182,18 @@ def page(found: dict[str, Any]) -> str:
         "",
         *_ddp(found["ddp"]),
         "",
-        "Of what goes with communication, most are the copies of all gradients into buckets and",
-        "back: 4.7 ms a step in the wide MLP with its 4.3 GB. In a Kineto trace their launches are in",
+        "With communication go the copies of all gradients into buckets and back: 4.7 ms a step in",
+        "the wide MLP with its 4.3 GB. In a Kineto trace their launches are in",
         "`torch::distributed::reducer::mul_out` and",
         "`torch.distributed.ddp.reducer::copy_bucket_to_grad`.",
+        "",
+        "Predicted from recordings with DDP (both ranks), against the step without it; `before` is",
+        "without these copies and slowdowns:",
+        "",
+        *_predictions(found["predicted"]),
+        "",
+        "What is missing of GPT-2 with one sample is host time: without a profiler DDP cost the",
+        "host of this machine more than the launches that go.",
         "",
         "## Gaps of CUDA graphs",
         "",
@@ -147,10 +207,9 @@ def page(found: dict[str, Any]) -> str:
         "",
         "## More workers",
         "",
-        "ms of a batch from a DataLoader with pinned memory and nothing else to do, on 32 cores (of",
-        "which the machine may have had fewer at the start). `memory` cuts, turns and copies 8 MB a",
-        "sample, `compute` needs the interpreter. The part that more workers do not shorten is that",
-        "of Amdahl's law, against one worker.",
+        "ms of a batch from a DataLoader with pinned memory and nothing else to do, on 32 cores.",
+        "`memory` cuts, turns and copies 8 MB a sample, `compute` needs the interpreter. The part",
+        "that more workers do not shorten is that of Amdahl's law, against one worker.",
         "",
         *_loaders(found["loaders"]),
         "",
@@ -206,9 +265,8 @@ def _collectives(rows: Sequence[dict[str, Any]]) -> list[str]:
             for r in rows
             if (r["link"], r["collective"]) == (link, name) and r["collective_slowdown"]
         )
-        lines.append(
-            f"| {name} | {LINKS[link]} | {median(ratios):.2f} | {ratios[0]:.2f} | {ratios[-1]:.2f} |"
-        )
+        cells = " | ".join(f"{ratio:.2f}" for ratio in (median(ratios), ratios[0], ratios[-1]))
+        lines.append(f"| {name} | {LINKS[link]} | {cells} |")
     return [*lines, "", "Of those that ran beside kernels from beginning to end, in all blocks."]
 
 
@@ -221,13 +279,28 @@ def _ddp(rows: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def _predictions(rows: Sequence[dict[str, Any]]) -> list[str]:
+    lines = [
+        "| model | link | from | with DDP | before | predicted | between | measured | error |",
+        "| --- | --- | --- " + "| ---: " * 6 + "|",
+    ]
+    lines += [
+        f"| `{row['model']}` | {LINKS[row['link']]} | {row['recording']} | "
+        f"{row['now_ms']:.2f} | {row['before_ms']:.2f} | {row['predicted_ms']:.2f} | "
+        f"{row['low_ms']:.2f} to {row['high_ms']:.2f} | {row['measured_ms']:.2f} | "
+        f"{row['predicted_ms'] / row['measured_ms'] - 1:+.1%} |"
+        for row in rows
+    ]
+    return lines
+
+
 def _graphs(rows: Sequence[dict[str, Any]]) -> list[str]:
     lines = [
-        "| kernel | bytes | in a graph | one by one | by the profiler | gap in a graph | one by one |",
+        "| kernel | bytes | graph | one by one | by the profiler | gap in a graph | one by one |",
         "| --- " + "| ---: " * 6 + "|",
     ]
     for row in rows:
-        count = row["eager_count"] / 200
+        count = round(row["eager_count"] / 200)
         graph, eager = (row[f"{mode}_ns_per_kernel"] / count for mode in ("graph", "eager"))
         kernel = row["eager_duration_ns"]
         lines.append(
@@ -257,12 +330,15 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     making = commands.add_parser("summarize")
     making.add_argument("folder", type=Path)
-    making.add_argument("-o", "--output", type=Path, default=FOLDER / "contention.json")
+    making.add_argument("--traces", type=Path, help="recordings (default: those in the folder)")
     commands.add_parser("page")
     arguments = parser.parse_args()
     if arguments.command == "summarize":
         found = summarize(arguments.folder)
-        arguments.output.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+        traces = arguments.traces or arguments.folder
+        found["predicted"] = list(predictions(traces, found["ddp"]))
+        text = json.dumps(found, indent=1, sort_keys=True) + "\n"
+        (FOLDER / "contention.json").write_text(text)
         return
     found = json.loads((FOLDER / "contention.json").read_text())
     (FOLDER / "contention.md").write_text(page(found))
