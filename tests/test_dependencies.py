@@ -92,6 +92,30 @@ def test_a_wait_without_a_record_and_one_that_the_times_contradict_make_no_edge(
     assert (len(wrong.op), wrong.contradicted.tolist()) == (0, [2])
 
 
+def test_an_event_stands_for_what_its_stream_was_told_to_wait_for():
+    """Stream 8 launches nothing: what waits for it waits for stream 7."""
+    chain = events(
+        (RECORD, 5, 7, 3, -1, 1),
+        (WAIT, 12, 8, 3, -1, 2),
+        (RECORD, 14, 8, 4, -1, 3),
+        (WAIT, 20, 9, 4, -1, 4),
+        (WAIT, 22, 5, 4, -1, 5),
+        (HOST_WAIT, 41, 8, -1, -1, 6),
+    )
+    assert edges(dependencies(OPS, chain)) == {(2, 0): True}
+    assert host_waits(OPS, chain)[1].tolist() == [0]
+
+
+def test_what_a_stream_has_launched_since_ends_a_wait_of_its_own():
+    chain = events(
+        (RECORD, 5, 7, 3, -1, 1),
+        (WAIT, 20, 9, 3, -1, 2),
+        (RECORD, 35, 9, 4, -1, 3),  # after the kernel of stream 9, which has waited
+        (WAIT, 50, 7, 4, -1, 4),
+    )
+    assert edges(dependencies(OPS, chain)) == {(2, 0): True, (4, 2): True}
+
+
 def test_a_stream_that_waits_for_itself_waits_for_nothing():
     found = dependencies(OPS, events((RECORD, 5, 7, 3, -1, 100), (WAIT, 8, 7, 3, -1, 101)))
     assert (len(found.op), found.lost, len(found.contradicted)) == (0, 0, 0)

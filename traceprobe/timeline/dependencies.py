@@ -1,7 +1,8 @@
 """Which operations of other streams an operation waits for, as the calls of the host say.
 
 A stream that is told to wait for an event starts nothing that is launched later until what had been
-launched to the event's stream before its record has ended. Where the trace says neither which
+launched to the event's stream before its record has ended, and what that stream itself had been
+told to wait for by then. Where the trace says neither which
 record a wait is for nor on which stream that was made, it is taken to be the last one that the same
 thread made, on the stream that this thread had launched to last; an edge that the times contradict
 is dropped.
@@ -50,47 +51,22 @@ def dependencies(ops: pl.DataFrame, events: pl.DataFrame) -> Dependencies:
         ops: `GPU_OPS` in the order of their launches, of one device.
         events: `STREAM_EVENTS` of its process.
     """
-    waits = events.filter(pl.col("kind") == int(StreamEvent.WAIT)).sort("t0")
-    if not len(ops) or not len(waits):
-        return _none()
-    # A wait after the last launch holds up nothing that is here, and one before the first may be
-    # for what is not.
-    low, high = ops["launch_t0"][0], ops["launch_t0"][-1]
-    waits = waits.filter(pl.col("t0").is_between(low, high))
-    if not len(waits):
-        return _none()
-    records = events.filter(pl.col("kind") == int(StreamEvent.RECORD)).sort("t0")
-    launches = _Launches(ops)
-    record, named = recorded_of(waits, records)
-    known = record != UNKNOWN
-    at = np.maximum(record, 0)
-    made = records["t0"].to_numpy()[at] if len(records) else np.zeros(len(at), np.int64)
-    on = records["stream"].to_numpy()[at] if len(records) else np.full(len(at), UNKNOWN)
-    thread = records["thread"].to_numpy()[at] if len(records) else np.full(len(at), UNKNOWN)
-    guessed = on == UNKNOWN
-    on = np.where(guessed, launches.last_stream(thread, made), on)
-    stream = waits["stream"].to_numpy()
-    unnamed = stream == UNKNOWN
-    stream = np.where(
-        unnamed, launches.next_stream(waits["thread"].to_numpy(), waits["t0"].to_numpy()), stream
+    found = _Held(ops, events)
+    pairs = pl.DataFrame(
+        found.pairs, schema={"op": pl.Int64, "needs": pl.Int64, "sure": pl.Boolean}, orient="row"
     )
-    needed = launches.last_on(on, made)
-    waiting = launches.next_on(stream, waits["t0"].to_numpy())
-    real = known & (waiting != UNKNOWN) & (needed != UNKNOWN) & (stream != on)
-    t0, t1 = ops["t0"].to_numpy(), ops["t1"].to_numpy()
-    fits = real.copy()
-    fits[real] = (t0[waiting[real]] >= t1[needed[real]] - TOLERANCE_NS) & (
-        needed[real] < waiting[real]
-    )
-    sure = named & ~guessed & ~unnamed
-    pairs = pl.DataFrame({"op": waiting[fits], "needs": needed[fits], "sure": sure[fits]})
-    pairs = pairs.group_by("op", "needs").agg(pl.col("sure").any()).sort("op", "needs")
+    op, needs = pairs["op"].to_numpy(), pairs["needs"].to_numpy()
+    stream, t0, t1 = (ops[name].to_numpy() for name in ("stream", "t0", "t1"))
+    other = stream[op] != stream[needs]
+    fits = (t0[op] >= t1[needs] - TOLERANCE_NS) & (needs < op)
+    edges = pairs.filter(pl.Series(other & fits, dtype=pl.Boolean))
+    edges = edges.group_by("op", "needs").agg(pl.col("sure").any()).sort("op", "needs")
     return Dependencies(
-        pairs["op"].to_numpy(),
-        pairs["needs"].to_numpy(),
-        pairs["sure"].to_numpy(),
-        waiting[real & ~fits],
-        int((~known).sum()),
+        op=edges["op"].to_numpy(),
+        needs=edges["needs"].to_numpy(),
+        recorded=edges["sure"].to_numpy(),
+        contradicted=np.unique(op[other & ~fits]),
+        lost=found.lost,
     )
 
 
@@ -101,32 +77,95 @@ def host_waits(ops: pl.DataFrame, events: pl.DataFrame) -> tuple[Int64s, Int64s]
         ops, events: as `dependencies` takes them.
 
     Returns:
-        (calls, rows): starts of the calls, ascending, and the operation that each waits for,
-        UNKNOWN where nothing had been launched.
+        (calls, rows): starts of the calls, ascending, and the operation that each waits for
+        longest, UNKNOWN where nothing had been launched.
     """
-    calls = events.filter(
-        (pl.col("kind") == int(StreamEvent.HOST_WAIT))
-        & ((pl.col("stream") != UNKNOWN) | (pl.col("event") != UNKNOWN))
-    ).sort("t0")
-    records = events.filter(pl.col("kind") == int(StreamEvent.RECORD)).sort("t0")
-    if not len(calls) or not len(ops):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    t1 = ops["t1"].to_numpy()
+    waits = _Held(ops, events).host
+    rows = [max(held, key=lambda row: t1[row], default=UNKNOWN) for held in waits.values()]
+    return np.array(list(waits), np.int64), np.array(rows, np.int64)
+
+
+class _Held:
+    """Goes through records and waits in their order, and keeps what each is for.
+
+    An event stands for all that its stream has to do before: what was launched to it last, and what
+    the stream was told to wait for since then.
+
+    Args:
+        ops, events: as `dependencies` takes them.
+
+    Attributes:
+        pairs: operation, what it waits for, and whether the trace says so.
+        host: what is waited for in a call of the host, by its start.
+        lost: waits without a record.
+    """
+
+    def __init__(self, ops: pl.DataFrame, events: pl.DataFrame) -> None:
+        self.pairs: list[tuple[int, int, bool]] = []
+        self.host: dict[int, list[int]] = {}
+        self.lost = 0
+        if not len(ops) or not len(events):
+            return
+        # What is before the first launch or after the last holds up nothing that is here.
+        low, high = ops["launch_t0"][0], ops["launch_t0"][-1]
+        rows = _resolved(ops, events.sort("t0"))
+        self._launched, self._stream = ops["launch_t0"].to_list(), ops["stream"].to_list()
+        self._pending: dict[int, dict[int, tuple[int, int, bool]]] = {}
+        captured: dict[int, list[tuple[int, bool]]] = {}
+        for kind, at, number, stream, sure, last, following, record, named in rows.filter(
+            pl.col("t0").is_between(low, high)
+        ).iter_rows():
+            if kind == StreamEvent.RECORD:
+                captured[number] = self._of_stream(stream, last, sure)
+            elif kind == StreamEvent.HOST_WAIT:
+                if record != UNKNOWN and named:
+                    self.host[at] = [row for row, _ in captured.get(record, [])]
+                elif stream != UNKNOWN:
+                    self.host[at] = [row for row, _ in self._of_stream(stream, last, sure)]
+            elif record == UNKNOWN:
+                self.lost += 1
+            else:
+                waiting = self._pending.setdefault(stream, {})
+                for row, known in captured.get(record, []):
+                    told = known and sure and named
+                    waiting[self._stream[row]] = (at, row, told)
+                    if following != UNKNOWN:
+                        self.pairs.append((following, row, told))
+
+    def _of_stream(self, stream: int, last: int, sure: bool) -> list[tuple[int, bool]]:
+        """What a stream has to do before it is done with all that it was told until now."""
+        since = self._launched[last] if last != UNKNOWN else -1
+        waiting = self._pending.get(stream, {}).values()
+        held = [(row, known and sure) for at, row, known in waiting if at > since]
+        return held if last == UNKNOWN else [(last, sure), *held]
+
+
+def _resolved(ops: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """Events with the streams and records that they are of, as far as these can be told.
+
+    Returns:
+        `kind`, `t0`, `number` (of a record, a row of the records), `stream`, `sure` (whether the
+        trace names it), `last` (operation that was launched to it before) and `following` (first
+        one after), `record` and `named` (as `recorded_of` has them).
+    """
     launches = _Launches(ops)
-    began, stream = calls["t0"].to_numpy(), calls["stream"].to_numpy()
-    record, named = recorded_of(calls, records)
-    by_event = named & (record != UNKNOWN) & (calls["event"].to_numpy() != UNKNOWN)
-    if len(records):
-        at = np.maximum(record, 0)
-        made, on = records["t0"].to_numpy()[at], records["stream"].to_numpy()[at]
-        thread = records["thread"].to_numpy()[at]
-        on = np.where(on == UNKNOWN, launches.last_stream(thread, made), on)
-        began_or_made = np.where(by_event, made, began)
-        stream = np.where(by_event, on, stream)
-    else:
-        began_or_made = began
-    row = np.where(stream == UNKNOWN, UNKNOWN, launches.last_on(stream, began_or_made))
-    known = stream != UNKNOWN
-    return began[known], row[known]
+    kind, at, thread = (events[name].to_numpy() for name in ("kind", "t0", "thread"))
+    stream = events["stream"].to_numpy()
+    is_record, is_wait = kind == int(StreamEvent.RECORD), kind == int(StreamEvent.WAIT)
+    sure = stream != UNKNOWN
+    stream = np.where(is_record & ~sure, launches.last_stream(thread, at), stream)
+    stream = np.where(is_wait & ~sure, launches.next_stream(thread, at), stream)
+    record, named = recorded_of(events, events.filter(pl.Series(is_record)))
+    return events.select("kind", "t0").with_columns(
+        number=pl.Series(np.cumsum(is_record) - 1, dtype=pl.Int64),
+        stream=pl.Series(stream, dtype=pl.Int64),
+        sure=pl.Series(sure, dtype=pl.Boolean),
+        last=pl.Series(launches.last_on(stream, at), dtype=pl.Int64),
+        following=pl.Series(launches.next_on(stream, at), dtype=pl.Int64),
+        record=pl.Series(record, dtype=pl.Int64),
+        named=pl.Series(named, dtype=pl.Boolean),
+    )
 
 
 def recorded_of(waits: pl.DataFrame, records: pl.DataFrame) -> tuple[Int64s, Bools]:
@@ -207,8 +246,3 @@ class _Launches:
             check_sortedness=False,
         )
         return near.sort("asked")["found"].fill_null(UNKNOWN).to_numpy()
-
-
-def _none() -> Dependencies:
-    nothing = np.zeros(0, np.int64)
-    return Dependencies(nothing, nothing, np.zeros(0, bool), nothing, 0)
