@@ -72,8 +72,7 @@ OPTIONAL = {
     ("Rank", "replay"),
     ("Rank", "speed"),
     ("Rank", "tree"),
-    ("Replay", "beside_ns"),
-    ("Replay", "for_communication"),
+    ("Replay", "end_ns"),
     ("Replay", "group"),
     ("Replay", "inferred_needs"),
     ("Replay", "line"),
@@ -82,7 +81,10 @@ OPTIONAL = {
     ("Replay", "name"),
     ("Replay", "names"),
     ("Replay", "ops"),
+    ("Replay", "packing_host_ns"),
+    ("Replay", "packing_ns"),
     ("Replay", "recorded_needs"),
+    ("Replay", "slowed_ns"),
     ("Replay", "start_ns"),
     ("Replay", "unresolved_needs"),
     ("Report", "critical_path"),
@@ -99,12 +101,13 @@ OPTIONAL = {
     ("Verdict", "skew"),
 }
 """Fields that are left out where they have nothing to say."""
-UNKNOWN_AS_MINUS_ONE = {
-    ("Blocking", "bytes"),
-    ("Blocking", "group"),
-    ("Replay", "bytes"),
-    ("Replay", "group"),
+LEAST = {
+    ("Blocking", "bytes"): -1,
+    ("Blocking", "group"): -2,
+    ("Replay", "bytes"): -1,
+    ("Replay", "group"): -2,
 }
+"""Numbers that say that something is not known."""
 SIGNED = ("Picture", "clock_ns")
 FORMS: dict[tuple[str, str], Schema] = {
     ("Report", "schema_version"): {"pattern": r"^1\.\d+$"},
@@ -141,7 +144,7 @@ def structure() -> Schema:
                 _refer(definition["properties"], field, name)
             kind.update(FORMS.get((record, field), {}))
             if (record, field) != SIGNED and (field.endswith("_ns") or field == "bytes"):
-                _at_least(kind, -1 if (record, field) in UNKNOWN_AS_MINUS_ONE else 0)
+                _at_least(kind, LEAST.get((record, field), 0))
     for name, (keys, kind) in FIXED.items():
         definitions[name] = {
             "title": name,

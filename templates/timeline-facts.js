@@ -115,7 +115,10 @@ const timelineFacts = (() => {
     const word = model.words[key] ?? model.words.other;
     const { kind } = lane;
     const found = { key, word: word[0], start: lane.start[n], end: lane.end[n], rows: [] };
-    if (kind === "parts") {
+    if (kind === "path") {
+      found.name = `Critical path: ${word[0]}`;
+      found.rows = [["meaning", word[2]]];
+    } else if (kind === "parts") {
       found.name = word[0];
       found.rows = partFacts(rank, i, word, key);
     } else if (kind === "ops") {

@@ -101,6 +101,7 @@ const timelineInput = (() => {
       "-": far,
       Home: () => line.fit(),
       0: () => line.fit(),
+      c: () => line.togglePath(),
       ArrowUp: () => line.otherLane(-1),
       ArrowDown: () => line.otherLane(1),
       n: () => line.step(1),

@@ -3,7 +3,7 @@ const timelineLanes = (() => {
   const LEVELS = 6; // nested ranges and operators of a thread
   const FEW = 2; // of one that trains nothing
   const STREAMS = 10;
-  const HEIGHTS = { parts: 28, ops: 20, calls: 13, host: 13 };
+  const HEIGHTS = { parts: 28, path: 12, ops: 20, calls: 13, host: 13 };
   const COPIES = new Set(["h2d", "d2h", "memory"]);
   const TRAINING = { step: "step thread", autograd: "autograd thread" };
   const CALLS = new Set(["call", "wait"]);
@@ -103,14 +103,31 @@ const timelineLanes = (() => {
     });
   };
 
+  // Where the critical path runs on a rank, of stretches [{part, start_ns, end_ns}] on the clock of
+  // its input; no lane where none of it is in the window.
+  const pathLanes = (stretches, window, shift) => {
+    const within = (ns) => Math.min(Math.max(ns - window.start_ns, 0), window.duration_ns);
+    const found = stretches
+      .map(({ part, start_ns, end_ns }) => ({ part, from: within(start_ns), to: within(end_ns) }))
+      .filter(({ from, to }) => to > from)
+      .sort((a, b) => a.from - b.from);
+    if (!found.length) return [];
+    const keys = [...new Set(found.map(({ part }) => part))];
+    const table = { start: found.map(({ from }) => from), end: found.map(({ to }) => to) };
+    const codes = found.map(({ part }) => keys.indexOf(part));
+    const rows = Uint32Array.from(found.keys());
+    return [lane(table, "path", rows, codes, keys, shift, { label: "critical path" })];
+  };
+
   // All lanes of one rank; `shift` puts its window onto the axis of the view, ns.
-  const ofRank = (picture, data, shift) => {
+  const ofRank = (picture, data, shift, window, stretches) => {
     const all = Uint32Array.from({ length: data.parts.rows }, (_, i) => i);
     const parts = lane(data.parts, "parts", all, data.parts.class, picture.classes, shift, {
       label: "all of the GPU's time",
     });
     return [
       parts,
+      ...pathLanes(stretches, window, shift),
       ...streamLanes(picture, data.ops, shift),
       ...threadLanes(picture, data.host, shift),
     ];

@@ -80,6 +80,7 @@ const timelineLight = (() => {
       }
       return (lane, n) => {
         const i = lane.rows[n];
+        if (lane.kind === "path") return false; // it is not known whose
         if (lane.kind === "parts") return stretches.has(n);
         if (lane.kind === "ops") return run.has(i);
         if (lane.kind === "calls") return called.has(i);

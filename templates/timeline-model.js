@@ -10,9 +10,20 @@ const timelineModel = (() => {
   };
   const windowOf = (rank, key) => rank.picture.windows[keysOf(rank).indexOf(key)];
 
+  // Where the critical path goes on on another rank: pairs of {rank, lane, n}, in the order of time.
+  const jumps = (ranks) => {
+    const found = ranks.flatMap((rank) =>
+      rank.lanes
+        .filter((lane) => lane.kind === "path")
+        .flatMap((lane) => Array.from(lane.start, (_, n) => ({ lane, n }))),
+    );
+    found.sort((a, b) => a.lane.start[a.n] - b.lane.start[b.n]);
+    return found.slice(1).map((next, k) => [found[k], next]).filter(([a, b]) => a.lane !== b.lane);
+  };
+
   // {ranks, whole, oneClock, key}; `lanes` of the ranks are in ns from the axis' zero on, which is
   // where the first of them begins. Without a common clock each begins there.
-  const read = async (sources, key) => {
+  const read = async (sources, key, stretches) => {
     const present = sources.filter((rank) => windowOf(rank, key));
     const windows = present.map((rank) => windowOf(rank, key));
     const oneClock =
@@ -23,11 +34,12 @@ const timelineModel = (() => {
     const data = await Promise.all(present.map((r, k) => timelineData.read(r.picture, windows[k])));
     const ranks = present.map(({ rank, picture }, k) => {
       const shift = oneClock ? starts[k] - zero : 0;
-      const lanes = timelineLanes.ofRank(picture, data[k], shift);
+      const own = stretches.filter((stretch) => stretch.rank === rank);
+      const lanes = timelineLanes.ofRank(picture, data[k], shift, windows[k], own);
       return { rank, picture, window: windows[k], data: data[k], shift, lanes, folded: k > 0 };
     });
     const whole = Math.max(...ranks.map((r) => r.shift + r.window.duration_ns));
-    return { ranks, whole, oneClock, key };
+    return { ranks, whole, oneClock, key, jumps: oneClock ? jumps(ranks) : [] };
   };
 
   return { keysOf, windowOf, read };

@@ -217,6 +217,7 @@ const timelineSegments = (() => {
       const found = [];
       for (const rank of state.model.ranks) {
         for (const lane of rank.lanes) {
+          if (lane.kind === "path") continue; // what it is made of is listed
           for (let n = timelineData.after(lane.until, from); lane.start[n] < to; n++) {
             found.push({ rank, lane, n, length: lane.end[n] - lane.start[n] });
           }

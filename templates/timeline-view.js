@@ -35,13 +35,15 @@ const timelineView = (() => {
         if (!isBeside) y += HEAD;
       }
       for (const lane of rank.lanes) {
-        const isMain = lane.kind === "parts" || lane.what === "communication";
+        const isPath = lane.kind === "path";
+        const isMain = lane.kind === "parts" || isPath || lane.what === "communication";
+        if (isPath && !model.path) continue;
         if (rank.folded && !isMain) continue;
         if (narrow && lane.label) y += TITLE;
         const label = isBeside && lane.kind === "parts" ? "" : lane.label;
         const name = y - (narrow ? TITLE : 0);
         rows.push({ rank, lane, top: y, height: lane.height, label, name });
-        y += lane.height + (lane.kind === "parts" || lane.kind === "ops" ? GAP : 1);
+        y += lane.height + (lane.kind === "host" || lane.kind === "calls" ? 1 : GAP);
       }
       y += 2 * GAP;
     }
@@ -159,7 +161,7 @@ const timelineView = (() => {
         const isLit = !lane.lit || lane.lit[n];
         const i = lane.rows[n];
         const text =
-          lane.kind === "parts"
+          lane.kind === "parts" || lane.kind === "path"
             ? word[0]
             : clean(rank.picture.names[rank.data[lane.kind === "ops" ? "ops" : "host"].name[i]]);
         top.fillStyle = isLit ? inkOn(word[1]) : css(ink[0], 0.6);
@@ -172,6 +174,14 @@ const timelineView = (() => {
       }
     };
 
+    // What the lanes of the rank hold during a stretch of the critical path.
+    const beneath = (row, left, width) => {
+      const from = row.top + row.height;
+      const last = place.plan.rows.filter((r) => r.rank === row.rank).at(-1);
+      top.fillStyle = css(ink[0], 0.14);
+      top.fillRect(left, from, width, last.top + last.height - from);
+    };
+
     // A frame around a segment, never thinner than can be seen.
     const frame = (target, isPinned) => {
       const row = place.plan.rows.find((r) => r.lane === target.lane);
@@ -181,6 +191,7 @@ const timelineView = (() => {
       top.lineWidth = isPinned ? 2.5 : 1.5;
       top.strokeStyle = css(ink[0]);
       top.strokeRect(left - 1, row.top - 1, width + 2, row.height + 2);
+      if (row.lane.kind === "path") beneath(row, left, width);
       return { row, left, right: left + width };
     };
 
@@ -249,6 +260,20 @@ const timelineView = (() => {
       if (inView.length <= MOST_LINKS) for (const members of inView) linked(members, 0.35);
     };
 
+    // The critical path from rank to rank.
+    const jumps = (model) => {
+      const rows = new Map(place.plan.rows.map((row) => [row.lane, row]));
+      const inView = model.jumps.filter(
+        ([a, b]) => rows.has(a.lane) && x(b.lane.start[b.n]) > 0 && x(a.lane.end[a.n]) < place.plan.width,
+      );
+      if (inView.length > MOST_LINKS) return;
+      for (const [a, b] of inView) {
+        const [r1, r2] = [rows.get(a.lane), rows.get(b.lane)];
+        const [from, to] = r1.top < r2.top ? [r1.top + r1.height, r2.top] : [r1.top, r2.top + r2.height];
+        line(x(a.lane.end[a.n]), from, x(b.lane.start[b.n]), to, 0.9);
+      }
+    };
+
     // Marks above what is lit, so that even the shortest is found.
     const marks = (model, plan) => {
       for (const row of plan.rows) {
@@ -278,6 +303,7 @@ const timelineView = (() => {
       for (const row of plan.rows) row.right = plan.width;
       ruler(plan);
       everyLink(model);
+      jumps(model);
       names(model);
       if (model.lit) marks(model, plan);
       for (const target of [pinned, hover]) {

@@ -120,6 +120,14 @@ const timeline = (() => {
     return show(from + by, to + by);
   };
   const fit = () => show(0, state.model.whole);
+  const togglePath = () => {
+    const { model } = state;
+    if (!box.classList.contains("pathed")) return;
+    model.path = !model.path;
+    part("path").setAttribute("aria-pressed", String(model.path));
+    segments.hover(null);
+    arrange();
+  };
 
   const stage = { state, box, part, canvas, picture, words, show, draw, write, arrange };
   const segments = timelineSegments.make(stage);
@@ -149,15 +157,17 @@ const timeline = (() => {
   const load = async (key) => {
     const wanted = keys.includes(key) ? key : keys[0];
     if (state.model?.key === wanted) return;
-    const model = await timelineModel.read(sources, wanted);
+    const model = await timelineModel.read(sources, wanted, report.critical_path?.stretches ?? []);
     Object.assign(state, { hover: null, pinned: null, chosen: null });
-    state.model = { ...model, words, lit: state.model?.lit ?? null };
+    state.model = { ...model, words, lit: state.model?.lit ?? null, path: state.model?.path ?? true };
     timelineLight.shade(state.model);
     part("details").hidden = true;
     canvas.dataset.window = wanted;
     for (const radio of part("windows").querySelectorAll("input")) {
       radio.checked = radio.value === wanted;
     }
+    const hasPath = model.ranks.some((rank) => rank.lanes.some((lane) => lane.kind === "path"));
+    box.classList.toggle("pathed", hasPath);
     part("clock").textContent = notes(state.model);
     state.view = { from: 0, to: model.whole };
     arrange();
@@ -165,7 +175,7 @@ const timeline = (() => {
   };
 
   const line = {
-    ...segments, show, draw, zoom, pan, fit, load, keys, sources,
+    ...segments, show, draw, zoom, pan, fit, togglePath, load, keys, sources,
     keysOf: timelineModel.keysOf,
     view: () => state.view,
     whole: () => state.model.whole,
@@ -245,6 +255,7 @@ const timeline = (() => {
       in: () => zoom(0.5),
       out: () => zoom(2),
       fit,
+      path: togglePath,
       list: segments.list,
       clear: segments.release,
     };

@@ -206,7 +206,9 @@ def test_numbers_and_words_of_ours_stay():
         r.summary.partition_ns for r in report.ranks
     ]
     assert hidden.ranks[0].device == report.ranks[0].device
-    assert hidden.ranks[0].replay == report.ranks[0].replay
+    # Names of operators and kernels are anybody's; numbers tell nobody anything.
+    shown, known = hidden.ranks[0].replay, report.ranks[0].replay
+    assert replace(shown, names=[]) == replace(known, names=[])
     known_flags = {"cudnn_allow_tf32": True, "matmul_precision": "high"}
     bench = replace(report.ablation, workload=None, flags=known_flags)
     assert redact(bench) == bench

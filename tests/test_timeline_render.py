@@ -61,7 +61,8 @@ def test_the_legend_has_what_occurs_and_the_labels_have_everything():
     assert "idle: waiting for data" in words
     assert "communication" not in words
     assert "waiting CUDA call" not in words
-    assert {*PARTITION, "range", "operator", "call", "wait", "other"} == set(timeline.labels)
+    host, path = ("range", "operator", "call", "wait"), ("host", "data-wait", "launch", "delay")
+    assert {*PARTITION, *host, *path, "other"} == set(timeline.labels)
     assert all(len(entry) == 3 for entry in timeline.labels.values())
     assert all(meaning for key, (_, _, meaning) in timeline.labels.items() if key != "other")
 

@@ -23,6 +23,7 @@ SYNCS = {
     "DeviceSynchronize": "Context Sync",
     "EventSynchronize": "Event Sync",
     "StreamWaitEvent": "Stream Wait Event",
+    "EventQuery": "Event Sync",
 }
 
 
@@ -35,6 +36,7 @@ class Content:
         calls: CUDA API rows; without them a GPU op is linked by External id only.
         flows: ac2g and fwdbwd arrows.
         sync_rows: `cuda_sync` rows on the GPU's pid.
+        event_rows: `cuda_event` rows of records, at the time when the GPU reached them.
         gpu_annotations: `gpu_user_annotation` rows, one per stream and range.
         stacks: `python_function` rows.
         memory: `[memory]` instants.
@@ -46,6 +48,7 @@ class Content:
     calls: bool = True
     flows: bool = True
     sync_rows: bool = False
+    event_rows: bool = False
     gpu_annotations: bool = False
     stacks: bool = False
     memory: bool = False
@@ -68,6 +71,7 @@ def events(scenario: Scenario, content: Content) -> list[Event]:
         rows.calls() if content.calls else (),
         rows.gpu(),
         rows.syncs() if content.sync_rows else (),
+        rows.records() if content.event_rows else (),
         rows.gpu_annotations() if content.gpu_annotations else (),
         rows.overheads(),
         rows.metadata(),
@@ -150,6 +154,8 @@ class _Rows:
     def calls(self) -> Iterator[Event]:
         launches = {op.correlation for op in self.scenario.ops}
         for row in self.scenario.host_calls():
+            if row.noted is not None and not row.noted.call:
+                continue
             api = row.api.replace("cuda", "hip", 1) if self.content.rocm else row.api
             driver = api.startswith("cu") and not api.startswith("cuda")
             args: Event = {}
@@ -206,11 +212,29 @@ class _Rows:
         for row in self.scenario.host_calls():
             if name := _sync(row):
                 stream = -1 if name == "Context Sync" else 7
-                args = {"cuda_sync_kind": name, "stream": stream, "correlation": row.correlation}
+                args: Event = {"cuda_sync_kind": name}
+                if (noted := row.noted) is not None:
+                    stream = -1 if noted.stream is None else noted.stream
+                    if "Event" in name:
+                        args |= {
+                            "wait_on_stream": _or_none(noted.record_stream),
+                            "wait_on_cuda_event_record_corr_id": _or_none(noted.record),
+                            "wait_on_cuda_event_id": _or_none(noted.event),
+                        }
+                args |= {"stream": stream, "correlation": row.correlation}
                 yield _x(
                     *("cuda_sync", name, 0, stream, row.t0, row.t1 - row.t0),
-                    args | {"device": 0, "context": 1},
+                    args | {"device": noted.device if noted else 0, "context": 1},
                 )
+
+    def records(self) -> Iterator[Event]:
+        for row in self.scenario.host_calls():
+            if row.noted is not None and "EventRecord" in row.api:
+                noted = row.noted
+                args = {"event_id": noted.event, "stream": noted.stream, "device": noted.device}
+                args |= {"correlation": row.correlation, "context": 1}
+                place = (noted.device, _or_none(noted.stream))
+                yield _x("cuda_event", "cudaEvent", *place, row.t1 + 5_000_000, 1, args)
 
     def gpu_annotations(self) -> Iterator[Event]:
         for row in self.scenario.ranges:
@@ -278,6 +302,11 @@ def copy_name(op: Op, rocm: bool) -> str:
     source = host if op.kind == "h2d" else "Device"
     target = host if op.kind == "d2h" else "Device"
     return f"Memcpy {CODES[op.kind]} ({source} -> {target})"
+
+
+def _or_none(value: int | None) -> int:
+    """As Kineto writes it: -1 is none."""
+    return -1 if value is None else value
 
 
 def _sync(row: Call) -> str | None:

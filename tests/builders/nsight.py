@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.builders.nsight_schema import ENUM, LABELS, PRODUCTS, Column, tables, version
-from tests.builders.scenario import Op, Range, Scenario
+from tests.builders.scenario import Call, Op, Range, Scenario
 
 Row = dict[str, Any]
 
@@ -29,7 +29,7 @@ _VERSIONED_APIS = {
 }
 _COPY_CODES = {"h2d": 1, "d2h": 2, "d2d": 8, "p2p": 10}
 _FORM_CODES = {"push": 59, "start": 60, "mark": 34, "text_push": 70, "text_start": 71}
-_SYNC_CODES = {"Event": 1, "StreamWait": 2, "Stream": 3, "Device": 4}
+_SYNC_CODES = {"StreamWait": 2, "Event": 1, "Stream": 3, "Device": 4}
 _GPU_TABLES = {"memset": "MEMSET", "graph": "GRAPH_TRACE"} | dict.fromkeys(_COPY_CODES, "MEMCPY")
 _NONE = 0xFFFFFFFF
 _LEAD_NS = 350_000_000_000  # domains are created long before the capture starts
@@ -49,6 +49,7 @@ class Options:
         emit_nvtx: operators as NVTX ranges with sequence numbers in their texts.
         ranks: write each process's environment with its RANK.
         hardware: bits 63..56 of every global id; 0xFE makes them negative.
+        event_trace: records of events have rows, as with `--cuda-event-trace=true`.
         mislabelled_syncs: the wrong `syncType` codes of captures from 2020 to 2023.
     """
 
@@ -62,6 +63,7 @@ class Options:
     ranks: bool = False
     hardware: int = 0
     mislabelled_syncs: bool = False
+    event_trace: bool = True
 
 
 def write(
@@ -187,15 +189,18 @@ class _Export:
             driver = call.api.startswith("cu") and not call.api.startswith("cuda")
             name = call.api + _VERSIONED_APIS.get(call.api, "")
             times = {"start": self.at(call.t0), "end": self.at(call.t1)}
-            self.add(
-                "CUPTI_ACTIVITY_KIND_RUNTIME",
-                **times,
-                eventClass=int(driver),
-                globalTid=self.gid(call.pid, call.thread),
-                correlationId=call.correlation,
-                nameId=self.text(name),
-            )
-            if code := _sync_code(call.api):
+            if call.noted is None or call.noted.call:
+                self.add(
+                    "CUPTI_ACTIVITY_KIND_RUNTIME",
+                    **times,
+                    eventClass=int(driver),
+                    globalTid=self.gid(call.pid, call.thread),
+                    correlationId=call.correlation,
+                    nameId=self.text(name),
+                )
+            if call.noted is not None:
+                self._note(call, times)
+            elif code := _sync_code(call.api):
                 wrong = self.options.mislabelled_syncs
                 self.add(
                     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
@@ -218,6 +223,21 @@ class _Export:
                 eventClass=103,
                 overheadType=7 if row.driver else 4,
             )
+
+    def _note(self, call: Call, times: Row) -> None:
+        """What Nsight notes of an event call; with event trace, records too."""
+        noted, code = call.noted, _sync_code(call.api)
+        assert noted is not None
+        ids = {"streamId": noted.stream, "eventId": noted.event}
+        row: Row = {key: _NONE if value is None else value for key, value in ids.items()}
+        row |= {"contextId": 1, "deviceId": noted.device, "correlationId": call.correlation}
+        row |= {"globalPid": self.gid(call.pid), "eventSyncId": noted.serial or 0}
+        if code:
+            wrong = {2: 3, 1: 2, 4: 1} if self.options.mislabelled_syncs else {}
+            row |= times | {"syncType": wrong.get(code, code)}
+            self.add("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", **row)
+        elif self.options.event_trace:
+            self.add("CUPTI_ACTIVITY_KIND_CUDA_EVENT", **row, timestamp=0)
 
     def _nvtx(self) -> None:
         for (pid, number), name in self.scenario.domains.items():
@@ -315,7 +335,7 @@ class _Export:
 
 
 def _sync_code(api: str) -> int | None:
-    if not api.endswith(("Synchronize", "WaitEvent")):
+    if not api.endswith(("Synchronize", "WaitEvent", "EventQuery")):
         return None
     return next((code for part, code in _SYNC_CODES.items() if part in api), None)
 

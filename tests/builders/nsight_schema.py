@@ -77,6 +77,10 @@ TABLES = {
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": (
         f"{_ON_DEVICE} deprecatedSyncType@3.20.0 syncType! eventId! eventSyncId@3.20.0"
     ),
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": (
+        "timestamp@3.24.0 deviceId contextId greenContextId@3.7.2 streamId correlationId globalPid "
+        "eventId! eventSyncId@3.20.0"
+    ),
     "CUPTI_ACTIVITY_KIND_OVERHEAD@3.24.0": (
         "start! end! eventClass! globalTid correlationId nameId overheadType!"
     ),

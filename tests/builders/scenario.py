@@ -80,6 +80,26 @@ class Op:
 
 
 @dataclass(frozen=True)
+class Noted:
+    """What the profiler notes of a call that records an event, or waits; None does not apply.
+
+    Args:
+        serial: number of the record among those of the process; of a wait, of that it is for.
+        record: correlation of the record that a wait is for, and `record_stream` its stream, where
+            the profiler knows them.
+        call: the file has a row for the call itself.
+    """
+
+    stream: int | None = None
+    event: int | None = None
+    serial: int | None = None
+    record: int | None = None
+    record_stream: int | None = None
+    device: int = 0
+    call: bool = True
+
+
+@dataclass(frozen=True)
 class Call:
     """One host row of the CUDA API."""
 
@@ -89,6 +109,7 @@ class Call:
     t1: int
     correlation: int
     pid: int = PID
+    noted: Noted | None = None
 
 
 @dataclass(frozen=True)
@@ -280,10 +301,18 @@ class Script:
         self.ops.append(row)
         return self
 
-    def call(self, api: str, t0: int, t1: int, *, thread: int | None = None) -> Script:
+    def call(
+        self,
+        api: str,
+        t0: int,
+        t1: int,
+        *,
+        thread: int | None = None,
+        noted: Noted | None = None,
+    ) -> Script:
         """A host call without a GPU op."""
         thread = self.process.pid if thread is None else thread
-        self.calls.append(Call(api, thread, t0, t1, self._next(), self.process.pid))
+        self.calls.append(Call(api, thread, t0, t1, self._next(), self.process.pid, noted))
         return self
 
     def range(

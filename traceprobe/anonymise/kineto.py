@@ -11,7 +11,7 @@ import msgspec
 
 from traceprobe.anonymise.names import public_name
 from traceprobe.ingest.foreign_traces import FOREIGN_PROCESSES
-from traceprobe.ingest.kineto.columns import LONGEST_US
+from traceprobe.ingest.kineto.values import LONGEST_US
 from traceprobe.slicing.kineto_events import read_metadata, readable_events, write_trace
 from traceprobe.slicing.kineto_fields import METADATA_EVENTS, public_event, public_metadata
 from traceprobe.version import __version__

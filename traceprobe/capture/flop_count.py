@@ -127,6 +127,7 @@ def _sum(tallies: list[tuple[Any, int]]) -> dict[str, Any]:
     return {
         "flops": {p: sum(t.flops[p] * w for t, w in tallies) for p in precisions},
         "model_flops": {p: sum(t.model_flops[p] * w for t, w in tallies) for p in precisions},
+        "least_flops": {p: sum(t.least_flops[p] * w for t, w in tallies) for p in precisions},
         "bytes": sum(t.bytes * w for t, w in tallies),
         "matrix_bytes": sum(t.matrix_bytes * w for t, w in tallies),
     }

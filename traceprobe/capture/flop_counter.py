@@ -31,6 +31,9 @@ _BY_ROW = frozenset({"embedding", "index_select", "gather", "index", "nll_loss_f
 """They read of their first operand only as much as they write."""
 _SHAPE_ONLY = {"nll_loss_backward": 1, "zero_": 0, "fill_": 0, "copy_": 0}
 """Which operand is not read: only its shape counts, or it is overwritten."""
+_WINOGRAD, _LARGEST_WINOGRAD = 4, 5
+"""By how much algorithms of libraries cut the multiplications of a convolution at stride 1 at most,
+and up to which size of its kernel that is so; `timeline.operator_work` has the source."""
 
 
 @dataclass
@@ -42,6 +45,8 @@ class PhaseWork:
     bytes: int = 0
     matrix_bytes: int = 0
     """Of the operators that have operations."""
+    least_flops: Counter[str] = field(default_factory=Counter)
+    """Of `model_flops`, what every way to compute the same takes."""
 
 
 class FlopCounter(TorchDispatchMode):  # type: ignore[misc]
@@ -75,7 +80,10 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[misc]
             kept = flops * _OWN_MATMULS // _ALL_MATMULS if again else flops
             precision = self._precision(name, inputs[0].dtype)
             tally.flops[precision] += flops
-            tally.model_flops[precision] += 0 if phase == "recompute" else kept
+            if phase == "recompute":
+                kept = 0
+            tally.model_flops[precision] += kept
+            tally.least_flops[precision] += _least(func, name, args, kwargs, kept)
             tally.matrix_bytes += moved
         return out
 
@@ -92,6 +100,29 @@ def _flops(func: Any, name: str, args: Any, kwargs: Any, out: Any) -> int:
         return forward * _ALL_MATMULS // 2 if backward else forward  # which has two of them
     formula: Callable[..., int] | None = flop_registry.get(func._overloadpacket)
     return 0 if formula is None else int(formula(*args, **kwargs, out_val=out))
+
+
+def _least(func: Any, name: str, args: Any, kwargs: Any, flops: int) -> int:
+    """Operations that every way to compute the same takes.
+
+    A causal mask hides half of the scores; what is added to them, or a batch of products, may have
+    the same effect. Convolutions at stride 1 have faster algorithms, and those in groups are
+    counted as if there were none.
+    """
+    given = {a.name: v for a, v in zip(func._schema.arguments, args, strict=False)} | kwargs
+    if "conv" in name:
+        kernel = tuple(given["weight"].shape[2:])
+        if given.get("groups", 1) > 1 and "backward" in name:
+            return 0
+        if max(kernel) == 1 or min(given["stride"]) > 1:
+            return flops
+        return flops // _WINOGRAD if max(kernel) <= _LARGEST_WINOGRAD else 0
+    if "attention" in name:
+        hidden = given.get("is_causal") or any(
+            given.get(key) is not None for key in ("attn_bias", "attn_mask")
+        )
+        return flops // 2 if hidden else flops
+    return flops // 2 if name in ("bmm", "baddbmm") else flops
 
 
 def _bytes(

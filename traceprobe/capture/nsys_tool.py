@@ -12,7 +12,7 @@ from typing import Any
 
 from traceprobe.capture.recording_files import recorded_ranks
 from traceprobe.capture.recording_plan import METADATA_KEY, sidecar_name
-from traceprobe.capture.supervised import capture_output
+from traceprobe.capture.supervised import SupervisorLost, capture_output
 from traceprobe.errors import UsageError
 from traceprobe.system.reading import read_saved
 
@@ -21,6 +21,8 @@ TABLES = (
     "ENUM_.*,PROFILER.*,PROCESSES,CUDA_GRAPH.*,DIAGNOSTIC_EVENT"
 )
 _VARIABLE = "TRACEPROBE_NSYS"
+_EVENT_TRACE = "--cuda-event-trace"
+_HELP_SECONDS = 30
 _MOST_SIDECARS = 1_024
 """As many as ranks that `traceprobe profile` starts."""
 _LARGEST_SIDECAR = 1 << 20
@@ -48,14 +50,33 @@ def find_nsys() -> str:
     return tool
 
 
-def nsys_command(tool: str, output: Path, program: list[str]) -> list[str]:
-    """`nsys profile` around a program, writing `output`.nsys-rep."""
+def nsys_command(
+    tool: str, output: Path, program: list[str], *, event_trace: bool = False
+) -> list[str]:
+    """`nsys profile` around a program, writing `output`.nsys-rep.
+
+    Args:
+        event_trace: which event a stream records is in the export, and so what a wait is for.
+    """
     return [
         *(tool, "profile", "--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none"),
         *("--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--force-overwrite=true"),
         *("--cuda-graph-trace=node", f"--output={output}"),
+        *([f"{_EVENT_TRACE}=true"] if event_trace else []),
         *program,
     ]
+
+
+def knows_event_trace(tool: str) -> bool:
+    """Whether nsys can be asked to trace events, which older versions do unasked.
+
+    Its help says so: an option that it does not know would end it.
+    """
+    try:
+        help_text = capture_output([tool, "profile", "--help"], _HELP_SECONDS)
+    except (OSError, SupervisorLost):
+        return False
+    return _EVENT_TRACE.encode() in help_text.stdout + help_text.stderr
 
 
 def export_sqlite(report: Path, target: Path, tool: str | None = None) -> Path:

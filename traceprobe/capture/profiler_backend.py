@@ -53,6 +53,7 @@ class TorchBackend:
             record_shapes=plan.shapes,
             with_stack=plan.stacks,
             profile_memory=plan.memory,
+            **sync_events(),
         )
         self._profile.__enter__()
 
@@ -72,6 +73,23 @@ class TorchBackend:
         temporary = self._target.with_name("." + self._target.name)
         self._profile.export_chrome_trace(str(temporary))
         temporary.replace(self._target)
+
+
+def sync_events() -> dict[str, Any]:
+    """Arguments of a profile that has rows of what streams wait for; none where PyTorch has none.
+
+    The configuration is experimental and not documented, so its own signature is asked.
+    """
+    import torch
+
+    if not torch.cuda.is_available() or torch.version.cuda is None:
+        return {}
+    try:
+        from torch._C._profiler import _ExperimentalConfig as Config
+    except ImportError:
+        return {}
+    known = "enable_cuda_sync_events: bool" in (Config.__init__.__doc__ or "")
+    return {"experimental_config": Config(enable_cuda_sync_events=True)} if known else {}
 
 
 class NsysBackend:

@@ -78,7 +78,9 @@ def run_recording(
         plan = replace(request.plan, folder=str(work))
         command = rank_command(request.program, request.processes, work)
         if tool is not None:
-            command = nsys_tool.nsys_command(tool, work / NSYS_STEM, command)
+            command = nsys_tool.nsys_command(
+                *(tool, work / NSYS_STEM, command), event_trace=nsys_tool.knows_event_trace(tool)
+            )
         environment = program_environment(plan.VARIABLE, plan.save(), request.environment)
         try:
             end = run_program(command, environment, work, on_state, on_note)

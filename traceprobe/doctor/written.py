@@ -203,7 +203,8 @@ def _of_kind(evidence: Evidence, *kinds: str) -> Bools:
     "the event record that it waits for. Warns.",
     meaning=_NO_NUMBER + "takes waits from the API calls. A critical path drawn from these "
     "rows misses edges.",
-    fix="Record with a newer PyTorch; start the profiler before the streams are used.",
+    fix="CUDA 12.9 and later do not tell PyTorch: record with `--backend nsys`. Before that, "
+    "start the profiler before the streams are used.",
 )
 def _wait_noted(evidence: Evidence) -> Judgement:
     waits = _of_kind(evidence, "Stream Wait Event", "Event Sync")

@@ -6,25 +6,41 @@ function of `Evidence`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import RULES
 from traceprobe.findings.sharing import naming_each_other
-from traceprobe.model.taxonomy import STATUS_LABELS
 from traceprobe.records.report import Finding
+from traceprobe.replay.forecast import in_order
+from traceprobe.replay.scenario import Changes
 
-__all__ = ["RULES", "Evidence", "find_all"]
+__all__ = ["RULES", "Evidence", "Findings", "examine", "find_all"]
 
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")
 
 
-def find_all(evidence: Evidence) -> list[Finding]:
+@dataclass(frozen=True)
+class Findings:
+    """All findings of a run, in order, and by id what mending those that ask for it changes."""
+
+    findings: list[Finding]
+    changes: Mapping[str, Changes]
+
+
+def examine(evidence: Evidence) -> Findings:
     """Every finding, worst first, then by saving, then by id."""
-    order = list(STATUS_LABELS)
-    return sorted(
-        naming_each_other([rule(evidence) for rule in RULES.values()]),
-        key=lambda f: (order.index(f.status), -(f.saving_ms_per_step or 0.0), f.id),
+    answers = [rule.examine(evidence) for rule in RULES.values()]
+    return Findings(
+        in_order(naming_each_other([finding for finding, _ in answers])),
+        {finding.id: changes for finding, changes in answers if changes is not None},
     )
+
+
+def find_all(evidence: Evidence) -> list[Finding]:
+    """Every finding without what mending it changes, in the same order."""
+    return examine(evidence).findings

@@ -41,4 +41,5 @@ def attention_unfused(evidence: Evidence) -> Answer:
         "use 16 bits, no mask other than `is_causal=True`, and no `sdpa_kernel` that allows only "
         "`MATH`.",
         evidence.kernel_sites("softmax"),
+        evidence.faster(FIXED.attention_usual * (ms + moved + around), FIXED.usual_margin),
     )

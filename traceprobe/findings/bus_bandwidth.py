@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.records.rank import Rank
+from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.links import nvlink_gbps
 from traceprobe.verdict.thresholds import FIXED
 
@@ -71,7 +72,16 @@ def bus_bandwidth(evidence: Evidence) -> Answer:
         ],
         evidence.saving(saved, "communication") if slow else None,
         TRANSPORT if slow else "",
+        changes=_at_full_speed(evidence, saved),
     )
+
+
+def _at_full_speed(evidence: Evidence, saved: float) -> Changes | None:
+    """All collectives faster by what the large ones can be."""
+    busy = evidence.busy_ms("communication")
+    if not 0 < saved < busy:
+        return None
+    return Changes(speedup={"communication": round(busy / (busy - saved), 3)})
 
 
 def _large(ranks: Sequence[Rank]) -> Iterator[Message]:

@@ -6,6 +6,7 @@ from statistics import fmean
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
+from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.pipeline import bubble_ms
 from traceprobe.verdict.thresholds import FIXED
 
@@ -20,6 +21,12 @@ BUFFERS = (
 )
 TOO_LONG = "The messages take longer than the backward pass, so buckets alone cannot hide them."
 OVERLAP = "Tune `bucket_cap_mb` so that the all-reduce starts earlier in the backward pass."
+HIDDEN = Changes(overlapped=frozenset({"communication"}))
+CHANGES = {
+    FEWER: Changes(bucket_mb=FIXED.bucket_mb),
+    TOO_LONG: Changes(speedup={"communication": FIXED.less_traffic}),
+}
+"""What the iterations are played with, where the advice is other than to hide communication."""
 LESS = "Send less: accumulate gradients (`no_sync()`), reduce in bf16, or give each GPU more work."
 
 
@@ -64,6 +71,7 @@ def communication_exposed(evidence: Evidence) -> Answer:
         ],
         evidence.saving(_transfer_ms(evidence), "communication"),
         " ".join(advice),
+        changes=CHANGES.get(buckets, HIDDEN),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
+from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.wording import late
 
 SLOWEST = (
@@ -53,4 +54,5 @@ def communication_skew(evidence: Evidence) -> Answer:
         ],
         evidence.saving(ms, "communication"),
         TURNS if run.straggler_rank is None and who else SLOWEST,
+        changes=Changes(removed=frozenset({"skew"})),
     )

@@ -8,6 +8,7 @@ from traceprobe.findings import loader_work
 from traceprobe.findings.evidence import Evidence, whole
 from traceprobe.findings.rule import Answer, inconclusive, rule
 from traceprobe.formatting import percent
+from traceprobe.replay.scenario import Changes
 
 
 @rule(
@@ -62,6 +63,7 @@ def data_wait(evidence: Evidence) -> Answer:
         evidence.saving(ms + evidence.unseen_ms(), "idle_data_wait") if ms else None,
         _advice(evidence, slow=slow),
         loader_work.sites(evidence.loader, ms) or evidence.sites("idle_data_wait"),
+        Changes(removed=frozenset({"data-wait"})),
     )
 
 

@@ -21,16 +21,19 @@ from traceprobe.records.report import Quality, Status, Verdict
 from traceprobe.records.run import Run
 from traceprobe.records.site import Site
 from traceprobe.records.sites import find_sites, owners_of
+from traceprobe.replay.scenario import Changes
 from traceprobe.verdict import gpu_specs as gpus
 from traceprobe.verdict.drift import Drift, find_drift
 from traceprobe.verdict.gpu_specs import Gpu
 from traceprobe.verdict.no_training import runs_on_cpu, unrecorded_ranks, why_no_training
-from traceprobe.verdict.thresholds import Thresholds
+from traceprobe.verdict.thresholds import FIXED, Thresholds
 
 HOST_IDLE = ("idle_host", "idle_latency")
 """What `Evidence.host_ms` is part of."""
 UNSEEN = frozenset({"idle_data_wait", "h2d"})
 """Classes that a short capture may show less of than the run has; see `Evidence.unseen_ms`."""
+KERNEL_PHASES = tuple(p for p in COMPUTE_PHASES if p not in ("optimizer", "input"))
+"""Phases whose kernels `KERNEL_CLASSES` divide."""
 _EXACT = 1 << 53
 """The largest count that a float holds exactly, which is more than anything here has."""
 
@@ -192,6 +195,26 @@ class Evidence:
     def kernel_ms(self, *classes: str) -> float:
         """Time in these kinds of kernels of forward and backward pass."""
         return mean_class_ms(self.ranks, classes)
+
+    def faster(self, ms: float, margin: float) -> Changes | None:
+        """Kernels of forward and backward pass made so much faster that this time goes.
+
+        Which of their phases the time is in is not known, so all get faster by one factor.
+
+        Args:
+            ms: what the kernels usually take less, per step.
+            margin: relative error of that.
+        """
+        phases = [
+            phase
+            for phase in KERNEL_PHASES
+            if all(rank.summary.busy_ns[phase] for rank in self.ranks)
+        ]
+        now = self.busy_ms(*phases)
+        if ms <= 0 or not now:
+            return None
+        factor = round(min(now / max(now - ms, now / FIXED.most_faster), FIXED.most_faster), 3)
+        return Changes(speedup=dict.fromkeys(phases, factor), margin=margin)
 
     def share(self, ms: float) -> float:
         """A time as a fraction of the step."""

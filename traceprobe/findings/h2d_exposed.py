@@ -6,6 +6,8 @@ from statistics import fmean
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
+from traceprobe.replay.scenario import Changes
+from traceprobe.verdict.gpu_specs import Gpu
 from traceprobe.verdict.thresholds import FIXED
 
 PIN = "Pin the loader's memory (`pin_memory=True`) and copy with `non_blocking=True`."
@@ -47,7 +49,30 @@ def h2d_exposed(evidence: Evidence) -> Answer:
         evidence.saving(evidence.hideable_ms("h2d") + evidence.unseen_ms(), "h2d"),
         _advice(sum(c.pageable_bytes for c in copies) / size if size else None, overlap),
         evidence.sites("h2d"),
+        Changes(overlapped=frozenset({"h2d"}), speedup=pinned(evidence)),
     )
+
+
+def pinned(evidence: Evidence) -> dict[str, float]:
+    """By how much copies get faster from pinned memory, where most come from other memory."""
+    copies = [r.summary.h2d for r in evidence.ranks if r.summary.h2d is not None]
+    rates = [c.gbps for c in copies if c.gbps]
+    size = sum(c.bytes for c in copies)
+    if not rates or sum(c.pageable_bytes for c in copies) < FIXED.mostly_copied * size:
+        return {}
+    devices = evidence.devices()
+    if devices is None:
+        return {}
+    factor = round(min(map(_pinned_gbps, devices)) / fmean(rates), 3)
+    return {"h2d": factor} if factor > 1 else {}
+
+
+def _pinned_gbps(gpu: Gpu) -> float:
+    """What pinned copies reach, by the generation of PCIe that GPUs of its age have."""
+    major = int(gpu.capability.partition(".")[0])
+    if major > FIXED.bf16_capability:
+        return FIXED.pinned_gen5
+    return FIXED.pinned_gen4 if major == FIXED.bf16_capability else FIXED.pinned_gen3
 
 
 def _advice(pageable: float | None, overlap_pct: float) -> str:

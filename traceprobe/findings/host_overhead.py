@@ -7,6 +7,7 @@ from statistics import fmean
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.rule import Answer, inconclusive, rule
 from traceprobe.formatting import percent
+from traceprobe.replay.scenario import Changes
 
 
 @rule(
@@ -59,4 +60,5 @@ def host_overhead(evidence: Evidence) -> Answer:
         'Launch less: `torch.compile`, CUDA graphs (`mode="reduce-overhead"`), fused or foreach '
         "optimizers, a larger batch. Keep Python out of the inner loop.",
         sites,
+        Changes(removed=frozenset({"host"})),
     )

@@ -62,7 +62,13 @@ def lower_precision(evidence: Evidence) -> Answer:
         + three * (1 - kept_tf32 / FIXED.tf32_products)
         + evidence.kernel_ms(*OTHERS) * (1 - FIXED.halved_operands)
     )
-    return Answer(status, [times], evidence.saving(saving, *PRODUCTS, *OTHERS), ADVICE[target])
+    return Answer(
+        status,
+        [times],
+        evidence.saving(saving, *PRODUCTS, *OTHERS),
+        ADVICE[target],
+        changes=evidence.faster(FIXED.half_usual * saving, FIXED.usual_margin),
+    )
 
 
 def _target(devices: Sequence[Gpu]) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
+from traceprobe.verdict.thresholds import FIXED
 
 
 @rule(
@@ -31,4 +32,5 @@ def memory_format(evidence: Evidence) -> Answer:
         evidence.saving(most, "layout", "other") if status == "warn" else None,
         "Use the layout that tensor cores read: `model.to(memory_format=torch.channels_last)`, and "
         "the same for every batch. For volumes it is `channels_last_3d`.",
+        changes=evidence.faster(ms, FIXED.fusion_margin),
     )

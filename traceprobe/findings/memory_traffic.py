@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
+from traceprobe.replay.scenario import Changes
 
 
 @rule(
@@ -26,4 +27,10 @@ def memory_traffic(evidence: Evidence) -> Answer:
         evidence.saving(ms, "memory", "d2h"),
         "Avoid needless `.contiguous()`, `.clone()` and `.cpu()`; use "
         "`zero_grad(set_to_none=True)`, and `gradient_as_bucket_view=True` for DDP.",
+        changes=_without(evidence),
     )
+
+
+def _without(evidence: Evidence) -> Changes | None:
+    """Without copies to the host; those inside the GPU are part of the phases that make them."""
+    return Changes(removed=frozenset({"d2h"})) if evidence.busy_ms("d2h") else None

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from statistics import fmean
 
 from msgspec import UnsetType
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence, whole
+from traceprobe.findings.optimizer_cost import cheaper_updates, is_fused
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.records.rank import Rank
 from traceprobe.verdict.thresholds import FIXED
-
-FUSED = re.compile(r"(?<!un)fused", re.IGNORECASE)
-"""PyTorch's, Apex's and a compiler's kernels are called so."""
 
 
 @rule(
@@ -31,11 +28,7 @@ def optimizer_launches(evidence: Evidence) -> Answer:
     if not counts or not evidence.has_kernels:
         return not_applicable("no optimizer kernels were found")
     count = fmean(counts)
-    fused = any(
-        k.phase == "optimizer" and FUSED.search(k.name)
-        for rank in evidence.ranks
-        for k in rank.summary.top_kernels
-    )
+    fused = is_fused(evidence.ranks)
     most = evidence.exclusive_ms("optimizer") + evidence.launching_ms("optimizer")
     many = count > FIXED.optimizer_launches and not fused
     warned = many and evidence.share(most) >= FIXED.optimizer_worth
@@ -50,6 +43,7 @@ def optimizer_launches(evidence: Evidence) -> Answer:
         "Use `fused=True` (Adam, AdamW, SGD, Adagrad), or at least `foreach=True`."
         if warned
         else "",
+        changes=cheaper_updates(evidence),
     )
 
 

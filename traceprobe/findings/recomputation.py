@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
+from traceprobe.replay.scenario import Changes
 
 
 @rule(
@@ -29,4 +30,5 @@ def recomputation(evidence: Evidence) -> Answer:
         evidence.saving(ms + evidence.launching_ms("recompute"), "recompute", *HOST_IDLE),
         "Checkpoint fewer layers if memory allows it, or only the cheap ones; a smaller batch "
         "without checkpointing may be faster.",
+        changes=Changes(removed=frozenset({"recompute"})),
     )

@@ -10,6 +10,7 @@ from msgspec import UNSET
 from traceprobe.findings.evidence import Evidence, Saving
 from traceprobe.records.report import Finding, Status
 from traceprobe.records.site import Site
+from traceprobe.replay.scenario import Changes
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class Answer:
         saving: upper bound of what a step gets shorter by; see `Evidence.saving`.
         advice: what to do about it; empty where there is nothing to do.
         sites: where in the program most of it is.
+        changes: what of the iterations is different once that is done, which predicts the saving;
+            None where nothing that can be played corresponds to it.
     """
 
     status: Status
@@ -28,6 +31,7 @@ class Answer:
     saving: Saving | None = None
     advice: str = ""
     sites: Sequence[Site] = ()
+    changes: Changes | None = None
 
 
 def not_applicable(why: str, advice: str = "") -> Answer:
@@ -63,6 +67,10 @@ class Rule:
 
     def __call__(self, evidence: Evidence) -> Finding:
         """The finding in a run."""
+        return self.examine(evidence)[0]
+
+    def examine(self, evidence: Evidence) -> tuple[Finding, Changes | None]:
+        """The finding in a run, and what mending it changes, where it asks for that."""
         if self.of_gpu and evidence.on_cpu:
             answer = not_applicable("the run uses the CPU alone")
         elif evidence.no_training and not self.of_capture:
@@ -70,7 +78,7 @@ class Rule:
         else:
             answer = self.answer(evidence)
         asking = answer.status in ("warn", "fail")
-        return Finding(
+        finding = Finding(
             id=self.id,
             status=answer.status,
             title=(self.title_on_cpu if evidence.on_cpu else "") or self.title,
@@ -82,6 +90,7 @@ class Rule:
             verify=self.verify,
             sites=list(answer.sites) if asking and answer.sites else UNSET,
         )
+        return finding, answer.changes if asking and answer.saving is not None else None
 
 
 RULES: dict[str, Rule] = {}

@@ -8,6 +8,7 @@ from msgspec import UnsetType
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, inconclusive, rule
+from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.thresholds import FIXED
 
 
@@ -44,6 +45,7 @@ def synchronization(evidence: Evidence) -> Answer:
         "Keep values on the GPU: no `.item()`, `.cpu()`, `print(loss)` or `if tensor:` in the "
         "step; log every N steps, and copy with `non_blocking=True`.",
         evidence.sites("idle_sync"),
+        Changes(removed=frozenset({"sync"})),
     )
 
 

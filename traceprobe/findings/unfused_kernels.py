@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
+from traceprobe.verdict.thresholds import FIXED
 
 
 @rule(
@@ -38,6 +39,7 @@ def unfused_kernels(evidence: Evidence) -> Answer:
         "`torch.compile` fuses them; without it, use fused operations "
         "(`scaled_dot_product_attention`, fused losses and norms).",
         evidence.kernel_sites("other", "softmax"),
+        evidence.faster(FIXED.fusion_usual * ms, FIXED.fusion_margin),
     )
 
 

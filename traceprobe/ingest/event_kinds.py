@@ -9,7 +9,7 @@ import re
 
 from traceprobe.ingest.clocks import WaitsFor
 from traceprobe.ingest.communication_kernels import is_communication
-from traceprobe.model.events import Call, Kind
+from traceprobe.model.events import UNKNOWN, Call, Kind, StreamEvent
 
 _COPIES = (
     (re.compile(r"HtoD|HtoA|M2D|Host -> Device|Host-to-(Device|Array)", re.I), Kind.H2D),
@@ -28,6 +28,14 @@ _BLOCKING = re.compile(
     r"(Stream|Device|Event|Ctx|Context)Synchronize|^(cuda|cu|hip)Memcpy(?!.*(Async|Peer))"
 )
 _WAITS_FOR = re.compile(r"(Stream|Device|Ctx|Context)Synchronize")
+ASKS = -2
+"""Of a call that asks whether an event or a stream is ready."""
+_STREAM_EVENTS = (
+    (re.compile(r"^(cuda|cu|hip)EventRecord(WithFlags)?(_spt)?$"), int(StreamEvent.RECORD)),
+    (re.compile(r"^(cuda|cu|hip)StreamWaitEvent(_spt)?$"), int(StreamEvent.WAIT)),
+    (re.compile(r"(Stream|Device|Event|Ctx|Context)Synchronize"), int(StreamEvent.HOST_WAIT)),
+    (re.compile(r"^(cuda|cu|hip)(Event|Stream)Query"), ASKS),
+)
 # Rows of the profiler's own work. "Command Buffer Full", lazy loading and module loading are
 # stalls of the driver that the program has without a profiler too, so they are not here.
 _PROFILER = re.compile(
@@ -68,6 +76,14 @@ def waits_for(api: str) -> WaitsFor:
     if found is None:
         return WaitsFor.NOTHING
     return WaitsFor.STREAM if found[1] == "Stream" else WaitsFor.DEVICE
+
+
+def stream_event(api: str) -> int:
+    """What a call does with an event or a stream: StreamEvent, UNKNOWN for nothing.
+
+    ASKS for one that only asks whether it is ready, which profilers note like a wait.
+    """
+    return next((kind for pattern, kind in _STREAM_EVENTS if pattern.search(api)), UNKNOWN)
 
 
 def is_profiler(name: str) -> bool:

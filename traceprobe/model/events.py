@@ -143,8 +143,11 @@ STREAM_EVENTS: Mapping[str, Any] = {
     "record": pl.Int64,  # correlation of the record that a wait is for; UNKNOWN where not recorded
     "correlation": pl.Int64,  # UNKNOWN where not recorded
 }
-"""Columns of calls that order streams, or wait for them. A wait without event, stream and record
-says of itself only that it is one; a host wait without event and stream is for the whole device."""
+"""Columns of calls that order streams, or wait for them. Most profiles have only the calls: with
+device, stream and event UNKNOWN, the call's name says what it waits for; where other waits have
+them, those without are of streams without work, whose rows Kineto leaves out. A host wait with a
+device, and neither stream nor event, is for all that the device was given. What waits without its
+call (of the driver, say) has its own times and no thread."""
 
 HOST_RANGES: Mapping[str, Any] = {
     **HOST_WORK,

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import polars as pl
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
@@ -34,6 +35,8 @@ from traceprobe.timeline.long_iterations import LongIterations
 from traceprobe.timeline.rank_collectives import RankCollectives
 
 MAX_GAPS = 50
+_LATER = ("line", "group", "start_ns", "end_ns", "ops", *replay.COMMUNICATION)
+"""Columns of a replay that older reports lack."""
 _EVIDENCE = {
     "idle_data_wait": "the step thread waits for data",
     "idle_host": "the launch came late: host code",
@@ -85,7 +88,7 @@ def rank_record(
         speed=UNSET
         if account.speed is None
         else msgspec.convert(account.speed, SpeedChange, from_attributes=True),
-        replay=UNSET if device.kind == "cpu" else _replay(account),
+        replay=UNSET if device.kind == "cpu" else _replay(account, trace, zero),
         long=UNSET if long is None else _long(account, long),
     )
 
@@ -207,15 +210,24 @@ def _known(number: int) -> int | None:
     return None if number == UNKNOWN else int(number)
 
 
-def _replay(account: DeviceTimeline) -> Replay | UnsetType:
+def _replay(account: DeviceTimeline, trace: Trace, zero: int) -> Replay | UnsetType:
     """The last used iterations of a device; UNSET where there are too few, or no launches."""
-    schedule = replay.schedule(account)
+    schedule = replay.schedule(account, trace.names)
     if schedule is None:
         return UNSET
-    columns: dict[str, Any] = {name: schedule.columns[name].to_list() for name in COLUMNS}
+    table = schedule.columns.with_columns(pl.col("start_ns", "end_ns") - zero)
+    names, name = np.unique(table["name"].to_numpy(), return_inverse=True)
+    columns: dict[str, Any] = {column: table[column].to_list() for column in (*COLUMNS, *_LATER)}
     return Replay(
         iterations=columns["iteration"][-1] + 1,
         latency_ns=schedule.latency_ns,
         kinds=list(replay.KINDS),
         **columns,
+        names=[trace.names[number] for number in names.tolist()],
+        name=name.tolist(),
+        more_rows=schedule.more_rows.tolist(),
+        more_needs=schedule.more_needs.tolist(),
+        recorded_needs=schedule.recorded,
+        inferred_needs=schedule.inferred,
+        unresolved_needs=schedule.unresolved,
     )

@@ -36,6 +36,7 @@ from traceprobe.model.events import (
     HOST_OPERATORS,
     HOST_RANGES,
     HOST_WORK,
+    STREAM_EVENTS,
     Device,
     Origin,
     Quality,
@@ -59,6 +60,7 @@ _FRAMES = {
     "host_frames": HOST_FRAMES,
     "host_work": HOST_WORK,
     "host_waits": HOST_WORK,
+    "stream_events": STREAM_EVENTS,
 }
 _DECODERS = ("msgspec", "numpy", "pandas", "polars")
 LEAST_ENTRY, MOST_RATIO = 256 << 20, 16

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from traceprobe.model.events import Kind, Source, Trace
+from traceprobe.model.events import UNKNOWN, Kind, Source, StreamEvent, Trace
 from traceprobe.timeline import phases
 from traceprobe.timeline.iteration_groups import find_iterations
 from traceprobe.timeline.step_markers import name_template
@@ -39,6 +39,8 @@ def describe(trace: Trace) -> Iterator[Line]:
     linked = int(trace.gpu_ops["linked"].sum())
     yield "linked", f"{linked} of {len(trace.gpu_ops)} GPU ops have their launch in the file"
     yield "host calls", f"{len(trace.host_calls)}, ranges {len(trace.host_ranges)}"
+    if len(trace.stream_events):
+        yield "order", _order(trace.stream_events)
     if trace.profiled:
         yield "profiler", f"records {', '.join(sorted(trace.profiled))}"
     yield from _ranges(trace)
@@ -49,6 +51,17 @@ def describe(trace: Trace) -> Iterator[Line]:
         yield "warning", f"{code}: {message}"
     for missing in _missing(trace):
         yield "missing", missing
+
+
+def _order(events: pl.DataFrame) -> str:
+    """What orders the streams, and of how many waits between them the record is in the file."""
+    kind = events["kind"]
+    records, waits, host = (int((kind == k).sum()) for k in StreamEvent)
+    known = int(((kind == StreamEvent.WAIT) & (events["record"] != UNKNOWN)).sum())
+    return (
+        f"{records} records of events, {waits} waits of streams ({known} say for which record), "
+        f"{host} of the host"
+    )
 
 
 def _ranges(trace: Trace) -> Iterator[Line]:

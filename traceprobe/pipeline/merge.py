@@ -12,12 +12,13 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from traceprobe.errors import DamagedInput, InternalError, UsageError
-from traceprobe.findings import Evidence, find_all
+from traceprobe.findings import Evidence, examine
 from traceprobe.findings.profiler_distortion import REMEASURE
 from traceprobe.model.events import Trace
 from traceprobe.model.sidecar import MOST_FLOPS, Sidecar
 from traceprobe.options import Options
 from traceprobe.pipeline import calibration
+from traceprobe.pipeline.build_floors import floors
 from traceprobe.pipeline.build_operators import build_operators
 from traceprobe.pipeline.build_overview import FEWEST, survey
 from traceprobe.pipeline.build_rank import completed_rank
@@ -25,6 +26,7 @@ from traceprobe.pipeline.build_run import run_record
 from traceprobe.pipeline.invariants import verify
 from traceprobe.pipeline.join_pictures import RankPicture, joined
 from traceprobe.pipeline.one_run import missing_ranks, of_one_run, unmatched
+from traceprobe.pipeline.played import with_predictions
 from traceprobe.pipeline.rank_numbers import overruled_ranks, rank_numbers
 from traceprobe.pipeline.trace_part import Lost, TracePart, part_of
 from traceprobe.records.ablation import Ablation
@@ -158,7 +160,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         whole=every,
         loader=loader,
     )
-    findings = find_all(evidence)
+    answers = examine(evidence)
     whole = records
     if together is not None and len(records) >= FEWEST:
         overview, records = survey(records, together.straggler_rank)
@@ -172,13 +174,28 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         run=together,
         workload=workload,
         verdict=verdict,
-        findings=findings,
+        findings=answers.findings,
         ablation=options.ablation,
         memory=held or UNSET,
         loader=loader or UNSET,
         roofline=UNSET if hardware is None else hardware,
     )
+    regular_report = replace(
+        report, ranks=_of(regular, records), quality=regular_quality, verdict=usual
+    )
+    report = with_predictions(
+        report,
+        regular_report if long else report,
+        answers.changes,
+        floors(report, whole, called),
+    )
     return verify(report, whole, regular, regular_quality)
+
+
+def _of(ranks: Sequence[Rank], shown: Sequence[Rank]) -> list[Rank]:
+    """Those of the ranks that keep their iterations in the report, which are what is played."""
+    detailed = {rank.rank for rank in shown if rank.iterations}
+    return [rank for rank in ranks if rank.rank in detailed]
 
 
 def _records(

@@ -29,13 +29,13 @@ class PathOperator(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slack(msgspec.Struct, frozen=True, kw_only=True):
-    """Work of a step off the critical path, and by how much later all of it could end."""
+    """Work of a step that is nowhere on the critical path."""
 
     part: PhaseName
     rank: int
     busy_ms: float
     slack_ms: float
-    """The smallest of its operations': by so much each of them may end later."""
+    """By so much all of it may get longer without making the step longer; at most a step."""
 
 
 class Stretch(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class Blocking(msgspec.Struct, frozen=True, kw_only=True):
     """Collectives of a kind: how much sooner a step would end if they took no time."""
 
     group: int
-    """Process group, as the trace numbers them; -1 where it does not."""
+    """Process group, as in `Replay.group`."""
     bytes: int
     """Size of a message; -1 where it is not in the trace."""
     count_per_step: float

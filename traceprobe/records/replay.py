@@ -50,12 +50,17 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     passes between two ranks of a group and is not known which."""
     start_ns: list[int] = msgspec.field(default_factory=list)
     """Recorded start of the row, from the origin of the rank's input."""
+    end_ns: list[int] = msgspec.field(default_factory=list)
+    """Recorded end of its last operation."""
     ops: list[int] = msgspec.field(default_factory=list)
     """Operations of the row."""
-    beside_ns: list[int] = msgspec.field(default_factory=list)
-    """Of the row's time, that during which a collective of the same device ran."""
-    for_communication: list[bool] = msgspec.field(default_factory=list)
-    """Whether there would be no such work on a single rank: copies of gradients into buckets."""
+    slowed_ns: list[int] = msgspec.field(default_factory=list)
+    """Of `duration_ns`, what collectives cost that ran beside the row."""
+    packing_ns: list[int] = msgspec.field(default_factory=list)
+    """Of `duration_ns`, operations that there are only for communication: copies of gradients into
+    buckets."""
+    packing_host_ns: list[int] = msgspec.field(default_factory=list)
+    """Of `host_ns`, what they take."""
     names: list[Name] = msgspec.field(default_factory=list)
     """What `name` counts."""
     name: list[int] = msgspec.field(default_factory=list)
@@ -85,8 +90,18 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     def _later_problems(self) -> Iterator[str]:
         """Of the columns that older reports lack."""
         count = len(self.kind)
-        later = (self.line, self.group, self.start_ns, self.ops, self.beside_ns, self.name)
-        lengths = {len(column) for column in (*later, self.for_communication)}
+        later = (
+            self.line,
+            self.group,
+            self.start_ns,
+            self.end_ns,
+            self.ops,
+            self.slowed_ns,
+            self.packing_ns,
+            self.packing_host_ns,
+            self.name,
+        )
+        lengths = {len(column) for column in later}
         if lengths - {0, count} or len(self.more_rows) != len(self.more_needs):
             yield "the replay has columns of different lengths"
         elif self.name and not 0 <= min(self.name) <= max(self.name) < len(self.names):

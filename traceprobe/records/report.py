@@ -176,6 +176,18 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """By how much mending it makes a step shorter, which is no more than `saving_ms_per_step`; not
     there where the iterations cannot be played without it."""
 
+    @property
+    def gain_ms(self) -> float:
+        """What mending it is expected to save: as predicted, else at most."""
+        if isinstance(self.predicted, PredictedSaving):
+            return self.predicted.ms
+        return self.saving_ms_per_step or 0.0
+
+    @property
+    def by_gain(self) -> tuple[float, float]:
+        """Sorts what gains more first; of what gains nothing by itself, what may gain more."""
+        return -round(self.gain_ms, 2), -(self.saving_ms_per_step or 0.0)
+
 
 class Report(Rendered, frozen=True, kw_only=True):
     """A whole analysis. See `docs/report-json.md` for the meaning of every field."""

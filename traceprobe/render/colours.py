@@ -28,6 +28,14 @@ CLASS_COLOURS = {
 }
 OTHER_COLOUR = "#9aa0a6"
 """For labels that are no class."""
+PATH_COLOURS = {
+    **CLASS_COLOURS,
+    "host": CLASS_COLOURS["idle_host"],
+    "data-wait": CLASS_COLOURS["idle_data_wait"],
+    "launch": CLASS_COLOURS["idle_latency"],
+    "delay": CLASS_COLOURS["idle_unexplained"],
+}
+"""Parts of a critical path; what a device waits for has the colour of its idle time."""
 HOST_COLOURS = {
     "range": "#c8d0d9",
     "operator": "#a3b1c0",

@@ -168,9 +168,14 @@ class Findings:
 
 @dataclass(frozen=True)
 class Facts:
-    """Names and their values, a line each."""
+    """Names and their values, a line each.
+
+    Args:
+        spare: whether a short summary in a terminal goes without them where they have no room.
+    """
 
     facts: Sequence[tuple[str, str]]
+    spare: bool = False
 
 
 @dataclass(frozen=True)

@@ -48,19 +48,19 @@ SUBJECTS = {
 
 
 def ranked_findings(findings: list[Finding]) -> list[Finding]:
-    """What asks for attention by its largest possible saving, then the others by their state."""
+    """What asks for attention by what mending it gains, then the others by their state."""
     order = list(STATUS_LABELS)
 
-    def urgency(finding: Finding) -> tuple[int, float, int]:
+    def urgency(finding: Finding) -> tuple[int, float, float, int]:
         state = order.index(finding.status)
         group = 0 if finding.status in ATTENTION else state
-        return group, -(finding.saving_ms_per_step or 0.0), state
+        return group, *finding.by_gain, state
 
     return sorted(findings, key=urgency)
 
 
 def first_fixes(report: Report, most: int = 3) -> list[Finding]:
-    """What to do first: findings that ask for a change, by the time that it saves at most.
+    """What to do first: findings that ask for a change, by the time that it saves.
 
     The first is about what bounds the run, where any is. Left out is what would only save time
     that the verdict holds to be not worth mentioning, and what promises the same time as one
@@ -123,8 +123,8 @@ def _same_time(one: Finding, other: Finding) -> bool:
     if one.saving_of is UNSET or other.saving_of is UNSET:
         return False
     first, second = set(one.saving_of), set(other.saving_of)
-    savings = (one.saving_ms_per_step or 0.0, other.saving_ms_per_step or 0.0)
-    return (first <= second or second <= first) and math.isclose(*savings, rel_tol=SAME_SAVING)
+    alike = math.isclose(one.gain_ms, other.gain_ms, rel_tol=SAME_SAVING)
+    return (first <= second or second <= first) and alike
 
 
 def ranks_in_detail(report: Report) -> list[Rank]:

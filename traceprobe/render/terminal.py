@@ -86,9 +86,7 @@ def render(
     sheet.add(lambda out: _head(out, document))
     summary = document.summary.get("verbose" if verbose else "terminal")
     if summary is not None:
-        for paragraph in summary:
-            sheet.add(partial(_paragraph, blocks=paragraph), always=True)
-        return sheet.text
+        return _summary(sheet, summary)
     sheet.add(lambda out: _points(out, document.points))
     sheet.add(lambda out: _cautions(out, document.cautions))
     left_out: list[str] = []
@@ -101,6 +99,18 @@ def render(
     if left_out:
         sheet.add(lambda out: _left_out(out, left_out), always=True)
     return sheet.text
+
+
+def _summary(sheet: _Sheet, paragraphs: Sequence[Sequence[Block]]) -> str:
+    """Whole paragraphs, without what can be spared where that makes them too long."""
+    whole = replace(sheet)
+    whole.text = sheet.text
+    for paragraph in paragraphs:
+        whole.add(partial(_paragraph, blocks=paragraph), always=True)
+    spare = [b for blocks in paragraphs for b in blocks if isinstance(b, Facts) and b.spare]
+    if whole.fits() or not spare:
+        return whole.text
+    return _summary(sheet, [[b for b in blocks if b is not spare[-1]] for blocks in paragraphs])
 
 
 def _begin(sheet: _Sheet, section: Section) -> None:
@@ -125,12 +135,15 @@ class _Sheet:
         printed = _console(self.width, color=self.color)
         draw(_Out(printed, self.encoding, brief=not self.verbose))
         more = _collected(printed)
-        most = MAX_LINES if self.width >= LEAST_WHOLE else MAX_NARROW_LINES
-        room = most if always else most - LEFT_OUT_LINES
-        fits = self.verbose or always or (self.text + more).count("\n") <= room
-        if fits:
+        shown = always or self.fits(more, LEFT_OUT_LINES)
+        if shown:
             self.text += more
-        return fits
+        return shown
+
+    def fits(self, more: str = "", kept: int = 0) -> bool:
+        """Whether there is room for all and `more`, and for so many lines after it."""
+        most = MAX_LINES if self.width >= LEAST_WHOLE else MAX_NARROW_LINES
+        return self.verbose or (self.text + more).count("\n") <= most - kept
 
 
 def _head(out: _Out, document: Document) -> None:

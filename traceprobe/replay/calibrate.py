@@ -100,5 +100,5 @@ def _solve(scenario: Callable[[float], list[RankSchedule]], target: float, most:
         at = int(np.flatnonzero(steps <= reached).max(initial=0))
         after = min(at + 1, PARTS)
         low, high = float(factors[at]), float(factors[after])
-    rise = steps[after] - steps[at]
-    return low if rise <= 0 else min(low + (high - low) * (reached - steps[at]) / rise, high)
+    rise = float(steps[after] - steps[at])
+    return low if rise <= 0 else min(low + (high - low) * float(reached - steps[at]) / rise, high)

@@ -1,7 +1,9 @@
-"""The longest way through the last cycle, and how much later everything else could end.
+"""The longest way through a cycle.
 
 From the end of the slowest rank's last cycle the way leads back over the edges that hold: those
-whose target is no later than they say. What of them lies in the last cycle adds up to its length.
+whose target is no later than they say. Where it passes an instant of one cycle and the same one of
+the cycle before, what lies between comes again and again: it is what a cycle is as long as. The end
+of the last cycle does not; a device finishes what is left there while nobody waits for it.
 """
 
 from __future__ import annotations
@@ -12,61 +14,84 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from traceprobe.replay.graph import CYCLES, Edge, Graph
-from traceprobe.replay.simulate import incoming, longest, step_lengths
+from traceprobe.replay.graph import END, HOST, START, Edge, Graph
+from traceprobe.replay.simulate import longest, step_lengths
 from traceprobe.replay.tasks import Floats, RankSchedule
 
-PATH = {"rank": pl.Int64, "task": pl.Int64, "part": pl.String, "t0": pl.Float64, "t1": pl.Float64}
-"""Columns of a way: whose time, what it is spent on (see `records.critical_path.PathPart`), and when
-it is played, ns."""
+PATH = {
+    "rank": pl.Int64,  # whose time
+    "task": pl.Int64,
+    "part": pl.String,  # what it is spent on; see `records.critical_path.PathPart`
+    "last": pl.Boolean,  # the last operation of the task alone
+    "t0": pl.Float64,  # when it is played, ns
+    "t1": pl.Float64,
+}
+"""Columns of a way."""
 
 
 @dataclass(frozen=True)
 class Path:
-    """The way through the last cycle.
+    """The way through a cycle.
 
     Args:
         table: as `PATH`, in order of time; the stretches add up to the cycle.
-        slack: per rank and task, by how much later it could end without making a cycle longer, ns.
         cycle: its length, ns.
     """
 
     table: pl.DataFrame
-    slack: list[Floats]
     cycle: float
 
 
 def critical_path(graph: Graph, schedules: Sequence[RankSchedule]) -> Path:
-    """The critical path of ranks that play together, in that of the rank whose step is longest."""
+    """The critical path of ranks that play together, back from the one whose step is longest."""
     shape, weight = graph.shape, graph.weight
     instants = longest(shape, weight[:, None])
     slowest = int(np.argmax(step_lengths(shape, instants)[:, 0]))
     when = instants[:, 0]
     *_, before, last = (int(cycle[np.argmax(when[cycle])]) for cycle in shape.ends[slowest])
-    low, high = when[before], when[last]
+    edges = list(_way_back(graph, when, last))
+    upper, lower = _again(graph, edges) or (last, before)
+    low, high = float(when[lower]), float(when[upper])
     rows = []
-    for edge in _way_back(graph, when, last, low):
-        at = when[shape.source[edge]]
+    for edge in edges:
+        at = float(when[shape.source[edge]])
         for part, spent in _spent(graph, schedules, edge):
             t0, t1 = max(at, low), min(at + spent, high)
             if t1 > t0:
-                rows.append((int(graph.rank[edge]), int(graph.task[edge]), part, t0, t1))
+                is_last = int(graph.kind[edge]) == Edge.LAST
+                rows.append((int(graph.rank[edge]), int(graph.task[edge]), part, is_last, t0, t1))
             at += spent
     table = pl.DataFrame(rows, schema=PATH, orient="row").sort("t0", maintain_order=True)
-    return Path(table, _slack(graph, when), float(high - low))
+    return Path(table, high - low)
 
 
-def _way_back(graph: Graph, when: Floats, last: int, until: float) -> Iterator[int]:
-    """Edges from an instant back to one that is no later than `until`."""
+def _way_back(graph: Graph, when: Floats, last: int) -> Iterator[int]:
+    """Edges from an instant back to the beginning."""
     shape = graph.shape
-    by_target, ranges = incoming(shape)
+    by_target, ranges = shape.incoming
     leading = {instant: (low, high) for instant, low, high in ranges}
     instant = last
-    while instant in leading and when[instant] > until:
+    while instant in leading:
         edges = by_target[slice(*leading[instant])]
         edge = int(edges[np.argmax(when[shape.source[edges]] + graph.weight[edges])])
         yield edge
         instant = int(shape.source[edge])
+
+
+def _again(graph: Graph, edges: Sequence[int]) -> tuple[int, int] | None:
+    """The last instant of the way that it passes in the cycle before, too, and that one."""
+    cycle = np.full(len(graph.shape.order), -1)
+    same = np.full(len(graph.shape.order), -1)
+    for ends in graph.shape.ends:
+        for instant in (END - HOST, END - START, 0):
+            cycle[ends - instant] = np.arange(len(ends))[:, None]
+            same[ends[1:] - instant] = ends[:-1] - instant
+    passed = [int(graph.shape.target[edge]) for edge in edges]
+    known = set(passed)
+    for instant in passed:
+        if cycle[instant] > 1 and int(same[instant]) in known:
+            return instant, int(same[instant])
+    return None
 
 
 def _spent(
@@ -94,21 +119,3 @@ def _spent(
     elif kind == Edge.LAST:
         yield "launch", schedule.latency
         yield name, weight - schedule.latency
-
-
-def _slack(graph: Graph, when: Floats) -> list[Floats]:
-    """By how much later each task of the last cycle but one could end; the last shows its effect."""
-    shape = graph.shape
-    end = {int(i) for cycles in shape.ends for i in (cycles[-1][np.argmax(when[cycles[-1]])],)}
-    latest = np.full(len(when), np.inf)
-    # Ranks that wait for each other are equally fast: the end of none may move.
-    for instant in end:
-        latest[instant] = when[instant]
-    by_target, ranges = incoming(shape)
-    source, weight = shape.source[by_target].tolist(), graph.weight[by_target].tolist()
-    allowed = latest.tolist()
-    for instant, low, high in reversed(ranges):
-        for edge in range(low, high):
-            allowed[source[edge]] = min(allowed[source[edge]], allowed[instant] - weight[edge])
-    found = np.array(allowed) - when
-    return [found[cycles[CYCLES - 2]] for cycles in shape.ends]

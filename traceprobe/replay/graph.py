@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 
 import numpy as np
 
@@ -54,6 +55,23 @@ class Shape:
     target: Int64s
     order: Int64s
     ends: Sequence[Int64s]
+
+    @cached_property
+    def incoming(self) -> tuple[Int64s, list[tuple[int, int, int]]]:
+        """Edges by the place of their targets in the order, and which of them lead to each instant.
+
+        Returns:
+            (edges, instants): numbers of edges; instant, and the range of `edges` that leads to
+            it, of those that any edge leads to, in their order.
+        """
+        place = np.empty(len(self.order), np.int64)
+        place[self.order] = np.arange(len(self.order))
+        by_target = np.argsort(place[self.target], kind="stable")
+        counts = np.bincount(place[self.target], minlength=len(self.order))
+        high = np.cumsum(counts)
+        some = np.flatnonzero(counts)
+        columns = (self.order[some], (high - counts)[some], high[some])
+        return by_target, list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 @dataclass(frozen=True)
@@ -117,9 +135,7 @@ def graph_of(schedules: Sequence[RankSchedule], shapes: dict[bytes, Shape]) -> G
     return Graph(shapes[key], kind, rank, task, weight)
 
 
-def _edges(
-    schedule: RankSchedule, host: Int64s, meets: Int64s, first: int
-) -> tuple[_Edges, int]:
+def _edges(schedule: RankSchedule, host: Int64s, meets: Int64s, first: int) -> tuple[_Edges, int]:
     """Edges of one rank.
 
     Args:

@@ -17,13 +17,17 @@ from traceprobe.records.report import Report
 from traceprobe.replay import buckets
 from traceprobe.replay import scenario as changes
 from traceprobe.replay.calibrate import PROFILED_HOST, Calibrated, calibrate
+from traceprobe.replay.contention import LIKELY, LITTLE, MUCH
 from traceprobe.replay.scenario import Changes
 from traceprobe.replay.simulate import simulate, simulate_all
 from traceprobe.replay.tasks import ALONE, RankSchedule, schedule_of
 from traceprobe.verdict.allreduce import Links
 
 LATE_LOADER = 0.02
-"""Share of the step from which on waiting for data counts as the loader's limit."""
+"""Share of the step in which the GPU waits for data, from which on the loader sets the pace."""
+WAITING_HOST = 0.2
+"""The same of the host, where the GPU's queue hides it. Handing over a batch that is there takes
+time, too; a host that the GPU holds up waits for data only where it gets there before the batch."""
 HOST_MARGIN = 0.2
 """Relative error of a host time that the run does not tell."""
 KNOWN_HOST_MARGIN = 0.05
@@ -45,7 +49,7 @@ class Playable:
     Args:
         now: step as it is, ms; without a profiler where that is known.
         base: what is played. step_ns: what it takes without changes.
-        ranks: of the run, of which not all may be played.
+        ranks: of the run, of which not all may be played. played: those that are.
     """
 
     report: Report
@@ -53,6 +57,7 @@ class Playable:
     base: Calibrated
     step_ns: float
     ranks: int
+    played: Sequence[Rank]
 
     @property
     def late_loader(self) -> bool:
@@ -97,7 +102,8 @@ def prepare(report: Report) -> Playable:
     schedules = [_with_loader(schedule_of(replay), report, rank, now) for rank, replay in ranks]
     base = calibrate(_transfers(schedules), now * 1e6, _profiled_host(report))
     world = max(len(schedules), report.run.world_size if report.run is not None else 1)
-    return Playable(report, now, base, simulate(base.schedules), world)
+    played = [rank for rank, _ in ranks]
+    return Playable(report, now, base, simulate(base.schedules), world, played)
 
 
 def predict(run: Playable, asked: Changes) -> Prediction:
@@ -116,6 +122,8 @@ def predict_all(run: Playable, every: Sequence[Changes]) -> list[Prediction]:
         ImpossibleChange: the run has not what is to be changed.
     """
     margin = KNOWN_HOST_MARGIN if run.base.host_known else HOST_MARGIN
+    # The first is what is likely, the others are the ends of what it may be.
+    doubts = [(1.0, LIKELY), (1 - margin, LIKELY), (1 + margin, LIKELY), (1.0, LITTLE), (1.0, MUCH)]
     scenarios: dict[bool, list[list[RankSchedule]]] = {False: [], True: []}
     told = []
     for asked in every:
@@ -128,10 +136,10 @@ def predict_all(run: Playable, every: Sequence[Changes]) -> list[Prediction]:
         told.append((sizes, sizes_before, links))
         scenarios["skew" in asked.removed] += [
             [
-                changes.apply(replace(p, tasks=changes.hosted(p.tasks, factor)), asked)
+                changes.apply(replace(p, tasks=changes.hosted(p.tasks, factor)), asked, left)
                 for p in schedules
             ]
-            for factor in (1.0, 1 - margin, 1 + margin)
+            for factor, left in doubts
         ]
     steps = {
         balanced: iter(simulate_all(some, balanced=balanced))
@@ -141,7 +149,7 @@ def predict_all(run: Playable, every: Sequence[Changes]) -> list[Prediction]:
     found = []
     for asked, (sizes, sizes_before, links) in zip(every, told, strict=True):
         mine = steps["skew" in asked.removed]
-        predicted, *around = (run.now * next(mine) / run.step_ns for _ in range(3))
+        predicted, *around = (run.now * next(mine) / run.step_ns for _ in doubts)
         noise = hypot(_noise_ms(run.report, asked), predicted * (run.base.factor - 1))
         if asked != Changes():
             noise += RULES_MARGIN * predicted
@@ -176,9 +184,17 @@ def _with_loader(schedule: RankSchedule, report: Report, rank: Rank, now: float)
     step = rank.summary.step_ms.mean if rank.summary.step_ms is not None else now
     copied = (rank.summary.partition_ns["h2d"] or 0) / max(rank.summary.window_ns, 1)
     late = report.verdict.shares["io"] - copied
-    if max(late, waited / step) < LATE_LOADER:
+    if late < LATE_LOADER and waited / step < WAITING_HOST:
         return schedule
-    return replace(schedule, period=now * 1e6)
+    return replace(schedule, period=now * 1e6, workers=_workers(report, settings))
+
+
+def _workers(report: Report, settings: object) -> int:
+    """Of the loader, as the recording has it; 1 where it says nothing."""
+    told = None if isinstance(report.loader, UnsetType) else report.loader.workers
+    if told is None and isinstance(settings, dict):
+        told = settings.get("workers")
+    return told if isinstance(told, int) and told > 0 else 1
 
 
 def _transfers(schedules: Sequence[RankSchedule]) -> list[RankSchedule]:

@@ -9,6 +9,13 @@ import numpy as np
 
 from traceprobe.errors import ImpossibleChange
 from traceprobe.model.taxonomy import COMPUTE_PHASES, OFF_DEVICE
+from traceprobe.replay.contention import (
+    LIKELY,
+    Leftovers,
+    period_of_more,
+    without_communication,
+    without_host,
+)
 from traceprobe.replay.tasks import ALONE, ROWS, Bools, Int64s, RankSchedule, Tasks
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -42,6 +49,8 @@ class Changes:
         bucket_mb: size from which on a bucket of gradients is sent, in MB of 2**20 bytes.
         accumulate: micro-batches, each of the size of a batch, that share one synchronisation and
             one update.
+        fewer: factor by which the launches of a phase get fewer, each as long for the host as now.
+        margin: relative error of the gain where it is not known how much faster the work would be.
     """
 
     removed: frozenset[str] = frozenset()
@@ -49,6 +58,8 @@ class Changes:
     speedup: Mapping[str, float] = field(default_factory=dict)
     bucket_mb: float | None = None
     accumulate: int = 1
+    fewer: Mapping[str, float] = field(default_factory=dict)
+    margin: float = 0.0
 
     def words(self) -> list[str]:
         """The changes as a person says them, in a stable order."""
@@ -62,6 +73,7 @@ class Changes:
             ),
             *([f"buckets of {self.bucket_mb:g} MB"] if self.bucket_mb is not None else []),
             *([f"{self.accumulate} batches per update"] if self.accumulate > 1 else []),
+            *(f"fewer launches of the {_named(name)}" for name in sorted(self.fewer)),
         ]
 
 
@@ -77,22 +89,59 @@ def _as_fast(factor: float) -> str:
     return "twice as fast" if factor == 2 else f"{factor:g}× as fast"
 
 
-def apply(schedule: RankSchedule, changes: Changes) -> RankSchedule:
+def together(one: Changes, other: Changes, *, shared: bool = False) -> Changes:
+    """Both changes at once.
+
+    Args:
+        shared: they make the same work faster, so that only the larger factor counts; else each
+            makes faster what the other leaves.
+    """
+
+    def factors(ours: Mapping[str, float], theirs: Mapping[str, float]) -> dict[str, float]:
+        joined = dict(ours)
+        for name, factor in theirs.items():
+            before = joined.get(name, 1.0)
+            joined[name] = max(before, factor) if shared else before * factor
+        return {name: factor for name, factor in joined.items() if not gone & _covering(name)}
+
+    gone = one.removed | other.removed
+    sizes = [mb for mb in (one.bucket_mb, other.bucket_mb) if mb is not None]
+    return Changes(
+        removed=gone,
+        overlapped=(one.overlapped | other.overlapped) - gone,
+        speedup=factors(one.speedup, other.speedup),
+        bucket_mb=max(sizes, default=None),
+        accumulate=max(one.accumulate, other.accumulate),
+        fewer=factors(one.fewer, other.fewer),
+        margin=max(one.margin, other.margin),
+    )
+
+
+def _covering(name: str) -> set[str]:
+    """What has to be removed so that a part with this name is gone."""
+    wider = {"loader": "data-wait", **dict.fromkeys(COMPUTE_PHASES, "compute")}
+    return {name, wider.get(name, name)}
+
+
+def apply(schedule: RankSchedule, changes: Changes, left: Leftovers = LIKELY) -> RankSchedule:
     """The schedule of a rank with all changes but that of the buckets."""
     tasks = schedule.tasks
     for name in REMOVABLE:
         if name in changes.removed:
-            tasks = _removed(tasks, name)
+            tasks = _removed(tasks, name, left)
     for name, factor in changes.speedup.items():
         tasks = _faster(tasks, name, factor)
+    for name, factor in changes.fewer.items():
+        tasks = _fewer(tasks, tasks.of(GROUPS[name]), factor)
     for name in OVERLAPPABLE:
         if name in changes.overlapped:
             tasks = _overlapped(tasks, name)
     if changes.accumulate > 1:
-        tasks = _accumulated(tasks, changes.accumulate)
+        tasks = _accumulated(tasks, changes.accumulate, left)
     period = schedule.period
     if period is not None:
-        period *= changes.accumulate / changes.speedup.get("loader", 1.0)
+        factor = changes.speedup.get("loader", 1.0)
+        period = changes.accumulate * period_of_more(period, factor, schedule.workers, left)
         if "data-wait" in changes.removed:
             period = None
     return replace(schedule, tasks=tasks, period=period)
@@ -113,11 +162,19 @@ def hosted(tasks: Tasks, factor: float) -> Tasks:
     return replace(tasks, first_host=tasks.first_host * factor, host=tasks.host * factor)
 
 
-def _removed(tasks: Tasks, name: str) -> Tasks:
+def _fewer(tasks: Tasks, which: Bools, factor: float) -> Tasks:
+    """The tasks, some of which are launched as fewer operations: the host needs less time."""
+    part = np.where(which, 1 / factor, 1.0)
+    return replace(tasks, first_host=tasks.first_host * part, host=tasks.host * part)
+
+
+def _removed(tasks: Tasks, name: str, left: Leftovers) -> Tasks:
     if name == "data-wait":
         return replace(tasks, data_wait=np.zeros(len(tasks)))
     if name == "host":
-        return hosted(tasks, 0.0)
+        return without_host(tasks, left)
+    if name == "communication":
+        return without_communication(tasks, left)
     if name == "sync":
         return replace(tasks, awaits=np.zeros(len(tasks), np.int64))
     if name == "skew":
@@ -196,9 +253,9 @@ def _one_iteration_earlier(tasks: Tasks, mine: Bools) -> dict[int, int]:
     return found
 
 
-def _accumulated(tasks: Tasks, count: int) -> Tasks:
+def _accumulated(tasks: Tasks, count: int, left: Leftovers) -> Tasks:
     """Each iteration `count` times; all but the last without collectives and update."""
-    quiet = _removed(_removed(tasks, "communication"), "optimizer")
+    quiet = _removed(_removed(tasks, "communication", left), "optimizer", left)
     places, is_quiet = [], []
     for iteration in np.unique(tasks.iteration):
         mine = np.flatnonzero(tasks.iteration == iteration)
@@ -210,10 +267,7 @@ def _accumulated(tasks: Tasks, count: int) -> Tasks:
 def joined(first: Tasks, second: Tasks, places: Int64s, of_second: Bools) -> Tasks:
     """Tasks at some places of one list or the other, of the same length."""
     both = Tasks(
-        **{
-            name: np.concatenate([getattr(first, name), getattr(second, name)])
-            for name in ROWS
-        },
+        **{name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in ROWS},
         row=np.concatenate([first.row, len(first) + second.row]),
         back=np.concatenate([first.back, second.back]),
     )
@@ -237,7 +291,7 @@ def check(schedule: RankSchedule, changes: Changes) -> None:
         "skew": bool(tasks.collective.any()),
         "host": True,
     }
-    for name in [*changes.removed, *changes.overlapped, *changes.speedup]:
+    for name in [*changes.removed, *changes.overlapped, *changes.speedup, *changes.fewer]:
         if not has[name]:
             known = ", ".join(sorted(kinds))
             raise ImpossibleChange(f"{name}: the run has none; it has {known}")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from traceprobe.replay.graph import Graph, Shape, graph_of
-from traceprobe.replay.tasks import Floats, Int64s, RankSchedule
+from traceprobe.replay.tasks import Floats, RankSchedule
 
 TOGETHER = 64
 """Scenarios that are played at once."""
@@ -53,6 +53,11 @@ def graphs_of(schedules: Sequence[RankSchedule], shapes: dict[bytes, Shape]) -> 
     return [graph for graph in alone if graph is not None]
 
 
+def step_lengths_of(graph: Graph) -> Floats:
+    """Steps of the ranks of a graph, times the iterations, ns."""
+    return step_lengths(graph.shape, longest(graph.shape, graph.weight[:, None]))[:, 0]
+
+
 def step_lengths(shape: Shape, instants: Floats) -> Floats:
     """From the end of the last cycle but one to that of the last, by rank and scenario, ns."""
     done = [[instants[cycle].max(axis=0) for cycle in ends] for ends in shape.ends]
@@ -65,39 +70,20 @@ def longest(shape: Shape, weight: Floats) -> Floats:
     Args:
         weight: ns, by edge and scenario.
     """
-    by_target, begin = incoming(shape)
-    source, weight = shape.source[by_target], weight[by_target]
+    by_target, begin = shape.incoming
+    source, weight = shape.source[by_target].tolist(), weight[by_target]
     instants = np.zeros((len(shape.order), weight.shape[1]))
     if weight.shape[1] == 1:
-        found, sources, weights = [0.0] * len(instants), source.tolist(), weight[:, 0].tolist()
+        found, weights = [0.0] * len(instants), weight[:, 0].tolist()
         for instant, low, high in begin:
-            found[instant] = max(
-                [found[sources[edge]] + weights[edge] for edge in range(low, high)]
-            )
+            found[instant] = max([found[source[edge]] + weights[edge] for edge in range(low, high)])
         instants[:, 0] = found
         return instants
-    rows = list(instants)
+    rows, weights, other = list(instants), list(weight), np.empty(weight.shape[1])
     for instant, low, high in begin:
-        np.add(rows[source[low]], weight[low], out=rows[instant])
+        mine = rows[instant]
+        np.add(rows[source[low]], weights[low], out=mine)
         for edge in range(low + 1, high):
-            np.maximum(rows[instant], rows[source[edge]] + weight[edge], out=rows[instant])
+            np.add(rows[source[edge]], weights[edge], out=other)
+            np.maximum(mine, other, out=mine)
     return instants
-
-
-def incoming(shape: Shape) -> tuple[Int64s, list[tuple[int, int, int]]]:
-    """Edges by the place of their targets in the order, and which of them lead to each instant.
-
-    Returns:
-        (edges, instants): numbers of edges; instant, and the range of `edges` that leads to it, of
-        those that any edge leads to, in their order.
-    """
-    place = np.empty(len(shape.order), np.int64)
-    place[shape.order] = np.arange(len(shape.order))
-    by_target = np.argsort(place[shape.target], kind="stable")
-    counts = np.bincount(place[shape.target], minlength=len(shape.order))
-    high = np.cumsum(counts)
-    some = np.flatnonzero(counts)
-    ranges = zip(
-        shape.order[some].tolist(), (high - counts)[some].tolist(), high[some].tolist(), strict=True
-    )
-    return by_target, list(ranges)

@@ -30,6 +30,7 @@ class Tasks:
         line: thread that launches, or threads that take turns.
         group: of a message, the number of the process group that makes it together, which is
             the same on all ranks; UNNAMED where a message has no known one, else ALONE.
+        alone, alone_host: shares of `duration` and `host` that are left without communication.
         row, back: pairs of a task, by its number, and the distance to one that must end before.
     """
 
@@ -47,8 +48,8 @@ class Tasks:
     group: Int64s
     line: Int64s
     ops: Int64s
-    beside: Floats
-    for_communication: Bools
+    alone: Floats
+    alone_host: Floats
     row: Int64s
     back: Int64s
 
@@ -72,7 +73,7 @@ class Tasks:
         kept = ~which
         return replace(
             self,
-            **{name: getattr(self, name) * kept for name in (*_TIMES, "beside")},
+            **{name: getattr(self, name) * kept for name in _TIMES},
             bytes=np.where(which, -1, self.bytes),
             group=np.where(which, ALONE, self.group),
             ops=self.ops * kept,
@@ -96,6 +97,7 @@ class Tasks:
 
 
 _TIMES = ("first_host", "host", "duration", "lag", "tail")
+_SHARES = ("alone", "alone_host")
 ROWS = tuple(f.name for f in fields(Tasks) if f.name not in ("row", "back"))
 """Columns with a value for each task."""
 UNNAMED = 0
@@ -120,8 +122,8 @@ class Task:
     group: int = ALONE
     line: int = 0
     ops: int = 1
-    beside: float = 0.0
-    for_communication: bool = False
+    alone: float = 1.0
+    alone_host: float = 1.0
     needs: tuple[int, ...] = ()
 
     @property
@@ -131,7 +133,7 @@ class Task:
 
     def emptied(self) -> Task:
         """The task in its place, without any work of host or GPU."""
-        idle: dict[str, Any] = dict.fromkeys((*_TIMES, "beside"), 0.0)
+        idle: dict[str, Any] = dict.fromkeys(_TIMES, 0.0)
         return replace(self, **idle, bytes=-1, group=ALONE, ops=0)
 
 
@@ -162,9 +164,7 @@ def rows_of(tasks: Tasks) -> list[Task]:
 def _dtype(name: str) -> Any:
     if name == "kind":
         return np.str_
-    if name == "for_communication":
-        return np.bool_
-    return np.float64 if name in (*_TIMES, "data_wait", "beside") else np.int64
+    return np.float64 if name in (*_TIMES, *_SHARES, "data_wait") else np.int64
 
 
 @dataclass(frozen=True)
@@ -174,12 +174,14 @@ class RankSchedule:
     Args:
         latency: from a launch to its start on an idle device, ns.
         period: time that the loader needs for a batch, ns; None where it is never late.
+        workers: of the loader; 1 also where their number is not known.
     """
 
     tasks: Tasks
     iterations: int
     latency: float
     period: float | None = None
+    workers: int = 1
 
 
 def schedule_of(replay: Replay) -> RankSchedule:
@@ -213,9 +215,16 @@ def schedule_of(replay: Replay) -> RankSchedule:
         group=np.where(message & (known != NO_PARTNER), group, ALONE),
         line=np.array(replay.line or [0] * count, np.int64),
         ops=np.array(replay.ops or [1] * count, np.int64),
-        beside=np.array(replay.beside_ns or [0] * count, float),
-        for_communication=np.array(replay.for_communication or [False] * count, bool),
+        alone=_left(times["duration"], replay.slowed_ns, replay.packing_ns),
+        alone_host=_left(times["host"], replay.packing_host_ns),
         row=np.concatenate([own, np.array(replay.more_rows, np.int64)]),
         back=np.concatenate([needs[own], np.array(replay.more_needs, np.int64)]),
     )
     return RankSchedule(tasks, replay.iterations, replay.latency_ns)
+
+
+def _left(times: Floats, *parts: list[int]) -> Floats:
+    """Shares of some times that are left without some parts of them, of those that are known."""
+    gone = sum((np.array(part, float) for part in parts if part), np.zeros(len(times)))
+    left: Floats = 1 - np.minimum(gone / np.maximum(times, 1), 1)
+    return left

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import polars as pl
 
-from traceprobe.ingest.kineto.columns import GPU, base_ns, floats, nanoseconds
+from traceprobe.ingest.kineto.columns import GPU, base_ns
+from traceprobe.ingest.kineto.sync_notes import RECORDS, SYNC_NOTES
+from traceprobe.ingest.kineto.values import floats, nanoseconds
 from traceprobe.model.events import UNKNOWN
 from traceprobe.slicing.kineto_events import read_metadata, readable_events, write_trace
 from traceprobe.slicing.kineto_fields import METADATA_EVENTS, public_event, public_metadata
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from traceprobe.slicing.window import SlicePlan, Window
 
 _FLOW = ("s", "f", "t")
+_WITH_THEIR_CALLS = (*GPU, *SYNC_NOTES)
+_ON_GPU_CLOCK = (*GPU, *RECORDS, "gpu_user_annotation")
 
 
 class _Row(msgspec.Struct, gc=False):
@@ -79,11 +83,11 @@ class _Chooser:
             return False
         at = int(nanoseconds(time)[0]) + self._base
         window = self._window
-        if row.cat in GPU or row.cat == "gpu_user_annotation":
+        if row.cat in _WITH_THEIR_CALLS:
             correlation = (row.args or {}).get("correlation")
-            number = isinstance(correlation, (int, float))
-            if row.cat in GPU and number and correlation in self._known:
+            if isinstance(correlation, (int, float)) and correlation in self._known:
                 return correlation in self._linked
+        if row.cat in _ON_GPU_CLOCK:
             return window.gpu_low <= at < window.gpu_high
         return window.low <= at < window.high
 

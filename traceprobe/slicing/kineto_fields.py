@@ -11,6 +11,7 @@ from typing import Any
 
 from traceprobe.ingest.foreign_traces import FOREIGN_PROCESSES
 from traceprobe.ingest.kineto.columns import CALLS, GPU, OPERATORS, OVERHEAD, RANGES, STACKS
+from traceprobe.ingest.kineto.sync_notes import SYNC_NOTES
 from traceprobe.ingest.untrusted_values import tool_version
 from traceprobe.slicing.public_values import is_public_thread, public_record
 from traceprobe.vocabulary import digest, told
@@ -35,7 +36,7 @@ PUBLIC_ARGUMENTS = frozenset(
         *("Global rank start", "Global rank stride", "Src Rank", "Dst Rank", "Op count"),
         *("Comms Id", "Process Group ID", "cuda_sync_kind", "wait_on_stream", "sort_index"),
         *("wait_on_cuda_event_id", "wait_on_cuda_event_record_corr_id", "kernel_backend"),
-        *("num_warps", "num_stages", "src", "dst", "copy kind", "src kind", "dst kind"),
+        *("event_id", "num_warps", "num_stages", "src", "dst", "copy kind", "src kind", "dst kind"),
     }
 )
 """Arguments of events that hold numbers, shapes and kinds."""
@@ -68,7 +69,7 @@ _LABEL = re.compile(r"CPU|GPU \d{1,9}")
 _FOLDER = re.compile(r"^.*[/\\](?=[^/\\]*\(\d+\))", re.DOTALL)
 _SEPARATOR = re.compile(r"[/\\]")
 WORK_CATEGORIES = frozenset(
-    {*GPU, *CALLS, *OPERATORS, *RANGES, *OVERHEAD, "gpu_user_annotation", "cuda_sync", "cuda_event"}
+    {*GPU, *CALLS, *SYNC_NOTES, *OPERATORS, *RANGES, *OVERHEAD, "gpu_user_annotation"}
 )
 """Categories of events whose names are those of kernels, calls, operators and ranges."""
 # Numbers, addresses and lists of them.

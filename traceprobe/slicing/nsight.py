@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from traceprobe.slicing.window import SlicePlan
 
 _GPU = re.compile(r"CUPTI_ACTIVITY_KIND_(KERNEL|MEMCPY|MEMSET|GRAPH_TRACE)")
+_NOTES = re.compile(r"CUPTI_ACTIVITY_KIND_(SYNCHRONIZATION|CUDA_EVENT)")
+"""What is noted of a call. Records have no time of their own on the host's clock."""
 
 
 def write_nsight_slice(source: Path, target: Path, plan: SlicePlan) -> None:
@@ -64,13 +66,15 @@ def _rule(table: str, columns: set[str]) -> str:
     owner = next((c for c in ("globalPid", "globalTid") if c in columns), None)
     # Exports without process ids hold one process, which then is the only window.
     pid = f"((t.{owner} >> 24) & 0xFFFFFF)" if owner else "(SELECT pid FROM windows)"
+    of_call = f"(SELECT kept FROM launched l WHERE l.pid = {pid} AND l.id = t.correlationId)"
     if _GPU.fullmatch(table) and {"start", "correlationId"} <= columns:
         return (
-            f"COALESCE((SELECT kept FROM launched l WHERE l.pid = {pid} AND l.id = "
-            "t.correlationId), "
+            f"COALESCE({of_call}, "
             "(SELECT t.start >= w.gpu_low AND t.start < w.gpu_high FROM windows w WHERE w.pid "
             f"= {pid}), 0)"
         )
+    if _NOTES.fullmatch(table) and "correlationId" in columns:
+        return f"COALESCE({of_call}, {_inside(pid) if 'start' in columns else 0})"
     if table.startswith("NVTX") and "eventType" in columns:
         timed = _inside(pid)
         of_process = f"{pid} IN (SELECT pid FROM windows)"

@@ -7,8 +7,9 @@ what runs beside another is no less busy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
@@ -16,6 +17,7 @@ import polars as pl
 from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind
 from traceprobe.model.kernel_classes import kernel_class
 from traceprobe.model.operands import Operands
+from traceprobe.model.taxonomy import Phase
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import union
 from traceprobe.timeline.operator_work import work_of
@@ -29,6 +31,8 @@ MOST_TENSORS = 4
 _KINDS = [int(Kind.KERNEL), int(Kind.D2D), int(Kind.MEMSET)]
 _FP32 = {"matmul_tf32": "tf32", "matmul_3xtf32": "tf32", "matmul_fp32": "fp32"}
 """What elements of fp32 were multiplied in, by the class of the kernels."""
+_COUNTED = (Phase.FORWARD, Phase.BACKWARD)
+"""Whose operations are those of the model."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class CalledOperator:
             have run as TF32 unless `fp32` says how it ran.
         calls, ns: in the windows of the summary.
         flops, bytes: of one call.
+        least: of its operations, those that no other way to compute the same leaves out.
     """
 
     operator: str
@@ -50,6 +55,7 @@ class CalledOperator:
     ns: int
     flops: int
     bytes: int
+    least: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,12 +66,15 @@ class OperatorTime:
         steps: iterations that the summary covers.
         rows: operators whose work is known, those of most time first.
         ns: of all kernels. known_ns: of those of the rows, also of rows that were left out.
+        least: operations by precision that every way to compute the same takes, of forward and
+            backward pass, without what is computed again.
     """
 
     steps: int
     rows: list[CalledOperator]
     ns: int
     known_ns: int
+    least: Mapping[str, int] = field(default_factory=dict)
 
 
 def operator_time(
@@ -86,6 +95,7 @@ def operator_time(
         ops.select(
             "t0",
             "name",
+            "phase",
             ns=pl.col("t1") - pl.col("t0"),
             inside=pl.Series(inside),
             call=pl.Series(row),
@@ -96,6 +106,7 @@ def operator_time(
         .agg(
             pl.col("ns").sum(),
             pl.col("inside").get(pl.col("t0").arg_min()),
+            pl.col("phase").get(pl.col("ns").arg_max()),
             kernel=pl.col("name").get(pl.col("ns").arg_max()),
         )
         .filter("inside")
@@ -104,23 +115,39 @@ def operator_time(
     groups = (
         calls.join(called.with_columns(pl.col("call").cast(pl.Int64)), on="call")
         .filter(pl.col("operands") != UNKNOWN)
-        .group_by("name", "operands", "kernel")
+        .group_by("name", "operands", "kernel", "phase")
         .agg(pl.col("ns").sum(), calls=pl.len())
-        .sort("name", "operands", "kernel")
+        .sort("name", "operands", "kernel", "phase")
     )
     rows: dict[tuple[object, ...], CalledOperator] = {}
-    for name, place, kernel, ns, count in groups.iter_rows():
+    least: dict[int, Counter[str]] = {int(phase): Counter() for phase in _COUNTED}
+    for name, place, kernel, phase, ns, count in groups.iter_rows():
         found = _called(names[name], operands[place], names[kernel], count, ns)
         if found is not None:
             key = (found.operator, found.shape, found.precision, found.flops, found.bytes)
             rows[key] = _together(rows.get(key), found)
+            if phase in least and found.least:
+                least[phase][found.precision] += count * found.least
     ordered = sorted(rows.values(), key=lambda found: (-found.ns, found.operator, found.shape))
     return OperatorTime(
         steps=len(summary_windows(account)),
         rows=ordered[:MOST_ROWS],
         ns=int(calls["ns"].sum()),
         known_ns=sum(found.ns for found in ordered),
+        least=_least(*(least[int(phase)] for phase in _COUNTED)),
     )
+
+
+def _least(forward: Mapping[str, int], backward: Mapping[str, int]) -> dict[str, int]:
+    """Of both passes; of the backward pass no more than twice the forward pass.
+
+    Each product has two gradients. What is beyond that is computed again, where the trace does not
+    tell it from the backward pass.
+    """
+    known, most = sum(backward.values()), 2 * sum(forward.values())
+    share = min(1.0, most / known) if known else 1.0
+    names = sorted({*forward, *backward})
+    return {name: forward.get(name, 0) + int(share * backward.get(name, 0)) for name in names}
 
 
 def _begins_inside(account: DeviceTimeline, instants: Int64s) -> Bools:
@@ -149,6 +176,7 @@ def _called(
         ns=ns,
         flops=work.flops,
         bytes=work.bytes,
+        least=work.least,
     )
 
 

@@ -26,6 +26,10 @@ _PRECISIONS: Mapping[str, str] = {
 """Of the elements that are multiplied."""
 _OF_BACKWARD = 5
 """Matrix products of attention in its backward pass, which computes the scores once more."""
+WINOGRAD, LARGEST_WINOGRAD = 4, 5
+"""By how much algorithms of libraries cut the multiplications of a convolution at most: those of
+Winograd with tiles of 4 x 4 and kernels of 3 x 3 (Lavin and Gray, arXiv:1509.09308). Of kernels
+beyond the second number Fourier transforms may cut more."""
 _MOST = 1 << 60
 """No call has so many operations or bytes."""
 
@@ -43,11 +47,13 @@ class Work:
         bytes: of operands and results.
         precision: of the elements that are multiplied, or else that of the first tensor, as
             `records.roofline` names them ("fp32" may run as TF32); "" for other types.
+        least: of the operations, those that no other way to compute the same leaves out.
     """
 
     flops: int
     bytes: int
     precision: str
+    least: int = 0
 
 
 def work_of(name: str, operands: Operands) -> Work | None:
@@ -68,7 +74,45 @@ def work_of(name: str, operands: Operands) -> Work | None:
     if not 0 < max(flops, moved) < _MOST:
         return None
     factor = next((each for each in reversed(operands[:3]) if each.dims and each.dims[0]), None)
-    return Work(flops, moved, "" if factor is None else _PRECISIONS.get(factor.type, ""))
+    precision = "" if factor is None else _PRECISIONS.get(factor.type, "")
+    return Work(flops, moved, precision, _least(base, operands, flops))
+
+
+def _least(base: str, operands: Operands, flops: int) -> int:
+    """Operations that every way to compute the same takes.
+
+    A batch of products may be of attention, of which a causal mask hides half, as may what is
+    added to its scores; scores that are kept need not be computed again. Convolutions have faster
+    algorithms, where libraries have them: at stride 1.
+    """
+    formula = _FORMULAS.get(base)
+    if base in ("bmm", "baddbmm", "baddbmm_"):
+        return flops // 2
+    if "attention" in base:
+        kept = flops * (_OF_BACKWARD - 1) // _OF_BACKWARD if "backward" in base else flops
+        return kept // 2 if _adds_to_scores(operands) else kept
+    if isinstance(formula, _Convolution):
+        return _least_convolution(flops, operands[1], operands[formula.stride])
+    if base == "convolution_backward":
+        return _least_convolution(flops, operands[2], operands[4])
+    return flops
+
+
+def _adds_to_scores(operands: Operands) -> bool:
+    """Whether a call of attention may be given a mask: a tensor with a number for each score."""
+    shapes = [each.dims[0] for each in operands if len(each.dims) == 1 and len(each.dims[0]) == 4]
+    lengths = {n for shape in shapes[:3] for n in shape[1:3]}
+    return any(shape[2] in {1, *lengths} and shape[3] in lengths for shape in shapes)
+
+
+def _least_convolution(flops: int, weight: Operand, strides: Operand) -> int:
+    try:
+        kernel = _shape(weight)[2:]
+        if max(kernel) == 1 or min(_numbers(strides, len(kernel))) > 1:
+            return flops
+    except (Unknown, ValueError):
+        return 0
+    return flops // WINOGRAD if max(kernel) <= LARGEST_WINOGRAD else 0
 
 
 def _shape(operand: Operand, rank: int | None = None) -> Sizes:

@@ -35,6 +35,7 @@ class ProcessTimeline:
     operators: pl.DataFrame
     modules: pl.DataFrame
     frames: pl.DataFrame
+    events: pl.DataFrame
     marks: PhaseRanges
     marker: StepMarker | None
     host: idle.HostState
@@ -87,6 +88,7 @@ def process_timeline(
         operators=rows_of(trace.host_operators, "pid", pid),
         modules=rows_of(trace.host_modules, "pid", pid),
         frames=rows_of(trace.host_frames, "pid", pid),
+        events=rows_of(trace.stream_events, "pid", pid),
         marks=marks,
         marker=marker,
         host=idle.host_state(calls, ranges, quiet, marks, marker, step_thread, threads),

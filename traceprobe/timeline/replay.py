@@ -1,11 +1,13 @@
 """Steady iterations of one device as a list that can be played again: what waited for what.
 
-The host is one line: launches in the order in which they were made, whatever the thread (a training
-loop's threads take turns), and between them the time that it needed. Each stream is another line.
-An operation starts once its stream is free, its launch has been made, and what it needs of other
-streams has ended. What it needs is not in a trace; it is found in two ways: a collective needs what
-was launched before it, and the optimizer needs the collectives launched before it; and where an
-operation started late for no other reason, just when one on another stream ended, it needs that.
+The host is a line of launches in the order in which they were made, and between them the time that
+it needed. A training loop's threads take turns and share a line; one that launches while others do
+has a line of its own. Each stream is another line. An operation starts once its stream is free, its
+launch has been made, and what it needs of other streams has ended. What it needs is told by the
+events that streams wait for (`timeline/dependencies.py`). Where the trace has none, a collective
+needs what was launched before it, and the optimizer the collectives launched before it; and where
+not all waits are known, an operation that started late for no other reason, just when one on
+another stream ended, needs that.
 
 Neighbours of a kind are joined as long as all of them together last less than `GRAIN` of a step, so
 that the list is short.
@@ -13,18 +15,24 @@ that the list is short.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind
+from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind, Operation
 from traceprobe.model.taxonomy import COMPUTE_PHASES, OFF_DEVICE
+from traceprobe.timeline.beside_communication import communication_columns, packing_host_ns
+from traceprobe.timeline.dependencies import dependencies, host_waits
 from traceprobe.timeline.device_timeline import DeviceTimeline
-from traceprobe.timeline.intervals import Intervals, measure_until, merge, subtract, union
+from traceprobe.timeline.intervals import EMPTY, Intervals, measure_until, merge, subtract, union
+from traceprobe.timeline.operators import launching_operators
 from traceprobe.timeline.partition import TRANSFER_KINDS
 
 MAX_ITERATIONS = 4
+COMMUNICATION = ("slowed_ns", "packing_ns", "packing_host_ns")
+"""Columns with what there would not be without communication."""
 GRAIN = 1 / 200
 """Longest row of joined operations, as a part of the mean step."""
 MAX_OPS = 400_000
@@ -39,6 +47,12 @@ QUEUE = 1000
 """With so many operations launched and not ended, a launch may wait for room: CUDA holds 1024."""
 LONG_CALL_NS = 20_000
 """A launch that takes longer beside a full queue waited for room."""
+OWN_LINE = 0.2
+"""A thread has its own line if others launch between this part of its launches and their next."""
+NO_PARTNER = -2
+"""Group of a message whose partner is not recorded."""
+GROUPS = 1 << 31
+"""Groups are told apart by their numbers modulo this, so that every reader of JSON can."""
 KINDS = (*COMPUTE_PHASES, *OFF_DEVICE)
 """Copies inside the device and memsets belong to the phase that launches them."""
 FIRST = np.iinfo(np.int64).min // 2
@@ -50,31 +64,68 @@ class Schedule:
     """Operations, or joined neighbours, in the order of their launch.
 
     Args:
-        columns: int64, as in `traceprobe.records.replay.Replay`, which has what they mean.
+        columns: as in `traceprobe.records.replay.Replay`, which has what they mean; but `name` is
+            an index into the names of the trace, and times are on its clock.
+        more_rows, more_needs: further needs, by row; distances.
         latency_ns: from the end of a launch to the start of its operation on an idle device.
+        recorded, inferred, unresolved: needs by where they come from, and waits without any.
     """
 
     columns: pl.DataFrame
+    more_rows: Int64s
+    more_needs: Int64s
     latency_ns: int
+    recorded: int
+    inferred: int
+    unresolved: int
 
 
-def schedule(account: DeviceTimeline) -> Schedule | None:
-    """The last used iterations; None where there are too few, or the trace has no launches."""
+@dataclass(frozen=True)
+class Needs:
+    """Pairs of operations, the second of which must end before the first begins.
+
+    Args:
+        op, needs: rows of the operations. recorded: whether the trace says so.
+    """
+
+    op: Int64s
+    needs: Int64s
+    recorded: Bools
+    unresolved: int
+
+
+def schedule(account: DeviceTimeline, names: Sequence[str]) -> Schedule | None:
+    """The last used iterations; None where there are too few, or the trace has no launches.
+
+    Args:
+        names: of the trace.
+    """
     chosen = _consecutive(account)
     if len(chosen) < 2:
         return None
-    # The one before shows what the first of them waited for.
-    shown = [int(chosen[0]) - 1, *chosen.tolist()]
-    ops = account.ops.filter(
-        pl.col("iteration").is_in(shown)
-        & (pl.col("thread") != UNKNOWN)
-        & ~pl.col("thread").is_in(sorted(account.process.loaders))
-    ).sort("launch_t0", "t0")
+    ops = launched_ops(account, chosen)
     if not len(chosen) <= len(ops) <= MAX_OPS:
         return None
     step = float(np.diff(account.edges).mean())
-    launched, latency = _launched(account, ops)
-    return Schedule(_joined(launched, chosen, step * GRAIN), latency)
+    beside = communication_columns(account, names)[ops["number"].to_numpy()]
+    return _joined(account, ops, beside, chosen, step * GRAIN)
+
+
+def launched_ops(account: DeviceTimeline, chosen: Int64s) -> pl.DataFrame:
+    """Operations of some iterations, and of the one before, in the order of their launches.
+
+    The one before shows what the first of them waited for. `number` is the row of `account.ops`.
+    """
+    shown = [int(chosen[0]) - 1, *chosen.tolist()]
+    return (
+        account.ops.with_row_index("number")
+        .filter(
+            pl.col("iteration").is_in(shown)
+            & (pl.col("thread") != UNKNOWN)
+            & ~pl.col("thread").is_in(sorted(account.process.loaders))
+        )
+        .sort("launch_t0", "t0")
+    )
 
 
 def _consecutive(account: DeviceTimeline) -> Int64s:
@@ -86,35 +137,80 @@ def _consecutive(account: DeviceTimeline) -> Int64s:
     return used[breaks[-1] + 1 if len(breaks) else 0 :][-MAX_ITERATIONS:]
 
 
-def _launched(account: DeviceTimeline, ops: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """One row for each operation in launch order, and the latency of launches.
+def _launched(
+    account: DeviceTimeline, ops: pl.DataFrame, beside: pl.DataFrame
+) -> tuple[pl.DataFrame, Needs, int]:
+    """One row for each operation in launch order, what each needs, and the latency of launches.
 
-    `awaits` and `needs` are numbers of rows here, UNKNOWN for none.
+    `awaits` is the number of a row here, UNKNOWN for none.
     """
     t0, t1 = ops["t0"].to_numpy(), ops["t1"].to_numpy()
     kind = _kinds(ops)
     stream = np.unique(ops["stream"].to_numpy(), return_inverse=True)[1].astype(np.int64)
     before = _stream_free(stream, t1)
-    launched, host, awaits, data = _host(account, ops)
+    line = _lines(account, ops)
+    launched, host, awaits, data = _host(account, ops, line)
     kernels = ops["kind"].to_numpy() == int(Kind.KERNEL)
     latency = _latency(t0, launched, before, ops["launch_t0"].to_numpy(), kernels)
     ready = np.maximum(before, launched + latency)
-    needs = _needs(ops, kind, stream, ready)
-    needed = np.where(needs == UNKNOWN, np.iinfo(np.int64).min, t1[needs])
+    needs = find_needs(account, ops, kind, stream, ready)
+    needed = np.full(len(ops), np.iinfo(np.int64).min)
+    np.maximum.at(needed, needs.op, t1[needs.needs])
     message = ops["kind"].to_numpy() == int(Kind.COMM)
+    operators = launching_operators(ops, account.process.operators)
     columns = {
         "iteration": ops["iteration"].to_numpy(),
         "kind": kind,
         "stream": stream,
+        "line": line,
         "host_ns": host,
         "duration_ns": t1 - t0,
         "lag_ns": np.maximum(t0 - np.maximum(ready, needed), 0),
+        "slowed_ns": beside["slowed_ns"].to_numpy(),
+        "packing_ns": beside["packing_ns"].to_numpy(),
+        "packing_host_ns": packing_host_ns(beside, launched, host),
         "data_wait_ns": data,
         "awaits": awaits,
-        "needs": needs,
         "bytes": np.where(message, ops["bytes"].to_numpy(), UNKNOWN),
+        "group": _groups(ops),
+        "t0": t0,
+        "t1": t1,
+        "name": np.where(operators == UNKNOWN, ops["name"].to_numpy(), operators),
     }
-    return pl.DataFrame(columns), latency
+    return pl.DataFrame(columns), needs, latency
+
+
+def _lines(account: DeviceTimeline, ops: pl.DataFrame) -> Int64s:
+    """Which line of the host launches each operation: 0 is that of the step thread."""
+    found = np.zeros(len(ops), dtype=np.int64)
+    threads, thread = np.unique(ops["thread"].to_numpy(), return_inverse=True)
+    if len(threads) < 2:
+        return found
+    iteration = ops["iteration"].to_numpy()
+    counts = np.bincount(thread)
+    main = account.process.host.step_thread
+    first = (
+        int(np.argmax(counts)) if main not in threads else int(np.flatnonzero(threads == main)[0])
+    )
+    lines = 0
+    for mine in range(len(threads)):
+        rows = np.flatnonzero(thread == mine)
+        same = iteration[rows[1:]] == iteration[rows[:-1]]
+        apart = same & (np.diff(rows) > 1)
+        if mine != first and same.any() and apart.sum() > OWN_LINE * same.sum():
+            lines += 1
+            found[rows] = lines
+    return found
+
+
+def _groups(ops: pl.DataFrame) -> Int64s:
+    """Number of the process group of each message, as `Replay.group` has it."""
+    message = (ops["kind"] == int(Kind.COMM)).to_numpy()
+    group, operation = ops["group"].to_numpy(), ops["operation"].to_numpy()
+    many = ops["group_size"].to_numpy() > 2
+    alone = (operation == int(Operation.COPY)) | ((operation == int(Operation.SEND_RECV)) & many)
+    found = np.where(group == UNKNOWN, UNKNOWN, group % GROUPS)
+    return np.where(message, np.where(alone, NO_PARTNER, found), UNKNOWN)
 
 
 def _kinds(ops: pl.DataFrame) -> Int64s:
@@ -126,23 +222,35 @@ def _kinds(ops: pl.DataFrame) -> Int64s:
     return found
 
 
-def _host(account: DeviceTimeline, ops: pl.DataFrame) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+def _host(
+    account: DeviceTimeline, ops: pl.DataFrame, line: Int64s
+) -> tuple[Int64s, Int64s, Int64s, Int64s]:
     """End of each launch, host time before it, the row the host waits for, and time for data.
 
     A blocking copy is launched when its call begins; the rest of the call is waiting.
     """
     own = _blocking_copies(ops)
     launched = np.where(own, ops["launch_t0"].to_numpy(), ops["launch_t1"].to_numpy())
-    reached = np.maximum.accumulate(launched)
-    previous = np.concatenate([[ops["launch_t0"][0]], reached[:-1]])
-    awaits, waits = _waiting(account, ops, own, reached)
+    spent, fetching = np.zeros(len(ops), np.int64), np.zeros(len(ops), np.int64)
+    awaits = np.full(len(ops), UNKNOWN, dtype=np.int64)
     host = account.process.host
     data = subtract(merge(host.data_annotated, host.data_inferred), host.profiler)
-    left_out = merge(waits, data, host.profiler)
-    at = np.maximum(launched, previous)
-    unspent = measure_until(left_out, at) - measure_until(left_out, previous)
-    fetching = measure_until(data, at) - measure_until(data, previous)
-    return launched, np.maximum(at - previous - unspent, 0), awaits, fetching
+    for number in range(int(line.max()) + 1):
+        rows = np.flatnonzero(line == number)
+        mine = launched[rows]
+        reached = np.maximum.accumulate(mine)
+        previous = np.concatenate([[ops["launch_t0"][int(rows[0])]], reached[:-1]])
+        waits = _waiting(account, ops, own, rows, reached, awaits)
+        # Only the thread of the steps is known to wait for data.
+        waiting_for_data = data if number == 0 else EMPTY
+        left_out = merge(waits, waiting_for_data, host.profiler)
+        at = np.maximum(mine, previous)
+        unspent = measure_until(left_out, at) - measure_until(left_out, previous)
+        spent[rows] = np.maximum(at - previous - unspent, 0)
+        fetching[rows] = measure_until(waiting_for_data, at) - measure_until(
+            waiting_for_data, previous
+        )
+    return launched, spent, awaits, fetching
 
 
 def _blocking_copies(ops: pl.DataFrame) -> Bools:
@@ -154,36 +262,51 @@ def _blocking_copies(ops: pl.DataFrame) -> Bools:
 
 
 def _waiting(
-    account: DeviceTimeline, ops: pl.DataFrame, own: Bools, reached: Int64s
-) -> tuple[Int64s, Intervals]:
-    """Before each launch the operation that the host waits for, and when it waits.
+    account: DeviceTimeline,
+    ops: pl.DataFrame,
+    own: Bools,
+    rows: Int64s,
+    reached: Int64s,
+    awaits: Int64s,
+) -> Intervals:
+    """When a line of the host waits; before each launch the operation that it waits for is noted.
 
     It waits in blocking calls, in blocking copies (`own`) for the copy itself, and in launches
-    beside a full queue. What a call waited for is what had ended last when it returned.
+    beside a full queue. What a call waited for is told by the stream or the event that it names,
+    else it is what had ended last when it returned.
 
     Args:
-        reached: the last end of a launch so far, for each operation.
+        rows: operations of the line. reached: the last end of a launch so far, for each of them.
+        awaits: of all operations; those of the line are written.
     """
     t1, count = ops["t1"].to_numpy(), len(ops)
-    began, ended = ops["launch_t0"].to_numpy(), ops["launch_t1"].to_numpy()
-    full = ~own & (ended - began > LONG_CALL_NS) & (_outstanding(account, began, ended) >= QUEUE)
-    blocking = _blocking(account, ops, began[own])
-    calls_t0 = np.concatenate([blocking["t0"].to_numpy(), began[full], began[own]])
-    calls_t1 = np.concatenate([blocking["t1"].to_numpy(), ended[full], ended[own]])
+    began, ended = ops["launch_t0"].to_numpy()[rows], ops["launch_t1"].to_numpy()[rows]
+    mine = own[rows]
+    full = ~mine & (ended - began > LONG_CALL_NS)
+    full &= _outstanding(account, began, ended) >= QUEUE
+    blocking = _blocking(account, ops[rows], began[mine])
+    calls_t0 = np.concatenate([blocking["t0"].to_numpy(), began[full], began[mine]])
+    calls_t1 = np.concatenate([blocking["t1"].to_numpy(), ended[full], ended[mine]])
     order = np.argsort(t1, kind="stable")
     last = np.searchsorted(t1[order], calls_t1, "right") - 1
     target = np.where(last >= 0, order[np.maximum(last, 0)], count)
-    target[len(target) - int(own.sum()) :] = np.flatnonzero(own)
+    target[len(target) - int(mine.sum()) :] = rows[mine]
+    named, of = host_waits(ops, account.process.events)
+    if len(named):
+        at = np.minimum(np.searchsorted(named, calls_t0), len(named) - 1)
+        told = (named[at] == calls_t0) & (of[at] != UNKNOWN)
+        target = np.where(told, of[at], target)
     after_calls = np.searchsorted(reached, blocking["t1"].to_numpy(), "left")
-    row = np.concatenate([after_calls, np.flatnonzero(full), np.flatnonzero(own) + 1])
-    known = (row < count) & (target < row)
-    awaits = np.full(count, UNKNOWN, dtype=np.int64)
-    for mine, of in zip(row[known].tolist(), target[known].tolist(), strict=True):
-        if awaits[mine] == UNKNOWN or t1[of] > t1[awaits[mine]]:
-            awaits[mine] = of
+    place = np.concatenate([after_calls, np.flatnonzero(full), np.flatnonzero(mine) + 1])
+    inside = place < len(rows)
+    row = np.where(inside, rows[np.minimum(place, len(rows) - 1)], count)
+    known = inside & (target < row)
+    for which, needed in zip(row[known].tolist(), target[known].tolist(), strict=True):
+        if awaits[which] == UNKNOWN or t1[needed] > t1[awaits[which]]:
+            awaits[which] = needed
     until = np.clip(t1[np.minimum(target, count - 1)], calls_t0, calls_t1)
     # Beside a full queue all of the call is waiting, also where what it waited for is not known.
-    return awaits, merge(union(calls_t0[known], until[known]), union(began[full], ended[full]))
+    return merge(union(calls_t0[known], until[known]), union(began[full], ended[full]))
 
 
 def _outstanding(account: DeviceTimeline, began: Int64s, ended: Int64s) -> Int64s:
@@ -228,21 +351,45 @@ def _latency(t0: Int64s, launched: Int64s, before: Int64s, began: Int64s, kernel
     return max(int(np.median((t0 - launched)[late])), 0) if late.any() else 0
 
 
-def _needs(ops: pl.DataFrame, kind: Int64s, stream: Int64s, ready: Int64s) -> Int64s:
-    """The operation of another stream that each one waited for."""
+def find_needs(
+    account: DeviceTimeline, ops: pl.DataFrame, kind: Int64s, stream: Int64s, ready: Int64s
+) -> Needs:
+    """What operations need of other streams, as far as the trace tells or it can be inferred.
+
+    Args:
+        kind, stream, ready: of each operation; from `ready` on it would start, if it needed
+            nothing.
+    """
     t0, t1 = ops["t0"].to_numpy(), ops["t1"].to_numpy()
-    needs = np.full(len(t0), UNKNOWN, dtype=np.int64)
+    told = dependencies(ops, account.process.events)
+    pairs = [(told.op, told.needs, told.recorded)]
+    if not len(told.op):
+        design = [(row, of) for row, of in _by_design(ops, kind) if t1[of] <= t0[row]]
+        design = [(row, of) for row, of in design if stream[of] != stream[row]]
+        at = np.array(design, np.int64).reshape(-1, 2)
+        pairs.append((at[:, 0], at[:, 1], np.zeros(len(at), bool)))
+    late = np.zeros(0, np.int64)
+    if not told.all_recorded:
+        explained = ready.copy()
+        np.maximum.at(explained, told.op, t1[told.needs])
+        late, other = _just_after(t0, t1, stream, explained)
+        pairs.append((late, other, np.zeros(len(late), bool)))
+    op, needs, recorded = (np.concatenate([pair[n] for pair in pairs]) for n in range(3))
+    _, first = np.unique(np.stack([op, needs]), axis=1, return_index=True)
+    # A wait that was for something else than it seemed is known where the start tells for what.
+    unresolved = told.lost + int((~np.isin(told.contradicted, late)).sum())
+    return Needs(op[first], needs[first], recorded[first].astype(bool), unresolved)
+
+
+def _just_after(t0: Int64s, t1: Int64s, stream: Int64s, ready: Int64s) -> tuple[Int64s, Int64s]:
+    """Operations that started late, just when one of another stream had ended, and that one."""
     order = np.argsort(t1, kind="stable")
     late = np.flatnonzero(t0 - ready > SLACK_NS)
     at = np.searchsorted(t1[order], t0[late], "right") - 1
     known = at >= 0
     late, other = late[known], order[at[known]]
     near = (stream[other] != stream[late]) & (t0[late] - t1[other] <= NEAR_NS) & (other < late)
-    needs[late[near]] = other[near]
-    for row, target in _by_design(ops, kind):
-        if t1[target] <= t0[row] and (needs[row] == UNKNOWN or t1[needs[row]] < t1[target]):
-            needs[row] = target
-    return needs
+    return late[near], other[near]
 
 
 def _by_design(ops: pl.DataFrame, kind: Int64s) -> list[tuple[int, int]]:
@@ -260,45 +407,78 @@ def _by_design(ops: pl.DataFrame, kind: Int64s) -> list[tuple[int, int]]:
     return pairs
 
 
-def _joined(launched: pl.DataFrame, chosen: Int64s, grain: float) -> pl.DataFrame:
+def _joined(
+    account: DeviceTimeline, ops: pl.DataFrame, beside: pl.DataFrame, chosen: Int64s, grain: float
+) -> Schedule:
     """Neighbours joined into rows of up to `grain` ns, those of the chosen iterations."""
-    begins = _begins(launched, grain)
-    row_of = np.cumsum(begins) - 1
+    launched, needs, latency = _launched(account, ops, beside)
+    row_of = np.cumsum(_begins(launched, needs, grain)) - 1
     count = int(row_of[-1]) + 1
-
-    def back(targets: Int64s) -> Int64s:
-        """Distance of each row to the row of the operation that it refers to."""
-        return np.where(targets == UNKNOWN, 0, np.arange(count) - row_of[targets])
-
-    first = ("iteration", "kind", "stream", "data_wait_ns", "awaits", "needs", "bytes")
+    awaits = launched["awaits"].to_numpy()
+    first = ("iteration", "kind", "stream", "line", "data_wait_ns", "bytes", "group")
     joined = (
-        launched.group_by(pl.Series("row", row_of), maintain_order=True)
+        launched.with_columns(
+            row=row_of,
+            awaits=pl.Series(np.where(awaits == UNKNOWN, UNKNOWN, row_of[awaits])),
+        )
+        .group_by("row", maintain_order=True)
         .agg(
-            pl.col(first).first(),
+            pl.col((*first, "awaits")).first(),
             pl.col("host_ns").first().alias("first_host_ns"),
-            pl.col("host_ns", "duration_ns", "lag_ns").sum(),
+            pl.col("host_ns", "duration_ns", "lag_ns", *COMMUNICATION).sum(),
             (pl.col("duration_ns") + pl.col("lag_ns")).last().alias("tail_ns"),
+            pl.len().cast(pl.Int64).alias("ops"),
+            pl.col("t0").min().alias("start_ns"),
+            pl.col("t1").max().alias("end_ns"),
+            pl.col("name").sort_by("duration_ns").last(),
         )
         .drop("row")
     )
-    return joined.with_columns(
+    kept = (joined["iteration"] >= chosen[0]).to_numpy()
+    above = int(np.flatnonzero(kept)[0])
+    number = np.arange(count)
+    target = joined["awaits"].to_numpy()
+    nearest, more = _by_row(row_of[needs.op], row_of[needs.needs], joined["end_ns"].to_numpy())
+    more = more[kept[more[:, 0]]] if len(more) else more
+    used = kept[row_of[needs.op]]
+    columns = joined.with_columns(
         iteration=np.searchsorted(chosen, joined["iteration"].to_numpy()),
-        awaits=back(joined["awaits"].to_numpy()),
-        needs=back(joined["needs"].to_numpy()),
-    ).filter(joined["iteration"] >= chosen[0])
+        awaits=np.where(target == UNKNOWN, 0, number - target),
+        needs=np.where(nearest == UNKNOWN, 0, number - nearest),
+    ).filter(pl.Series(kept))
+    return Schedule(
+        columns,
+        more[:, 0] - above,
+        more[:, 0] - more[:, 1],
+        latency,
+        int((needs.recorded & used).sum()),
+        int((~needs.recorded & used).sum()),
+        needs.unresolved,
+    )
 
 
-def _begins(launched: pl.DataFrame, grain: float) -> Bools:
+def _by_row(row: Int64s, needed: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
+    """What each row needs that ends last, UNKNOWN for nothing, and pairs of all other needs."""
+    nearest = np.full(len(ends), UNKNOWN, dtype=np.int64)
+    real = needed < row
+    pairs = np.unique(np.stack([row[real], needed[real]], axis=1), axis=0)
+    order = np.argsort(ends[pairs[:, 1]], kind="stable")
+    nearest[pairs[order, 0]] = pairs[order, 1]
+    return nearest, pairs[nearest[pairs[:, 0]] != pairs[:, 1]]
+
+
+def _begins(launched: pl.DataFrame, needs: Needs, grain: float) -> Bools:
     """Operations with which a row begins."""
     columns = {name: launched[name].to_numpy() for name in launched.columns}
     begins = np.zeros(len(launched), dtype=bool)
     begins[0] = True
-    for name in ("iteration", "kind", "stream"):
+    for name in ("iteration", "kind", "stream", "line"):
         begins[1:] |= columns[name][1:] != columns[name][:-1]
-    awaits, needs = columns["awaits"], columns["needs"]
-    begins |= (awaits != UNKNOWN) | (columns["data_wait_ns"] > 0) | (needs != UNKNOWN)
+    awaits = columns["awaits"]
+    begins |= (awaits != UNKNOWN) | (columns["data_wait_ns"] > 0)
     begins |= columns["kind"] == KINDS.index("communication")
-    targets = np.concatenate([awaits[awaits != UNKNOWN], needs[needs != UNKNOWN]]) + 1
+    begins[needs.op] = True
+    targets = np.concatenate([awaits[awaits != UNKNOWN], needs.needs]) + 1
     begins[targets[targets < len(launched)]] = True
     for spent in (columns["host_ns"], columns["duration_ns"] + columns["lag_ns"]):
         cell = (np.cumsum(spent) / max(grain, 1)).astype(np.int64)

@@ -57,6 +57,15 @@ def executed(work: Work) -> dict[str, float]:
     return added([work[name]["flops"] for name in PASSES])
 
 
+def least_of(work: Work) -> dict[str, float] | None:
+    """Operations by precision that every way to compute the same takes; None where not counted."""
+    tables = [work[name].get("least_flops") for name in PASSES]
+    for table in tables:
+        if not isinstance(table, dict) or not all(isinstance(n, int) for n in table.values()):
+            return None
+    return {name: max(count, 0.0) for name, count in added(tables).items()}
+
+
 def added(tables: Sequence[Mapping[str, int]]) -> dict[str, float]:
     """Sums by precision."""
     names = sorted({name for table in tables for name in table})

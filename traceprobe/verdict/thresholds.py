@@ -418,9 +418,7 @@ class Constants:
     pageable_bytes: int = _number(
         1 << 20, "bytes per step", "pageable copies matter", "scalars are pageable everywhere"
     )
-    tf32_products: int = _number(
-        3, "products", "in TF32 for one of fused attention in fp32", "3xTF32, CUTLASS"
-    )
+    tf32_products: int = _number(3, "products", "in TF32 that give one in fp32", "3xTF32, CUTLASS")
     halved_operands: float = _number(
         0.5, "ratio", "time of other kernels in 16 bits", "their operands have half the size"
     )
@@ -446,6 +444,21 @@ class Constants:
     fused_tensors: int = _number(
         36, "tensors", "of a launch of the fused Adam", "PyTorch's multi_tensor_apply"
     )
+    headroom_least: float = _number(
+        0.001, STEP, "a floor says anything about a step", "chosen: less is as good as none"
+    )
+    headroom_counted: float = _number(
+        0.5,
+        "share of the operations",
+        "no program leaves out, where only their sum is known",
+        "derived: a causal mask hides half of the scores",
+    )
+    headroom_peak: float = _number(
+        1.25,
+        "ratio",
+        "nothing is faster than the measured peak times this",
+        "chosen: other sizes and data than 8192 x 8192 random numbers are faster",
+    )
     attributed: float = _number(
         0.98,
         "share of kernel time",
@@ -469,6 +482,71 @@ class Constants:
     )
     unaligned_kept: float = _number(
         1 / 8, "ratio", "time of an aligned matrix kernel", "16 bytes are read at a time, not 2"
+    )
+    # What a change usually gives of what it can give at most, for predictions
+    most_faster: float = _number(
+        100.0, "ratio", "no change makes kernels faster by more", "chosen: above all of them"
+    )
+    tf32_usual: float = _number(
+        0.77,
+        "share of the saving",
+        "TF32 gives",
+        "docs/validation: 0.73 of `unet-fp32`, 0.81 of `gpt2-fp32`",
+    )
+    half_usual: float = _number(
+        0.88,
+        "share of the saving",
+        "16 bits give",
+        "docs/validation: 0.91 of `unet-device`, 0.84 of `gpt2-fp32`, 0.90 of `gpt2-tf32`",
+    )
+    fusion_usual: float = _number(
+        0.55,
+        "share of the saving",
+        "a compiler's fusion gives",
+        "docs/validation: 0.84 of `pointwise`, 0.3 of `gpt2-bf16` (its head apart)",
+    )
+    attention_usual: float = _number(
+        0.6,
+        "share of the saving",
+        "fused attention gives",
+        "chosen: softmax and half the rest",
+    )
+    aligned_usual: float = _number(
+        1 / 4,
+        "ratio",
+        "time of an aligned matrix kernel, usually",
+        "docs/validation: the head of `gpt2-bf16`, aligned, at the rate of its other products",
+    )
+    usual_margin: float = _number(
+        0.3, "share of the gain", "error of what other kernels give", "chosen: covers the above"
+    )
+    fusion_margin: float = _number(
+        0.6, "share of the gain", "error of what fusion gives", "chosen: covers the above"
+    )
+    fused_optimizer: float = _number(
+        80 / 28,
+        "ratio",
+        "traffic of Adam by foreach over that of the fused one",
+        "bytes a parameter in fp32, PyTorch's kernels; 2.7 was measured on `gpt2-bf16`",
+    )
+    fused_launches: float = _number(
+        10.0, "ratio", "an optimizer's launches by those of a fused one", "`optimizer_launches`"
+    )
+    rarer_updates: float = _number(
+        2.0, "ratio", "updates get rarer where nothing makes them cheaper", "chosen: the least"
+    )
+    less_traffic: float = _number(
+        2.0, "ratio", "gradients in 16 bits instead of 32", "derived: half the bytes"
+    )
+    bucket_mb: float = _number(25.0, "MB", "size of DDP's buckets", "PyTorch's default")
+    pinned_gen5: float = _number(
+        50.0, "GB/s", "pinned copies to GPUs of capability 9 and later", "PCIe 5.0: 55 measured"
+    )
+    pinned_gen4: float = _number(
+        24.0, "GB/s", "pinned copies to GPUs of capability 8", "PCIe 4.0: 32 less protocol"
+    )
+    pinned_gen3: float = _number(
+        12.0, "GB/s", "pinned copies to any other GPU", "PCIe 3.0: 16 less protocol"
     )
     aligned_bytes: int = _number(
         16, "bytes", "alignment that tensor cores need", "NVIDIA's guide to matrix multiplication"

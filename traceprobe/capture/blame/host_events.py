@@ -14,7 +14,8 @@ from msgspec import field
 
 from traceprobe.ingest.detect_format import detect_format
 from traceprobe.ingest.kineto.chunks import BlockReader, EventSplitter, read_ahead
-from traceprobe.ingest.kineto.columns import CALLS, OPERATORS, RANGES, floats, nanoseconds
+from traceprobe.ingest.kineto.columns import CALLS, OPERATORS, RANGES
+from traceprobe.ingest.kineto.values import floats, nanoseconds
 from traceprobe.model.events import Int64s
 from traceprobe.model.step_names import counts_the_loop
 

@@ -16,10 +16,11 @@ from traceprobe.ingest.audit_rows import SYNC_KINDS, AuditRows
 from traceprobe.ingest.detect_format import DetectedFormat
 from traceprobe.ingest.joins import Table, concatenate_tables, empty_table
 from traceprobe.ingest.kineto.chunks import BlockReader, EventSplitter
-from traceprobe.ingest.kineto.columns import base_ns, floats, integers, nanoseconds, times_or_zero
+from traceprobe.ingest.kineto.columns import base_ns
 from traceprobe.ingest.kineto.envelope import top_level_properties
 from traceprobe.ingest.kineto.event import Number
 from traceprobe.ingest.kineto.read import decode_events, garbage_collection_paused
+from traceprobe.ingest.kineto.values import floats, integers, nanoseconds, times_or_zero
 from traceprobe.ingest.untrusted_values import NAME_LENGTH, bounded_text
 from traceprobe.model.events import UNKNOWN, Quality
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
@@ -16,6 +16,8 @@ from traceprobe.ingest.kineto.event import Args, Event, Number
 from traceprobe.ingest.kineto.frames import own_frame
 from traceprobe.ingest.kineto.occupancy import Occupancy
 from traceprobe.ingest.kineto.operands import OperandTable
+from traceprobe.ingest.kineto.sync_notes import SYNC_NOTES, sync_notes
+from traceprobe.ingest.kineto.values import floats, in_range, integers, nanoseconds, times_or_zero
 from traceprobe.ingest.plausibility import grid_number
 from traceprobe.ingest.untrusted_values import (
     FARTHEST_NS,
@@ -25,9 +27,8 @@ from traceprobe.ingest.untrusted_values import (
     digits,
     integer,
     rank_number,
-    real,
 )
-from traceprobe.model.events import MODULE, UNKNOWN, Bools, Int64s, Quality
+from traceprobe.model.events import MODULE, UNKNOWN, Int64s, Quality
 
 GPU = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
 CALLS = (
@@ -42,8 +43,6 @@ BLAME = ("blame",)
 """Frames and modules that our own recordings borrow from a second capture."""
 MEMORY = ("cpu_instant_event",)
 
-Field = Callable[[Any], Any]
-# Read by C code in a loop of C code: a generator expression would cost three times as much.
 _PH, _CATEGORY, _NAME, _ARGS = map(attrgetter, ("ph", "cat", "name", "args"))
 _TS, _DUR, _PID, _TID = map(attrgetter, ("ts", "dur", "pid", "tid"))
 # Of the arguments; `_arguments` collects them once, which is faster than to look them up each time.
@@ -64,8 +63,6 @@ _LISTED = 30
 WORK = ("kernel", "memcpy", "memset")
 """What a category of `GPU` means; the column `category` holds indices into this."""
 _WORK_OF = {category: WORK.index(category.lower().removeprefix("gpu_")) for category in GPU}
-LONGEST_US = FARTHEST_NS / 1000
-"""About 114 years: an epoch in µs, with room for a duration and a base of the clock."""
 _MISSING = np.iinfo(np.int64).min
 _UNFINISHED = _MISSING + 1
 
@@ -111,6 +108,7 @@ class EventColumns:
         self.categories.update(category for category in buckets if category)
         self._put("gpu", _of(buckets, GPU), self._gpu)
         self._put("calls", _of(buckets, CALLS), self._call)
+        self._put("syncs", _of(buckets, SYNC_NOTES), self._sync)
         self._put("operators", _of(buckets, OPERATORS), self._operator)
         self._put("ranges", _of(buckets, RANGES), self._host)
         self._put("overhead", _of(buckets, OVERHEAD), self._host)
@@ -132,7 +130,7 @@ class EventColumns:
 
     def _times(self, events: list[Event]) -> Table:
         ts, dur = floats(events, _TS), floats(events, _DUR)
-        usable = _in_range(ts) & (np.abs(dur) <= LONGEST_NS / 1000)
+        usable = in_range(ts) & (np.abs(dur) <= LONGEST_NS / 1000)
         self.fractional = self.fractional or bool(np.any(ts[usable] % 1.0))
         t0 = np.where(usable, nanoseconds(np.where(usable, ts, 0.0)), _MISSING)
         length = nanoseconds(np.where(usable, dur, 0.0))
@@ -148,6 +146,9 @@ class EventColumns:
 
     def _call(self, events: list[Event]) -> Table:
         return {**self._host(events), "correlation": integers(_arguments(events), _CORRELATION)}
+
+    def _sync(self, events: list[Event]) -> Table:
+        return {**self._times(events), **sync_notes(events, _arguments(events), _pids(events))}
 
     def _operator(self, events: list[Event]) -> Table:
         args, host = _arguments(events), self._host(events)
@@ -262,7 +263,7 @@ def collect_tables(
     """Columns of the whole trace by group, every time in ns on the trace's absolute clock.
 
     Returns:
-        Group name ("gpu", "calls", "operators", "ranges", "overhead", "modules", "frames",
+        Group name ("gpu", "calls", "syncs", "operators", "ranges", "overhead", "modules", "frames",
         "legacy_gpu", "flow_s", "flow_f") to columns. A host event that never ended runs to the end
         of the capture; a GPU event with a negative duration or at time 0 is lost.
     """
@@ -358,35 +359,3 @@ def _external(args: list[Args]) -> Int64s:
     if (external == UNKNOWN).all():  # dialect B spells it in lower case
         return integers(args, _EXTERNAL_LOWER)
     return external
-
-
-def floats(events: Sequence[Any], field: Field) -> np.typing.NDArray[np.float64]:
-    """A field of numbers or numeric strings as float64; anything else becomes NaN."""
-    try:
-        return np.fromiter(map(field, events), dtype=np.float64, count=len(events))
-    except (OverflowError, TypeError, ValueError):
-        return np.array([real(field(e)) for e in events], dtype=np.float64)
-
-
-def _in_range(microseconds: np.typing.NDArray[np.float64]) -> Bools:
-    """Which are numbers of which two and a clock's base add up to an int64 of ns; NaN is none."""
-    return np.asarray(np.abs(microseconds) <= LONGEST_US, dtype=np.bool_)
-
-
-def times_or_zero(microseconds: np.typing.NDArray[np.float64]) -> np.typing.NDArray[np.float64]:
-    """Times that can be ones; 0 for the rest."""
-    return np.where(_in_range(microseconds), microseconds, 0.0)
-
-
-def nanoseconds(microseconds: np.typing.NDArray[np.float64]) -> Int64s:
-    """Microseconds to int64 ns without the rounding of one large product."""
-    whole = np.floor(microseconds)
-    return whole.astype(np.int64) * 1000 + np.rint((microseconds - whole) * 1000).astype(np.int64)
-
-
-def integers(events: Sequence[Any], field: Field) -> Int64s:
-    """A field of numbers or numeric strings as int64; what does not fit becomes UNKNOWN."""
-    try:
-        return np.fromiter(map(field, events), dtype=np.int64, count=len(events))
-    except (OverflowError, TypeError, ValueError):
-        return np.array([integer(field(e)) for e in events], dtype=np.int64)

@@ -36,6 +36,11 @@ class Args(msgspec.Struct, gc=False):
     target_kind: Number = field(default=None, name="dst kind")
     graph: Number = field(default=UNKNOWN, name="graph id")
     graph_node: Number = field(default=UNKNOWN, name="graph node id")
+    sync_kind: Any = field(default=None, name="cuda_sync_kind")
+    wait_stream: Any = field(default=UNKNOWN, name="wait_on_stream")
+    wait_record: Any = field(default=UNKNOWN, name="wait_on_cuda_event_record_corr_id")
+    wait_event: Any = field(default=UNKNOWN, name="wait_on_cuda_event_id")
+    event_id: Any = UNKNOWN
     name: Number = None
     collective: Any = field(default=None, name="Collective name")
     elements_in: Any = field(default=UNKNOWN, name="In msg nelems")

@@ -21,6 +21,7 @@ from traceprobe.ingest.event_kinds import (
     copy_kind,
     is_blocking,
     kernel_kind,
+    stream_event,
     waits_for,
 )
 from traceprobe.ingest.joins import (
@@ -45,6 +46,7 @@ from traceprobe.ingest.kineto.facts import (
 )
 from traceprobe.ingest.kineto.frames import short_names
 from traceprobe.ingest.kineto.ranges import host_ranges, host_work, operator_sources
+from traceprobe.ingest.kineto.sync_notes import of_processes
 from traceprobe.ingest.plausibility import (
     drop_duplicates,
     drop_overruns,
@@ -52,6 +54,7 @@ from traceprobe.ingest.plausibility import (
     warn_of_impossible_times,
     warn_of_overlaps,
 )
+from traceprobe.ingest.stream_events import stream_events
 from traceprobe.ingest.untrusted_values import NAME_LENGTH, bounded_text
 from traceprobe.model.events import (
     GPU_OPS,
@@ -61,6 +64,7 @@ from traceprobe.model.events import (
     HOST_OPERATORS,
     HOST_RANGES,
     HOST_WORK,
+    STREAM_EVENTS,
     UNKNOWN,
     Call,
     Device,
@@ -108,6 +112,8 @@ def build_trace(
         )
     role = _roles(operators, names)
     host_calls = _host_calls(tables.get("calls") or empty_table(*HOST_CALLS), names, role)
+    does = per_name(host_calls["name"], names, lambda name: stream_event(api_name(name)))
+    waits = stream_events(host_calls, does, of_processes(tables.get("syncs"), host_calls, pids))
     annotation = (
         None if operators is None else operator_sources(operators, names, columns.categories)
     )
@@ -153,9 +159,9 @@ def build_trace(
     ) & (host_calls["correlation"] != UNKNOWN)
     if kind == "gpu":
         gpu["bytes"] = plausible_sizes(gpu["bytes"])
-        waits = per_name(host_calls["name"], names, waits_for)
+        blocked = per_name(host_calls["name"], names, waits_for)
         gpu = drop_duplicates(gpu, quality)
-        gpu = align_clocks(gpu, host_calls, waits, quality)
+        gpu = align_clocks(gpu, host_calls, blocked, quality)
         warn_of_impossible_times(gpu, quality)
         if len(pids) == 1:
             gpu = drop_overruns(gpu, quality)
@@ -185,6 +191,7 @@ def build_trace(
         operands=columns.operands.found,
         host_frames=frames,
         host_work=frame(HOST_WORK, work, ("t0", "t1", "thread")),
+        stream_events=frame(STREAM_EVENTS, waits, ("pid", "t0", "correlation")),
     )
 
 

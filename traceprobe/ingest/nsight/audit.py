@@ -15,10 +15,9 @@ from traceprobe.ingest.limits import DEFAULT_LIMITS
 from traceprobe.ingest.nsight.facts import diagnostics
 from traceprobe.ingest.nsight.ids import per_text, process_key
 from traceprobe.ingest.nsight.open_export import open_export
-from traceprobe.ingest.nsight.tables import MISSING, RUNTIME, Database
+from traceprobe.ingest.nsight.tables import MISSING, RUNTIME, SYNCHRONIZATION, Database
 from traceprobe.model.events import UNKNOWN, Quality
 
-_SYNC = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 _NODE = re.compile(r"^autograd::engine::evaluate_function: (.*?), seq = (\d{1,18})\b")
 _TYPES = (
     (re.compile(r"^cu(da)?EventSynchronize$"), 1),
@@ -48,7 +47,7 @@ def read_nsight_audit(path: Path, detected: DetectedFormat) -> AuditRows:
 def _sync_types(db: Database) -> tuple[int, int]:
     """Rows whose type is not that of the call with their correlation, and all with a call."""
     wanted = {"start": MISSING, "correlationId": UNKNOWN, "globalPid": UNKNOWN, "syncType": UNKNOWN}
-    rows = db.integers(_SYNC, wanted)
+    rows = db.integers(SYNCHRONIZATION, wanted)
     asked = {"start": MISSING, "correlationId": UNKNOWN, "globalTid": UNKNOWN, "nameId": UNKNOWN}
     calls = db.integers(RUNTIME, asked)
     if rows is None or calls is None:

@@ -18,6 +18,7 @@ from traceprobe.ingest.event_kinds import (
     copy_kind,
     is_blocking,
     kernel_kind,
+    stream_event,
     waits_for,
 )
 from traceprobe.ingest.joins import (
@@ -32,6 +33,7 @@ from traceprobe.ingest.nsight import facts as facts
 from traceprobe.ingest.nsight import nccl as nsight_nccl
 from traceprobe.ingest.nsight import ranges as nsight_ranges
 from traceprobe.ingest.nsight.ids import NameTable, per_id, per_text, process_key, tid
+from traceprobe.ingest.nsight.sync_notes import sync_notes
 from traceprobe.ingest.nsight.tables import (
     GRAPH,
     KERNEL,
@@ -50,12 +52,14 @@ from traceprobe.ingest.plausibility import (
     warn_of_impossible_times,
     warn_of_overlaps,
 )
+from traceprobe.ingest.stream_events import stream_events
 from traceprobe.model.events import (
     GPU_OPS,
     HOST_CALLS,
     HOST_OPERATORS,
     HOST_RANGES,
     HOST_WORK,
+    STREAM_EVENTS,
     UNKNOWN,
     Call,
     Ints,
@@ -95,6 +99,8 @@ def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
     del calls
     gpu["bytes"] = plausible_sizes(gpu["bytes"])
     synchronises = per_name(host["name"], list(names.index), waits_for)
+    does = per_name(host["name"], list(names.index), stream_event)
+    events = stream_events(host, does, sync_notes(db, np.unique(host["pid"])))
     gpu = drop_duplicates(gpu, quality)
     gpu = align_clocks(gpu, host, synchronises, quality)
     warn_of_impossible_times(gpu, quality)
@@ -105,7 +111,7 @@ def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
     last = max(int(c["t1"].max()) for c in (gpu, host) if len(c["t1"]))
     ranges, operators = nsight_ranges.host_ranges(db, names, last, quality)
     waits = host_waits(db)
-    for column in (gpu, host, ranges, operators):
+    for column in (gpu, host, events, ranges, operators):
         column["pid"] = column["pid"] & 0xFFFFFF
     quality.events_lost += db.lost
     facts.warn_of_gaps(db, gpu, host, quality)
@@ -124,6 +130,7 @@ def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
         metadata=known,
         host_operators=frame(HOST_OPERATORS, operators, ("pid", "t0", "t1", "thread")),
         host_waits=frame(HOST_WORK, waits, ("pid", "t0", "t1", "thread")),
+        stream_events=frame(STREAM_EVENTS, events, ("pid", "t0", "correlation")),
     )
 
 

@@ -24,8 +24,12 @@ MISSING = int(np.iinfo(np.int64).min)
 TIMES = {"start": MISSING, "end": MISSING}
 """Of rows that count only with both."""
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
-KERNEL, MEMCPY, MEMSET, RUNTIME, GRAPH = (
-    _PREFIX + table for table in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME", "GRAPH_TRACE")
+KERNEL, MEMCPY, MEMSET, RUNTIME, GRAPH, SYNCHRONIZATION, EVENT = (
+    _PREFIX + table
+    for table in (
+        *("KERNEL", "MEMCPY", "MEMSET", "RUNTIME", "GRAPH_TRACE", "SYNCHRONIZATION"),
+        "CUDA_EVENT",
+    )
 )
 EXPORT_TABLES = {"StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA", KERNEL, MEMCPY, GRAPH}
 """Any of these makes a SQLite file an export."""
@@ -126,7 +130,7 @@ class Database:
             condition: SQL that chooses rows.
 
         Returns:
-            None where the table does not exist or is empty.
+            None where the table or the first of the columns does not exist, or it is empty.
         """
         return self._integers(table, wanted, condition, {}, lambda page: page)
 
@@ -195,7 +199,8 @@ class Database:
         reduced: Callable[[Table], Table],
     ) -> Table | None:
         present = self.columns.get(table)
-        if present is None or "start" not in present:
+        first = next(iter(wanted))
+        if present is None or first not in present:
             return None
         stored = {_quote(c): (c, d) for c, d in wanted.items() if c in present}
         try:
@@ -210,7 +215,7 @@ class Database:
             rows = self._rows(table, {**select, **computed}, condition, reduced)
         if rows is None:
             return None
-        length = len(rows["start"])
+        length = len(rows[first])
         missing = {c: d for c, d in wanted.items() if c not in rows}
         found = rows | {c: np.full(length, d, dtype=np.int64) for c, d in missing.items()}
         needed = [column for column, default in wanted.items() if default == MISSING]

@@ -1,4 +1,4 @@
-"""A report told in sections: verdict, what to do first, timeline, where the time goes, details."""
+"""A report told in sections: verdict, what to do first, timeline, critical path, time, details."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from traceprobe.records.rank import Rank
 from traceprobe.records.report import Input, Report
 from traceprobe.render.document import Block, Code, Document, Facts, Section, Text
 from traceprobe.render.next_step import slice_command
-from traceprobe.render.pages import ablation, memory, report_summary, roofline
+from traceprobe.render.pages import ablation, memory, report_path, report_summary, roofline
 from traceprobe.render.pages.report_advice import advice_section
 from traceprobe.render.pages.report_communication import communication_section
 from traceprobe.render.pages.report_iterations import iterations_section
@@ -86,6 +86,9 @@ def _sections(report: Report) -> Iterator[Section]:
     timeline = timeline_section(report, detailed)
     if timeline is not None:
         yield timeline
+    path = report_path.section(report)
+    if path is not None:
+        yield path
     yield time_section(report, listed)
     if report.ablation is not None:
         yield ablation.beside(report.verdict, report.ablation)

@@ -1,10 +1,11 @@
-"""What to do about a run: three fixes written out, then all other checks, folded."""
+"""What to do about a run: how much can go, three fixes, then all other checks, folded."""
 
 from __future__ import annotations
 
 from traceprobe.model.taxonomy import SHARE_LABELS
 from traceprobe.records.report import Report
 from traceprobe.render.document import Block, Findings, Section, Text
+from traceprobe.render.pages import report_headroom
 from traceprobe.render.ranking import first_fixes, is_about
 from traceprobe.verdict.bounds import deciding
 
@@ -19,7 +20,7 @@ _HELP = (
 def advice_section(report: Report) -> Section:
     """At most three fixes, and every other check that applies."""
     fixes = first_fixes(report)
-    blocks: list[Block] = []
+    blocks: list[Block] = [*report_headroom.sections(report)]
     bounds = deciding(report.verdict.bound, report.verdict.secondary)
     if bounds and not any(is_about(finding, bounds) for finding in fixes[:1]):
         blocks.append(Text([_unexplained(bounds)]))

@@ -15,7 +15,7 @@ from traceprobe.render.bars import Segment, partition_bar, segments, share_bar
 from traceprobe.render.document import Bars, Block, Code, Facts, Findings, Section, Text
 from traceprobe.render.next_step import next_command
 from traceprobe.render.pages import ablation as ablation_page
-from traceprobe.render.pages import memory, roofline
+from traceprobe.render.pages import memory, report_headroom, report_path, roofline
 from traceprobe.render.pages.report_tables import collectives_lines
 from traceprobe.render.ranking import ATTENTION, first_fixes, ranked_findings
 from traceprobe.verdict import agreement
@@ -49,7 +49,8 @@ def markdown(report: Report) -> Paragraphs:
     return _filled(
         [
             [Facts([("Try first", _first(fixes[0]))])] if fixes else [],
-            _shares(report),
+            [Text(report_headroom.sentences(report))],
+            [*_shares(report), *report_path.line(report)],
             [Section("", "What to try", blocks=[Findings(fixes)])] if fixes else [],
             [Section("", "Details", blocks=[block for [block] in _filled([[b] for b in details])])],
         ]
@@ -72,11 +73,12 @@ def terminal(report: Report, paths: Sequence[str] = ()) -> Paragraphs:
         [
             [
                 *_shares(report),
+                *report_path.line(report, brief=True),
                 *_ablation(report)[:1],
                 Text(_straggler(report)[:1] if _skewed(report) else []),
             ],
             [Text(report.verdict.missing[1:], ITEM)],
-            _fixes(report),
+            [*_fixes(report), Text(report_headroom.sentences(report))],
             [*_next(report, paths), Text([_more(report)])],
         ]
     )
@@ -89,9 +91,10 @@ def verbose(report: Report, paths: Sequence[str] = ()) -> Paragraphs:
     others = [finding for finding in ranked_findings(report.findings) if finding not in fixes]
     return _filled(
         [
-            _shares(report),
+            [*_shares(report), *report_path.line(report), *report_path.details(report)],
             [Text(report.verdict.missing, "missing:"), Text(report.verdict.reasons, ITEM)],
-            _fixes(report),
+            [*_fixes(report), Text(report_headroom.sentences(report))],
+            [Text(_floors(report), ITEM)],
             _ablation(report),
             [*_ranks(report), Text(collectives_lines(report))],
             _roofline(report),
@@ -110,6 +113,16 @@ def _fixes(report: Report) -> list[Block]:
     if report.verdict.bound == "inconclusive":  # its headline says what to do
         return []
     return [Text(["No check found a change that is worth making."])]
+
+
+def _floors(report: Report) -> list[str]:
+    """Why a step cannot be shorter."""
+    if isinstance(report.headroom, msgspec.UnsetType):
+        return []
+    return [
+        f"no step is shorter than {significant(floor.ms)} ms: {floor.why}"
+        for floor in report.headroom.floors
+    ]
 
 
 def _next(report: Report, paths: Sequence[str]) -> list[Block]:

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from traceprobe.formatting import duration, percent, shorten
 from traceprobe.model.events import Int64s
-from traceprobe.model.taxonomy import BUSY_LABELS, CLASS_LABELS, IDLE_CAUSES, PARTITION
+from traceprobe.model.taxonomy import (
+    BUSY_LABELS,
+    CLASS_LABELS,
+    IDLE_CAUSES,
+    PARTITION,
+    PATH_LABELS,
+)
+from traceprobe.records.critical_path import CriticalPath
 from traceprobe.records.picture import Picture, Window
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Report
-from traceprobe.render.colours import CLASS_COLOURS, HOST_COLOURS, OTHER_COLOUR
+from traceprobe.render.colours import CLASS_COLOURS, HOST_COLOURS, OTHER_COLOUR, PATH_COLOURS
 from traceprobe.render.document import Section, Table, Timeline
+
+if TYPE_CHECKING:
+    import msgspec
 
 MAX_TABLE_ROWS = 40
 MAX_NAME = 200
@@ -32,6 +43,10 @@ _HELP = (
     "column is its share of the column's time. Look for idle time, and for what the host does at "
     "that moment. A line leads from an operation to the call that launched it, and from a "
     "collective to the same one on other ranks."
+)
+_PATH_HELP = (
+    " The thin lane below the top one is the critical path, as far as it runs on this rank: what "
+    "the step is as long as. A line leads to the rank that it goes on on."
 )
 _WHICH = {
     "typical": "a typical one",
@@ -68,6 +83,13 @@ HOST_LABELS = {
     "wait": ("waiting CUDA call", "the thread stands still until the GPU has finished"),
 }
 """Word and meaning of what a thread of the host does."""
+PATH_MEANINGS = {
+    "host": "the host's own time: Python, the framework, launching",
+    "data-wait": "the host waits for the data loader",
+    "launch": "from a launch to the start of its operation",
+    "delay": "an operation begins later than all that it is known to wait for",
+}
+"""What a critical path consists of besides operations of the GPU."""
 
 
 def timeline_section(report: Report, ranks: Sequence[Rank]) -> Section | None:
@@ -79,8 +101,10 @@ def timeline_section(report: Report, ranks: Sequence[Rank]) -> Section | None:
     if not drawn:
         any_time = any(rank.summary.window_ns for rank in ranks)
         return Section("timeline", TITLE, [OLD], brief=False) if any_time else None
-    timeline = _timeline(drawn, [report.ranks.index(rank) for rank in drawn])
-    return Section("timeline", TITLE, blocks=[timeline], help=_HELP, brief=False)
+    timeline = _timeline(drawn, [report.ranks.index(r) for r in drawn], report.critical_path)
+    has_path = isinstance(report.critical_path, CriticalPath) and report.critical_path.stretches
+    text = _HELP + _PATH_HELP if has_path else _HELP
+    return Section("timeline", TITLE, blocks=[timeline], help=text, brief=False)
 
 
 def labels() -> dict[str, tuple[str, str, str]]:
@@ -88,14 +112,19 @@ def labels() -> dict[str, tuple[str, str, str]]:
     return {
         **{key: (BUSY_LABELS[key], CLASS_COLOURS[key], MEANINGS[key]) for key in PARTITION},
         **{key: (word, HOST_COLOURS[key], text) for key, (word, text) in HOST_LABELS.items()},
+        **{key: (PATH_LABELS[key], PATH_COLOURS[key], text) for key, text in PATH_MEANINGS.items()},
         "other": ("other", OTHER_COLOUR, ""),
     }
 
 
-def _timeline(ranks: Sequence[Rank], indices: Sequence[int]) -> Timeline:
+def _timeline(
+    ranks: Sequence[Rank], indices: Sequence[int], path: CriticalPath | msgspec.UnsetType
+) -> Timeline:
     known = labels()
     found = [p for rank in ranks if isinstance((p := rank.picture), Picture)]
     present = set().union(*map(_present, found))
+    if isinstance(path, CriticalPath):
+        present |= {stretch.part for stretch in path.stretches}
     return Timeline(
         caption=CAPTION,
         summary=_summary(ranks[0], found[0], len(ranks)),

@@ -1,0 +1,194 @@
+"""The critical path of a run as it is reported, and what its collectives hold up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from traceprobe.model.taxonomy import BUSY_LABELS
+from traceprobe.records.critical_path import (
+    Blocking,
+    CriticalPath,
+    Edges,
+    PathOperator,
+    PathPart,
+    Slack,
+)
+from traceprobe.records.rank import Rank
+from traceprobe.records.replay import Replay
+from traceprobe.replay.critical_path import Path, critical_path
+from traceprobe.replay.path_stretches import path_stretches
+from traceprobe.replay.predict import Playable
+from traceprobe.replay.scenario import scaled
+from traceprobe.replay.simulate import graphs_of, simulate, simulate_all, step_lengths_of
+from traceprobe.replay.tasks import Bools, RankSchedule
+
+MAX_OPERATORS = 12
+MAX_BLOCKING = 24
+LEAST = 0.01
+"""Of a step: work off the path that is shorter is left out."""
+UNCHANGED = 0.001
+"""A step that gets longer by no more than this part is as long as before."""
+GRIDS, PARTS = 2, 8
+
+
+def path_record(run: Playable) -> CriticalPath:
+    """The critical path of a run, in ms of the step as it is without a profiler."""
+    path, ranks = _longest_path(run)
+    per_ns = run.now / path.cycle if path.cycle else 0.0
+    replays = [rank.replay for rank in ranks if isinstance(rank.replay, Replay)]
+    table = path.table.with_columns(
+        ms=(pl.col("t1") - pl.col("t0")) * per_ns,
+        number=pl.col("rank").replace_strict(
+            list(range(len(ranks))), [rank.rank for rank in ranks], return_dtype=pl.Int64
+        ),
+    )
+    return CriticalPath(
+        step_ms=round(run.now, 6),
+        parts=_parts(table),
+        operators=_operators(table, replays),
+        slack=_slack(run, table),
+        stretches=path_stretches(table, ranks),
+        blocking=_blocking(run),
+        blocking_ms=_blocked_ms(run),
+        edges=Edges(
+            recorded=sum(replay.recorded_needs for replay in replays),
+            inferred=sum(replay.inferred_needs for replay in replays),
+            unresolved=sum(replay.unresolved_needs for replay in replays),
+        ),
+        host_factor=round(run.base.host, 4),
+    )
+
+
+def _longest_path(run: Playable) -> tuple[Path, Sequence[Rank]]:
+    """The path of all ranks, or of the slowest where they cannot be played together."""
+    every = run.base.schedules
+    graphs = graphs_of(every, {})
+    if len(graphs) == 1:
+        return critical_path(graphs[0], every), run.played
+    slowest = int(np.argmax([step_lengths_of(graph).max() for graph in graphs]))
+    return critical_path(graphs[slowest], [every[slowest]]), [run.played[slowest]]
+
+
+def _parts(table: pl.DataFrame) -> list[PathPart]:
+    rows = table.group_by("part", "number").agg(pl.col("ms").sum())
+    rows = rows.sort(pl.col("ms"), "part", "number", descending=[True, False, False])
+    return [PathPart(part=part, rank=rank, ms=round(ms, 6)) for part, rank, ms in rows.iter_rows()]
+
+
+def _operators(table: pl.DataFrame, replays: Sequence[Replay]) -> list[PathOperator]:
+    work = table.filter(pl.col("part").is_in([*BUSY_LABELS, "host"]))
+    names = [
+        replays[rank].names[replays[rank].name[task]] if replays[rank].name else ""
+        for rank, task in work.select("rank", "task").iter_rows()
+    ]
+    rows = (
+        work.with_columns(operator=pl.Series(names, dtype=pl.String))
+        .filter(pl.col("operator") != "")
+        .group_by("operator", "part", "number")
+        .agg(pl.col("ms").sum())
+        .sort("ms", "operator", "part", "number", descending=[True, False, False, False])
+        .head(MAX_OPERATORS)
+    )
+    return [
+        PathOperator(operator=operator, part=part, rank=rank, ms=round(ms, 6))
+        for operator, part, rank, ms in rows.iter_rows()
+    ]
+
+
+def _slack(run: Playable, table: pl.DataFrame) -> list[Slack]:
+    """Work that is nowhere on the path, and by how much all of it may get longer."""
+    on_path = set(table.select("part", "number").iter_rows())
+    schedules, factor = run.base.schedules, run.now / run.step_ns
+    off: list[tuple[str, int, float]] = []
+    for number, (schedule, rank) in enumerate(zip(schedules, run.played, strict=True)):
+        tasks = schedule.tasks
+        for part in np.unique(tasks.kind).tolist():
+            busy = float(tasks.duration[tasks.kind == part].sum()) / schedule.iterations
+            if (part, rank.rank) not in on_path and busy >= LEAST * run.step_ns:
+                off.append((part, number, busy))
+    low, high = np.zeros(len(off)), np.full(len(off), run.step_ns)
+    for _ in range(GRIDS):
+        grid = np.linspace(low, high, PARTS + 1, axis=1)
+        longer = [
+            _longer(schedules, number, part, more / busy)
+            for (part, number, busy), mine in zip(off, grid, strict=True)
+            for more in mine
+        ]
+        steps = np.array(simulate_all(longer)).reshape(len(off), PARTS + 1)
+        # The first is as it is: nothing is longer there.
+        at = (steps <= run.step_ns * (1 + UNCHANGED)).sum(axis=1) - 1
+        rows = np.arange(len(off))
+        low, high = grid[rows, at], grid[rows, np.minimum(at + 1, PARTS)]
+    found = [
+        Slack(
+            part=part,
+            rank=run.played[number].rank,
+            busy_ms=round(busy * factor, 6),
+            slack_ms=round(float(more) * factor, 6),
+        )
+        for (part, number, busy), more in zip(off, low, strict=True)
+    ]
+    return sorted(found, key=lambda each: (-each.busy_ms, each.part, each.rank))
+
+
+def _longer(
+    schedules: Sequence[RankSchedule], number: int, part: str, by: float
+) -> list[RankSchedule]:
+    """The schedules, of which one has work of a kind that takes longer, by a part of its time."""
+    tasks = schedules[number].tasks
+    slower = replace(schedules[number], tasks=scaled(tasks, tasks.kind == part, 1 + by))
+    return [slower if place == number else other for place, other in enumerate(schedules)]
+
+
+def _blocked_ms(run: Playable) -> float | None:
+    """How much sooner a step would end if no collective took any time."""
+    if not any(schedule.tasks.collective.any() for schedule in run.base.schedules):
+        return None
+    free = [_without_time(p, p.tasks.collective) for p in run.base.schedules]
+    return _sooner(run, simulate(free))
+
+
+def _blocking(run: Playable) -> list[Blocking]:
+    schedules = run.base.schedules
+    kinds: dict[tuple[int, int], list[tuple[float, int]]] = {}
+    for schedule in schedules:
+        tasks = schedule.tasks
+        mine = np.flatnonzero(tasks.collective)
+        for key in set(zip(tasks.group[mine].tolist(), tasks.bytes[mine].tolist(), strict=True)):
+            which = _of_kind(schedule, key)
+            busy = float(tasks.duration[which].sum()) / schedule.iterations
+            kinds.setdefault(key, []).append((busy, int(which.sum())))
+    most = sorted(kinds, key=lambda key: (-max(kinds[key])[0], key))[:MAX_BLOCKING]
+    steps = simulate_all([[_without_time(p, _of_kind(p, key)) for p in schedules] for key in most])
+    factor = run.now / run.step_ns
+    found = [
+        Blocking(
+            group=key[0] - 1,
+            bytes=key[1],
+            count_per_step=round(max(n for _, n in kinds[key]) / schedules[0].iterations, 4),
+            busy_ms=round(max(busy for busy, _ in kinds[key]) * factor, 6),
+            blocking_ms=_sooner(run, step),
+        )
+        for key, step in zip(most, steps, strict=True)
+    ]
+    return sorted(found, key=lambda each: (-each.blocking_ms, -each.busy_ms, each.group))
+
+
+def _of_kind(schedule: RankSchedule, key: tuple[int, int]) -> Bools:
+    found: Bools = (schedule.tasks.group == key[0]) & (schedule.tasks.bytes == key[1])
+    return found
+
+
+def _without_time(schedule: RankSchedule, which: Bools) -> RankSchedule:
+    """The schedule with some tasks that take no time, but are waited for as before."""
+    tasks, kept = schedule.tasks, ~which
+    free = {name: getattr(tasks, name) * kept for name in ("duration", "lag", "tail")}
+    return replace(schedule, tasks=replace(tasks, **free))
+
+
+def _sooner(run: Playable, step_ns: float) -> float:
+    return round(float(max(run.now * (1 - step_ns / run.step_ns), 0.0)), 6)
