@@ -54,7 +54,7 @@ class Graph:
     """Nodes in lists: the end of each is that of the latest before it, and its own time.
 
     Args:
-        ops, works: nodes of operations and of host work. marks: of each iteration, the node after
+        ops, works: nodes of operations and of host work. launches: of an operation's launch. marks: of each iteration, the node after
             which its stream 0 has joined all others. edges: those between streams and by host.
     """
 
@@ -62,6 +62,7 @@ class Graph:
     before: list[list[tuple[int, float]]] = field(default_factory=list)
     ops: dict[Operation, int] = field(default_factory=dict)
     works: dict[Operation, int] = field(default_factory=dict)
+    launches: dict[Operation, int] = field(default_factory=dict)
     marks: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     edges: list[Edge] = field(default_factory=list)
 
@@ -243,6 +244,7 @@ class _Builder:
             self.open[action.number] = node
         self.last[stream] = node
         self.graph.ops[operation] = node
+        self.graph.launches[operation] = self.host[thread]
         self.operation_of[node], self.stream_of[node] = operation, stream
         for source, targets in (("event", needs), ("host", self.awaited[thread])):
             for target in self._latest(targets):
