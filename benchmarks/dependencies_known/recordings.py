@@ -140,3 +140,18 @@ def numbers(ops: pl.DataFrame, rank: Rank, written_by: str) -> list[int]:
             raise ValueError(f"operation {place} of iteration {iteration} is another")
         found.append(action.number)
     return found
+
+
+def same_streams(ops: pl.DataFrame, known: list[int], rank: Rank) -> dict[int | str, int | str]:
+    """Streams of a program, or of NCCL, that were the same stream of the device as another."""
+    planned = {a.number: a for a in rank.actions() if a.does in DEVICE}
+    names = {"all-reduce": "all", "send": "pair", "receive": "pair"}
+    first: dict[int, int | str] = {}
+    found: dict[int | str, int | str] = {}
+    for stream, number in zip(ops["stream"].to_list(), known, strict=True):
+        action = planned[number]
+        mine = names.get(action.does, action.stream)
+        other = first.setdefault(stream, mine)
+        if other != mine:
+            found[mine] = other
+    return found

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 
 import traceprobe
 from benchmarks.dependencies_known import recordings
@@ -28,6 +27,10 @@ from traceprobe.replay.predict import Playable, prepare
 from traceprobe.replay.simulate import simulate_all
 from traceprobe.replay.tasks import RankSchedule
 from traceprobe.timeline import replay as played
+from traceprobe.timeline.beside_communication import communication_columns
+
+if TYPE_CHECKING:
+    import polars as pl
 
 FIRST = 3
 """Iteration of the known graph from which on it is steady."""
@@ -41,6 +44,7 @@ class Shown:
     Args:
         ops: in launch order. known: what each is in the graph by construction.
         iterations: of them, without the one before that only shows what came before.
+        same: streams that were another one.
         stream: number of the stream in the replay. origin: of its times.
     """
 
@@ -51,6 +55,7 @@ class Shown:
     origin: int
     launched: pl.DataFrame
     needs: played.Needs
+    same: dict[int | str, int | str]
 
 
 def shown(trace: Trace, program: Program, rank: int, written_by: str) -> Shown:
@@ -58,13 +63,15 @@ def shown(trace: Trace, program: Program, rank: int, written_by: str) -> Shown:
     account = recordings.account_of(trace)
     chosen = played._consecutive(account)
     ops = played.launched_ops(account, chosen)
-    launched, needs, _ = played._launched(account, ops)
+    beside = communication_columns(account, trace.names)[ops["number"].to_numpy()]
+    launched, needs, _ = played._launched(account, ops, beside)
     numbers = recordings.numbers(ops, program.ranks[rank], written_by)
     begin = int(chosen[0]) - 1 - FIRST
     iterations = ops["iteration"].to_list()
     known = [(rank, k - begin, n) for k, n in zip(iterations, numbers, strict=True)]
     streams = np.unique(ops["stream"].to_numpy(), return_inverse=True)[1].tolist()
-    return Shown(ops, known, chosen.tolist(), streams, origin(trace), launched, needs)
+    same = recordings.same_streams(ops, numbers, program.ranks[rank])
+    return Shown(ops, known, chosen.tolist(), streams, origin(trace), launched, needs, same)
 
 
 def edges(found: Shown, graph: Graph, ancestors: Sequence[int]) -> dict[str, Any]:
@@ -155,7 +162,7 @@ def interventions(run: Run, files: Sequence[Path], found: Sequence[Shown]) -> li
     changes = [Intervention(**change) for change in run.rows[0]["changes"][1:]]
     scenarios = [_changed(playable, run.program, found, change) for change in changes]
     steps = simulate_all([list(schedules), *scenarios])
-    graph = build(run.program, 12)
+    graph = build(run.program, 12, [each.same for each in found])
     plain = graph.step()
     rows = []
     for number, (change, step) in enumerate(zip(changes, steps[1:], strict=True), 1):
@@ -244,13 +251,17 @@ def score(folder: Path) -> list[dict[str, Any]]:
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
         for run in recordings.runs(folder, Path(scratch)):
-            graph = build(run.program, FIRST + 6)
-            ancestors = graph.ancestors()
+            timed: list[dict[int | str, int | str]] = []
             for written_by, files in run.files.items():
                 traces = [recordings.load(file) for file in files]
                 found = [
                     shown(trace, run.program, rank, written_by) for rank, trace in enumerate(traces)
                 ]
+                same = [each.same for each in found]
+                # The process of the first recording is the one that was timed.
+                timed = timed or same
+                graph = build(run.program, FIRST + 6, same)
+                ancestors = graph.ancestors()
                 mine = run.program.ranks
                 rows.append(
                     {
@@ -260,8 +271,9 @@ def score(folder: Path) -> list[dict[str, Any]]:
                         "streams": run.program.streams,
                         "threads": len(mine[0].threads),
                         "operations": sum(a.does in DEVICE for r in mine for a in r.actions()),
+                        "same_streams": sum(map(len, same)),
                         "edges": [edges(each, graph, ancestors) for each in found],
-                        "interventions": interventions(run, files, found),
+                        "interventions": interventions(run, files, found) if same == timed else [],
                     }
                 )
     return rows
