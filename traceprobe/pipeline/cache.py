@@ -63,6 +63,8 @@ _FRAMES = {
     "stream_events": STREAM_EVENTS,
 }
 _DECODERS = ("msgspec", "numpy", "pandas", "polars")
+SMALL = 10_000
+"""Rows of a table up to which its description, which Parquet does not compress, counts."""
 LEAST_ENTRY, MOST_RATIO = 256 << 20, 16
 """Bytes that any entry may have, and how many times those of its trace: it is read into memory."""
 
@@ -236,6 +238,8 @@ def _write(trace: Trace, entry: Path, most: int) -> bytes:
         archive.writestr(info, text)
         for name in _FRAMES:
             info = zipfile.ZipInfo(f"{name}.parquet")
+            if len(getattr(trace, name)) < SMALL:
+                info.compress_type = zipfile.ZIP_DEFLATED
             with archive.open(info, "w", force_zip64=True) as member:
                 getattr(trace, name).write_parquet(member, statistics=False)
     content = seal.sealed(packed.getvalue())

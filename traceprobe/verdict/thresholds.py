@@ -523,7 +523,13 @@ class Constants:
     fusion_margin: float = _number(
         0.6, "share of the gain", "error of what fusion gives", "chosen: covers the above"
     )
-    fused_optimizer: float = _number(
+    fused_sgd: float = _number(
+        32 / 20,
+        "ratio",
+        "the same of SGD with momentum",
+        "bytes a parameter in fp32, PyTorch's kernels; without momentum there is none to gain",
+    )
+    fused_adam: float = _number(
         80 / 28,
         "ratio",
         "traffic of Adam by foreach over that of the fused one",
