@@ -60,6 +60,7 @@ OPTIONAL = {
     ("Finding", "predicted"),
     ("Finding", "saving_of"),
     ("Finding", "sites"),
+    ("Suggestion", "predicted"),
     ("Communication", "stage_wait_ns"),
     ("HostActivity", "blocking_calls"),
     ("HostActivity", "phase_kernels"),

@@ -14,7 +14,7 @@ from tests.builders.loop import Loop
 from traceprobe.compare.run import observe
 from traceprobe.errors import ImpossibleChange
 from traceprobe.replay.buckets import rebucketed
-from traceprobe.replay.calibrate import calibrate
+from traceprobe.replay.calibrate import HostBelief, calibrate
 from traceprobe.replay.predict import predict, prepare
 from traceprobe.replay.scenario import Changes, apply
 from traceprobe.replay.simulate import simulate
@@ -239,10 +239,14 @@ def test_without_sizes_there_are_no_other_buckets():
 
 # Calibration
 
+HALF = HostBelief(0.5, 0.15)
+
 
 def test_the_host_is_scaled_to_the_unprofiled_step():
     found = calibrate(
-        [schedule(task(host=60, duration=10), task("backward", host=60, duration=20))], 90, 0.5
+        [schedule(task(host=60, duration=10), task("backward", host=60, duration=20))],
+        90,
+        HALF,
     )
     assert found.host == pytest.approx(0.75, rel=1e-2)
     assert found.host_known
@@ -250,14 +254,14 @@ def test_the_host_is_scaled_to_the_unprofiled_step():
 
 
 def test_collectives_are_scaled_where_the_host_does_not_matter():
-    found = calibrate([schedule(*STEP)], AS_IT_IS - 20, 0.5)
+    found = calibrate([schedule(*STEP)], AS_IT_IS - 20, HALF)
     assert not found.host_known
     assert found.collectives == pytest.approx(0.5, rel=1e-2)
     assert found.factor == pytest.approx(1, rel=1e-2)
 
 
 def test_what_nothing_explains_is_a_factor():
-    found = calibrate([schedule(task(duration=100))], 98, 0.5)
+    found = calibrate([schedule(task(duration=100))], 98, HALF)
     assert (found.collectives, found.host_known) == (1.0, False)
     assert found.factor == pytest.approx(0.98)
 

@@ -122,8 +122,9 @@ def _suggestions(report: Report) -> list[Suggestion]:
             finding=finding.id,
             title=finding.title,
             saving_ms_per_step=saving,
-            speedup=round(whole / (whole - saving), 4),
+            speedup=round(whole / (whole - finding.gain_ms), 4),
             advice=finding.advice,
+            predicted=finding.predicted,
         )
         for finding in first_fixes(report)
         if (saving := finding.saving_ms_per_step) and saving < whole

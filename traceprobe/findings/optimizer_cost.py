@@ -11,6 +11,8 @@ from traceprobe.records.rank import Rank
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.thresholds import FIXED
 
+ADAM = re.compile(r"adam|lerp|addc|pointwiseop", re.IGNORECASE)
+"""What only optimizers with two moments launch."""
 FUSED = re.compile(r"(?<!un)fused", re.IGNORECASE)
 """PyTorch's, Apex's and a compiler's kernels are called so."""
 
@@ -42,17 +44,24 @@ def cheaper_updates(evidence: Evidence) -> Changes:
     """A fused optimizer, or where it is that already, rarer updates."""
     if is_fused(evidence.ranks):
         return Changes(speedup={"optimizer": FIXED.rarer_updates})
+    adam = _is_called(ADAM, evidence.ranks)
+    factor = FIXED.fused_adam if adam else FIXED.fused_sgd
     return Changes(
-        speedup={"optimizer": round(FIXED.fused_optimizer, 3)},
+        speedup={"optimizer": round(factor, 2)},
         fewer={"optimizer": FIXED.fused_launches},
-        margin=FIXED.usual_margin,
+        margin=FIXED.usual_margin if adam else FIXED.fusion_margin,
     )
 
 
 def is_fused(ranks: Sequence[Rank]) -> bool:
     """Whether one of the kernels with most time is a fused optimizer by its name."""
+    return _is_called(FUSED, ranks)
+
+
+def _is_called(pattern: re.Pattern[str], ranks: Sequence[Rank]) -> bool:
+    """Whether one of the optimizer's kernels among those with most time has such a name."""
     return any(
-        kernel.phase == "optimizer" and FUSED.search(kernel.name)
+        kernel.phase == "optimizer" and pattern.search(kernel.name)
         for rank in ranks
         for kernel in rank.summary.top_kernels
     )

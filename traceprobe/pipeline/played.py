@@ -8,14 +8,23 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from traceprobe.errors import ImpossibleChange
+from traceprobe.formatting import significant
+from traceprobe.records.ablation import Ablation, VariantName
 from traceprobe.records.headroom import Floor
-from traceprobe.records.report import Report
+from traceprobe.records.report import Finding, Report
 from traceprobe.render.ranking import ATTENTION, first_fixes
 from traceprobe.replay.forecast import forecast, within_reach_ms
 from traceprobe.replay.path_record import path_record
 from traceprobe.replay.predict import Playable, prepare
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.headroom import OTHER_PRECISION, headroom
+
+ABLATED: Mapping[str, tuple[VariantName, VariantName]] = {
+    "data-wait": ("full", "synthetic-host"),
+    "h2d-exposed": ("synthetic-host", "synthetic-device"),
+    "communication-exposed": ("full", "full-no-comm"),
+}
+"""Variants of an ablation with what a finding is about, and without."""
 
 
 def with_predictions(
@@ -39,7 +48,23 @@ def with_predictions(
         asking = [f for f in report.findings if f.status in ATTENTION]
         kept = [f for f in asking if f.id not in OTHER_PRECISION]
         gained = within_reach_ms(usual, kept, changes)
+    report = replace(report, findings=[_measured(f, report.ablation) for f in report.findings])
     return _with_headroom(report, gained, floors)
+
+
+def _measured(finding: Finding, ablation: Ablation | None) -> Finding:
+    """A finding that asks for a change, with what an ablation of the same loop measured of it."""
+    if ablation is None or finding.status not in ATTENTION or finding.id not in ABLATED:
+        return finding
+    steps = {variant.name: variant.step_ms.median for variant in ablation.variants}
+    whole, without = (steps.get(name) for name in ABLATED[finding.id])
+    if whole is None or without is None:
+        return finding
+    less = significant(max(whole - without, 0.0))
+    return replace(
+        finding,
+        evidence=[*finding.evidence, f"an ablation measured {less} ms a step less without it"],
+    )
 
 
 def _with_headroom(report: Report, gained_ms: float, floors: Sequence[Floor]) -> Report:

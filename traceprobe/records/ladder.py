@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET
 
 from traceprobe.model.taxonomy import PARTITION
 from traceprobe.records.base import Record
 from traceprobe.records.comparison import Change, Per, RunSummary
 from traceprobe.records.numbers import positive
+from traceprobe.records.prediction import PredictedSaving
 from traceprobe.records.report import Message
 from traceprobe.records.texts import Name, Sentence, Word
 
@@ -56,9 +58,12 @@ class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
     finding: Word
     title: Sentence
     saving_ms_per_step: float
+    """At most."""
     speedup: float
-    """At most, if all of the saving is realised."""
+    """By the predicted saving; at most, where none is predicted."""
     advice: Sentence
+    predicted: PredictedSaving | msgspec.UnsetType = UNSET
+    """By how much it makes a step shorter; not there where that cannot be played."""
 
 
 class Ladder(Record, frozen=True, kw_only=True):

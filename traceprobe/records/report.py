@@ -305,3 +305,17 @@ class Report(Rendered, frozen=True, kw_only=True):
                 yield from predicted.problems()
                 if predicted.high_ms > (saving or 0.0) + 1e-3:
                     yield f"{finding.id} is predicted to save more than it can"
+        if isinstance(self.joint, JointPrediction):
+            yield from self._joint_problems(self.joint)
+
+    def _joint_problems(self, joint: JointPrediction) -> Iterator[str]:
+        """Together findings save as much as the best of them, and no more than all of them can."""
+        by_id = {f.id: f for f in self.findings if isinstance(f.predicted, PredictedSaving)}
+        findings = [by_id[name] for name in joint.findings if name in by_id]
+        gain = joint.now_ms - joint.step_ms
+        if len(findings) < len(joint.findings):
+            yield "a joint prediction is of a finding without one"
+        elif gain > sum(f.saving_ms_per_step or 0.0 for f in findings) + 1e-3:
+            yield "findings are predicted to save more together than they can"
+        elif gain < max((f.gain_ms for f in findings), default=0.0) - 1e-3:
+            yield "findings are predicted to save less together than one of them alone"

@@ -159,11 +159,13 @@ class Findings:
     Args:
         first: ids of those that are written out, in this order; the others are folded.
         step_ms: what savings are parts of; None where there are no steps.
+        together: what the first of them save together, in a sentence.
     """
 
     findings: Sequence[Finding]
     first: Sequence[str] = ()
     step_ms: float | None = None
+    together: str = ""
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from traceprobe.render.markdown import render as markdown
 from traceprobe.render.places import places
 from traceprobe.render.ranking import ATTENTION, ranked_findings
 from traceprobe.render.resources import templates_dir
+from traceprobe.render.savings import interval, saving
 
 DOCUMENTATION = "https://github.com/traceprobe/traceprobe/blob/main/docs/"
 """What a page links to for more; nothing of it is loaded."""
@@ -170,6 +171,8 @@ def _environment() -> Environment:
         numbers=bars.table,
         ranked=ranked_findings,
         places=places,
+        saving=saving,
+        interval=lambda finding: interval(finding.predicted, finding.saving_ms_per_step),
     )
     environment.globals.update(
         taxonomy=taxonomy,

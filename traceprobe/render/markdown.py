@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from traceprobe.formatting import significant
 from traceprobe.model.taxonomy import STATUS_LABELS
 from traceprobe.records.report import Finding
 from traceprobe.render.bars import cells, glyphs, segments, stacked
@@ -30,6 +29,7 @@ from traceprobe.render.document import (
 from traceprobe.render.gfm import in_html, literal, prose
 from traceprobe.render.places import places
 from traceprobe.render.ranking import ATTENTION
+from traceprobe.render.savings import saving
 
 MAX_LINES = 60
 MAX_CHARACTERS = 65_535
@@ -239,18 +239,18 @@ def _findings(block: Findings) -> list[str]:
     """Those that ask for a change, numbered, and how many others there are."""
     asking = [finding for finding in block.findings if finding.status in ATTENTION]
     lines = [_finding(number, finding) for number, finding in enumerate(asking, 1)]
+    lines += ["", block.together] if block.together else []
     counts = Counter[str](f.status for f in block.findings if f not in asking)
     words = ", ".join(f"{counts[key]} {word}" for key, word in STATUS_LABELS.items() if counts[key])
     return [*lines, f"- others: {words}"] if words else lines
 
 
 def _finding(number: int, finding: Finding) -> str:
-    saving = finding.saving_ms_per_step
-    up_to = f", up to {significant(saving)} ms a step" if saving is not None else ""
+    saves = f", {saving(finding)}" if saving(finding) else ""
     evidence = f" ({prose(finding.evidence[0])})" if finding.evidence else ""
     at = [f", {literal(name)}, {part}" for name, part in places(finding)[:1]]
     return (
-        f"{number}. **{literal(finding.title)}**{up_to}{''.join(at)}{evidence}. "
+        f"{number}. **{literal(finding.title)}**{saves}{''.join(at)}{evidence}. "
         f"{prose(finding.advice)}"
     )
 

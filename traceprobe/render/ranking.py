@@ -62,10 +62,11 @@ def ranked_findings(findings: list[Finding]) -> list[Finding]:
 def first_fixes(report: Report, most: int = 3) -> list[Finding]:
     """What to do first: findings that ask for a change, by the time that it saves.
 
-    The first is about what bounds the run, where any is. Left out is what would only save time
-    that the verdict holds to be not worth mentioning, and what promises the same time as one
-    before it. Findings without a saving count where they are about the bound, or where none has
-    one. Of an inconclusive verdict, what is wrong with the capture comes first.
+    Where what bounds the run cannot be played without its cause, what is about it comes first: its
+    upper bound is no match for predictions. Left out is what would only save time that the verdict
+    holds to be not worth mentioning, and what promises the same time as one before it. Findings
+    without a saving count where they are about the bound, or where none has one. Of an inconclusive
+    verdict, what is wrong with the capture comes first.
 
     Returns:
         At most so many, the first first; none where nothing asks for a change.
@@ -81,7 +82,8 @@ def first_fixes(report: Report, most: int = 3) -> list[Finding]:
     worth = [f for f in asking if f in about or not _shares(f) or _shares(f) - left_out]
     chosen = [f for f in worth if f in saving or f in about]
     chosen = chosen or [f for f in worth if _shares(f)]
-    return _distinct(sorted(chosen, key=lambda f: f not in about[:1]))[:most]
+    lead = [f for f in about[:1] if f.predicted is UNSET]
+    return _distinct(sorted(chosen, key=lambda f: f not in lead))[:most]
 
 
 def is_about(finding: Finding, shares: Collection[str]) -> bool:
@@ -119,11 +121,16 @@ def _distinct(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _same_time(one: Finding, other: Finding) -> bool:
-    """Whether the savings are equal, and one's classes are among the other's."""
+    """Whether the savings are equal, predicted or at most, and one's classes among the other's."""
     if one.saving_of is UNSET or other.saving_of is UNSET:
         return False
     first, second = set(one.saving_of), set(other.saving_of)
-    alike = math.isclose(one.gain_ms, other.gain_ms, rel_tol=SAME_SAVING)
+    bounds = (one.saving_ms_per_step or 0.0, other.saving_ms_per_step or 0.0)
+    gains = (one.gain_ms, other.gain_ms)
+    # Next to nothing is the same for all, and says nothing of what it is of.
+    tells = min(gains) > SAME_SAVING * max(bounds)
+    alike = math.isclose(*bounds, rel_tol=SAME_SAVING)
+    alike = alike or (tells and math.isclose(*gains, rel_tol=SAME_SAVING))
     return (first <= second or second <= first) and alike
 
 

@@ -17,9 +17,8 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text as Line
 
-from traceprobe.formatting import encodable, first_sentences, shorten, significant
+from traceprobe.formatting import encodable, first_sentences, shorten
 from traceprobe.model.taxonomy import STATUS_LABELS
-from traceprobe.records.report import Finding
 from traceprobe.render.bars import cells, glyphs, legend, stacked
 from traceprobe.render.columns import GAP, fitting
 from traceprobe.render.document import (
@@ -37,6 +36,7 @@ from traceprobe.render.document import (
 )
 from traceprobe.render.places import places
 from traceprobe.render.ranking import ATTENTION
+from traceprobe.render.savings import saving
 
 MIN_WIDTH = 20
 MAX_LINES = 24
@@ -269,7 +269,7 @@ def _block(out: _Out, block: Block) -> None:
         case Bars():
             _bars(out, block)
         case Findings():
-            _findings(out, block.findings)
+            _findings(out, block)
         case Text():
             style = _STYLES.get(block.tone, "bold")
             for text in block.sentences:
@@ -302,18 +302,20 @@ def _shares(out: _Out, bars: Bars) -> None:
         out.say(*line)
 
 
-def _findings(out: _Out, findings: Sequence[Finding]) -> None:
-    """Those that ask for a change, numbered, and how many others there are."""
+def _findings(out: _Out, block: Findings) -> None:
+    """Those that ask for a change, numbered, what they save, and how many others there are."""
+    findings = block.findings
     asking = [finding for finding in findings if finding.status in ATTENTION]
     for number, finding in enumerate(asking, 1):
-        saving = finding.saving_ms_per_step
-        up_to = f": up to {significant(saving)} ms a step" if saving is not None else ""
-        title = out.known(shorten(finding.title, MAX_TITLE), "bold").append(up_to, "")
+        saves = f": {saving(finding)}" if saving(finding) else ""
+        title = out.known(shorten(finding.title, MAX_TITLE), "bold").append(saves, "")
         told = [] if out.brief else [shorten(e, out.prose) for e in finding.evidence[:MAX_EVIDENCE]]
         where = [f"{shorten(name, out.prose)}, {part}" for name, part in places(finding)[:1]]
         # A line says more about this program than the second half of an advice for any.
         advice = first_sentences(finding.advice, out.prose // 2 if where else out.prose)
         out.item(title, *where, *told, *([advice] if advice else []), mark=f"{number}.")
+    if block.together:
+        out.say((block.together, ""))
     counts = Counter[str](finding.status for finding in findings if finding not in asking)
     words = ", ".join(f"{counts[key]} {word}" for key, word in STATUS_LABELS.items() if counts[key])
     if words:

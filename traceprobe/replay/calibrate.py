@@ -1,8 +1,10 @@
 """Makes the replay of the unchanged run take as long as the run took without a profiler.
 
-A profiler slows the host, and collectives with it, but not kernels. So where the unprofiled step is
-known, the host's time is scaled until the replay agrees; where the host does not matter, exposed
-collectives are. What is then left is a factor on every prediction.
+A profiler slows the host, and collectives with it, but not kernels. How much it slows the host is
+known roughly beforehand, and the step without it tells the rest: as much as the step depends on the
+host. Both are weighed by their errors, so that a step that hardly depends on the host does not make
+it twice as slow for a hundredth of its length. Where the host does not matter, exposed collectives
+are scaled. What is then left is a factor on every prediction.
 """
 
 from __future__ import annotations
@@ -14,15 +16,36 @@ import numpy as np
 
 from traceprobe.replay.scenario import hosted, scaled
 from traceprobe.replay.simulate import simulate, simulate_all
-from traceprobe.replay.tasks import RankSchedule
+from traceprobe.replay.tasks import Floats, RankSchedule
 
-AGREES = 0.002
-"""Relative difference below which nothing is scaled."""
 MOST_HOST, MOST_COLLECTIVES = 2.0, 3.0
+SAME = 2e-4
 GRIDS, PARTS = 3, 8
-PROFILED_HOST = {"kineto": 0.55, "nsys": 0.85}
-"""What host time between launches is without the profiler, by the format that it writes, where the
-run itself cannot tell. See docs/whatif.md for the runs that it was measured on."""
+HOSTS, FINE = 16, 1_600
+"""Factors on the host that are played, and that are looked at between them."""
+STEP_ERROR = 0.02
+"""Relative error of a step as it was timed, and as it is played with the right host."""
+NINE_OF_TEN = 1.645
+"""Standard errors on each side of what lies inside nine times of ten."""
+
+
+@dataclass(frozen=True)
+class HostBelief:
+    """What is known beforehand of the factor on the host's time.
+
+    Args:
+        factor: what host time between launches is without the profiler, likeliest. error: its
+            standard error.
+    """
+
+    factor: float
+    error: float
+
+
+PROFILED_HOST = {"kineto": HostBelief(0.55, 0.15), "nsys": HostBelief(0.85, 0.1)}
+"""By the format that a profiler writes. See docs/whatif.md for the runs it was measured on."""
+AS_RECORDED = HostBelief(1.0, 0.1)
+"""Where the step without a profiler is not known, and the one that was recorded counts."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +55,8 @@ class Calibrated:
     Args:
         factor: what all predictions are multiplied by. host, collectives: factors on their times.
         played_ns: the step before anything was scaled.
-        host_known: whether the unchanged run depends on the host, so that its factor is measured.
+        host_known: whether the step tells more of the host's factor than was known beforehand.
+        host_margin: relative error of the host's time, nine times of ten.
     """
 
     schedules: Sequence[RankSchedule]
@@ -40,33 +64,45 @@ class Calibrated:
     host: float
     collectives: float
     host_known: bool
+    host_margin: float
     played_ns: float
 
 
-def calibrate(
-    schedules: Sequence[RankSchedule], step_ns: float, profiled_host: float
-) -> Calibrated:
-    """The schedules, scaled so that they take `step_ns`.
-
-    Args:
-        profiled_host: factor on the host's time where the step does not depend on it.
-    """
-
-    def with_host(factor: float) -> list[RankSchedule]:
-        return [replace(p, tasks=hosted(p.tasks, factor)) for p in schedules]
-
-    as_it_is, low, high = simulate_all([schedules, with_host(0.0), with_host(MOST_HOST)])
-    reached = min(max(low, step_ns), high)
-    most = _solve(with_host, reached, MOST_HOST)
-    # Only where a faster host makes a shorter step is the largest factor that of the host.
-    faster = simulate(with_host(0.9 * most))
-    known = low < step_ns <= high and faster < (1 - AGREES) * step_ns
-    host = most if known else min(most, profiled_host)
-    chosen, collectives = with_host(host), 1.0
+def calibrate(schedules: Sequence[RankSchedule], step_ns: float, belief: HostBelief) -> Calibrated:
+    """The schedules, scaled so that they take `step_ns`."""
+    factors = np.linspace(0.0, MOST_HOST, HOSTS + 1)
+    *played, as_it_is = simulate_all([*(_with_host(schedules, f) for f in factors), schedules])
+    host, known, margin = _weighed(factors, np.array(played) / step_ns, belief)
+    chosen, collectives = _with_host(schedules, host), 1.0
     if not known:
         chosen, collectives = _with_collectives(chosen, step_ns)
     factor = step_ns / simulate(chosen)
-    return Calibrated(chosen, factor, host, collectives, known, as_it_is)
+    return Calibrated(chosen, factor, host, collectives, known, margin, as_it_is)
+
+
+def _with_host(schedules: Sequence[RankSchedule], factor: float) -> list[RankSchedule]:
+    return [replace(p, tasks=hosted(p.tasks, factor)) for p in schedules]
+
+
+def _weighed(factors: Floats, steps: Floats, belief: HostBelief) -> tuple[float, bool, float]:
+    """The likeliest factor on the host's time, given the belief and the step.
+
+    Args:
+        factors: on the host's time. steps: what is played with each, over the step as it is.
+
+    Returns:
+        (factor, known, margin), as in `Calibrated`.
+    """
+    fine = np.linspace(factors[0], factors[-1], FINE + 1)
+    step = np.interp(fine, factors, steps)
+    cost = ((step - 1) / STEP_ERROR) ** 2 + ((fine - belief.factor) / belief.error) ** 2
+    at = int(np.argmin(cost))
+    host = float(fine[at])
+    around = slice(max(at - FINE // HOSTS // 2, 0), at + FINE // HOSTS // 2 + 1)
+    slope = float((step[around][-1] - step[around][0]) / (fine[around][-1] - fine[around][0]))
+    told, believed = (slope / STEP_ERROR) ** 2, 1 / belief.error**2
+    error = (told + believed) ** -0.5
+    return host, told > believed, NINE_OF_TEN * error / max(host, error)
 
 
 def _with_collectives(
@@ -81,7 +117,7 @@ def _with_collectives(
         ]
 
     now, low, high = simulate_all([schedules, slowed(0.0), slowed(MOST_COLLECTIVES)])
-    if abs(now / step_ns - 1) <= AGREES or not low < step_ns < high:
+    if abs(now / step_ns - 1) <= STEP_ERROR or not low < step_ns < high:
         return schedules, 1.0
     factor = _solve(slowed, step_ns, MOST_COLLECTIVES)
     return slowed(factor), factor
@@ -93,7 +129,7 @@ def _solve(scenario: Callable[[float], list[RankSchedule]], target: float, most:
     All factors of a grid are played at once; a finer one follows between the two that matter. The
     length of ways is linear in a factor while they stay the same, as they do between such two.
     """
-    low, high, reached = 0.0, most, target * (1 + AGREES / 10)
+    low, high, reached = 0.0, most, target * (1 + SAME)
     for _ in range(GRIDS):
         factors = np.linspace(low, high, PARTS + 1)
         steps = np.array(simulate_all([scenario(factor) for factor in factors]))

@@ -24,7 +24,7 @@ import numpy as np
 
 from traceprobe.replay.tasks import ALONE, Bools, Floats, Int64s, RankSchedule, Tasks
 
-CYCLES = 3
+CYCLES = 4
 """Times that the iterations are played; the last counts, when the beginning is forgotten."""
 HOST, START, END = range(3)
 """Instants of a task."""

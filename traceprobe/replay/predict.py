@@ -12,11 +12,18 @@ from msgspec import UnsetType
 
 from traceprobe.errors import ImpossibleChange
 from traceprobe.model.taxonomy import OFF_DEVICE
+from traceprobe.records.loader import Loader
 from traceprobe.records.rank import Iteration, Rank, mean_step_ms
 from traceprobe.records.report import Report
 from traceprobe.replay import buckets
 from traceprobe.replay import scenario as changes
-from traceprobe.replay.calibrate import PROFILED_HOST, Calibrated, calibrate
+from traceprobe.replay.calibrate import (
+    AS_RECORDED,
+    PROFILED_HOST,
+    Calibrated,
+    HostBelief,
+    calibrate,
+)
 from traceprobe.replay.contention import LIKELY, LITTLE, MUCH
 from traceprobe.replay.scenario import Changes
 from traceprobe.replay.simulate import simulate, simulate_all
@@ -25,12 +32,12 @@ from traceprobe.verdict.allreduce import Links
 
 LATE_LOADER = 0.02
 """Share of the step in which the GPU waits for data, from which on the loader sets the pace."""
+BUSY_LOADER = 0.8
+"""Part of the time that the workers of a loader that sets the pace are at work, at least; they are
+all of it but for handing batches over."""
 WAITING_HOST = 0.2
 """The same of the host, where the GPU's queue hides it. Handing over a batch that is there takes
 time, too; a host that the GPU holds up waits for data only where it gets there before the batch."""
-HOST_MARGIN = 0.2
-"""Relative error of a host time that the run does not tell."""
-KNOWN_HOST_MARGIN = 0.05
 RULES_MARGIN = 0.03
 """Relative error of what the rules leave out. With it about nine of ten measurements of the
 validation (docs/validation/whatif.md) lie inside the interval."""
@@ -100,7 +107,7 @@ def prepare(report: Report) -> Playable:
         )
     now = now_ms(report)
     schedules = [_with_loader(schedule_of(replay), report, rank, now) for rank, replay in ranks]
-    base = calibrate(_transfers(schedules), now * 1e6, _profiled_host(report))
+    base = calibrate(_transfers(schedules), now * 1e6, _host_belief(report))
     world = max(len(schedules), report.run.world_size if report.run is not None else 1)
     played = [rank for rank, _ in ranks]
     return Playable(report, now, base, simulate(base.schedules), world, played)
@@ -121,7 +128,7 @@ def predict_all(run: Playable, every: Sequence[Changes]) -> list[Prediction]:
     Raises:
         ImpossibleChange: the run has not what is to be changed.
     """
-    margin = KNOWN_HOST_MARGIN if run.base.host_known else HOST_MARGIN
+    margin = run.base.host_margin
     # The first is what is likely, the others are the ends of what it may be.
     doubts = [(1.0, LIKELY), (1 - margin, LIKELY), (1 + margin, LIKELY), (1.0, LITTLE), (1.0, MUCH)]
     scenarios: dict[bool, list[list[RankSchedule]]] = {False: [], True: []}
@@ -180,13 +187,29 @@ def _with_loader(schedule: RankSchedule, report: Report, rank: Rank, now: float)
     settings = (report.workload or {}).get("settings")
     if isinstance(settings, dict) and settings.get("workers") == 0:
         return schedule
+    if rank.summary.host.loader_in_process or _ahead(report.loader, now):
+        return schedule
     waited = float(schedule.tasks.data_wait.sum()) / schedule.iterations / 1e6
     step = rank.summary.step_ms.mean if rank.summary.step_ms is not None else now
-    copied = (rank.summary.partition_ns["h2d"] or 0) / max(rank.summary.window_ns, 1)
+    copied = (rank.summary.partition_ns["h2d"] or 0) / max(rank.summary.steps, 1) / 1e6 / now
     late = report.verdict.shares["io"] - copied
     if late < LATE_LOADER and waited / step < WAITING_HOST:
         return schedule
     return replace(schedule, period=now * 1e6, workers=_workers(report, settings))
+
+
+def _ahead(loader: Loader | UnsetType, now: float) -> bool:
+    """Whether a loader would make batches faster than they are used, by what was timed of it.
+
+    What a step waits for then is that it takes them over, which is the host's time.
+
+    Args:
+        now: step, ms.
+    """
+    if isinstance(loader, UnsetType) or not loader.batch_ms * loader.batches_per_step:
+        return not isinstance(loader, UnsetType) and loader.workers == 0
+    batch_ms = loader.batch_ms * loader.batches_per_step / max(loader.workers, 1)
+    return loader.workers == 0 or batch_ms < BUSY_LOADER * now
 
 
 def _workers(report: Report, settings: object) -> int:
@@ -215,9 +238,9 @@ def _transfers(schedules: Sequence[RankSchedule]) -> list[RankSchedule]:
     return found
 
 
-def _profiled_host(report: Report) -> float:
+def _host_belief(report: Report) -> HostBelief:
     known = report.quality.observer_effect is not None
-    return PROFILED_HOST[report.inputs[0].format] if known else 1.0
+    return PROFILED_HOST[report.inputs[0].format] if known else AS_RECORDED
 
 
 def _noise_ms(report: Report, asked: Changes) -> float:

@@ -523,7 +523,13 @@ class Constants:
     fusion_margin: float = _number(
         0.6, "share of the gain", "error of what fusion gives", "chosen: covers the above"
     )
-    fused_optimizer: float = _number(
+    fused_sgd: float = _number(
+        32 / 20,
+        "ratio",
+        "the same of SGD with momentum",
+        "bytes a parameter in fp32, PyTorch's kernels; without momentum there is none to gain",
+    )
+    fused_adam: float = _number(
         80 / 28,
         "ratio",
         "traffic of Adam by foreach over that of the fused one",
@@ -531,6 +537,12 @@ class Constants:
     )
     fused_launches: float = _number(
         10.0, "ratio", "an optimizer's launches by those of a fused one", "`optimizer_launches`"
+    )
+    fewer_launches: float = _number(
+        3.0,
+        "ratio",
+        "the host's time over that with the launches compiled or in CUDA graphs",
+        "docs/validation: 1.5 of `mlp` compiled, 5 with CUDA graphs and a fused optimizer",
     )
     rarer_updates: float = _number(
         2.0, "ratio", "updates get rarer where nothing makes them cheaper", "chosen: the least"

@@ -16,6 +16,7 @@ from traceprobe.render.pages.comparison import (
     runs_section,
     shares,
 )
+from traceprobe.render.savings import gain
 
 MOST_CLASSES = 3
 """Classes that are named in a sentence."""
@@ -107,8 +108,9 @@ def _sections(ladder: Ladder) -> Iterator[Section]:
 
 
 def _saving(s: Suggestion) -> str:
-    """A suggestion and what it gives at most."""
-    return f"{s.title}, up to {significant(s.saving_ms_per_step)} ms a step ({pace(s.speedup)})"
+    """A suggestion and what it gives."""
+    faster = f", {pace(s.speedup)}" if s.speedup > 1 else ""
+    return f"{s.title}: {gain(s.predicted, s.saving_ms_per_step)}{faster}"
 
 
 def _changed(ladder: Ladder) -> Iterator[str]:

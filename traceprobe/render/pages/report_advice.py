@@ -7,13 +7,15 @@ from traceprobe.records.report import Report
 from traceprobe.render.document import Block, Findings, Section, Text
 from traceprobe.render.pages import report_headroom
 from traceprobe.render.ranking import first_fixes, is_about
+from traceprobe.render.savings import together
 from traceprobe.verdict.bounds import deciding
 
 _HELP = (
-    "Each check is one question about the run. The three that are written out would save most, "
-    "and the first is about what the verdict names. “Up to” is an upper bound: removing one cause "
-    "shows the next one, so the numbers do not add up. A failure costs as much as what decides a "
-    "verdict, a warning is worth a look. Change one thing, and measure again."
+    "Each check is one question about the run. The three that are written out would save most. "
+    "What they save is predicted by playing the recorded steps again without their causes; in "
+    "brackets is where nine of ten measurements should lie. “Up to” is an upper bound. Removing "
+    "one cause shows the next one, so the numbers do not add up. A failure costs as much as what "
+    "decides a verdict, a warning is worth a look. Change one thing, and measure again."
 )
 
 
@@ -25,7 +27,8 @@ def advice_section(report: Report) -> Section:
     if bounds and not any(is_about(finding, bounds) for finding in fixes[:1]):
         blocks.append(Text([_unexplained(bounds)]))
     applying = [f for f in report.findings if f.status != "not-applicable"]
-    blocks.append(Findings(applying, [finding.id for finding in fixes], report.step_ms))
+    first = [finding.id for finding in fixes]
+    blocks.append(Findings(applying, first, report.step_ms, together(report, fixes)))
     return Section("findings", "What to do first", blocks=blocks, help=_HELP, nav="Fix first")
 
 

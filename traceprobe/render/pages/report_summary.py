@@ -18,6 +18,7 @@ from traceprobe.render.pages import ablation as ablation_page
 from traceprobe.render.pages import memory, report_headroom, report_path, roofline
 from traceprobe.render.pages.report_tables import collectives_lines
 from traceprobe.render.ranking import ATTENTION, first_fixes, ranked_findings
+from traceprobe.render.savings import saving, together
 from traceprobe.verdict import agreement
 from traceprobe.verdict.wording import how_sure
 
@@ -51,15 +52,14 @@ def markdown(report: Report) -> Paragraphs:
             [Facts([("Try first", _first(fixes[0]))])] if fixes else [],
             [Text(report_headroom.sentences(report))],
             [*_shares(report), *report_path.line(report)],
-            [Section("", "What to try", blocks=[Findings(fixes)])] if fixes else [],
+            [Section("", "What to try", blocks=[_together(report, fixes)])] if fixes else [],
             [Section("", "Details", blocks=[block for [block] in _filled([[b] for b in details])])],
         ]
     )
 
 
 def _first(fix: Finding) -> str:
-    saving = fix.saving_ms_per_step
-    saves = f" That saves up to {significant(saving)} ms a step." if saving is not None else ""
+    saves = f" That saves {saving(fix)}." if saving(fix) else ""
     return first_sentences(fix.advice, MAX_FIRST) + saves
 
 
@@ -109,10 +109,14 @@ def verbose(report: Report, paths: Sequence[str] = ()) -> Paragraphs:
 def _fixes(report: Report) -> list[Block]:
     fixes = first_fixes(report)
     if fixes:
-        return [Text(["Try first:"]), Findings(fixes)]
+        return [Text(["Try first:"]), _together(report, fixes)]
     if report.verdict.bound == "inconclusive":  # its headline says what to do
         return []
     return [Text(["No check found a change that is worth making."])]
+
+
+def _together(report: Report, fixes: list[Finding]) -> Findings:
+    return Findings(fixes, together=together(report, fixes))
 
 
 def _floors(report: Report) -> list[str]:

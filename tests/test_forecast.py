@@ -1,0 +1,236 @@
+"""Predicted savings: what of a step goes with the cause of a finding, alone and together."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+import traceprobe
+from tests.analyses import report_of
+from tests.builders import kineto
+from tests.builders.loop import Loop
+from tests.conftest import ROOT
+from tests.report_factory import make_ablation, make_report
+from traceprobe.records.prediction import JointPrediction, PredictedSaving
+from traceprobe.records.rank import mean_class_ms
+from traceprobe.records.report import Finding
+from traceprobe.render.ranking import first_fixes
+from traceprobe.render.savings import saving, together
+from traceprobe.replay import scenario
+from traceprobe.replay.scenario import Changes
+
+MS = 1_000_000
+STEP = {
+    "steps": 8,
+    "forward_ns": 4 * MS,
+    "backward_ns": 8 * MS,
+    "optimizer_ns": MS,
+    "step_name": "ProfilerStep#{}",
+}
+
+
+def removing(*names):
+    return Changes(removed=frozenset(names))
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    """Reports of loops by what is slow in them."""
+    folder = tmp_path_factory.mktemp("loops")
+    kinds = {
+        "loader": {"data_wait_ns": 20 * MS, "wait": "loader", "lag_ns": 100_000},
+        "two": {"data_wait_ns": 20 * MS, "wait": "loader", "launch_gap_ns": 900_000},
+        "neither": {"loop_gap_ns": 0, "lag_ns": 1_200_000},
+    }
+    found = {}
+    for name, more in kinds.items():
+        path = kineto.write(Loop(**STEP, **more).scenario(), folder / f"{name}.json")
+        found[name] = traceprobe.analyze(traceprobe.load(path))
+    return found
+
+
+def asked(report, name):
+    return next(f for f in report.findings if f.id == name)
+
+
+# Changes at once
+
+
+def test_changes_join_and_factors_multiply():
+    one = Changes(removed=frozenset({"sync"}), speedup={"forward": 2.0, "h2d": 3.0}, margin=0.1)
+    other = Changes(overlapped=frozenset({"h2d"}), speedup={"forward": 1.5}, margin=0.3)
+    both = scenario.together(one, other)
+    assert both.removed == {"sync"}
+    assert both.overlapped == {"h2d"}
+    assert both.speedup == {"forward": 3.0, "h2d": 3.0}
+    assert both.margin == 0.3
+
+
+def test_of_the_same_work_only_the_larger_factor_counts():
+    one, other = Changes(speedup={"forward": 2.0}), Changes(speedup={"forward": 1.5})
+    assert scenario.together(one, other, shared=True).speedup == {"forward": 2.0}
+
+
+def test_what_is_gone_gets_no_faster():
+    gone = removing("data-wait", "communication")
+    other = Changes(speedup={"loader": 2.0, "communication": 2.0, "forward": 2.0})
+    both = scenario.together(gone, replace_overlap(other))
+    assert both.speedup == {"forward": 2.0}
+    assert not both.overlapped
+
+
+def replace_overlap(changes):
+    return Changes(overlapped=frozenset({"communication"}), speedup=changes.speedup)
+
+
+# Predictions
+
+
+def test_without_the_wait_a_step_is_what_is_left(reports):
+    found = asked(reports["loader"], "data-wait")
+    assert found.predicted.ms == pytest.approx(20, rel=0.05)
+    assert found.predicted.ms <= found.saving_ms_per_step
+    assert found.predicted.low_ms > 15
+    assert found.evidence[-1].endswith("no waiting for data")
+
+
+def test_nothing_is_predicted_where_nothing_is_asked(reports):
+    for finding in reports["neither"].findings:
+        asks = finding.status in ("fail", "warn") and finding.saving_ms_per_step is not None
+        assert asks or isinstance(finding.predicted, msgspec.UnsetType)
+
+
+def test_two_causes_are_played_together(reports):
+    report = reports["two"]
+    joint = report.joint
+    loader, host = asked(report, "data-wait"), asked(report, "host-overhead")
+    assert {"data-wait", "host-overhead"} <= set(joint.findings)
+    gain = joint.now_ms - joint.step_ms
+    # A late loader hides the host: that saves nothing alone, and something without the loader.
+    assert host.predicted.ms < 0.1
+    assert loader.predicted.ms + 1 < gain
+    assert gain <= sum(asked(report, name).saving_ms_per_step for name in joint.findings)
+
+
+def test_a_run_on_a_cpu_keeps_its_bounds_alone():
+    report = report_of(ROOT / "sample_traces" / "cpu_convnet.json.gz")
+    assert any(f.saving_ms_per_step for f in report.findings)
+    assert all(isinstance(f.predicted, msgspec.UnsetType) for f in report.findings)
+    assert isinstance(report.joint, msgspec.UnsetType)
+
+
+def test_the_measurement_of_an_ablation_stands_beside_the_prediction(tmp_path):
+    loop = Loop(**STEP, data_wait_ns=20 * MS, wait="loader")
+    trace = traceprobe.load(kineto.write(loop.scenario(), tmp_path / "t.json"))
+    ablation = make_ablation("io")
+    report = traceprobe.analyze(trace, traceprobe.Options(ablation=ablation))
+    steps = {v.name: v.step_ms.median for v in ablation.variants}
+    assert {"full", "synthetic-host"} <= set(steps)
+    assert asked(report, "data-wait").evidence[-1].startswith("an ablation measured ")
+
+
+# In order, and in words
+
+
+def finding(name, most=None, gain=None, status="warn"):
+    predicted = (
+        msgspec.UNSET
+        if gain is None
+        else PredictedSaving(ms=gain, low_ms=0.9 * gain, high_ms=min(1.1 * gain, most))
+    )
+    return Finding(
+        id=name,
+        status=status,
+        title=name,
+        saving_ms_per_step=most,
+        saving_of=["idle_data_wait"] if name == "data-wait" else ["matmul_fp32"],
+        evidence=[],
+        advice=name,
+        predicted=predicted,
+    )
+
+
+def with_findings(*findings, joint=msgspec.UNSET):
+    return replace(make_report("io"), findings=list(findings), joint=joint)
+
+
+def test_what_gains_more_comes_first_whatever_the_bound():
+    precision, loader = finding("tf32-off", 50.0, 3.0), finding("data-wait", 20.0, 19.0)
+    assert [f.id for f in first_fixes(with_findings(precision, loader))] == [
+        "data-wait",
+        "tf32-off",
+    ]
+    less = finding("data-wait", 20.0, 1.0)
+    assert [f.id for f in first_fixes(with_findings(less, precision))] == ["tf32-off", "data-wait"]
+
+
+def test_of_what_gains_nothing_alone_the_larger_bound_comes_first():
+    one, other = finding("tf32-off", 5.0, 0.0), finding("data-wait", 20.0, 0.001)
+    assert sorted((one, other), key=lambda f: f.by_gain) == [other, one]
+
+
+def test_a_saving_in_words():
+    assert saving(finding("data-wait", 11.0, 8.1)) == "8.10 ms a step (7.29 to 8.91; up to 11.0)"
+    assert saving(finding("data-wait", 11.0, 11.0)) == "11.0 ms a step (9.90 to 11.0)"
+    assert saving(finding("data-wait", 11.0)) == "up to 11.0 ms a step"
+    assert saving(finding("data-wait", 11.0, 0.0)) == (
+        "next to nothing before others are mended (up to 11.0 ms a step)"
+    )
+    assert saving(finding("data-wait")) == ""
+
+
+def test_findings_together_in_words():
+    fixes = [finding(name, 20.0, 10.0) for name in ("data-wait", "tf32-off", "host-overhead")]
+    joint = JointPrediction(
+        findings=["data-wait", "host-overhead"],
+        now_ms=84.0,
+        step_ms=52.0,
+        low_ms=49.0,
+        high_ms=56.0,
+    )
+    report = with_findings(*fixes, joint=joint)
+    told = "84.0 → 52.0 ms a step (49.0 to 56.0)."
+    assert together(report, fixes) == f"The 1st and 3rd together: {told}"
+    assert together(report, [fixes[0], fixes[2]]) == f"These two together: {told}"
+    assert together(report, fixes[:1]) == ""  # not all of them are shown
+    assert together(replace(report, joint=msgspec.UNSET), fixes) == ""
+
+
+# What holds for any report
+
+
+@pytest.mark.parametrize(
+    ("joint", "problem"),
+    [
+        ({"step_ms": 50.0, "low_ms": 50.0}, "more together than they can"),
+        ({"step_ms": 95.0, "high_ms": 96.0}, "less together than one"),
+        ({"findings": ["data-wait", "sync"]}, "of a finding without one"),
+    ],
+)
+def test_contradictions_of_a_joint_prediction_are_seen(joint, problem):
+    one, other = finding("data-wait", 20.0, 15.0), finding("tf32-off", 20.0, 10.0)
+    good = JointPrediction(
+        findings=["data-wait", "tf32-off"], now_ms=100.0, step_ms=78.0, low_ms=76.0, high_ms=80.0
+    )
+    assert not list(with_findings(one, other, joint=good)._saving_problems())
+    bad = with_findings(one, other, joint=replace(good, **joint))
+    assert any(problem in each for each in bad._saving_problems())
+
+
+def test_no_prediction_of_the_corpus_is_above_its_bound_or_class(corpus, corpus_row):
+    if corpus_row["expected"] is None:
+        pytest.skip("the manifest has no numbers for this file")
+    report = report_of(corpus / corpus_row["file"])
+    assert not list(report.problems())
+    effect = report.quality.observer_effect
+    for found in report.findings:
+        if isinstance(found.predicted, msgspec.UnsetType):
+            continue
+        told = found.predicted
+        assert 0 <= told.low_ms <= told.ms <= told.high_ms <= found.saving_ms_per_step + 1e-3
+        if effect is None and all(rank.long is msgspec.UNSET for rank in report.ranks):
+            time = mean_class_ms(report.ranks, found.saving_of)
+            assert told.high_ms <= time * (1 + 1e-3) + 1e-3
+    if isinstance(report.joint, JointPrediction):
+        assert report.joint.step_ms <= report.joint.now_ms
