@@ -102,12 +102,13 @@ def render(
 
 
 def _summary(sheet: _Sheet, paragraphs: Sequence[Sequence[Block]]) -> str:
-    """Whole paragraphs, without what can be spared where that makes them too long."""
+    """Whole paragraphs; where they are too long, the last that can be spared goes first."""
     whole = replace(sheet)
     whole.text = sheet.text
     for paragraph in paragraphs:
         whole.add(partial(_paragraph, blocks=paragraph), always=True)
-    spare = [b for blocks in paragraphs for b in blocks if isinstance(b, Facts) and b.spare]
+    blocks = [block for paragraph in paragraphs for block in paragraph]
+    spare = [block for block in blocks if isinstance(block, Facts | Code) and block.spare]
     if whole.fits() or not spare:
         return whole.text
     return _summary(sheet, [[b for b in blocks if b is not spare[-1]] for blocks in paragraphs])
