@@ -144,6 +144,11 @@ CALLS = {
         [single(2, 3, 9, 9), single(4, 3, 3, 3), [1, 1], [1, 1], [1, 1], 1, False, False, True],
         0.25,
     ),
+    "one in a single dimension": (
+        "aten::cudnn_convolution",
+        [single(2, 3, 9), single(4, 3, 3), [1], [1], [1], 1, False, False, True],
+        0.5,
+    ),
     "one with a stride": (
         "aten::cudnn_convolution",
         [single(2, 3, 9, 9), single(4, 3, 3, 3), [1, 1], [2, 2], [1, 1], 1, False, False, True],

@@ -17,6 +17,10 @@ from benchmarks.dependencies_known.program import (
 
 Operation = tuple[int, int, int]
 """Rank, iteration, and number of an operation."""
+Stream = int | str
+"""Of a program, or one of NCCL's: `all` for all ranks, `pair` for two."""
+Same = Mapping[Stream, Stream]
+"""Streams that were another one: torch has 32 of them in turn, for programs and NCCL alike."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +58,16 @@ class Graph:
     """Nodes in lists: the end of each is that of the latest before it, and its own time.
 
     Args:
-        ops, works: nodes of operations and of host work. marks: of each iteration, the node after
-            which its stream 0 has joined all others. edges: those between streams and by host.
+        ops, works: nodes of operations and of host work. launches: of launches of operations.
+        marks: of each iteration, the node after which its stream 0 has joined all others.
+        edges: those between streams and by host.
     """
 
     own: list[float] = field(default_factory=list)
     before: list[list[tuple[int, float]]] = field(default_factory=list)
     ops: dict[Operation, int] = field(default_factory=dict)
     works: dict[Operation, int] = field(default_factory=dict)
+    launches: dict[Operation, int] = field(default_factory=dict)
     marks: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     edges: list[Edge] = field(default_factory=list)
 
@@ -126,12 +132,16 @@ class Graph:
         return found
 
 
-def build(program: Program, iterations: int, costs: Costs | None = None) -> Graph:
-    """The graph of so many iterations of a program."""
+def build(program: Program, iterations: int, same: Sequence[Same] = ()) -> Graph:
+    """The graph of so many iterations of a program.
+
+    Args:
+        same: of each rank, streams that were another one.
+    """
     graph = Graph()
-    shared: dict[tuple[int, int], int] = {}
+    shared: dict[int, int] = {}
     for rank in range(len(program.ranks)):
-        _Builder(graph, program, rank, costs or Costs(), shared).play(iterations)
+        _Builder(graph, program, rank, same[rank] if same else {}, shared).play(iterations)
     return graph
 
 
@@ -143,18 +153,19 @@ class _Builder:
         graph: Graph,
         program: Program,
         rank: int,
-        costs: Costs,
-        shared: dict[tuple[int, int], int],
+        same: Same,
+        shared: dict[int, int],
     ) -> None:
-        self.graph, self.number, self.costs, self.shared = graph, rank, costs, shared
+        self.graph, self.number, self.same, self.shared = graph, rank, same, shared
+        self.costs = Costs()
         self.rank = program.ranks[rank]
-        self.last: dict[int | str, int] = {}
+        self.last: dict[Stream, int] = {}
         """By stream, its last operation."""
-        self.waits: dict[int | str, list[int]] = defaultdict(list)
+        self.waits: dict[Stream, list[int]] = defaultdict(list)
         """By stream, operations that its next one waits for."""
         self.events: dict[int, list[int]] = {}
         self.operation_of: dict[int, Operation] = {}
-        self.stream_of: dict[int, int | str] = {}
+        self.stream_of: dict[int, Stream] = {}
         self.host = [graph.node(0.0, []) for _ in self.rank.threads]
         self.awaited: list[list[int]] = [[] for _ in self.rank.threads]
         """By thread, operations that its next launch comes after."""
@@ -170,7 +181,7 @@ class _Builder:
             self._barrier()
             for action in self.rank.tail:
                 self._act(iteration, 0, action)
-            before = [(node, 0.0) for node in self._captured(0)]
+            before = [(node, 0.0) for node in self._captured(self._real(0))]
             mark = self.graph.node(0.0, [*before, (self.host[0], self.costs.latency)])
             self.graph.marks[self.number].append(mark)
             self._barrier()
@@ -180,7 +191,10 @@ class _Builder:
             before = [(node, 0.0) for node in self.host]
             self.host = [self.graph.node(self.costs.barrier, before)] * len(self.host)
 
-    def _captured(self, stream: int) -> list[int]:
+    def _real(self, stream: Stream) -> Stream:
+        return self.same.get(stream, stream)
+
+    def _captured(self, stream: Stream) -> list[int]:
         """What an event that is recorded on a stream now comes after."""
         last = [self.last[stream]] if stream in self.last else []
         return self._latest([*last, *self.waits[stream]])
@@ -190,7 +204,7 @@ class _Builder:
         return list({self.stream_of[node]: node for node in sorted(nodes)}.values())
 
     def _act(self, iteration: int, thread: int, action: Action) -> None:
-        does, stream, costs = action.does, action.stream, self.costs
+        does, stream, costs = action.does, self._real(action.stream), self.costs
         if does == "work":
             self._host(thread, float(action.size))
             self.graph.works[self.number, iteration, action.number] = self.host[thread]
@@ -210,7 +224,7 @@ class _Builder:
         elif does in DEVICE:
             self._launch(iteration, thread, action)
 
-    def _wait(self, stream: int, targets: list[int]) -> None:
+    def _wait(self, stream: Stream, targets: list[int]) -> None:
         others = [node for node in targets if self.stream_of[node] != stream]
         self.waits[stream] = self._latest(self.waits[stream] + others)
 
@@ -225,13 +239,14 @@ class _Builder:
         costs, operation = self.costs, (self.number, iteration, action.number)
         message = action.does in COMMUNICATION
         self._host(thread, costs.message if message else costs.launch)
-        stream: int | str = action.stream
-        needs = list(self.waits[action.stream])
+        stream = self._real(action.stream)
+        needs = list(self.waits[stream])
         if message:
-            stream = "all" if action.does == "all-reduce" else "pair"
-            needs = self._captured(action.stream)
-        else:
-            self.waits[action.stream].clear()
+            before_it = self._captured(stream)
+            stream = self._real("all" if action.does == "all-reduce" else "pair")
+            needs = [node for node in before_it if self.stream_of[node] != stream]
+            needs = self._latest(needs + self.waits[stream])
+        self.waits[stream] = []
         before = [(self.host[thread], costs.latency)]
         before += [(node, costs.across) for node in needs]
         if stream in self.last:
@@ -239,10 +254,11 @@ class _Builder:
         own = {"kernel": float(action.size), "item": costs.copy}
         node = self.graph.node(own.get(action.does, action.size * costs.per_byte), before)
         if message:
-            self._together(node)
+            self._together(node, sends=action.does == "send")
             self.open[action.number] = node
         self.last[stream] = node
         self.graph.ops[operation] = node
+        self.graph.launches[operation] = self.host[thread]
         self.operation_of[node], self.stream_of[node] = operation, stream
         for source, targets in (("event", needs), ("host", self.awaited[thread])):
             for target in self._latest(targets):
@@ -251,12 +267,12 @@ class _Builder:
         if action.does == "item":
             self._sync(thread, [node])
 
-    def _together(self, node: int) -> None:
-        """A message starts on all ranks when the last of them is ready."""
-        key = (self.messages, 0)
+    def _together(self, node: int, *, sends: bool) -> None:
+        """A message starts on all ranks when the last of them is ready; but NCCL buffers a send."""
+        start = self.shared.setdefault(self.messages, len(self.graph.own))
         self.messages += 1
-        start = self.shared.setdefault(key, len(self.graph.own))
         if start == len(self.graph.own):
             self.graph.node(0.0, [])
         self.graph.before[start] += self.graph.before[node]
-        self.graph.before[node] = [(start, 0.0)]
+        if not sends:
+            self.graph.before[node] = [(start, 0.0)]

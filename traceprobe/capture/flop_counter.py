@@ -31,9 +31,9 @@ _BY_ROW = frozenset({"embedding", "index_select", "gather", "index", "nll_loss_f
 """They read of their first operand only as much as they write."""
 _SHAPE_ONLY = {"nll_loss_backward": 1, "zero_": 0, "fill_": 0, "copy_": 0}
 """Which operand is not read: only its shape counts, or it is overwritten."""
-_WINOGRAD, _LARGEST_WINOGRAD = 4, 5
-"""By how much algorithms of libraries cut the multiplications of a convolution at stride 1 at most,
-and up to which size of its kernel that is so; `timeline.operator_work` has the source."""
+_WINOGRAD, _LARGEST_WINOGRAD = 2, 3
+"""By how much libraries cut the multiplications of a convolution at stride 1 in each dimension at
+most, and up to which size of its kernel; `timeline.operator_work` has the source."""
 
 
 @dataclass
@@ -116,7 +116,8 @@ def _least(func: Any, name: str, args: Any, kwargs: Any, flops: int) -> int:
             return 0
         if max(kernel) == 1 or min(given["stride"]) > 1:
             return flops
-        return flops // _WINOGRAD if max(kernel) <= _LARGEST_WINOGRAD else 0
+        cut = _WINOGRAD ** sum(size > 1 for size in kernel)
+        return flops // cut if max(kernel) <= _LARGEST_WINOGRAD else 0
     if "attention" in name:
         hidden = given.get("is_causal") or any(
             given.get(key) is not None for key in ("attn_bias", "attn_mask")

@@ -127,9 +127,13 @@ class _Held:
                 self.lost += 1
             else:
                 waiting = self._pending.setdefault(stream, {})
+                since = self._launched[last] if last != UNKNOWN else -1
                 for row, known in captured.get(record, []):
                     told = known and sure and named
-                    waiting[self._stream[row]] = (at, row, told)
+                    # An older event of a stream says nothing beside a newer one.
+                    before, newest, _ = waiting.get(self._stream[row], (-1, -1, False))
+                    if row >= newest or before <= since:
+                        waiting[self._stream[row]] = (at, row, told)
                     if following != UNKNOWN:
                         self.pairs.append((following, row, told))
 

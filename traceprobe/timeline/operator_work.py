@@ -26,10 +26,10 @@ _PRECISIONS: Mapping[str, str] = {
 """Of the elements that are multiplied."""
 _OF_BACKWARD = 5
 """Matrix products of attention in its backward pass, which computes the scores once more."""
-WINOGRAD, LARGEST_WINOGRAD = 4, 5
-"""By how much algorithms of libraries cut the multiplications of a convolution at most: those of
-Winograd with tiles of 4 x 4 and kernels of 3 x 3 (Lavin and Gray, arXiv:1509.09308). Of kernels
-beyond the second number Fourier transforms may cut more."""
+WINOGRAD, LARGEST_WINOGRAD = 2, 3
+"""By how much libraries cut the multiplications of a convolution in each dimension at most:
+Winograd's algorithms for tiles of 4 and kernels of 3 (Lavin and Gray, arXiv:1509.09308) take 6
+instead of 12. For kernels beyond the second number they, or Fourier transforms, may cut more."""
 _MOST = 1 << 60
 """No call has so many operations or bytes."""
 
@@ -112,7 +112,8 @@ def _least_convolution(flops: int, weight: Operand, strides: Operand) -> int:
             return flops
     except (Unknown, ValueError):
         return 0
-    return flops // WINOGRAD if max(kernel) <= LARGEST_WINOGRAD else 0
+    cut = WINOGRAD ** sum(size > 1 for size in kernel)
+    return flops // cut if max(kernel) <= LARGEST_WINOGRAD else 0
 
 
 def _shape(operand: Operand, rank: int | None = None) -> Sizes:

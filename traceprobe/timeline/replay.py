@@ -151,7 +151,7 @@ def _launched(
     line = _lines(account, ops)
     launched, host, awaits, data = _host(account, ops, line)
     kernels = ops["kind"].to_numpy() == int(Kind.KERNEL)
-    latency = _latency(t0, launched, before, ops["launch_t0"].to_numpy(), kernels)
+    latency = _latency(t0, t1, launched, before, ops["launch_t0"].to_numpy(), kernels)
     ready = np.maximum(before, launched + latency)
     needs = find_needs(account, ops, kind, stream, ready)
     needed = np.full(len(ops), np.iinfo(np.int64).min)
@@ -342,12 +342,18 @@ def _stream_free(stream: Int64s, t1: Int64s) -> Int64s:
     return free
 
 
-def _latency(t0: Int64s, launched: Int64s, before: Int64s, began: Int64s, kernels: Bools) -> int:
+def _latency(
+    t0: Int64s, t1: Int64s, launched: Int64s, before: Int64s, began: Int64s, kernels: Bools
+) -> int:
     """Median time from the end of a launch to the start on a stream that was idle by then.
 
-    Where kernels start before the call returns, it is taken to be none.
+    Where kernels start before the call returns, it is taken to be none. What starts only after
+    something else has ended, on whatever stream, may have waited for that.
     """
-    late = kernels & (began > before) & (before > FIRST)
+    ends = np.sort(t1)
+    ended = ends[np.maximum(np.searchsorted(ends, t0, "right") - 1, 0)]
+    alone = (ended <= launched) | (ended > t0)
+    late = kernels & (began > before) & (before > FIRST) & alone
     return max(int(np.median((t0 - launched)[late])), 0) if late.any() else 0
 
 

@@ -1,0 +1,120 @@
+"""Predicts clicks from tables: a row at a time is read, and the loss and the AUC are logged."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.utils.data import DataLoader, Dataset
+
+
+@dataclass
+class Options:
+    batch: int = 2048
+    tables: int = 26
+    rows: int = 50_000
+    width: int = 32
+    workers: int = 0
+    by_batch: bool = False
+    auc_each_step: bool = True
+    foreach: bool = False
+    fused: bool = False
+    resident: bool = False
+    graphs: bool = False
+
+
+SMALL = {"batch": 32, "tables": 3, "rows": 100, "width": 4}
+COUNT = 400_000
+
+
+class Rows(Dataset):
+    def __init__(self, o):
+        generator = np.random.default_rng(0)
+        self.dense = generator.standard_normal((COUNT, 13), dtype=np.float32)
+        self.sparse = generator.integers(0, o.rows, (COUNT, o.tables))
+        self.clicked = (generator.random(COUNT) < 0.25).astype(np.float32)
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, row):
+        return self.dense[row], self.sparse[row], self.clicked[row]
+
+
+class Batches(Rows):
+    """A whole batch at once."""
+
+    def __getitems__(self, rows):
+        return [(self.dense[rows], self.sparse[rows], self.clicked[rows])]
+
+
+def first(batches):
+    return [torch.from_numpy(part) for part in batches[0]]
+
+
+class Model(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(o.rows, o.width) for _ in range(o.tables))
+        self.bottom = nn.Sequential(nn.Linear(13, 512), nn.ReLU(), nn.Linear(512, o.width))
+        self.top = nn.Sequential(
+            nn.Linear((o.tables + 1) * o.width, 1024),
+            nn.ReLU(),
+            nn.Linear(1024, 512),
+            nn.ReLU(),
+            nn.Linear(512, 1),
+        )
+
+    def forward(self, dense, sparse):
+        parts = [table(sparse[:, i]) for i, table in enumerate(self.tables)]
+        return self.top(torch.cat([self.bottom(dense), *parts], 1)).squeeze(1)
+
+
+def auc(scores, clicked):
+    order = np.argsort(np.argsort(scores))
+    positive = clicked > 0.5
+    count = max(positive.sum(), 1)
+    return (order[positive].mean() - (count - 1) / 2) / max(len(scores) - count, 1)
+
+
+def train(o):
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = Model(o).to(device)
+    how = {"fused": True} if o.fused else {"foreach": o.foreach}
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, **how)
+    loader = DataLoader(
+        Batches(o) if o.by_batch else Rows(o),
+        o.batch,
+        shuffle=True,
+        drop_last=True,
+        num_workers=0 if o.resident else o.workers,
+        collate_fn=first if o.by_batch else None,
+        persistent_workers=o.workers > 0 and not o.resident,
+    )
+    if o.resident:
+        batch = [part.to(device) for part in next(iter(loader))]
+        loader = [batch] * 1000
+    network = model
+    if o.graphs and device.type == "cuda":
+        sample = (torch.zeros(o.batch, 13, device=device),)
+        sample += (torch.zeros(o.batch, o.tables, dtype=torch.long, device=device),)
+        network = torch.cuda.make_graphed_callables(model, sample)
+    history = []
+    while True:
+        for batch in loader:
+            dense, sparse, clicked = (part.to(device) for part in batch)
+            scores = network(dense, sparse)
+            loss = binary_cross_entropy_with_logits(scores, clicked)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if o.auc_each_step:
+                found = auc(scores.detach().cpu().numpy(), clicked.cpu().numpy())
+                history.append((loss.item(), found))
+            yield
+
+
+if __name__ == "__main__":
+    for _ in train(Options() if torch.cuda.is_available() else Options(**SMALL)):
+        pass

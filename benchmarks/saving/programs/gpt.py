@@ -1,0 +1,100 @@
+"""A GPT with attention written out, in bf16."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, gelu, scaled_dot_product_attention
+
+
+@dataclass
+class Options:
+    batch: int = 8
+    length: int = 1024
+    width: int = 768
+    heads: int = 12
+    layers: int = 6
+    vocabulary: int = 50257
+    sdpa: bool = False
+    foreach: bool = False
+    fused: bool = False
+    log_each_step: bool = True
+    compiled: bool = False
+
+
+SMALL = {"batch": 2, "length": 16, "width": 32, "heads": 2, "layers": 2, "vocabulary": 101}
+
+
+class Attention(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.heads, self.sdpa = o.heads, o.sdpa
+        self.qkv = nn.Linear(o.width, 3 * o.width)
+        self.out = nn.Linear(o.width, o.width)
+        mask = torch.tril(torch.ones(o.length, o.length)).bool()
+        self.register_buffer("mask", mask[None, None], persistent=False)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = self.qkv(x).split(width, dim=2)
+        q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in (q, k, v))
+        if self.sdpa:
+            y = scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            scores = q @ k.transpose(-2, -1) / math.sqrt(k.size(-1))
+            scores = scores.masked_fill(~self.mask[:, :, :length, :length], float("-inf"))
+            y = torch.softmax(scores, dim=-1) @ v
+        return self.out(y.transpose(1, 2).reshape(batch, length, width))
+
+
+class Block(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(o.width), nn.LayerNorm(o.width)
+        self.attention = Attention(o)
+        self.wide, self.narrow = nn.Linear(o.width, 4 * o.width), nn.Linear(4 * o.width, o.width)
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        return x + self.narrow(gelu(self.wide(self.norm2(x))))
+
+
+class GPT(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.tokens = nn.Embedding(o.vocabulary, o.width)
+        self.positions = nn.Embedding(o.length, o.width)
+        self.blocks = nn.Sequential(*(Block(o) for _ in range(o.layers)))
+        self.norm = nn.LayerNorm(o.width)
+        self.head = nn.Linear(o.width, o.vocabulary, bias=False)
+
+    def forward(self, tokens, targets):
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.tokens(tokens) + self.positions(places)
+        scores = self.head(self.norm(self.blocks(x)))
+        return cross_entropy(scores.flatten(0, 1), targets.flatten())
+
+
+def train(o):
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    text = torch.randint(0, 100, (2_000_000,), device=device)
+    model = GPT(o).to(device)
+    how = {"fused": True} if o.fused else {"foreach": o.foreach}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, **how)
+    network = torch.compile(model) if o.compiled else model
+    window = torch.arange(o.length, device=device)
+    while True:
+        starts = torch.randint(0, len(text) - o.length - 1, (o.batch, 1), device=device)
+        tokens, targets = text[starts + window], text[starts + window + 1]
+        with torch.autocast(device.type, torch.bfloat16):
+            loss = network(tokens, targets)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield loss.item() if o.log_each_step else 0.0
+
+
+if __name__ == "__main__":
+    for _ in train(Options() if torch.cuda.is_available() else Options(**SMALL)):
+        pass
