@@ -320,7 +320,10 @@ def _findings(out: _Out, block: Findings) -> None:
         saves = f": {saving(finding)}" if saving(finding) else ""
         title = out.known(shorten(finding.title, MAX_TITLE), "bold").append(saves, "")
         told = [] if out.brief else [shorten(e, out.prose) for e in finding.evidence[:MAX_EVIDENCE]]
-        where = [f"{shorten(name, out.prose)}, {part}" for name, part in places(finding)[:1]]
+        where = [
+            f"{shorten(name, out.prose // 2 - len(part) if out.brief else out.prose)}, {part}"
+            for name, part in places(finding)[:1]
+        ]
         # A line says more about this program than the second half of an advice for any.
         advice = first_sentences(
             finding.advice, out.prose // 2 if where or out.tight else out.prose
