@@ -109,8 +109,13 @@ def counted(name: str, precision: str, batch: int) -> dict[str, Any]:
     from traceprobe.capture import work
 
     module = __import__(name.replace("-", "_"))
-    as_it_is = dict.fromkeys(("normal_", "uniform_"), lambda tensor, *_, **__: tensor)
-    with patch.multiple(torch.Tensor, **as_it_is):  # nothing is computed, so nothing need be in it
+    def as_it_is(tensor: Any, *_: Any, **__: Any) -> Any:
+        return tensor  # nothing is computed, so nothing need be in it
+
+    with (
+        patch.object(torch.Tensor, "normal_", as_it_is),
+        patch.object(torch.Tensor, "uniform_", as_it_is),
+    ):
         model, loss, inputs = _program(module, name, batch)
     half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
 
@@ -168,7 +173,7 @@ def _samples(results: dict[str, Any]) -> Iterator[dict[str, Any]]:
         for file in files:
             part = part_of(traceprobe.load(ROOT / "sample_traces" / file), Options())
             assert part.sidecar is not None
-            workload = {**part.sidecar.workload, **work}
+            workload = {**(part.sidecar.workload or {}), **work}
             sidecar = msgspec.structs.replace(part.sidecar, workload=workload)
             parts.append(replace(part, sidecar=sidecar))
         (steps,) = (steps for steps in groups.values() if name in steps)
