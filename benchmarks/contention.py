@@ -1,9 +1,9 @@
-"""What runs beside each other slows each other: tables of what `contention_gpu.py` measured.
+"""What runs beside each other slows each other: tables of what `contention_runs` measured.
 
     python benchmarks/contention.py summarize DIR [--traces DIR]     # contention.json
     python benchmarks/contention.py page            # contention.md beside it
 
-`DIR` holds what a run of `contention_gpu.py` left; of its recordings, steps without communication
+`DIR` holds what `contention_runs/measure.py` left; of its recordings, steps without communication
 are predicted and held against those without DDP. The numbers that predictions use are in
 `traceprobe/model/contention.py`; the page shows them beside what they come from.
 """
@@ -150,8 +150,9 @@ def page(found: dict[str, Any]) -> str:
         "# What runs beside each other, measured",
         "",
         "Made by `python benchmarks/contention.py page` from [`contention.json`](contention.json),",
-        f"measured on 2026-11-22: two {found['gpu']} of one host, NCCL {found['nccl']}, PyTorch",
-        f"{found['torch']}, NVLink multicast off. Predictions use",
+        "measured on 2026-11-22 by an earlier form of `benchmarks/contention_runs`, with the same",
+        f"blocks: two {found['gpu']} of one host, NCCL {found['nccl']}, PyTorch {found['torch']},",
+        "NVLink multicast off. Predictions use",
         "[these numbers](../../traceprobe/model/contention.py) where a trace itself",
         "[does not tell](../whatif.md#how-it-works).",
         "",

@@ -175,7 +175,7 @@ def test_a_saving_in_words():
     assert saving(finding("data-wait", 11.0, 11.0)) == "11.0 ms a step (9.90 to 11.0)"
     assert saving(finding("data-wait", 11.0)) == "up to 11.0 ms a step"
     assert saving(finding("data-wait", 11.0, 0.0)) == (
-        "next to nothing while something else is slower (up to 11.0 ms a step)"
+        "next to nothing before others are mended (up to 11.0 ms a step)"
     )
     assert saving(finding("data-wait")) == ""
 

@@ -96,9 +96,7 @@ CATALOG = (
             single("compiled", ("unfused-kernels", *HOST), QUICKER, compiled=True),
             single("fused", OPTIMIZER, UPDATED, fused=True),
             joined("both", "workers pinned", workers=14, pin=True),
-            joined(
-                "all", "workers pinned unread", workers=14, pin=True, accuracy_each_step=False
-            ),
+            joined("all", "workers pinned unread", workers=14, pin=True, accuracy_each_step=False),
             joined(
                 "tuned",
                 "resident unread layout fused compiled",
@@ -359,8 +357,9 @@ CATALOG = (
             single("unread", (), UNREAD, log_each_step=False),
             single("compiled", ("unfused-kernels", *HOST), None, compiled=True),
             joined("both", "kept fused", checkpointed=False, fused=True),
-            joined("all", "kept fused library-clip", checkpointed=False, fused=True,
-                   clip_by_hand=False),
+            joined(
+                "all", "kept fused library-clip", checkpointed=False, fused=True, clip_by_hand=False
+            ),
             joined(
                 "tuned",
                 "kept library-loss library-clip fused unread compiled",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from statistics import fmean
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
+from traceprobe.findings.host_overhead import FEWER_LAUNCHES
 from traceprobe.findings.rule import Answer, not_applicable, rule
-from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.thresholds import FIXED
 
 
@@ -38,5 +38,5 @@ def small_kernels(evidence: Evidence) -> Answer:
         evidence.saving(evidence.host_ms(), *HOST_IDLE) if warned else None,
         "Fuse them (`torch.compile`, fused optimizers and losses), replay them as a CUDA graph, or "
         "raise the batch size so that each does more.",
-        changes=Changes(removed=frozenset({"host"})),
+        changes=FEWER_LAUNCHES,
     )

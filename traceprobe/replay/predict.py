@@ -12,6 +12,7 @@ from msgspec import UnsetType
 
 from traceprobe.errors import ImpossibleChange
 from traceprobe.model.taxonomy import OFF_DEVICE
+from traceprobe.records.loader import Loader
 from traceprobe.records.rank import Iteration, Rank, mean_step_ms
 from traceprobe.records.report import Report
 from traceprobe.replay import buckets
@@ -31,6 +32,9 @@ from traceprobe.verdict.allreduce import Links
 
 LATE_LOADER = 0.02
 """Share of the step in which the GPU waits for data, from which on the loader sets the pace."""
+BUSY_LOADER = 0.8
+"""Part of the time that the workers of a loader that sets the pace are at work, at least; they are
+all of it but for handing batches over."""
 WAITING_HOST = 0.2
 """The same of the host, where the GPU's queue hides it. Handing over a batch that is there takes
 time, too; a host that the GPU holds up waits for data only where it gets there before the batch."""
@@ -183,6 +187,8 @@ def _with_loader(schedule: RankSchedule, report: Report, rank: Rank, now: float)
     settings = (report.workload or {}).get("settings")
     if isinstance(settings, dict) and settings.get("workers") == 0:
         return schedule
+    if rank.summary.host.loader_in_process or _ahead(report.loader, now):
+        return schedule
     waited = float(schedule.tasks.data_wait.sum()) / schedule.iterations / 1e6
     step = rank.summary.step_ms.mean if rank.summary.step_ms is not None else now
     copied = (rank.summary.partition_ns["h2d"] or 0) / max(rank.summary.steps, 1) / 1e6 / now
@@ -190,6 +196,20 @@ def _with_loader(schedule: RankSchedule, report: Report, rank: Rank, now: float)
     if late < LATE_LOADER and waited / step < WAITING_HOST:
         return schedule
     return replace(schedule, period=now * 1e6, workers=_workers(report, settings))
+
+
+def _ahead(loader: Loader | UnsetType, now: float) -> bool:
+    """Whether a loader would make batches faster than they are used, by what was timed of it.
+
+    What a step waits for then is that it takes them over, which is the host's time.
+
+    Args:
+        now: step, ms.
+    """
+    if isinstance(loader, UnsetType) or not loader.batch_ms * loader.batches_per_step:
+        return not isinstance(loader, UnsetType) and loader.workers == 0
+    batch_ms = loader.batch_ms * loader.batches_per_step / max(loader.workers, 1)
+    return loader.workers == 0 or batch_ms < BUSY_LOADER * now
 
 
 def _workers(report: Report, settings: object) -> int:

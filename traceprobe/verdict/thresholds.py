@@ -538,6 +538,12 @@ class Constants:
     fused_launches: float = _number(
         10.0, "ratio", "an optimizer's launches by those of a fused one", "`optimizer_launches`"
     )
+    fewer_launches: float = _number(
+        3.0,
+        "ratio",
+        "the host's time over that with the launches compiled or in CUDA graphs",
+        "docs/validation: 1.5 of `mlp` compiled, 5 with CUDA graphs and a fused optimizer",
+    )
     rarer_updates: float = _number(
         2.0, "ratio", "updates get rarer where nothing makes them cheaper", "chosen: the least"
     )

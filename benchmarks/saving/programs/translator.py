@@ -36,12 +36,10 @@ class Translator(nn.Module):
         form = {"dropout": 0.0, "batch_first": True, "norm_first": True}
         heads = o.width // 64
         self.encoder = nn.ModuleList(
-            nn.TransformerEncoderLayer(o.width, heads, 4 * o.width, **form)
-            for _ in range(o.layers)
+            nn.TransformerEncoderLayer(o.width, heads, 4 * o.width, **form) for _ in range(o.layers)
         )
         self.decoder = nn.ModuleList(
-            nn.TransformerDecoderLayer(o.width, heads, 4 * o.width, **form)
-            for _ in range(o.layers)
+            nn.TransformerDecoderLayer(o.width, heads, 4 * o.width, **form) for _ in range(o.layers)
         )
         self.head = nn.Linear(o.width, o.vocabulary)
         mask = nn.Transformer.generate_square_subsequent_mask(o.length)
