@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
 
-from benchmarks.dependencies_known import page
-from benchmarks.dependencies_known.graph import Edge, Graph, build
+from benchmarks.dependencies_known import page, recordings, scores
+from benchmarks.dependencies_known.graph import Costs, Edge, Graph, build
 from benchmarks.dependencies_known.interventions import interventions
 from benchmarks.dependencies_known.program import (
     Action,
@@ -18,6 +19,8 @@ from benchmarks.dependencies_known.program import (
     encoded,
     generate,
 )
+from tests.builders import nsight
+from tests.builders.scenario import Noted, Script
 from tests.conftest import ROOT
 
 MS = 1_000_000
@@ -160,3 +163,74 @@ def test_recorded_edges_are_those_of_the_programs():
         n = page.total(rows, "nsys", "event")
         assert n[keys[0]] >= 0.999 * n[keys[1]]
     assert len(page.changes(rows, "kineto")) >= 200
+
+
+def recorded(program: Program, path, iterations: int = 8):
+    """The program of one rank as Nsight Systems would record it, by the times of its graph."""
+    graph = build(program, iterations)
+    times = [round(time) + MS for time in graph.ends()]
+    script, launch = Script(), round(Costs().launch)
+    last: dict[int, int] = {}
+    """By event, the number of its last record."""
+    begins = {}
+    for done in sorted(graph.done, key=lambda each: times[each.end]):
+        action, thread = done.action, script.process.pid + done.thread
+        begin, end, stream = times[done.begin], times[done.end], 10 + action.stream
+        if not done.thread:
+            begins.setdefault(done.iteration, begin)
+        operation = (0, done.iteration, action.number)
+        if action.does in ("kernel", "item"):
+            node = graph.ops[operation]
+            call = (times[graph.launches[operation]] - launch, times[graph.launches[operation]])
+            kernel = {"name": "spin_kernel(long long)", "blocks": action.number + 1}
+            columns = kernel if action.does == "kernel" else {"bytes": 4}
+            at = (times[node] - round(graph.own[node]), times[node])
+            kind = "kernel" if action.does == "kernel" else "d2h"
+            script.op(kind, *at, call, thread=thread, stream=stream, **columns)
+            if action.does == "item":
+                waits = Noted(stream=stream)
+                script.call("cudaStreamSynchronize", call[1], end, thread=thread, noted=waits)
+        event = {"event": action.number}
+        if action.does == "record":
+            last[action.number] = len(script.calls)
+        if action.number in last:
+            event["serial"] = last[action.number]
+        api, noted = {
+            "record": ("cudaEventRecord", {"stream": stream, **event}),
+            "wait": ("cudaStreamWaitEvent", {"stream": stream, **event}),
+            "sync-event": ("cudaEventSynchronize", event),
+            "sync-stream": ("cudaStreamSynchronize", {"stream": stream}),
+        }.get(action.does, ("", {}))
+        if api and (action.does != "wait" or action.number in last):
+            script.call(api, begin, end, thread=thread, noted=Noted(**noted))
+    starts = [*begins.values(), max(times)]
+    for number, (begin, end) in enumerate(pairwise(starts)):
+        script.range(f"step {number}", begin, end)
+    return nsight.write(script.build(), path)
+
+
+@pytest.mark.parametrize("seed", [3, 7, 9, 11, 17, 23])
+def test_the_graph_of_a_recording_is_that_of_the_program(seed, tmp_path):
+    program = generate(seed)
+    path = recorded(program, tmp_path / "rank0.sqlite")
+    found = scores.shown(recordings.load(path), program, 0, "nsys")
+    graph = build(program, scores.FIRST + 6)
+    counts = scores.edges(found, graph, graph.ancestors())
+    event = counts["event"]
+    assert event["known"] == event["recalled"]
+    assert event["found"] == event["right"] == event["recorded"]
+    assert counts["host"]["found"] == counts["host"]["right"]
+
+    changes = interventions(program)
+    plain = build(program, 12)
+    steps = [plain.step(), *(plain.step(plain.longer(change)) for change in changes)]
+    rows = [
+        {
+            "changes": [None, *map(vars, changes)],
+            "blocks": [[[step / MS] * 3] * 2 for step in steps],
+        }
+    ]
+    run = recordings.Run(program, rows, {"nsys": [path]})
+    moved = scores.interventions(run, [path], [found])
+    assert len(moved) == len(changes)
+    assert [page.error(each) for each in moved] == pytest.approx([0] * len(moved), abs=0.01)
