@@ -47,7 +47,7 @@ QUEUE = 1000
 """With so many operations launched and not ended, a launch may wait for room: CUDA holds 1024."""
 LONG_CALL_NS = 20_000
 """A launch that takes longer beside a full queue waited for room."""
-OWN_LINE = 0.2
+OWN_LINE = 0.05
 """A thread has its own line if others launch between this part of its launches and their next."""
 NO_PARTNER = -2
 """Group of a message whose partner is not recorded."""
