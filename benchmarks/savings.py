@@ -34,6 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
     scores = commands.add_parser("score")
     scores.add_argument("folders", type=Path, nargs="+")
     scores.add_argument("--injected", type=Path, help="what `injections.py run` left")
+    scores.add_argument("--first", type=Path, help="an earlier result, to be kept beside this")
     scores.add_argument("--to", type=Path, default=RESULTS)
     pages = commands.add_parser("page")
     pages.add_argument("--from", dest="source", type=Path, default=RESULTS)
@@ -47,7 +48,10 @@ def main(arguments: list[str] | None = None) -> None:
     if given.command == "score":
         from benchmarks.saving.scores import score
 
-        text = json.dumps(score(given.folders, given.injected), indent=1, sort_keys=True)
+        found = score(given.folders, given.injected)
+        if given.first is not None:
+            found["first"] = json.loads(given.first.read_text())
+        text = json.dumps(found, indent=1, sort_keys=True)
         given.to.write_text(text + "\n")
     if given.command == "page":
         from benchmarks.saving.page import page

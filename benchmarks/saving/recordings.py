@@ -1,8 +1,8 @@
 """Runs programs: records each as it is, and times it beside its variants; one at a time.
 
 All processes are started at once, so that importing PyTorch and compiling are over before anything
-is timed; then each has the machine for itself, one after another. What they leave is put together as
-it comes: PROGRAM.json with the times, and traces in `part*.tar`.
+is timed; then each has the machine for itself, one after another. What they leave is put together
+as it comes: PROGRAM.json with the times, and traces in `part*.tar`.
 """
 
 from __future__ import annotations

@@ -46,9 +46,51 @@ def score(folders: Sequence[Path], injected: Path | None) -> dict[str, Any]:
         programs = [_program(BY_NAME[n], timed[n], place / n) for n in BY_NAME if n in timed]
     rows = [p for p in programs if p is not None]
     result: dict[str, Any] = {"programs": rows, "ranks": correlations(rows)}
-    if injected is not None:
-        result["injected"] = list(_injected(injected))
-    return result
+    result["injected"] = [] if injected is None else list(_injected(injected))
+    return {**result, "short": in_short(result)}
+
+
+def in_short(result: Mapping[str, Any]) -> dict[str, Any]:
+    """How many predictions came true: of findings, of single changes, together, and of faults."""
+    programs = result["programs"]
+    findings = [f for p in programs for f in p["findings"] if f["measured_ms"] is not None]
+    told = [(f, p["base_ms"]) for p in programs for f in p["findings"]
+            if f["measured_ms"] is not None and f["predicted_ms"] is not None]  # fmt: skip
+    played = [a for p in programs for a in p["ablations"]]
+    joint = [p["joint"] for p in programs if p["joint"] and p["joint"]["measured_ms"] is not None]
+    bounds = [p["headroom"] for p in programs if p["headroom"]]
+    faults = [f for f in result["injected"] if f["predicted_ms"] is not None]
+    return {
+        "programs": len(programs),
+        "findings": len(findings),
+        "predicted": len(told),
+        "findings_inside": sum(_near(f, f["doubt_ms"]) for f, _ in told),
+        "findings_within_5": sum(
+            abs(f["predicted_ms"] - f["measured_ms"]) <= 0.05 * base for f, base in told
+        ),
+        "over_bound": sum(f["measured_ms"] > f["up_to_ms"] + f["doubt_ms"] for f in findings),
+        "ablations": len(played),
+        "ablations_within_5": sum(abs(a["error"]) <= 0.05 for a in played),
+        "ablations_within_10": sum(abs(a["error"]) <= 0.10 for a in played),
+        "ablations_inside": sum(a["low_ms"] <= a["measured_ms"] <= a["high_ms"] for a in played),
+        "ablations_worst": max((abs(a["error"]) for a in played), default=None),
+        "joint": len(joint),
+        "joint_inside": sum(j["low_ms"] <= j["measured_ms"] <= j["high_ms"] for j in joint),
+        "tuned": len(bounds),
+        "tuned_inside": sum(b["inside"] for b in bounds),
+        "faults": len(faults),
+        "faults_inside": sum(f["low_ms"] <= f["cost_ms"] <= f["high_ms"] for f in faults),
+        "faults_within_5": sum(
+            abs(f["predicted_ms"] - f["cost_ms"]) <= 0.05 * f["now_ms"] for f in faults
+        ),
+        "fault_ranks": spearman(
+            [f["predicted_ms"] for f in faults], [f["cost_ms"] for f in faults]
+        ),
+    }
+
+
+def _near(told: Mapping[str, float], doubt: float) -> bool:
+    return told["low_ms"] - doubt <= told["measured_ms"] <= told["high_ms"] + doubt
 
 
 class Times:
@@ -65,8 +107,13 @@ class Times:
         return median(self._ms[name])
 
     def range(self, name: str) -> tuple[float, float]:
-        """The shortest and the longest block."""
-        return min(self._ms[name]), max(self._ms[name])
+        """The shortest and the longest block; of four or more without the furthest from the median.
+
+        The first block of a process, when its turn begins, may be twice as long as the others.
+        """
+        each = sorted(self._ms[name], key=lambda ms: abs(ms - self.step(name)))
+        kept = each[: max(len(each) - 1, 3)]
+        return min(kept), max(kept)
 
     def gain(self, name: str) -> float:
         """How much shorter it is than the program as it is."""
@@ -261,7 +308,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 
 def _injected(folder: Path) -> Iterator[dict[str, Any]]:
-    """Faults that `injections.py` put into programs: what mending them saves, and what they cost."""
+    """Faults that `injections.py` put into programs: what mending them saves, what they cost."""
     from benchmarks.injection.recordings import read_rows
     from benchmarks.injection.scores import FINDINGS, felt
 

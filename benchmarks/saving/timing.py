@@ -3,10 +3,10 @@
     python timing.py FOLDER PROGRAM
 
 All are set up first; then comes the turn of this process on the machine (`SAVING_TURN`, a file that
-is locked meanwhile). A block is so many steps of one variant, synchronised at both ends, after steps
-that empty a loader's queue. Blocks of all variants follow one another, and again. What was timed is
-written after each round. Traces of some steps of each variant come last, so that no timed step has
-a profiler in its process.
+is locked meanwhile). A block is so many steps of one variant, synchronised at both ends, after
+steps that empty a loader's queue. Blocks of all variants follow one another, and again. What was
+timed is written after each round. Traces of some steps of each variant come last, so that no timed
+step has a profiler in its process.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ def main() -> None:
 
 def _set_up(program: Program, found: dict[str, Any]) -> list[Runner]:
     specification = importlib.util.spec_from_file_location(program.name, program.script)
-    assert specification is not None and specification.loader is not None
+    assert specification is not None
+    assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     sys.modules[program.name] = module
     specification.loader.exec_module(module)
