@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 RESULTS = ROOT / "docs" / "validation" / "dependencies.json"
-KEPT = ("first_look", "reasons")
+KEPT = ("first_look", "reasons", "machine")
 """Of the results, what people wrote."""
 
 
