@@ -50,8 +50,9 @@ def page(found: Mapping[str, Any]) -> str:
     clocks = " and ".join(map(str, machine["clocks_mhz"]))
     words = (
         f"{machine['gpu']}, torch {machine['torch']}, CUDA {machine['cuda']}, Nsight Systems "
-        f"{machine['nsys']};\n  `CUDA_DEVICE_MAX_CONNECTIONS=32`, so that no two streams share a way to "
-        f"the device. The\n  multiprocessors ran at {clocks} MHz after every block."
+        f"{machine['nsys']};\n"
+        "  `CUDA_DEVICE_MAX_CONNECTIONS=32`, so that no two streams share a way "
+        f"to the device. The\n  multiprocessors ran at {clocks} MHz after every block."
     )
     text = PAGE.format(**counts, counted=found["counted"], machine=words)
     return "\n".join(
@@ -170,7 +171,10 @@ def _costs(costs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         steps = (f"{middle:.2f} ({low:.2f} to {high:.2f})" for low, middle, high in each)
         size = (f"{cost['bytes'][name] / 1e6:.2f} MB" for name in ("light", "events"))
         yield f"| {cost['what']} | {' | '.join((*steps, *size))} |"
-    yield "\nRanges that overlap tell no difference: DDP's host is slower with a profiler, and these blocks\ndo not say whether events cost up to 5 % more.\n"
+    yield (
+        "\nRanges that overlap tell no difference: DDP's host is slower with a profiler, and these"
+        "\nblocks do not say whether events cost up to 5 % more.\n"
+    )
 
 
 def _list(
