@@ -192,8 +192,9 @@ def _ablations(
         if variant.play.faster and not trace.exists():
             continue
         after = _report([trace], None) if variant.play.faster else report
+        gone = {n for n in variant.play.faster if _busy(report, n) and not _busy(after, n)}
         changes = Changes(
-            removed=frozenset(variant.play.removed),
+            removed=frozenset({*variant.play.removed, *gone}),
             overlapped=frozenset(variant.play.overlapped),
             speedup={
                 name: _busy(report, name) / _busy(after, name)
