@@ -94,20 +94,23 @@ def test_a_short_line_fits_a_line_for_one_rank_and_two_for_several(report):
     assert len(told(crowded)) > 80
 
 
-def test_a_crowded_screen_goes_without_it():
-    """What to do comes before it where 24 lines cannot hold both."""
-    report = one_rank()
-    warnings = ["it needs more " * 12] * 9
-    for lines in range(9):
-        verdict = msgspec.structs.replace(report.verdict, missing=["", *warnings[:lines]])
-        crowded = msgspec.structs.replace(report, verdict=verdict)
+def test_a_crowded_screen_first_goes_without_the_next_command_then_without_it():
+    """What to do comes before both where 24 lines cannot hold all."""
+    seen = []
+    for lines in range(11):
+        verdict = msgspec.structs.replace(one_rank().verdict, missing=["", *["one more"] * lines])
+        crowded = msgspec.structs.replace(one_rank(), verdict=verdict)
         screen = terminal_of(crowded, 80, False).splitlines()
-        bare = terminal_of(msgspec.structs.replace(crowded, critical_path=msgspec.UNSET), 80, False)
-        room = len(bare.splitlines()) < 24
-        assert any(line.startswith(NAME) for line in screen) is room
-        assert len(screen) == len(bare.splitlines()) + room
-        assert NAME in terminal_of(crowded, 80, False, verbose=True)
-    assert not room
+        assert len(screen) <= 24
+        assert "Try first:" in screen
+        assert screen[-1].startswith("more with -v")
+        shown = [any(line.startswith(word) for line in screen) for word in (NAME, "next, ")]
+        seen.append(tuple(shown))
+        whole = terminal_of(crowded, 80, False, verbose=True)
+        assert NAME in whole
+        assert "next, " in whole
+    expected = [(True, True), (True, False), (False, False)]
+    assert sorted(set(seen), key=seen.index) == expected
 
 
 def test_the_bar_is_the_path_part_by_part():

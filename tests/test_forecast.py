@@ -174,9 +174,7 @@ def test_a_saving_in_words():
     assert saving(finding("data-wait", 11.0, 8.1)) == "8.10 ms a step (7.29 to 8.91; up to 11.0)"
     assert saving(finding("data-wait", 11.0, 11.0)) == "11.0 ms a step (9.90 to 11.0)"
     assert saving(finding("data-wait", 11.0)) == "up to 11.0 ms a step"
-    assert saving(finding("data-wait", 11.0, 0.0)) == (
-        "next to nothing before others are mended (up to 11.0 ms a step)"
-    )
+    assert saving(finding("data-wait", 11.0, 0.0)) == ("little alone (up to 11.0 ms)")
     assert saving(finding("data-wait")) == ""
 
 

@@ -100,6 +100,16 @@ def test_without_peaks_or_work_there_is_no_floor():
     assert floors_of(report.ranks, None, counted(), {"bf16": TF}, None) == []
 
 
+@pytest.mark.parametrize("count", [10**400, -1, 1.5, "many", None])
+def test_a_count_that_nobody_made_is_none(count):
+    counted_so = with_least({"forward": {"bf16": count}})
+    assert math_floor(work=counted_so) == math_floor(work=counted())  # half of the sum
+
+
+def test_a_precision_that_no_device_has_is_no_floor_and_no_word_of_the_report():
+    assert math_floor(work=with_least({"forward": {"my secret": 4 * TF}})) is None
+
+
 GB = 10**9
 
 

@@ -53,6 +53,18 @@ class Edge:
     source: str
 
 
+@dataclass(frozen=True)
+class Done:
+    """An action of a thread in an iteration, between two nodes of the host."""
+
+    rank: int
+    iteration: int
+    thread: int
+    action: Action
+    begin: int
+    end: int
+
+
 @dataclass
 class Graph:
     """Nodes in lists: the end of each is that of the latest before it, and its own time.
@@ -60,7 +72,7 @@ class Graph:
     Args:
         ops, works: nodes of operations and of host work. launches: of launches of operations.
         marks: of each iteration, the node after which its stream 0 has joined all others.
-        edges: those between streams and by host.
+        edges: those between streams and by host. done: what the host did, thread by thread.
     """
 
     own: list[float] = field(default_factory=list)
@@ -70,6 +82,7 @@ class Graph:
     launches: dict[Operation, int] = field(default_factory=dict)
     marks: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     edges: list[Edge] = field(default_factory=list)
+    done: list[Done] = field(default_factory=list)
 
     def node(self, own: float, before: Sequence[tuple[int, float]]) -> int:
         """Add one."""
@@ -204,6 +217,12 @@ class _Builder:
         return list({self.stream_of[node]: node for node in sorted(nodes)}.values())
 
     def _act(self, iteration: int, thread: int, action: Action) -> None:
+        begin = self.host[thread]
+        self._do(iteration, thread, action)
+        done = Done(self.number, iteration, thread, action, begin, self.host[thread])
+        self.graph.done.append(done)
+
+    def _do(self, iteration: int, thread: int, action: Action) -> None:
         does, stream, costs = action.does, self._real(action.stream), self.costs
         if does == "work":
             self._host(thread, float(action.size))

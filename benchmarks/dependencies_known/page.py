@@ -147,12 +147,13 @@ def _costs(costs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "## What recording events costs\n"
     yield (
         "Steps without a profiler, with torch.profiler at its lightest, and with that and events, "
-        "in blocks in turns; ms.\n"
+        "in blocks in turns: ms, and the range of the medians of blocks.\n"
     )
     yield "| | without | light | with events | file | file with events |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: |"
     for cost in costs:
-        steps = (f"{cost['ms'][name]:.3f}" for name in ("none", "light", "events"))
+        each = (cost["ms"][name] for name in ("none", "light", "events"))
+        steps = (f"{middle:.2f} ({low:.2f} to {high:.2f})" for low, middle, high in each)
         size = (f"{cost['bytes'][name] / 1e6:.2f} MB" for name in ("light", "events"))
         yield f"| {cost['what']} | {' | '.join((*steps, *size))} |"
     yield ""
@@ -188,7 +189,11 @@ def _list(
         for i in row["interventions"]
         if abs(error(i)) > NEAR or abs(error(i, "by_construction_ms")) > NEAR
     }
-    told = [f"- {name}: {why}" for name, why in reasons.items() if name in missed or name == "all"]
+    told = [
+        f"- {names}: {why}"
+        for names, why in sorted(reasons.items())
+        if names == "all" or missed & set(names.split(", "))
+    ]
     if told:
         yield "\n".join(["Why, as far as it is known:", "", *told, ""])
     yield "## Programs\n"

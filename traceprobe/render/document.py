@@ -191,9 +191,10 @@ class Text:
 
 @dataclass(frozen=True)
 class Code:
-    """Text that keeps its lines and its spaces."""
+    """Text that keeps its lines and its spaces; `spare` as of `Facts`."""
 
     text: str
+    spare: bool = False
 
     @property
     def lines(self) -> list[str]:

@@ -28,7 +28,7 @@ def gain(predicted: PredictedSaving | UnsetType, most_ms: float) -> str:
     if isinstance(predicted, UnsetType):
         return f"up to {most} ms a step"
     if predicted.ms < NOTHING * most_ms:
-        return f"next to nothing before others are mended (up to {most} ms a step)"
+        return f"little alone (up to {most} ms)"
     return f"{significant(predicted.ms)} ms a step ({interval(predicted, most_ms)})"
 
 

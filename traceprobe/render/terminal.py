@@ -102,15 +102,24 @@ def render(
 
 
 def _summary(sheet: _Sheet, paragraphs: Sequence[Sequence[Block]]) -> str:
-    """Whole paragraphs, without what can be spared where that makes them too long."""
-    whole = replace(sheet)
-    whole.text = sheet.text
-    for paragraph in paragraphs:
-        whole.add(partial(_paragraph, blocks=paragraph), always=True)
-    spare = [b for blocks in paragraphs for b in blocks if isinstance(b, Facts) and b.spare]
-    if whole.fits() or not spare:
-        return whole.text
-    return _summary(sheet, [[b for b in blocks if b is not spare[-1]] for blocks in paragraphs])
+    """Whole paragraphs; where they are too long, the last that can be spared goes first.
+
+    Before the first of it goes, advice is cut to a line.
+    """
+    blocks = [block for paragraph in paragraphs for block in paragraph]
+    spare = [block for block in blocks if isinstance(block, Facts | Code) and block.spare]
+    drops = [spare[n:] for n in range(len(spare), -1, -1)]
+    tries = [(drop, False) for drop in drops[: max(1, len(drops) - 1)]]
+    tries += [(drop, True) for drop in drops[-2:]]
+    for drop, tight in tries:
+        whole = replace(sheet, tight=tight)
+        whole.text = sheet.text
+        for paragraph in paragraphs:
+            kept = [block for block in paragraph if not any(block is other for other in drop)]
+            whole.add(partial(_paragraph, blocks=kept), always=True)
+        if whole.fits():
+            break
+    return whole.text
 
 
 def _begin(sheet: _Sheet, section: Section) -> None:
@@ -128,12 +137,13 @@ class _Sheet:
     color: bool
     encoding: str
     verbose: bool
+    tight: bool = False
     text: str = field(default="", init=False)
 
     def add(self, draw: Callable[[_Out], None], *, always: bool = False) -> bool:
         """Add what a function prints, and tell whether there was room for it."""
         printed = _console(self.width, color=self.color)
-        draw(_Out(printed, self.encoding, brief=not self.verbose))
+        draw(_Out(printed, self.encoding, brief=not self.verbose, tight=self.tight))
         more = _collected(printed)
         shown = always or self.fits(more, LEFT_OUT_LINES)
         if shown:
@@ -205,11 +215,11 @@ class _Out:
     """Prints what the encoding knows.
 
     Args:
-        brief: whether sentences are cut to two lines.
+        brief: whether sentences are cut to two lines. tight: whether advice is cut to one.
     """
 
-    def __init__(self, printed: Console, encoding: str, *, brief: bool) -> None:
-        self.console, self._encoding, self.brief = printed, encoding, brief
+    def __init__(self, printed: Console, encoding: str, *, brief: bool, tight: bool) -> None:
+        self.console, self._encoding, self.brief, self.tight = printed, encoding, brief, tight
         self.width = printed.width
         self.prose = MAX_BRIEF if brief else MAX_PROSE
 
@@ -310,9 +320,14 @@ def _findings(out: _Out, block: Findings) -> None:
         saves = f": {saving(finding)}" if saving(finding) else ""
         title = out.known(shorten(finding.title, MAX_TITLE), "bold").append(saves, "")
         told = [] if out.brief else [shorten(e, out.prose) for e in finding.evidence[:MAX_EVIDENCE]]
-        where = [f"{shorten(name, out.prose)}, {part}" for name, part in places(finding)[:1]]
+        where = [
+            f"{shorten(name, out.prose // 2 - len(part) if out.brief else out.prose)}, {part}"
+            for name, part in places(finding)[:1]
+        ]
         # A line says more about this program than the second half of an advice for any.
-        advice = first_sentences(finding.advice, out.prose // 2 if where else out.prose)
+        advice = first_sentences(
+            finding.advice, out.prose // 2 if where or out.tight else out.prose
+        )
         out.item(title, *where, *told, *([advice] if advice else []), mark=f"{number}.")
     if block.together:
         out.say((block.together, ""))

@@ -28,8 +28,9 @@ PACKING = re.compile(
 """Operators whose launches are for communication: DDP's reducer (torch/csrc/distributed/c10d/
 reducer.cpp), FSDP2's copies (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py), and what a
 collective itself launches beside its kernel."""
-_MULTIPLICATION = re.compile(r"elementwise_kernel<.*AUnaryFunctor<.*MulFunctor<")
-"""PyTorch's kernel of a tensor times a number, with which DDP divides by the number of ranks."""
+MULTIPLICATION = ("elementwise_kernel<", "AUnaryFunctor<", "MulFunctor<")
+"""In the name of PyTorch's kernel of a tensor times a number, with which DDP divides by the number
+of ranks."""
 SAME = ("name", "grid", "phase", "before", "after")
 """What kernels that do the same have in common; the last two are names of their neighbours."""
 ALONE, COVERED = 0.05, 0.95
@@ -129,23 +130,25 @@ def _ddp_copies(ops: pl.DataFrame, names: Sequence[str]) -> tuple[Bools, Bools]:
     Returns:
         (into, back): copies into buckets and out of them.
     """
-    marked = np.zeros((2, len(ops)), dtype=bool)
     kind, phase = ops["kind"].to_numpy(), ops["phase"].to_numpy()
     iteration, launch = ops["iteration"].to_numpy(), ops["launch_t0"].to_numpy()
-    times = np.array([bool(_MULTIPLICATION.search(name)) for name in names])
-    backward = (phase == int(Phase.BACKWARD)) & (launch != UNKNOWN) & (iteration != UNKNOWN)
-    scaled = backward & (kind == int(Kind.KERNEL)) & times[ops["name"].to_numpy()]
-    copied = backward & (kind == int(Kind.D2D))
-    message = (kind == int(Kind.COMM)) & (launch != UNKNOWN)
-    for step in np.unique(iteration[copied]):
-        mine = iteration == step
-        if not (mine & message).any():
-            continue
-        last = launch[mine & message].max()
-        into = np.flatnonzero(mine & scaled & (launch < last))
-        back = np.flatnonzero(mine & copied & (launch > last))
-        if len(into) == len(back):
-            marked[0, into] = marked[1, back] = True
+    launched = (launch != UNKNOWN) & (iteration >= 0)
+    message = launched & (kind == int(Kind.COMM))
+    last = np.full(int(iteration.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    last[iteration[message]] = UNKNOWN
+    np.maximum.at(last, iteration[message], launch[message])
+    multiplies = np.array([all(word in name for word in MULTIPLICATION) for name in names])
+    times = multiplies[ops["name"].to_numpy()] & (kind == int(Kind.KERNEL))
+    backward = launched & (phase == int(Phase.BACKWARD))
+    into = np.flatnonzero(backward & times)
+    into = into[launch[into] < last[iteration[into]]]
+    back = np.flatnonzero(backward & (kind == int(Kind.D2D)))
+    back = back[launch[back] > last[iteration[back]]]
+    counts = [np.bincount(iteration[some], minlength=len(last)) for some in (into, back)]
+    fits = counts[0] == counts[1]
+    marked = np.zeros((2, len(ops)), dtype=bool)
+    marked[0, into[fits[iteration[into]]]] = True
+    marked[1, back[fits[iteration[back]]]] = True
     return marked[0], marked[1]
 
 

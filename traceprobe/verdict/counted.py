@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from traceprobe.model.sidecar import MOST_FLOPS
+
 PASSES = ("forward", "backward", "recompute")
 Work = Mapping[str, Any]
 """By phase: `flops` and `model_flops` by precision, `bytes`, `matrix_bytes`; docs/roofline.md."""
@@ -61,9 +63,11 @@ def least_of(work: Work) -> dict[str, float] | None:
     """Operations by precision that every way to compute the same takes; None where not counted."""
     tables = [work[name].get("least_flops") for name in PASSES]
     for table in tables:
-        if not isinstance(table, dict) or not all(isinstance(n, int) for n in table.values()):
+        if not isinstance(table, dict):
             return None
-    return {name: max(count, 0.0) for name, count in added(tables).items()}
+        if not all(isinstance(n, int) and 0 <= n <= MOST_FLOPS for n in table.values()):
+            return None
+    return added(tables)
 
 
 def added(tables: Sequence[Mapping[str, int]]) -> dict[str, float]:

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 
 from traceprobe.formatting import significant, size
 from traceprobe.records.headroom import Floor, Headroom
-from traceprobe.records.memory import Memory
+from traceprobe.records.memory import MOST_BYTES, Memory
 from traceprobe.records.rank import Rank
 from traceprobe.records.roofline import Peaks, Roofline
 from traceprobe.verdict.counted import least_of, of_model, work_of
@@ -130,13 +130,13 @@ def _math_ms(flops: Flops, roofline: Roofline, names: str | None) -> float | Non
     """
     times: dict[bool, float] = {True: 0.0, False: 0.0}
     for name, count in flops.items():
-        rates = [_fastest(each, roofline) for each in {name, names or name}]
-        known = [each for each in rates if each is not None]
-        if count > 0 and not known:
+        counted = _fastest(name, roofline)
+        if count > 0 and counted is None:
             return None
-        if count > 0:
+        if count > 0 and counted is not None:
+            by_name = None if names is None else _fastest(names, roofline)
             units = name in _MATRIX_UNITS
-            ms = count / max(known) / 1e9
+            ms = count / max(counted, by_name or 0.0) / 1e9
             times[units] = times[units] + ms if units else max(times[units], ms)
     return max(times.values())
 
@@ -199,7 +199,7 @@ def _updated(workload: Mapping[str, object] | None) -> float:
     """
     update = (work_of(workload) or {}).get("optimizer")
     moved = update.get("bytes") if isinstance(update, dict) else None
-    return 2 / 3 * moved if isinstance(moved, int) and moved > 0 else 0.0
+    return 2 / 3 * moved if isinstance(moved, int) and 0 < moved <= MOST_BYTES else 0.0
 
 
 def _held(memory: Memory | None) -> float:

@@ -64,7 +64,7 @@ def _first(fix: Finding) -> str:
 
 
 def terminal(report: Report, paths: Sequence[str] = ()) -> Paragraphs:
-    """The shares, what to do first, and the command that a reader would want next.
+    """The shares, what to do first, and, where there is room, the command to run next.
 
     Args:
         paths: where the inputs are, for that command.
@@ -131,7 +131,7 @@ def _floors(report: Report) -> list[str]:
 
 def _next(report: Report, paths: Sequence[str]) -> list[Block]:
     found = next_command(report, paths)
-    return [Code(f"next, {found[1]}:\n  {found[0]}")] if found else []
+    return [Code(f"next, {found[1]}:\n  {found[0]}", spare=True)] if found else []
 
 
 def _more(report: Report) -> str:
