@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 
 import traceprobe
@@ -237,6 +238,7 @@ def test_an_error_that_nobody_foresaw_has_the_code_of_internal_errors(
 
 def test_a_saving_above_the_classes_that_it_removes_is_not_written(report):
     (wait,) = (f for f in report.findings if f.id == "data-wait")
+    report = replace(report, joint=UNSET)
     assert wait.saving_of == ["idle_data_wait"]
     assert verify(replace(report, findings=[wait]), report.ranks).findings == [wait]
     more = replace(wait, saving_ms_per_step=wait.saving_ms_per_step + 0.01)
