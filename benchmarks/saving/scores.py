@@ -28,6 +28,8 @@ from traceprobe.replay.scenario import Changes
 WARNS = ("warn", "fail")
 FEWEST = 2
 """Blocks without which nothing counts as timed."""
+WELL = 0.05
+"""Of a step: what its blocks and those of the program as it is may differ by, to be well timed."""
 
 
 def score(folders: Sequence[Path], injected: Path | None) -> dict[str, Any]:
@@ -57,6 +59,7 @@ def in_short(result: Mapping[str, Any]) -> dict[str, Any]:
     told = [(f, p["base_ms"]) for p in programs for f in p["findings"]
             if f["measured_ms"] is not None and f["predicted_ms"] is not None]  # fmt: skip
     played = [a for p in programs for a in p["ablations"]]
+    known = [a for p in programs for a in p["ablations"] if _well_timed(a, p)]
     joint = [p["joint"] for p in programs if p["joint"] and p["joint"]["measured_ms"] is not None]
     bounds = [p["headroom"] for p in programs if p["headroom"]]
     faults = [f for f in result["injected"] if f["predicted_ms"] is not None]
@@ -74,6 +77,10 @@ def in_short(result: Mapping[str, Any]) -> dict[str, Any]:
         "ablations_within_10": sum(abs(a["error"]) <= 0.10 for a in played),
         "ablations_inside": sum(a["low_ms"] <= a["measured_ms"] <= a["high_ms"] for a in played),
         "ablations_worst": max((abs(a["error"]) for a in played), default=None),
+        "known": len(known),
+        "known_within_5": sum(abs(a["error"]) <= 0.05 for a in known),
+        "known_within_10": sum(abs(a["error"]) <= 0.10 for a in known),
+        "known_inside": sum(a["low_ms"] <= a["measured_ms"] <= a["high_ms"] for a in known),
         "joint": len(joint),
         "joint_inside": sum(j["low_ms"] <= j["measured_ms"] <= j["high_ms"] for j in joint),
         "tuned": len(bounds),
@@ -87,6 +94,12 @@ def in_short(result: Mapping[str, Any]) -> dict[str, Any]:
             [f["predicted_ms"] for f in faults], [f["cost_ms"] for f in faults]
         ),
     }
+
+
+def _well_timed(played: Mapping[str, Any], program: Mapping[str, Any]) -> bool:
+    """Whether both steps of a change are known well enough to tell errors of some percent."""
+    ranges = (played["range_ms"], program["base_range_ms"])
+    return sum(high - low for low, high in ranges) / 2 <= WELL * played["measured_ms"]
 
 
 def _near(told: Mapping[str, float], doubt: float) -> bool:
@@ -192,8 +205,9 @@ def _ablations(
         if variant.play.faster and not trace.exists():
             continue
         after = _report([trace], None) if variant.play.faster else report
+        gone = {n for n in variant.play.faster if _busy(report, n) and not _busy(after, n)}
         changes = Changes(
-            removed=frozenset(variant.play.removed),
+            removed=frozenset({*variant.play.removed, *gone}),
             overlapped=frozenset(variant.play.overlapped),
             speedup={
                 name: _busy(report, name) / _busy(after, name)
@@ -271,23 +285,32 @@ def _headroom(program: Program, report: Report, times: Times) -> dict[str, Any] 
 
 
 def correlations(programs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Spearman's rank correlation of predicted gains with measured ones."""
-    pairs = [
-        (p["program"], f["predicted_ms"], f["measured_ms"], f["up_to_ms"], p["base_ms"])
+    """Spearman's rank correlation of predicted gains with measured ones.
+
+    `variants` counts a variant once: for the finding of those it mends that predicts the most.
+    """
+    rows = [
+        {**f, "base_ms": p["base_ms"], "program": p["program"]}
         for p in programs
         for f in p["findings"]
         if f["predicted_ms"] is not None and f["measured_ms"] is not None
     ]
-    each = {}
-    for p in programs:
-        mine = [pair for pair in pairs if pair[0] == p["program"]]
-        each[p["program"]] = spearman([m[1] for m in mine], [m[2] for m in mine])
+    once = {(r["program"], r["variant"]): r for r in sorted(rows, key=lambda r: r["predicted_ms"])}
+
+    def of(some: Sequence[Mapping[str, Any]], key: str = "predicted_ms") -> float | None:
+        return spearman([r[key] for r in some], [r["measured_ms"] for r in some])
+
+    shares = ([r[key] / r["base_ms"] for r in rows] for key in ("predicted_ms", "measured_ms"))
     return {
-        "pairs": len(pairs),
-        "ms": spearman([p[1] for p in pairs], [p[2] for p in pairs]),
-        "share": spearman([p[1] / p[4] for p in pairs], [p[2] / p[4] for p in pairs]),
-        "up_to": spearman([p[3] for p in pairs], [p[2] for p in pairs]),
-        "programs": each,
+        "pairs": len(rows),
+        "ms": of(rows),
+        "share": spearman(*shares),
+        "up_to": of(rows, "up_to_ms"),
+        "variants": of(list(once.values())),
+        "variant_pairs": len(once),
+        "programs": {
+            p["program"]: of([r for r in rows if r["program"] == p["program"]]) for p in programs
+        },
     }
 
 
