@@ -132,6 +132,8 @@ class Evidence:
             most = min(most, mean_class_ms(self.ranks, classes))
         if not classes or set(classes) & UNSEEN:
             most += self.unseen_ms()
+        if self.quality.observer_effect is not None:
+            most = min(most, self.corrected_step_ms())
         rounded = round(min(ms, most), 6)
         if rounded <= 0 or self.per != "per step":
             return None

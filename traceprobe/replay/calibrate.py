@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from traceprobe.replay.scenario import hosted, scaled
+from traceprobe.replay.scenario import scaled, with_host
 from traceprobe.replay.simulate import simulate, simulate_all
 from traceprobe.replay.tasks import Floats, RankSchedule
 
@@ -81,7 +81,7 @@ def calibrate(schedules: Sequence[RankSchedule], step_ns: float, belief: HostBel
 
 
 def _with_host(schedules: Sequence[RankSchedule], factor: float) -> list[RankSchedule]:
-    return [replace(p, tasks=hosted(p.tasks, factor)) for p in schedules]
+    return [with_host(schedule, factor) for schedule in schedules]
 
 
 def _weighed(factors: Floats, steps: Floats, belief: HostBelief) -> tuple[float, bool, float]:

@@ -142,10 +142,7 @@ def predict_all(run: Playable, every: Sequence[Changes]) -> list[Prediction]:
             schedules, sizes, links = buckets.rebucketed(schedules, asked.bucket_mb, run.ranks)
         told.append((sizes, sizes_before, links))
         scenarios["skew" in asked.removed] += [
-            [
-                changes.apply(replace(p, tasks=changes.hosted(p.tasks, factor)), asked, left)
-                for p in schedules
-            ]
+            [changes.apply(changes.with_host(p, factor), asked, left) for p in schedules]
             for factor, left in doubts
         ]
     steps = {
@@ -185,9 +182,11 @@ def _with_loader(schedule: RankSchedule, report: Report, rank: Rank, now: float)
     A loader in the training process itself is no loader of its own: its time is the host's.
     """
     settings = (report.workload or {}).get("settings")
-    if isinstance(settings, dict) and settings.get("workers") == 0:
-        return schedule
-    if rank.summary.host.loader_in_process or _ahead(report.loader, now):
+    told = settings.get("workers") if isinstance(settings, dict) else None
+    timed = None if isinstance(report.loader, UnsetType) else report.loader.workers
+    if rank.summary.host.loader_in_process or 0 in (told, timed):
+        return replace(schedule, loads=True)
+    if _ahead(report.loader, now):
         return schedule
     waited = float(schedule.tasks.data_wait.sum()) / schedule.iterations / 1e6
     step = rank.summary.step_ms.mean if rank.summary.step_ms is not None else now
@@ -207,9 +206,8 @@ def _ahead(loader: Loader | UnsetType, now: float) -> bool:
         now: step, ms.
     """
     if isinstance(loader, UnsetType) or not loader.batch_ms * loader.batches_per_step:
-        return not isinstance(loader, UnsetType) and loader.workers == 0
-    batch_ms = loader.batch_ms * loader.batches_per_step / max(loader.workers, 1)
-    return loader.workers == 0 or batch_ms < BUSY_LOADER * now
+        return False
+    return loader.batch_ms * loader.batches_per_step / max(loader.workers, 1) < BUSY_LOADER * now
 
 
 def _workers(report: Report, settings: object) -> int:

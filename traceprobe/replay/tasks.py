@@ -175,6 +175,7 @@ class RankSchedule:
         latency: from a launch to its start on an idle device, ns.
         period: time that the loader needs for a batch, ns; None where it is never late.
         workers: of the loader; 1 also where their number is not known.
+        loads: whether the host makes the batches itself, while it waits for data.
     """
 
     tasks: Tasks
@@ -182,6 +183,7 @@ class RankSchedule:
     latency: float
     period: float | None = None
     workers: int = 1
+    loads: bool = False
 
 
 def schedule_of(replay: Replay) -> RankSchedule:
