@@ -25,7 +25,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 RESULTS = ROOT / "docs" / "validation" / "dependencies.json"
-KEPT = ("first_look", "reasons")
+SOURCES = ("event", "host")
+KEPT = ("first_look", "reasons", "machine")
 """Of the results, what people wrote."""
 
 
@@ -93,8 +94,11 @@ def main(arguments: list[str] | None = None) -> None:
         from benchmarks.dependencies_known.scores import score
 
         before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        rows = score(given.folder)
+        for counts in (edge[source] for row in rows for edge in row["edges"] for source in SOURCES):
+            counts.pop("wrong"), counts.pop("missed")  # examples, for whoever mends a rule
         found = {
-            "rows": score(given.folder),
+            "rows": rows,
             "costs": costs(given.folder),
             "counted": 30,
             **{key: before.get(key, {}) for key in KEPT},

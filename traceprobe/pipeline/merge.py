@@ -180,12 +180,13 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         loader=loader or UNSET,
         roofline=UNSET if hardware is None else hardware,
     )
-    regular_report = replace(
-        report, ranks=_of(regular, records), quality=regular_quality, verdict=usual
-    )
+    usually = report
+    if long:
+        ranks = _of(regular, records)
+        usually = replace(report, ranks=ranks, quality=regular_quality, verdict=usual)
     report = with_predictions(
         report,
-        regular_report if long else report,
+        usually,
         answers.changes,
         floors(report, whole, called),
     )

@@ -24,6 +24,7 @@ _ESCAPED = re.compile(rb'(?<!\\)(?:\\\\)*\\[^\\"]')
 """In JSON, all but quotes and backslashes."""
 _PACKED = re.compile(r'"data":"[A-Za-z0-9+/]+={0,2}"')
 """Bytes in JSON: numbers, which may be many."""
+_NUMBERS = frozenset({int, float, bool})
 _LONG = re.compile(rf'[:,\[{{]"[^"]{{{MAX_KEY}}}')
 
 
@@ -50,6 +51,8 @@ def cleaned(value: Any) -> Any:
     if isinstance(value, Mapping):
         return _mapping(value)
     if isinstance(value, (list, tuple)):
+        if _NUMBERS.issuperset(map(type, value)):
+            return value
         return type(value)(cleaned(item) for item in value)
     return value
 

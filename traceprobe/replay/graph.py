@@ -19,13 +19,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from math import ceil
 
 import numpy as np
 
 from traceprobe.replay.tasks import ALONE, Bools, Floats, Int64s, RankSchedule, Tasks
 
-CYCLES = 4
-"""Times that the iterations are played; the last counts, when the beginning is forgotten."""
+CYCLES, ITERATIONS = 3, 4
+"""The iterations are played so many times, and until there are so many of them; the last cycle
+counts, when the beginning is forgotten."""
 HOST, START, END = range(3)
 """Instants of a task."""
 
@@ -106,15 +108,16 @@ def graph_of(schedules: Sequence[RankSchedule], shapes: dict[bytes, Shape]) -> G
         shapes: those found before, by what they were found for.
     """
     found, ends, first = [], [], 1
+    cycles = max(CYCLES, ceil(ITERATIONS / min(p.iterations for p in schedules)))
     ready = [np.zeros(0, np.int64)] * len(schedules)
     for number, schedule in enumerate(schedules):
-        count = len(schedule.tasks) * CYCLES
+        count = len(schedule.tasks) * cycles
         ready[number] = first + 3 * np.arange(count, dtype=np.int64)
-        ends.append((ready[number] + END).reshape(CYCLES, -1))
+        ends.append((ready[number] + END).reshape(cycles, -1))
         first += 3 * count
-    meets, first = _meetings(schedules, ready, first)
+    meets, first = _meetings(schedules, ready, cycles, first)
     for number, schedule in enumerate(schedules):
-        edges, first = _edges(schedule, ready[number], meets[number], first)
+        edges, first = _edges(schedule, ready[number], meets[number], cycles, first)
         found.append(edges)
     source, target, kind, task, weight = (
         np.concatenate([getattr(edges, name) for edges in found])
@@ -135,7 +138,9 @@ def graph_of(schedules: Sequence[RankSchedule], shapes: dict[bytes, Shape]) -> G
     return Graph(shapes[key], kind, rank, task, weight)
 
 
-def _edges(schedule: RankSchedule, host: Int64s, meets: Int64s, first: int) -> tuple[_Edges, int]:
+def _edges(
+    schedule: RankSchedule, host: Int64s, meets: Int64s, cycles: int, first: int
+) -> tuple[_Edges, int]:
     """Edges of one rank.
 
     Args:
@@ -144,20 +149,20 @@ def _edges(schedule: RankSchedule, host: Int64s, meets: Int64s, first: int) -> t
     """
     tasks = schedule.tasks
     count = len(tasks)
-    task = np.tile(np.arange(count, dtype=np.int64), CYCLES)
+    task = np.tile(np.arange(count, dtype=np.int64), cycles)
     start, end = host + START, host + END
-    before = _previous(np.tile(tasks.line, CYCLES), host)
-    on_stream = _previous(np.tile(tasks.stream, CYCLES), end)
+    before = _previous(np.tile(tasks.line, cycles), host)
+    on_stream = _previous(np.tile(tasks.stream, cycles), end)
     now = np.arange(len(host), dtype=np.int64)
     reached = [(now, before)]
-    awaits = np.tile(tasks.awaits, CYCLES)
+    awaits = np.tile(tasks.awaits, cycles)
     waits = np.flatnonzero((awaits > 0) & (awaits <= now))
     reached.append((waits, end[waits - awaits[waits]]))
     data = tasks.data_wait
     parts: list[tuple[Int64s, Int64s, Edge, Int64s, Floats]] = []
     if schedule.period is not None:
         fetching = _fetching(tasks)
-        at = np.flatnonzero(np.tile(fetching, CYCLES))
+        at = np.flatnonzero(np.tile(fetching, cycles))
         batches = first + np.arange(len(at), dtype=np.int64)
         first += len(at)
         chain = np.concatenate([[0], batches[:-1]]) if len(at) else batches
@@ -172,8 +177,8 @@ def _edges(schedule: RankSchedule, host: Int64s, meets: Int64s, first: int) -> t
         parts.append((origin, start[which], Edge.LAUNCH, mine, launched))
     later = np.flatnonzero(on_stream)
     parts.append((on_stream[later], start[later], Edge.ORDER, task[later], np.zeros(len(later))))
-    row = (tasks.row[None, :] + count * np.arange(CYCLES)[:, None]).ravel()
-    back = np.tile(tasks.back, CYCLES)
+    row = (tasks.row[None, :] + count * np.arange(cycles)[:, None]).ravel()
+    back = np.tile(tasks.back, cycles)
     known = (back > 0) & (back <= row)
     row, needed = row[known], (row - back)[known]
     parts.append((end[needed], start[row], Edge.ORDER, task[row], np.zeros(len(row))))
@@ -215,7 +220,7 @@ def _fetching(tasks: Tasks) -> Bools:
 
 
 def _meetings(
-    schedules: Sequence[RankSchedule], host: Sequence[Int64s], first: int
+    schedules: Sequence[RankSchedule], host: Sequence[Int64s], cycles: int, first: int
 ) -> tuple[list[Int64s], int]:
     """For each task the instant at which it starts with those of other ranks; 0 without any.
 
@@ -241,9 +246,9 @@ def _meetings(
         number = len(together[0][1])
         for rank, at in together:
             size = len(schedules[rank].tasks)
-            places = (at[None, :] + size * np.arange(CYCLES)[:, None]).ravel()
-            meets[rank][places] = first + np.arange(number * CYCLES)
-        first += number * CYCLES
+            places = (at[None, :] + size * np.arange(cycles)[:, None]).ravel()
+            meets[rank][places] = first + np.arange(number * cycles)
+        first += number * cycles
     return meets, first
 
 

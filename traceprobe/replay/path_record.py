@@ -32,7 +32,8 @@ LEAST = 0.01
 """Of a step: work off the path that is shorter is left out."""
 UNCHANGED = 0.001
 """A step that gets longer by no more than this part is as long as before."""
-GRIDS, PARTS = 2, 8
+PARTS = 8
+"""Lengths that are tried, up to a step."""
 
 
 def path_record(run: Playable) -> CriticalPath:
@@ -110,27 +111,21 @@ def _slack(run: Playable, table: pl.DataFrame) -> list[Slack]:
             busy = float(tasks.duration[tasks.kind == part].sum()) / schedule.iterations
             if (part, rank.rank) not in on_path and busy >= LEAST * run.step_ns:
                 off.append((part, number, busy))
-    low, high = np.zeros(len(off)), np.full(len(off), run.step_ns)
-    for _ in range(GRIDS):
-        grid = np.linspace(low, high, PARTS + 1, axis=1)
-        longer = [
-            _longer(schedules, number, part, more / busy)
-            for (part, number, busy), mine in zip(off, grid, strict=True)
-            for more in mine
-        ]
-        steps = np.array(simulate_all(longer)).reshape(len(off), PARTS + 1)
-        # The first is as it is: nothing is longer there.
-        at = (steps <= run.step_ns * (1 + UNCHANGED)).sum(axis=1) - 1
-        rows = np.arange(len(off))
-        low, high = grid[rows, at], grid[rows, np.minimum(at + 1, PARTS)]
+    grid = np.linspace(0.0, run.step_ns, PARTS + 1)[1:]
+    longer = [
+        _longer(schedules, number, part, more / busy) for part, number, busy in off for more in grid
+    ]
+    rise = np.array(simulate_all(longer)).reshape(len(off), PARTS) - run.step_ns
+    # Once a step gets longer by what its work does, all before that was slack.
+    slack = np.where(rise > UNCHANGED * run.step_ns, grid - rise, run.step_ns).min(axis=1)
     found = [
         Slack(
             part=part,
             rank=run.played[number].rank,
             busy_ms=round(busy * factor, 6),
-            slack_ms=round(float(more) * factor, 6),
+            slack_ms=round(max(float(more), 0.0) * factor, 6),
         )
-        for (part, number, busy), more in zip(off, low, strict=True)
+        for (part, number, busy), more in zip(off, slack, strict=True)
     ]
     return sorted(found, key=lambda each: (-each.busy_ms, each.part, each.rank))
 
