@@ -43,6 +43,7 @@ FINDINGS = (
     *("program", "finding", "first", "up to", "predicted", "between", "first look", "variant"),
     *("gained", "±"),
 )
+ADVICE = ("program", "verdict", "finding", "now", "predicted", "between", "variant", "measured")
 ABLATIONS = ("program", "variant", "played", "now", "predicted", "between", "measured", "error")
 NEAR = 0.10
 WHY: dict[tuple[str, str], str] = {
@@ -96,6 +97,12 @@ def page(found: Row) -> str:
     parts = [
         PAGE,
         _short(found, first),
+        "## The first advice, followed\n",
+        _table(
+            ADVICE,
+            [_advice(p, f) for p in programs for f in p["findings"] if f["place"] == 1],
+            text=(0, 1, 2, 6),
+        ),
         "## Findings\n",
         "Gains in ms a step. *First* is the place among what the report says to do first. Bold is "
         "outside the interval.\n",
@@ -190,6 +197,22 @@ def _top(programs: Sequence[Row]) -> str:
     done = [f for f in first if f["measured_ms"] is not None]
     gained = sum(f["measured_ms"] > f["doubt_ms"] for f in done)
     return f"{gained} of {len(done)}"
+
+
+def _advice(program: Row, finding: Row) -> tuple[str, ...]:
+    """Steps, not gains: the longest predicted belongs to the least gain."""
+    now, done = program["base_ms"], finding["measured_ms"] is not None
+    low, high = now - finding["high_ms"], now - finding["low_ms"]
+    return (
+        f"`{program['program']}`",
+        program["verdict"],
+        f"`{finding['finding']}`",
+        _number(now),
+        _number(now - finding["predicted_ms"]),
+        f"{low:.1f} to {high:.1f}",
+        finding["variant"] or "",
+        _number(program["steps_ms"][finding["variant"]]) if done else "not tried",
+    )
 
 
 def _followed(program: Row) -> int:
