@@ -37,6 +37,11 @@ ALLOWED = {
         64: "threads of a wavefront, AMD",
     },
     "evidence.py": {53: "bits of a float's integers"},
+    "headroom.py": {
+        1e12: "a unit",
+        20: "a unit, as a power of two",
+        3: "thirds: weights, moments and gradients of a training in one precision",
+    },
     "long_iterations.py": {3: "classes that the advice may be about, of any number"},
     "memory_peak.py": {3: "parts named, of any number"},
     "unaligned_matmul.py": {4: "bytes of a number in TF32"},
