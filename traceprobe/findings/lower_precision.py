@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
-from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.gpu_specs import Gpu
 from traceprobe.verdict.thresholds import FIXED
 
@@ -69,16 +67,8 @@ def lower_precision(evidence: Evidence) -> Answer:
         [times],
         evidence.saving(saving, *PRODUCTS, *OTHERS),
         ADVICE[target],
-        changes=_changes(evidence, FIXED.half_usual * saving),
+        changes=evidence.faster(FIXED.half_usual * saving, FIXED.usual_margin),
     )
-
-
-def _changes(evidence: Evidence, ms: float) -> Changes | None:
-    """Faster kernels, and a host that has the casts of autocast to launch besides."""
-    faster = evidence.faster(ms, FIXED.usual_margin)
-    if faster is None:
-        return None
-    return replace(faster, speedup={**faster.speedup, "host": 1 / FIXED.autocast_host})
 
 
 def _target(devices: Sequence[Gpu]) -> str | None:

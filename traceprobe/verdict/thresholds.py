@@ -520,12 +520,6 @@ class Constants:
     usual_margin: float = _number(
         0.3, "share of the gain", "error of what other kernels give", "chosen: covers the above"
     )
-    autocast_host: float = _number(
-        1.2,
-        "ratio",
-        "the host's time under autocast to that without, since it launches casts",
-        "docs/validation/savings.md: 1.14 to 1.27 times the launches",
-    )
     fusion_margin: float = _number(
         0.6, "share of the gain", "error of what fusion gives", "chosen: covers the above"
     )
