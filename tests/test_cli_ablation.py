@@ -45,6 +45,11 @@ def test_the_report_holds_the_ablation(cli, trace, bench):
     assert "ablation-disagrees" not in codes(report)
     without = json.loads(cli("analyze", trace, "-o", "-").expect(0).out)
     assert without["ablation"] is None
+    # What it measured of a finding stands beside the prediction, and nothing else changes.
+    told = [line for f in report["findings"] for line in f["evidence"] if "ablation" in line]
+    assert told
+    for finding in report["findings"]:
+        finding["evidence"] = [line for line in finding["evidence"] if line not in told]
     assert {**report, "ablation": None} == without
 
 
