@@ -143,6 +143,8 @@ PATH_LABELS = {
     "delay": "late starts",
 }
 """What a critical path consists of: work of a device, and what it waits for."""
+NO_PARTNER = -2
+"""Instead of the process group of a message between two ranks of it, if it is not known which."""
 SHARE_LABELS = {
     "io": "I/O",
     "communication": "communication",

@@ -112,7 +112,5 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
             yield "the replay has rows that wait for later ones"
 
 
-NO_PARTNER = -2
-"""In `group`, of a message between two ranks of a larger group."""
 COLUMNS = Replay.__struct_fields__[3:15]
 """Names of the columns that every replay has, in their order."""

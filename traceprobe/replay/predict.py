@@ -194,7 +194,9 @@ def _with_loader(schedule: RankSchedule, report: Report, rank: Rank, now: float)
     late = report.verdict.shares["io"] - copied
     if late < LATE_LOADER and waited / step < WAITING_HOST:
         return schedule
-    return replace(schedule, period=now * 1e6, workers=_workers(report, settings))
+    workers = told if timed is None else timed
+    known = workers if isinstance(workers, int) and workers > 0 else 1
+    return replace(schedule, period=now * 1e6, workers=known)
 
 
 def _ahead(loader: Loader | UnsetType, now: float) -> bool:
@@ -208,14 +210,6 @@ def _ahead(loader: Loader | UnsetType, now: float) -> bool:
     if isinstance(loader, UnsetType) or not loader.batch_ms * loader.batches_per_step:
         return False
     return loader.batch_ms * loader.batches_per_step / max(loader.workers, 1) < BUSY_LOADER * now
-
-
-def _workers(report: Report, settings: object) -> int:
-    """Of the loader, as the recording has it; 1 where it says nothing."""
-    told = None if isinstance(report.loader, UnsetType) else report.loader.workers
-    if told is None and isinstance(settings, dict):
-        told = settings.get("workers")
-    return told if isinstance(told, int) and told > 0 else 1
 
 
 def _transfers(schedules: Sequence[RankSchedule]) -> list[RankSchedule]:

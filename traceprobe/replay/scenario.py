@@ -16,7 +16,7 @@ from traceprobe.replay.contention import (
     without_communication,
     without_host,
 )
-from traceprobe.replay.tasks import ALONE, ROWS, Bools, Int64s, RankSchedule, Tasks
+from traceprobe.replay.tasks import ALONE, ROWS, Bools, Floats, Int64s, RankSchedule, Tasks
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     **{name: (name,) for name in (*COMPUTE_PHASES, *OFF_DEVICE)},
@@ -135,7 +135,8 @@ def apply(schedule: RankSchedule, changes: Changes, left: Leftovers = LIKELY) ->
     for name, factor in changes.speedup.items():
         tasks = _faster(tasks, name, factor)
     for name, factor in changes.fewer.items():
-        tasks = _fewer(tasks, tasks.of(GROUPS[name]), factor)
+        # Fewer operations take the host less time to launch.
+        tasks = hosted(tasks, np.where(tasks.of(GROUPS[name]), 1 / factor, 1.0))
     for name in OVERLAPPABLE:
         if name in changes.overlapped:
             tasks = _overlapped(tasks, name)
@@ -160,15 +161,9 @@ def scaled(tasks: Tasks, which: Bools, factor: float) -> Tasks:
     )
 
 
-def hosted(tasks: Tasks, factor: float) -> Tasks:
-    """The tasks with the host's own time times `factor`."""
+def hosted(tasks: Tasks, factor: float | Floats) -> Tasks:
+    """The tasks with the host's own time times `factor`, one for all or one for each."""
     return replace(tasks, first_host=tasks.first_host * factor, host=tasks.host * factor)
-
-
-def _fewer(tasks: Tasks, which: Bools, factor: float) -> Tasks:
-    """The tasks, some of which are launched as fewer operations: the host needs less time."""
-    part = np.where(which, 1 / factor, 1.0)
-    return replace(tasks, first_host=tasks.first_host * part, host=tasks.host * part)
 
 
 def with_host(schedule: RankSchedule, factor: float) -> RankSchedule:

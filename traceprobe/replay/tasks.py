@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceprobe.errors import ImpossibleChange
-from traceprobe.records.replay import NO_PARTNER, Replay
+from traceprobe.model.taxonomy import NO_PARTNER
+from traceprobe.records.replay import Replay
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]

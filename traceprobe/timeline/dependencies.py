@@ -2,10 +2,9 @@
 
 A stream that is told to wait for an event starts nothing that is launched later until what had been
 launched to the event's stream before its record has ended, and what that stream itself had been
-told to wait for by then. Where the trace says neither which
-record a wait is for nor on which stream that was made, it is taken to be the last one that the same
-thread made, on the stream that this thread had launched to last; an edge that the times contradict
-is dropped.
+told to wait for by then. Where the trace says neither which record a wait is for nor on which
+stream that was made, it is taken to be the last one that the same thread made, on the stream that
+this thread had launched to last; an edge that the times contradict is dropped.
 """
 
 from __future__ import annotations
@@ -23,12 +22,16 @@ TOLERANCE_NS = 1_000
 
 @dataclass(frozen=True)
 class Dependencies:
-    """Operations and what they need of other streams; both are rows of the operations.
+    """What operations need of other streams, and calls of the host of the device.
 
     Args:
+        op, needs: operations and what they need, both as rows of the operations.
         recorded: whether the trace names the record of the event; else it is inferred.
         contradicted: operations that did not wait for what seemed to hold them up.
         lost: waits whose record is not in the trace.
+        calls, awaited: starts of the calls in which the host waits for one stream or event,
+            ascending, and the operation that each waits for longest, UNKNOWN where nothing had
+            been launched.
     """
 
     op: Int64s
@@ -36,6 +39,8 @@ class Dependencies:
     recorded: Bools
     contradicted: Int64s
     lost: int
+    calls: Int64s
+    awaited: Int64s
 
     @property
     def all_recorded(self) -> bool:
@@ -45,7 +50,7 @@ class Dependencies:
 
 
 def dependencies(ops: pl.DataFrame, events: pl.DataFrame) -> Dependencies:
-    """What the operations of a device wait for because of events.
+    """What the operations of a device wait for because of events, and what the host waits for.
 
     Args:
         ops: `GPU_OPS` in the order of their launches, of one device.
@@ -61,29 +66,16 @@ def dependencies(ops: pl.DataFrame, events: pl.DataFrame) -> Dependencies:
     fits = (t0[op] >= t1[needs] - TOLERANCE_NS) & (needs < op)
     edges = pairs.filter(pl.Series(other & fits, dtype=pl.Boolean))
     edges = edges.group_by("op", "needs").agg(pl.col("sure").any()).sort("op", "needs")
+    awaited = [max(held, key=t1.__getitem__, default=UNKNOWN) for held in found.host.values()]
     return Dependencies(
         op=edges["op"].to_numpy(),
         needs=edges["needs"].to_numpy(),
         recorded=edges["sure"].to_numpy(),
         contradicted=np.unique(op[other & ~fits]),
         lost=found.lost,
+        calls=np.array(list(found.host), np.int64),
+        awaited=np.array(awaited, np.int64),
     )
-
-
-def host_waits(ops: pl.DataFrame, events: pl.DataFrame) -> tuple[Int64s, Int64s]:
-    """Calls in which the host waits for one stream or event, and what for.
-
-    Args:
-        ops, events: as `dependencies` takes them.
-
-    Returns:
-        (calls, rows): starts of the calls, ascending, and the operation that each waits for
-        longest, UNKNOWN where nothing had been launched.
-    """
-    t1 = ops["t1"].to_numpy()
-    waits = _Held(ops, events).host
-    rows = [max(held, key=lambda row: t1[row], default=UNKNOWN) for held in waits.values()]
-    return np.array(list(waits), np.int64), np.array(rows, np.int64)
 
 
 class _Held:

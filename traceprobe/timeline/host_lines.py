@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind
-from traceprobe.timeline.dependencies import host_waits
+from traceprobe.timeline.dependencies import Dependencies
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import EMPTY, Intervals, measure_until, merge, subtract, union
 
@@ -49,11 +49,14 @@ def lines(account: DeviceTimeline, ops: pl.DataFrame) -> Int64s:
 
 
 def host_times(
-    account: DeviceTimeline, ops: pl.DataFrame, line: Int64s
+    account: DeviceTimeline, ops: pl.DataFrame, line: Int64s, told: Dependencies
 ) -> tuple[Int64s, Int64s, Int64s, Int64s]:
     """End of each launch, host time before it, the row the host waits for, and time for data.
 
     A blocking copy is launched when its call begins; the rest of the call is waiting.
+
+    Args:
+        line: of each operation, from `lines`. told: what the trace tells of the operations.
     """
     own = _blocking_copies(ops)
     launched = np.where(own, ops["launch_t0"].to_numpy(), ops["launch_t1"].to_numpy())
@@ -66,7 +69,7 @@ def host_times(
         mine = launched[rows]
         reached = np.maximum.accumulate(mine)
         previous = np.concatenate([[ops["launch_t0"][int(rows[0])]], reached[:-1]])
-        waits = _waiting(account, ops, own, rows, reached, awaits)
+        waits = _waiting(account, ops, told, own, rows, reached, awaits)
         # Only the thread of the steps is known to wait for data.
         waiting_for_data = data if number == 0 else EMPTY
         left_out = merge(waits, waiting_for_data, host.profiler)
@@ -90,6 +93,7 @@ def _blocking_copies(ops: pl.DataFrame) -> Bools:
 def _waiting(
     account: DeviceTimeline,
     ops: pl.DataFrame,
+    told: Dependencies,
     own: Bools,
     rows: Int64s,
     reached: Int64s,
@@ -117,11 +121,10 @@ def _waiting(
     last = np.searchsorted(t1[order], calls_t1, "right") - 1
     target = np.where(last >= 0, order[np.maximum(last, 0)], count)
     target[len(target) - int(mine.sum()) :] = rows[mine]
-    named, of = host_waits(ops, account.process.events)
-    if len(named):
-        at = np.minimum(np.searchsorted(named, calls_t0), len(named) - 1)
-        told = (named[at] == calls_t0) & (of[at] != UNKNOWN)
-        target = np.where(told, of[at], target)
+    if len(told.calls):
+        at = np.minimum(np.searchsorted(told.calls, calls_t0), len(told.calls) - 1)
+        named = (told.calls[at] == calls_t0) & (told.awaited[at] != UNKNOWN)
+        target = np.where(named, told.awaited[at], target)
     after_calls = np.searchsorted(reached, blocking["t1"].to_numpy(), "left")
     place = np.concatenate([after_calls, np.flatnonzero(full), np.flatnonzero(mine) + 1])
     inside = place < len(rows)

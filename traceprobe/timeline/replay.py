@@ -22,10 +22,10 @@ import numpy as np
 import polars as pl
 
 from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind, Operation
-from traceprobe.model.taxonomy import COMPUTE_PHASES, OFF_DEVICE
+from traceprobe.model.taxonomy import COMPUTE_PHASES, NO_PARTNER, OFF_DEVICE
 from traceprobe.timeline import host_lines
 from traceprobe.timeline.beside_communication import communication_columns, packing_host_ns
-from traceprobe.timeline.dependencies import dependencies
+from traceprobe.timeline.dependencies import Dependencies, dependencies
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.operators import launching_operators
 from traceprobe.timeline.partition import TRANSFER_KINDS
@@ -41,8 +41,6 @@ NEAR_NS = 10_000
 """An operation that starts within this time after the end of another may have waited for it."""
 SLACK_NS = 3_000
 """Starts that are late by less need no explanation."""
-NO_PARTNER = -2
-"""Group of a message whose partner is not recorded."""
 GROUPS = 1 << 31
 """Groups are told apart by their numbers modulo this, so that every reader of JSON can."""
 KINDS = (*COMPUTE_PHASES, *OFF_DEVICE)
@@ -141,11 +139,12 @@ def _launched(
     stream = np.unique(ops["stream"].to_numpy(), return_inverse=True)[1].astype(np.int64)
     before = _stream_free(stream, t1)
     line = host_lines.lines(account, ops)
-    launched, host, awaits, data = host_lines.host_times(account, ops, line)
+    told = dependencies(ops, account.process.events)
+    launched, host, awaits, data = host_lines.host_times(account, ops, line, told)
     kernels = ops["kind"].to_numpy() == int(Kind.KERNEL)
     latency = _latency(t0, t1, launched, before, ops["launch_t0"].to_numpy(), kernels)
     ready = np.maximum(before, launched + latency)
-    needs = find_needs(account, ops, kind, stream, ready)
+    needs = _needs(ops, told, kind, stream, ready)
     needed = np.full(len(ops), np.iinfo(np.int64).min)
     np.maximum.at(needed, needs.op, t1[needs.needs])
     message = ops["kind"].to_numpy() == int(Kind.COMM)
@@ -215,17 +214,17 @@ def _latency(
     return max(int(np.median((t0 - launched)[late])), 0) if late.any() else 0
 
 
-def find_needs(
-    account: DeviceTimeline, ops: pl.DataFrame, kind: Int64s, stream: Int64s, ready: Int64s
+def _needs(
+    ops: pl.DataFrame, told: Dependencies, kind: Int64s, stream: Int64s, ready: Int64s
 ) -> Needs:
     """What operations need of other streams, as far as the trace tells or it can be inferred.
 
     Args:
+        told: what they need because of events.
         kind, stream, ready: of each operation; from `ready` on it would start, if it needed
             nothing.
     """
     t0, t1 = ops["t0"].to_numpy(), ops["t1"].to_numpy()
-    told = dependencies(ops, account.process.events)
     pairs = [(told.op, told.needs, told.recorded)]
     if not len(told.op):
         design = [(row, of) for row, of in _by_design(ops, kind) if t1[of] <= t0[row]]
