@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from traceprobe.capture.ablation_plan import AblationPlan
+from traceprobe.capture.batch_feed import feed
 from traceprobe.capture.loader_tally import Tally, time_fetches
 from traceprobe.capture.loader_watch import loaders
 from traceprobe.capture.loader_worker import watched_worker
+from traceprobe.capture.probe_plan import ProbePlan
 from traceprobe.capture.recording_plan import RecordingPlan
+from traceprobe.capture.watch_plan import WatchPlan
 
 
 def install_loader_hook(module: Any) -> None:
@@ -21,13 +25,15 @@ def install_loader_hook(module: Any) -> None:
         module: torch.utils.data.dataloader, just imported; in a process of the program or, where
             workers begin with a new interpreter, in a worker.
     """
-    plan = RecordingPlan.current()
+    plans = (AblationPlan.current(), ProbePlan.current(), WatchPlan.current())
+    recording = RecordingPlan.current()
     batches = getattr(module, "_BaseDataLoaderIter", None)
-    fetchers = getattr(module, "_DatasetKind", None)
-    if plan is None or not hasattr(batches, "__next__") or not hasattr(fetchers, "create_fetcher"):
+    if not hasattr(batches, "__next__") or not any((recording, *plans)):
         return
     _watch_batches(batches)
-    _watch_workers(fetchers, plan.folder, module.get_worker_info)
+    fetchers = getattr(module, "_DatasetKind", None)
+    if recording is not None and hasattr(fetchers, "create_fetcher"):
+        _watch_workers(fetchers, recording.folder, module.get_worker_info)
 
 
 def _watch_batches(batches: Any) -> None:
@@ -39,7 +45,7 @@ def _watch_batches(batches: Any) -> None:
 
     def __next__(self: Any) -> Any:
         loaders.asked(self)
-        batch = give(self)
+        batch = feed.next(self, give)
         loaders.gave(self)
         return batch
 

@@ -1,10 +1,11 @@
-"""Recording a program that does not use the recorder: optimizer steps count its iterations."""
+"""A program that does not use the recorder: optimizer steps count its iterations."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from traceprobe.capture.ablation_plan import AblationPlan
+from traceprobe.capture.loop_session import LoopSession, session_of_process
 from traceprobe.capture.memory_prediction_session import (
     NO_MODEL,
     current_memory_prediction,
@@ -12,12 +13,6 @@ from traceprobe.capture.memory_prediction_session import (
 from traceprobe.capture.other_profilers import other_profilers
 from traceprobe.capture.owners.kernel_owners import watch_graphs
 from traceprobe.capture.recording_plan import RecordingPlan
-from traceprobe.capture.recording_session import RecordingSession
-
-NO_RECORDER = (
-    "this program does not feed its loop through the recorder, so traceprobe bench cannot take "
-    "parts of it out; write `for batch in record.steps(loader)`, see docs/cli.md"
-)
 
 _adopted = False
 
@@ -37,27 +32,34 @@ def install_optimizer_hook(module: Any) -> None:
     if not hasattr(module, "register_optimizer_step_post_hook"):
         return
     other_profilers.watch()
-    plan = RecordingPlan.current()
-    if AblationPlan.current() is not None:
-        module.register_optimizer_step_post_hook(lambda *_: _refuse(NO_RECORDER))
+    start = session_of_process()
+    recording = RecordingPlan.current()
+    if recording is not None and recording.backend == "torch":
+        watch_graphs()
+    if start is not None:
+        marked = recording is not None and recording.backend == "nsys"
+        module.register_optimizer_step_post_hook(_Steps(start, marked=marked))
     elif current_memory_prediction() is not None:
         module.register_optimizer_step_post_hook(lambda *_: _refuse(NO_MODEL))
-    elif plan is not None:
-        if plan.backend == "torch":
-            watch_graphs()
-        module.register_optimizer_step_post_hook(_Steps(plan))
 
 
 def _refuse(why: str) -> None:
-    """A program that cannot be ablated or simulated must not train to its end."""
+    """A program that cannot be simulated must not train to its end."""
     if not _adopted:
         raise SystemExit(why)
 
 
 class _Steps:
-    def __init__(self, plan: RecordingPlan) -> None:
-        self._plan = plan
-        self._session: RecordingSession | None = None
+    """Counts the iterations of a program by the first optimizer that steps.
+
+    Args:
+        start: makes the session, when that is.
+        marked: whether every iteration is inside a range, for profilers of other processes.
+    """
+
+    def __init__(self, start: Callable[[], LoopSession], *, marked: bool) -> None:
+        self._start, self._marked = start, marked
+        self._session: LoopSession | None = None
         self._owner: int | None = None
         self._number = 0
         self._ended = False
@@ -70,7 +72,7 @@ class _Steps:
         if id(optimizer) != self._owner:
             return
         if self._session is None:
-            self._session = RecordingSession(self._plan, updates_counted=True)
+            self._session = self._start()
         self._mark()
         self._ended = self._ended or not self._session.before_step(self._number)
         if self._ended:
@@ -80,7 +82,7 @@ class _Steps:
 
     def _mark(self) -> None:
         """A start/end range per iteration, which nests with nothing of the program's own."""
-        if self._plan.backend != "nsys":
+        if not self._marked:
             return
         import torch
 

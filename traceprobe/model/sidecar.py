@@ -83,6 +83,61 @@ class KernelOwners(msgspec.Struct, frozen=True, kw_only=True):
     reasons: Annotated[list[OwnerText], Meta(max_length=10)]
 
 
+class BlockClock(msgspec.Struct, frozen=True, kw_only=True):
+    """The device during a block of steps; None where it did not tell.
+
+    Args:
+        sm_mhz, memory_mhz: mean clocks. lowest_sm_mhz: the lowest that was read.
+        spin_mhz: clock by a kernel of known cycles after the block.
+        power_w, temperature_c: means.
+        throttled: reasons for a lower clock that were read, by NVML's names.
+        others_percent: mean utilisation by other processes.
+        samples: readings.
+    """
+
+    sm_mhz: Rate | None = None
+    lowest_sm_mhz: Rate | None = None
+    memory_mhz: Rate | None = None
+    spin_mhz: Rate | None = None
+    power_w: Rate | None = None
+    temperature_c: Rate | None = None
+    throttled: Annotated[list[OwnerText], Meta(max_length=20)] = []
+    others_percent: Rate | None = None
+    samples: Count = 0
+
+
+class Block(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps of a recording in a row, synchronised at both ends.
+
+    Args:
+        profiled: whether the profiler ran. kept: whether it counts; of a block that was made again
+            only the last does.
+        steps: how many. step_ms: their mean. data_wait_ms: mean waiting for the loader in one.
+    """
+
+    profiled: bool
+    steps: Count
+    step_ms: Waiting
+    data_wait_ms: Waiting | None = None
+    kept: bool = True
+    clock: BlockClock | UnsetType = UNSET
+
+
+class Warmup(msgspec.Struct, frozen=True, kw_only=True):
+    """How a loop came to its pace before it was recorded.
+
+    Args:
+        steps: made before anything counted. steady: whether their pace no longer changed.
+        period: steps after which the loop repeats itself.
+        reason: why the pace is not steady, or the period not known.
+    """
+
+    steps: Count
+    steady: bool
+    period: Annotated[int, Meta(ge=1, le=1 << 20)] = 1
+    reason: OwnerText | UnsetType = UNSET
+
+
 class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
     """The calibration of a recording, its program and its machine; UNSET is not recorded."""
 
@@ -93,6 +148,9 @@ class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
     calibration_steps: Count | UnsetType = UNSET
     calibration_step_ms: list[Waiting] | UnsetType = UNSET
     """Steps without a profiler by the host's clock; only their sum is exact."""
+    warmup: Warmup | UnsetType = UNSET
+    blocks: Annotated[list[Block], Meta(max_length=64)] | UnsetType = UNSET
+    """With and without the profiler, in order of time."""
     peak_memory_bytes: Count | UnsetType | None = UNSET
     samples_per_second: Rate | UnsetType = UNSET
     """Without a profiler, of all ranks."""

@@ -16,7 +16,13 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-_REQUESTS = {"TRACEPROBE_PLAN", "TRACEPROBE_TRIALS", "TRACEPROBE_MEMORY_PREDICTION"}
+_REQUESTS = {
+    "TRACEPROBE_PLAN",
+    "TRACEPROBE_TRIALS",
+    "TRACEPROBE_PROBES",
+    "TRACEPROBE_WATCH",
+    "TRACEPROBE_MEMORY_PREDICTION",
+}
 _PACKAGE = "traceprobe"
 _OPTIMIZERS, _LOADERS = "torch.optim.optimizer", "torch.utils.data.dataloader"
 _COMPILER = ("torch._inductor.compile_fx", "torch._inductor.graph")

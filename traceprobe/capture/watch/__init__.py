@@ -1,0 +1,1 @@
+"""A whole run watched from inside, without a profiler."""

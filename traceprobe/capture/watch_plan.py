@@ -1,0 +1,23 @@
+"""What `traceprobe watch` hands to the processes it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from traceprobe.capture.environment import Plan
+
+
+@dataclass(frozen=True)
+class WatchPlan(Plan):
+    """How a whole run is watched.
+
+    Args:
+        clock_seconds: time between two readings of the device's clock.
+        captures: short recordings that may be made of spikes.
+    """
+
+    VARIABLE: ClassVar[str] = "TRACEPROBE_WATCH"
+
+    clock_seconds: float = 0.5
+    captures: int = 3
