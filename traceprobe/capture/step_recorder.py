@@ -18,6 +18,7 @@ from traceprobe.capture.optimizer_hook import adopt_recorder
 from traceprobe.capture.profiler_ranges import ProfilerRanges
 from traceprobe.capture.recording_plan import RecordingPlan
 from traceprobe.capture.recording_session import RecordingSession
+from traceprobe.capture.watch_plan import WatchPlan
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +28,8 @@ Batch = TypeVar("Batch")
 
 def recorder() -> Recorder:
     """The recorder of this process; it records if `traceprobe profile` started the process."""
-    adopt_recorder()
+    if WatchPlan.current() is None:  # updates count the steps of a watched run in any case
+        adopt_recorder()
     ablation, recording = AblationPlan.current(), RecordingPlan.current()
     prediction = current_memory_prediction()
     if prediction is not None:
