@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from ctypes import POINTER, Structure, byref, c_char_p, c_uint, c_ulonglong, c_void_p
+from ctypes import Structure, byref, c_char_p, c_uint, c_ulonglong, c_void_p
 from dataclasses import dataclass
 
 from traceprobe.capture.clock_readings import Reading

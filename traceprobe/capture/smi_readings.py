@@ -67,12 +67,12 @@ def parse_line(line: str, at_ns: int) -> Reading | None:
     words = [word.strip() for word in line.split(",")]
     if len(words) != len(_FIELDS.split(",")):
         return None
-    numbers = [_number(word) for word in words[:-1]]
+    sm_mhz, memory_mhz, power_w, temperature_c, busy_percent = map(_number, words[:-1])
     try:
         reasons = int(words[-1], 16)
     except ValueError:
         reasons = None
-    return Reading(at_ns, *numbers, reasons=reasons)
+    return Reading(at_ns, sm_mhz, memory_mhz, power_w, temperature_c, busy_percent, reasons)
 
 
 def _number(word: str) -> float | None:
