@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from traceprobe.replay.scenario import scaled, with_host
+from traceprobe.replay.scenario import with_host
 from traceprobe.replay.simulate import simulate, simulate_all
 from traceprobe.replay.tasks import Floats, RankSchedule
 
@@ -112,7 +112,7 @@ def _with_collectives(
 
     def slowed(factor: float) -> list[RankSchedule]:
         return [
-            replace(p, tasks=scaled(p.tasks, p.tasks.of(("communication",)), factor))
+            replace(p, tasks=p.tasks.scaled(np.where(p.tasks.of(("communication",)), factor, 1.0)))
             for p in schedules
         ]
 

@@ -22,7 +22,6 @@ from traceprobe.records.replay import Replay
 from traceprobe.replay.critical_path import Path, critical_path
 from traceprobe.replay.path_stretches import path_stretches
 from traceprobe.replay.predict import Playable
-from traceprobe.replay.scenario import scaled
 from traceprobe.replay.simulate import graphs_of, simulate, simulate_all, step_lengths_of
 from traceprobe.replay.tasks import Bools, RankSchedule
 
@@ -135,7 +134,9 @@ def _longer(
 ) -> list[RankSchedule]:
     """The schedules, of which one has work of a kind that takes longer, by a part of its time."""
     tasks = schedules[number].tasks
-    slower = replace(schedules[number], tasks=scaled(tasks, tasks.kind == part, 1 + by))
+    slower = replace(
+        schedules[number], tasks=tasks.scaled(np.where(tasks.kind == part, 1 + by, 1.0))
+    )
     return [slower if place == number else other for place, other in enumerate(schedules)]
 
 
