@@ -99,7 +99,7 @@ def _environment(plan: WatchPlan) -> Mapping[str, str]:
 
 @contextmanager
 def _passed_on(process: subprocess.Popen[bytes], seen: list[str]) -> Iterator[None]:
-    """While this lasts, signals go to the program; from a terminal's keys it has got them itself."""
+    """While this lasts, signals go to the program; it gets those of a terminal's keys by itself."""
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         seen.append(signal.Signals(number).name)
@@ -119,7 +119,9 @@ def _passed_on(process: subprocess.Popen[bytes], seen: list[str]) -> Iterator[No
 
 def _in_foreground() -> bool:
     """Whether Ctrl-C of the terminal goes to this process and the program alike."""
+    if sys.__stdin__ is None:
+        return False
     try:
         return os.tcgetpgrp(sys.__stdin__.fileno()) == os.getpgrp()
-    except (AttributeError, OSError, ValueError):
+    except (OSError, ValueError):
         return False

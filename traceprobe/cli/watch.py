@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traceprobe.cli.console import warn
+from traceprobe.cli.console import misused, warn
 from traceprobe.cli.options import (
     MEASURING,
     OUTPUT,
@@ -34,7 +36,7 @@ def command(
             "-o",
             metavar="FILE",
             rich_help_panel=OUTPUT,
-            help="Output to write, repeatable: .html, .json or .md; - prints JSON. [default: "
+            help="Output to write, repeatable: .html, .json or .md. [default: "
             "traceprobe-NAME-watch.html and .json]",
         ),
     ] = None,
@@ -54,7 +56,7 @@ def command(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Let a program train to its end without a profiler, and say what its pace was and what broke it.
+    """Let a program train to its end, without a profiler, and say what held it up.
 
     The program has the terminal as it would without; the exit code is its own.
     """
@@ -76,6 +78,8 @@ def command(
         quiet=quiet,
         verbose=verbose,
     )
+    if Path("-") in targets:
+        misused("-o -: standard output is the program's; write to a file")
     delivery.check(named(program))
     with workspace(_folder(targets)) as work:
         end = run_watched(
@@ -85,13 +89,14 @@ def command(
     if not processes:
         _nothing(end)
     ended = Ended(name, end.words, end.exit_code, end.seconds)
-    delivery.deliver(summarize_watch(processes, ended))
+    with redirect_stdout(sys.stderr):  # standard output is the program's
+        delivery.deliver(summarize_watch(processes, ended))
     raise typer.Exit(end.exit_code)
 
 
 def _folder(targets: list[Path]) -> Path:
     """Where the processes leave what they note while the program runs."""
-    return next((path.parent for path in targets if str(path) != "-"), Path())
+    return targets[0].parent
 
 
 def _nothing(end: WatchedEnd) -> None:

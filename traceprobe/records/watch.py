@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from traceprobe.records.base import Record
-from traceprobe.records.texts import Name, Sentence, Word
+from traceprobe.records.texts import Name, Sentence
 
 Cause = Literal[
     "start",
@@ -22,6 +22,7 @@ Cause = Literal[
     "compilation",
     "allocator",
     "cpu-busy",
+    "gpu-busy",
     "clock",
     "unknown",
 ]
@@ -164,8 +165,8 @@ class Watch(Record, frozen=True, kw_only=True):
     """What cost most first."""
     strip: StepStrip
     readings: ReadingStrip
-    captures: list[ShortCapture] = []
-    notes: list[Sentence] = []
+    captures: list[ShortCapture]
+    notes: list[Sentence]
 
     def problems(self) -> Iterator[str]:
         """What it contradicts itself in."""

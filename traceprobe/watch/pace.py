@@ -7,6 +7,7 @@ Neighbours that the noise could make are joined again.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,8 +26,8 @@ NOTABLE = 0.05
 CLEAR = 4.0
 """Scatters of the blocks by which they must differ."""
 PENALTY = 6.0
-"""Of one more stretch, times the variance and the logarithm of the number of blocks. 2 to 3 is usual
-for independent noise; blocks of a machine that others use too are not independent."""
+"""Of one more stretch, times the variance and the logarithm of the number of blocks. 2 to 3 is
+usual for independent noise; blocks of a machine that others use too are not independent."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def stretches(ms: Column) -> list[Stretch]:
     levels = np.log(np.median(ms[: blocks * size].reshape(blocks, size), axis=1))
     cuts = _joined(levels, _partition(levels))
     edges = [0, *(_refined(ms, cut * size, size) for cut in cuts[1:-1]), ms.size]
-    return [_stretch(ms, a, b) for a, b in zip(edges, edges[1:], strict=False) if b > a]
+    return [_stretch(ms, a, b) for a, b in itertools.pairwise(edges) if b > a]
 
 
 def block_size(ms: Column) -> int:
@@ -71,7 +72,7 @@ def _noise(levels: Column) -> float:
         for lag in (1, 3)
         if levels.size > 2 * lag
     ]
-    return max(*scatter, 0.002)
+    return float(max([*scatter, 0.002]))
 
 
 def _partition(levels: Column) -> list[int]:
@@ -100,7 +101,7 @@ def _joined(levels: Column, edges: list[int]) -> list[int]:
     """The edges at which the pace clearly changes; the least clear goes first."""
     edges = list(edges)
     while len(edges) > 2:
-        parts = [levels[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+        parts = [levels[a:b] for a, b in itertools.pairwise(edges)]
         medians = [float(np.median(part)) for part in parts]
         scatter = [
             1.4826 * float(np.median(np.abs(part - median)))

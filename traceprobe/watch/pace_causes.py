@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from traceprobe.formatting import percent, significant
 from traceprobe.records.watch import Cause
@@ -18,18 +19,24 @@ CLOCK = 0.97
 """Ratio of clocks from which on they differ: readings of a steady clock scatter by a percent."""
 
 
+OTHERS = 10.0
+"""Percent of the time by which others must use the GPU more."""
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """What a process did in a stretch of steps; None where it is not known.
 
     Args:
         wait_ms: median in which a step waited for its loader. cpu_wait: share of the time in which
-            it had no core. sm_mhz: mean clock. throttled: reasons for a lower one.
+            it had no core. sm_mhz: mean clock. others: time in which other processes used the GPU,
+            percent. throttled: reasons for a lower clock.
     """
 
     wait_ms: float
     cpu_wait: float | None
     sm_mhz: float | None
+    others: float | None
     throttled: frozenset[str]
 
 
@@ -50,6 +57,11 @@ def why_changed(processes: Sequence[Process], before: Stretch, after: Stretch) -
             reasons = sorted(new.throttled - old.throttled) if slower else []
             why = f" ({', '.join(reasons)})" if reasons else ""
             return "clock", f"GPU clock {old.sm_mhz:,.0f} → {new.sm_mhz:,.0f} MHz{of}{why}"
+        if change > 0 and (new.others or 0.0) - (old.others or 0.0) >= OTHERS:
+            return "gpu-busy", (
+                f"other processes use the GPU{of} {new.others:.0f} % of the time, before "
+                f"{old.others or 0.0:.0f} %"
+            )
         if old.cpu_wait is not None and new.cpu_wait is not None:
             # Of a step, what its thread waited for a core.
             more = new.cpu_wait * after.ms - old.cpu_wait * before.ms
@@ -83,11 +95,12 @@ def _surroundings(process: Process, first: Process, stretch: Stretch) -> Surroun
         wait_ms=float(np.median(process.wait_ms[start : stop + 1])),
         cpu_wait=waited,
         sm_mhz=_mean(process.readings.get("sm_mhz"), inside),
+        others=_mean(process.readings.get("others_percent"), inside),
         throttled=_often([process.throttled[n] for n in np.flatnonzero(inside)]),
     )
 
 
-def _mean(values: Column | None, inside: np.ndarray) -> float | None:
+def _mean(values: Column | None, inside: npt.NDArray[np.bool_]) -> float | None:
     if values is None:
         return None
     known = values[inside & ~np.isnan(values)]

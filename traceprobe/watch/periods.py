@@ -25,7 +25,7 @@ def every_steps(numbers: Whole) -> int | None:
         return None
     values, counts = np.unique(gaps, return_counts=True)
     period = int(values[np.argmax(counts)])
-    kept = (gaps % period == 0) & (gaps <= 4 * period)
+    kept = (np.mod(gaps, period) == 0) & (gaps <= 4 * period)
     often = np.sum(gaps == period) >= REGULAR / 2 * gaps.size
     return period if often and np.mean(kept) >= REGULAR and period > 1 else None
 

@@ -98,8 +98,12 @@ def _read(path: Path) -> Process | None:
         return None
     count = steps["count"].astype(np.int64)
     return Process(
-        **{"rank": facts.rank, "device": facts.device, "workers": facts.workers},
-        **{"ended": facts.ended, "began_s": facts.began_s, "began_ns": facts.began_ns},
+        rank=facts.rank,
+        device=facts.device,
+        workers=facts.workers,
+        ended=facts.ended,
+        began_s=facts.began_s,
+        began_ns=facts.began_ns,
         number=steps["number"].astype(np.int64),
         count=count,
         end_ns=steps["end_ns"].astype(np.int64),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from traceprobe.records.watch import MOST_POINTS, ReadingStrip, StepStrip
@@ -13,7 +15,7 @@ READINGS = ("sm_mhz", "power_w", "temperature_c", "reserved_bytes", "rss_bytes")
 def step_strip(process: Process) -> StepStrip:
     """Shortest, median and longest step of each of up to `MOST_POINTS` parts of equal steps."""
     edges = _edges(process.number.size)
-    parts = [slice(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    parts = [slice(a, b) for a, b in itertools.pairwise(edges)]
     return StepStrip(
         at_s=[_seconds(process, process.end_ns[part][-1]) for part in parts],
         first=[int(process.number[part][0]) for part in parts],
@@ -28,7 +30,7 @@ def reading_strip(process: Process) -> ReadingStrip:
     """Means of equal numbers of readings; only quantities that were ever read."""
     at = process.readings["at_ns"]
     edges = _edges(at.size)
-    parts = [slice(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    parts = [slice(a, b) for a, b in itertools.pairwise(edges)]
     columns = {
         name: [_mean(process.readings[name][part]) for part in parts]
         for name in READINGS
@@ -38,7 +40,8 @@ def reading_strip(process: Process) -> ReadingStrip:
 
 
 def _edges(count: int) -> list[int]:
-    return np.unique(np.linspace(0, count, min(count, MOST_POINTS) + 1).astype(int)).tolist()
+    edges = np.linspace(0, count, min(count, MOST_POINTS) + 1).astype(int)
+    return [int(edge) for edge in np.unique(edges)]
 
 
 def _seconds(process: Process, at_ns: float) -> float:

@@ -29,9 +29,11 @@ from traceprobe.watch.strips import reading_strip, step_strip
 from traceprobe.watch.words import event_words
 
 WORTH = 0.005
-"""Share of the run that steps without a known cause must cost to be told; less is every system's."""
+"""Share of the run that steps without a known cause must cost to be told. Every system has some."""
 OUTSTANDING, OUTSTANDING_MS = 3.0, 500.0
 """Or a single one takes so many steps, and so long."""
+UNEXPLAINED: tuple[Cause, ...] = ("unknown", "cpu-busy")
+"""Causes by which any system halts a program now and then."""
 LASTING = 0.1
 """Share of the steps that a pace must have kept to be one that the run can keep."""
 
@@ -67,8 +69,11 @@ def summarize_watch(
     level = np.concatenate([np.full(s.stop - s.start, s.ms) for s in pace])
     found = list(find_events(processes, parts, level))
     watched_s = float(first.ms @ first.count) / 1e3
+    told_of = [
+        _event(one, processes, level, watched_s) for each in found for one in _by_owner(each)
+    ]
     events = sorted(
-        (event for each in found for event in _events(each, processes, level, watched_s)),
+        (event for event in told_of if event is not None),
         key=lambda event: (-event.lost_s, event.steps[0]),
     )
     told = _pace(processes, pace)
@@ -93,46 +98,43 @@ def summarize_watch(
     )
 
 
-def _events(
-    found: Found, processes: Sequence[Process], level: Column, watched_s: float
-) -> Iterator[RunEvent]:
-    """Of each rank that caused some, one; none of a cause that nobody saw and that cost nothing."""
+def _by_owner(found: Found) -> Iterator[Found]:
+    """What a cause did, by the process that it was of."""
     for owner in np.unique(found.owner):
         mine = found.owner == owner
-        rows, part, lost = found.rows[mine], found.part_ms[mine], found.lost_ms[mine]
-        yield from _event(found.cause, rows, part, lost, processes, int(owner), level, watched_s)
+        yield Found(
+            found.cause,
+            found.rows[mine],
+            found.lost_ms[mine],
+            found.part_ms[mine],
+            found.owner[mine],
+        )
 
 
 def _event(
-    cause: Cause,
-    rows: np.ndarray,
-    part: Column,
-    lost: Column,
-    processes: Sequence[Process],
-    owner: int,
-    level: Column,
-    watched_s: float,
-) -> Iterator[RunEvent]:
-    first = processes[0]
+    found: Found, processes: Sequence[Process], level: Column, watched_s: float
+) -> RunEvent | None:
+    """An event as it is told; None of what nobody can explain and that cost next to nothing."""
+    first, of = processes[0], processes[int(found.owner[0])]
+    rows, part, cause = found.rows, found.part_ms, found.cause
     numbers = first.number[rows]
     at_s = (first.end_ns[rows] - first.began_ns) / 1e9
-    rhythm = (None, None) if cause == "start" else (every_steps(numbers), None)
-    if cause != "start" and rhythm[0] is None:
-        rhythm = (None, every_seconds(at_s))
+    steps = None if cause == "start" else every_steps(numbers)
+    seconds = None if cause == "start" or steps is not None else every_seconds(at_s)
     longest = int(np.argmax(part))
-    lost_s = float(lost.sum()) / 1e3
-    if cause in ("unknown", "cpu-busy") and rhythm == (None, None):
+    lost_s = float(found.lost_ms.sum()) / 1e3
+    if cause in UNEXPLAINED and steps is None and seconds is None:
         outstanding = part[longest] >= max(OUTSTANDING * level[rows[longest]], OUTSTANDING_MS)
         if lost_s < WORTH * watched_s and not outstanding:
-            return
-    workers = processes[owner].workers
-    if cause == "loader" and workers and workers > 1 and rhythm[0] in (workers, 2 * workers):
+            return None
+    workers = of.workers or 0
+    if cause == "loader" and workers > 1 and steps in (workers, 2 * workers):
         cause = "loader-worker"
-    yield RunEvent(
+    return RunEvent(
         cause=cause,
         what=event_words(
             *(cause, rows.size, float(np.median(part)), float(part[longest])),
-            *(int(numbers[longest]), rhythm, workers),
+            *(int(numbers[longest]), (steps, seconds), workers),
         ),
         count=rows.size,
         steps=numbers[:MOST_PLACES].tolist(),
@@ -140,9 +142,9 @@ def _event(
         lost_s=round(lost_s, 3),
         longest_ms=round(float(part[longest]), 3),
         longest_step=int(numbers[longest]),
-        every_steps=rhythm[0],
-        every_s=None if rhythm[1] is None else round(rhythm[1], 3),
-        rank=processes[owner].rank if len(processes) > 1 else None,
+        every_steps=steps,
+        every_s=None if seconds is None else round(seconds, 3),
+        rank=of.rank if len(processes) > 1 else None,
     )
 
 
@@ -216,7 +218,7 @@ def _notes(
 ) -> Iterator[str]:
     told = {event.cause for event in events}
     for each in found:
-        if each.cause in ("unknown", "cpu-busy") and each.cause not in told:
+        if each.cause in UNEXPLAINED and each.cause not in told:
             why = "no CPU core was free" if each.cause == "cpu-busy" else "no cause was seen"
             yield (
                 f"{counted(each.rows.size, 'single step')} took longer, "

@@ -16,6 +16,7 @@ NAMES: dict[Cause, str] = {
     "compilation": "compilation",
     "allocator": "the allocator gave back its cache",
     "cpu-busy": "no CPU core was free",
+    "gpu-busy": "other processes use the GPU",
     "clock": "clock of the GPU",
     "unknown": "no cause seen",
 }

@@ -1,4 +1,4 @@
-"""What is read twice a second while a program trains, on a thread: clock, memory, waiting for a CPU.
+"""What a thread reads while a program trains: clock, memory, how long the loop had no CPU core.
 
 The thread also writes what other threads have kept, so that a kill loses half a second.
 """

@@ -22,7 +22,7 @@ JSON object about the process itself."""
 
 
 class Kind(IntEnum):
-    """What a row is about, and what its count is of."""
+    """What a row is about, and how many of what."""
 
     STEP = 1
     """Steps."""
@@ -47,15 +47,15 @@ class Row(NamedTuple):
 
     Args:
         number: of the step in which it ended, or of the first of several.
+        many: see `Kind`.
         end_ns, ns: when it ended, how long it took. Of several steps the sum.
         wait_ns: of a step, the time in which its loop waited for its loader.
-        count: see `Kind`.
         longest_ns: of several steps, the longest.
     """
 
     kind: int
     number: int
-    count: int
+    many: int
     end_ns: int
     ns: int
     wait_ns: int = 0
@@ -84,9 +84,9 @@ class RowLog:
             return
         content = b"".join(
             ROW.pack(
-                *(kind, min(count, 0xFFFF), min(number, 0xFFFFFFFF)),
+                *(kind, min(many, 0xFFFF), min(number, 0xFFFFFFFF)),
                 *(end_ns, ns, wait_ns, longest_ns),
             )
-            for kind, number, count, end_ns, ns, wait_ns, longest_ns in rows
+            for kind, number, many, end_ns, ns, wait_ns, longest_ns in rows
         )
         os.write(self._file, content)

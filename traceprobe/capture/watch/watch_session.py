@@ -61,8 +61,7 @@ class WatchSession:
         self._steps = StepRows(self._log)
         self._waits = LoaderWaits(self._note)
         self._collections, self._saves = Collections(self._note), Saves(self._note)
-        device = DeviceReadings()
-        self._device = device
+        self._device = device = DeviceReadings(plan.clock_seconds)
         self._facts = {
             "rank": rank,
             "began_ns": time.perf_counter_ns(),
