@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from traceprobe.capture.watch.rows import Kind
 from traceprobe.records.watch import Cause
@@ -74,7 +75,9 @@ def find_events(processes: Sequence[Process], parts: Parts, level_ms: Column) ->
     late, scatter = parts.ms["loader"], _scatter(first.wait_ms)
     enough = np.maximum(LATE * level_ms, np.maximum(LEAST_MS, SCATTERS * scatter))
     rows = np.flatnonzero((late >= enough) & (rest >= OF_IT * late))
-    yield from _take("loader", rows, late, parts.owner["loader"], rest)
+    one = of_one_worker(first.number[rows], first.workers)
+    yield from _take("loader-worker", rows[one], late, parts.owner["loader"], rest)
+    yield from _take("loader", rows[~one], late, parts.owner["loader"], rest)
     yield from _retries(processes, level_ms, rest)
     rest[rest < UNEXPLAINED * longer] = 0.0  # its cause is known, and nearly all of it
     rows = _unknown_rows(first, level_ms, rest)
@@ -84,6 +87,23 @@ def find_events(processes: Sequence[Process], parts: Parts, level_ms: Column) ->
     unknown = np.setdiff1d(rows, busy)
     yield from _take("cpu-busy", busy, rest, nobody, rest)
     yield from _take("unknown", unknown, rest, nobody, rest)
+
+
+def of_one_worker(numbers: Whole, workers: int | None) -> npt.NDArray[np.bool_]:
+    """Which late steps are those of one worker: workers take turns, so it is late every so often.
+
+    Args:
+        numbers: of the late steps, ascending.
+    """
+    found = np.zeros(numbers.size, bool)
+    if not workers or workers < 2:
+        return found
+    gaps = np.diff(numbers)
+    turn = np.isin(gaps, (workers, 2 * workers))
+    twice = np.flatnonzero(turn[:-1] & turn[1:])
+    for shift in range(3):
+        found[twice + shift] = True
+    return found
 
 
 def captured(process: Process) -> Whole:

@@ -7,8 +7,9 @@ Neighbours that the noise could make are joined again.
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -52,7 +53,13 @@ def stretches(ms: Column) -> list[Stretch]:
     levels = np.log(np.median(ms[: blocks * size].reshape(blocks, size), axis=1))
     cuts = _joined(levels, _partition(levels))
     edges = [0, *(_refined(ms, cut * size, size) for cut in cuts[1:-1]), ms.size]
-    return [_stretch(ms, a, b) for a, b in itertools.pairwise(edges) if b > a]
+    return [_stretch(ms, a, b) for a, b in pairwise(edges) if b > a]
+
+
+def without(ms: Column, parts: Sequence[Stretch], places: Collection[int]) -> list[Stretch]:
+    """Stretches joined with the ones before them, those at `places`."""
+    edges = [part.start for n, part in enumerate(parts) if n not in places]
+    return [_stretch(ms, a, b) for a, b in pairwise([*edges, parts[-1].stop])]
 
 
 def block_size(ms: Column) -> int:
@@ -100,22 +107,20 @@ def _partition(levels: Column) -> list[int]:
 def _joined(levels: Column, edges: list[int]) -> list[int]:
     """The edges at which the pace clearly changes; the least clear goes first."""
     edges = list(edges)
-    while len(edges) > 2:
-        parts = [levels[a:b] for a, b in itertools.pairwise(edges)]
-        medians = [float(np.median(part)) for part in parts]
-        scatter = [
-            1.4826 * float(np.median(np.abs(part - median)))
-            for part, median in zip(parts, medians, strict=True)
-        ]
-        clear = [
-            abs(medians[k + 1] - medians[k]) / max(NOTABLE, CLEAR * max(scatter[k], scatter[k + 1]))
-            for k in range(len(parts) - 1)
-        ]
-        least = int(np.argmin(clear))
-        if clear[least] >= 1:
-            break
-        del edges[least + 1]
+    changes, scatter = _changes(levels, edges)
+    enough = max(NOTABLE, CLEAR * scatter)
+    while changes.size and changes.min() < enough:
+        del edges[int(np.argmin(changes)) + 1]
+        changes, _ = _changes(levels, edges)
     return edges
+
+
+def _changes(levels: Column, edges: list[int]) -> tuple[Column, float]:
+    """By how much neighbours differ, and the scatter of the blocks inside of all stretches."""
+    parts = [levels[a:b] for a, b in pairwise(edges)]
+    medians = np.array([np.median(part) for part in parts])
+    rest = np.concatenate([part - median for part, median in zip(parts, medians, strict=True)])
+    return np.abs(np.diff(medians)), 1.4826 * float(np.median(np.abs(rest)))
 
 
 def _refined(ms: Column, near: int, size: int) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from traceprobe.formatting import percent, significant
 from traceprobe.records.watch import Cause
-from traceprobe.watch.pace import Stretch
+from traceprobe.watch.pace import Stretch, without
 from traceprobe.watch.processes import Column, Process
 
 EXPLAINED = 0.4
@@ -21,6 +22,11 @@ CLOCK = 0.97
 
 OTHERS = 10.0
 """Percent of the time by which others must use the GPU more."""
+
+
+WANDERING, BEYOND = 6, 2.0
+"""A pace that changes so often for no known cause wanders by itself: of such changes, only those
+count that are so many times the usual one."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,19 @@ class Surroundings:
     sm_mhz: float | None
     others: float | None
     throttled: frozenset[str]
+
+
+def settled(processes: Sequence[Process], ms: Column, pace: Sequence[Stretch]) -> list[Stretch]:
+    """The stretches without those of a pace that wanders, as on a CPU that has other work."""
+    unknown = {
+        n: abs(float(np.log(after.ms / before.ms)))
+        for n, (before, after) in enumerate(pairwise(pace), 1)
+        if why_changed(processes, before, after)[0] == "unknown"
+    }
+    if len(unknown) < WANDERING:
+        return list(pace)
+    usual = float(np.median(list(unknown.values())))
+    return without(ms, pace, [n for n, change in unknown.items() if change < BEYOND * usual])
 
 
 def why_changed(processes: Sequence[Process], before: Stretch, after: Stretch) -> tuple[Cause, str]:

@@ -22,7 +22,7 @@ from traceprobe.version import __version__
 from traceprobe.watch.causes import parts_of
 from traceprobe.watch.events import Found, captured, find_events
 from traceprobe.watch.pace import Stretch, stretches
-from traceprobe.watch.pace_causes import why_changed
+from traceprobe.watch.pace_causes import settled, why_changed
 from traceprobe.watch.periods import every_seconds, every_steps
 from traceprobe.watch.processes import Column, Process
 from traceprobe.watch.strips import reading_strip, step_strip
@@ -32,8 +32,13 @@ WORTH = 0.005
 """Share of the run that steps without a known cause must cost to be told. Every system has some."""
 OUTSTANDING, OUTSTANDING_MS = 3.0, 500.0
 """Or a single one takes so many steps, and so long."""
-UNEXPLAINED: tuple[Cause, ...] = ("unknown", "cpu-busy")
+CHANCE: tuple[Cause, ...] = ("unknown", "cpu-busy", "loader")
 """Causes by which any system halts a program now and then."""
+CHANCE_WORDS: dict[Cause, str] = {
+    "unknown": "no cause was seen",
+    "cpu-busy": "no CPU core was free",
+    "loader": "the loader was late",
+}
 LASTING = 0.1
 """Share of the steps that a pace must have kept to be one that the run can keep."""
 
@@ -76,7 +81,8 @@ def summarize_watch(
         (event for event in told_of if event is not None),
         key=lambda event: (-event.lost_s, event.steps[0]),
     )
-    told = _pace(processes, pace)
+    lasting = settled(processes, plain, pace)
+    told = _pace(processes, lasting)
     return Watch(
         schema_version=Watch.SCHEMA_VERSION,
         traceprobe_version=__version__,
@@ -94,7 +100,7 @@ def summarize_watch(
         strip=step_strip(first),
         readings=reading_strip(first),
         captures=list(captures),
-        notes=list(_notes(found, events, processes)),
+        notes=[*_notes(found, events, processes), *_wandering(pace, lasting)],
     )
 
 
@@ -123,13 +129,11 @@ def _event(
     seconds = None if cause == "start" or steps is not None else every_seconds(at_s)
     longest = int(np.argmax(part))
     lost_s = float(found.lost_ms.sum()) / 1e3
-    if cause in UNEXPLAINED and steps is None and seconds is None:
+    if cause in CHANCE and steps is None and seconds is None:
         outstanding = part[longest] >= max(OUTSTANDING * level[rows[longest]], OUTSTANDING_MS)
         if lost_s < WORTH * watched_s and not outstanding:
             return None
-    workers = of.workers or 0
-    if cause == "loader" and workers > 1 and steps in (workers, 2 * workers):
-        cause = "loader-worker"
+    workers = of.workers
     return RunEvent(
         cause=cause,
         what=event_words(
@@ -218,13 +222,24 @@ def _notes(
 ) -> Iterator[str]:
     told = {event.cause for event in events}
     for each in found:
-        if each.cause in UNEXPLAINED and each.cause not in told:
-            why = "no CPU core was free" if each.cause == "cpu-busy" else "no cause was seen"
+        if each.cause in CHANCE and each.cause not in told:
+            why = CHANCE_WORDS[each.cause]
             yield (
                 f"{counted(each.rows.size, 'single step')} took longer, "
-                f"{duration(1e6 * float(each.lost_ms.sum()))} in all, and {why}"
+                f"{duration(1e6 * float(each.lost_ms.sum()))} in all: {why}"
             )
     early = [str(process.rank) for process in processes if not process.ended]
     if early:
         what = "the process was" if len(processes) == 1 else f"ranks {', '.join(early)} were"
         yield f"{what} ended from outside: up to a second of steps before that is missing"
+
+
+def _wandering(pace: Sequence[Stretch], told: Sequence[Stretch]) -> Iterator[str]:
+    """Of changes that are not told one by one."""
+    if len(told) < len(pace):
+        low, high = (find(stretch.ms for stretch in pace) for find in (min, max))
+        yield (
+            f"the pace wanders between {significant(low)} and {significant(high)} ms for seconds at "
+            "a time, and nothing that was watched changes with it: other work of the machine, as a "
+            "rule"
+        )

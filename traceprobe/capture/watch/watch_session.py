@@ -1,8 +1,7 @@
 """A whole run, watched from inside at the cost of some microseconds a step.
 
-The end of a step is the end of an update, by the clock of the host; nothing waits for the device.
-Where the host runs ahead of it, it is held up by the device's queue, so that steps last as long as
-they do there on average.
+The end of a step is the end of an update: on the device where there is one, else on the host.
+Nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import Any
 
 from traceprobe.capture.batch_feed import feed
 from traceprobe.capture.progress import current_rank, write_result
+from traceprobe.capture.watch.device_marks import step_taker
 from traceprobe.capture.watch.device_readings import DeviceReadings
 from traceprobe.capture.watch.loader_waits import LoaderWaits
 from traceprobe.capture.watch.pauses import Collections, Saves
@@ -58,7 +58,7 @@ class WatchSession:
         rank = _rank()
         self._stem = Path(plan.folder) / f"rank{rank}-{os.getpid()}"
         self._log = RowLog(self._stem.with_suffix(SUFFIX))
-        self._steps = StepRows(self._log)
+        self._steps = step_taker(StepRows(self._log))
         self._waits = LoaderWaits(self._note)
         self._collections, self._saves = Collections(self._note), Saves(self._note)
         self._device = device = DeviceReadings(plan.clock_seconds)
@@ -77,7 +77,7 @@ class WatchSession:
         )
         feed.source = self._waits.next
         self._on = True
-        atexit.register(self._end)
+        atexit.register(self.close)
         os.register_at_fork(after_in_child=self._leave)
         self._ended_ns = time.perf_counter_ns()
 
@@ -105,11 +105,12 @@ class WatchSession:
             self._facts["workers"] = self._waits.workers
             self._write_facts()
 
-    def _end(self) -> None:
-        """The program ends in order."""
+    def close(self) -> None:
+        """The program ends in order, or is to be watched no more."""
         if not self._on:
             return
         self._leave()
+        atexit.unregister(self.close)
         with suppress(Exception):
             self._steps.close()
             self._readings.end()
