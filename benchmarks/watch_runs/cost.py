@@ -2,8 +2,8 @@
 
     python cost.py --device cuda --blocks 20 --seconds 1 --out cost.json
 
-The loader's `__next__` is wrapped in all blocks, which costs a microsecond; the rest of the watching
-begins and ends with the block.
+The loader's `__next__` is wrapped in all blocks, which costs a microsecond; the rest of the
+watching begins and ends with the block.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from traceprobe.capture.watch_plan import WatchPlan
 
 
 def main() -> None:
+    """Measure as the arguments say."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--blocks", type=int, default=20)
@@ -50,7 +51,7 @@ def main() -> None:
     fixed = next(data)
     synchronize = torch.cuda.synchronize if cuda else (lambda: None)
 
-    def block(steps, session):
+    def block(steps: int, session: WatchSession | None) -> float:
         synchronize()
         began = time.perf_counter()
         for number in range(steps):

@@ -19,6 +19,7 @@ CORES = 2
 
 
 def main() -> None:
+    """Measure as the arguments say."""
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
     parser.add_argument("--gpu-seconds", type=float, default=60)

@@ -1,4 +1,4 @@
-"""A training loop that is held up at random times, and says when: what `traceprobe watch` is to find.
+"""A training loop that is held up at random times, and says when, for `traceprobe watch` to find.
 
     python train.py --seconds 60 --seed 1 --truth truth.json [--device cuda] [--quiet]
 
@@ -75,6 +75,7 @@ class Loop:
 
 
 def main() -> None:
+    """Measure as the arguments say."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=0)

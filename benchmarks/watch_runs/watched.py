@@ -16,6 +16,7 @@ from traceprobe.watch.summary import Ended, summarize_watch
 
 
 def main() -> None:
+    """Measure as the arguments say."""
     target, program = Path(sys.argv[1]), sys.argv[2:]
     with workspace(target.parent) as work:
         end = run_watched(program, WatchPlan(), None, work, lambda: None)
