@@ -11,6 +11,7 @@ import textwrap
 import time
 
 import pytest
+
 from tests.cli_runner import MODULE, environment, spawn
 
 pytest.importorskip("torch")

@@ -50,7 +50,15 @@ def main() -> None:
         process.wait()
 
 
-def start(args, name, seed, seconds, quiet, cores, device="cpu"):
+def start(
+    args: argparse.Namespace,
+    name: str,
+    seed: int,
+    seconds: float,
+    quiet: bool,
+    cores: str,
+    device: str = "cpu",
+) -> subprocess.Popen[bytes]:
     """A run in a process."""
     truth = args.out / f"{name}.truth.json"
     program = [sys.executable, str(HERE / "train.py"), "--seconds", str(seconds)]
