@@ -45,12 +45,14 @@ class Condition:
             may raise `Unavailable`, or anything else, on entering: then the condition is absent.
         turn: blocks have a multiple of so many steps, besides the period of the loop.
         pace: makes a step where the loop does not make it; the program waits meanwhile.
+        lead_in: steps before each block that are not timed.
     """
 
     name: str
     hold: Callable[[], AbstractContextManager[object]]
     turn: int = 1
     pace: Callable[[], object] | None = None
+    lead_in: int = LEAD_IN
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ def _block(
             made.absent[condition.name] = why or "another rank of the program cannot do without it"
             made.steps.pop(condition.name, None)
             return None
-        yield from _steps(condition, LEAD_IN if condition.pace is None else 0)
+        yield from _steps(condition, condition.lead_in if condition.pace is None else 0)
         synchronize()
         marks = [time.perf_counter()]
         for _ in range(steps):
