@@ -11,8 +11,9 @@ def spin_mhz() -> float | None:
 
     The kernel waits until its multiprocessor's cycle counter has advanced, so its time is cycles
     over clock. Two of different length are timed: the difference has no part of the launch. It
-    waits for the current stream. At a constant clock it is within 0.3 % of what NVML says (H200,
-    1,980 MHz); at the power limit, where the clock moves by 5 %, both do. None without such a kernel, and while a CUDA graph is captured.
+    waits for the current stream. At a constant clock it is within 0.4 % of what NVML says (H200,
+    1,980 MHz); at the power limit, where the clock never rests, 10 % apart was seen. None without
+    such a kernel, and while a CUDA graph is captured.
     """
     import torch
 
