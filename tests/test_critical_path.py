@@ -11,7 +11,6 @@ import pytest
 
 from tests.test_whatif import schedule, task
 from traceprobe.replay.critical_path import critical_path
-from traceprobe.replay.scenario import scaled
 from traceprobe.replay.simulate import graphs_of, simulate, simulate_all
 from traceprobe.replay.tasks import RankSchedule, Task, tasks_of
 
@@ -126,5 +125,5 @@ def changed(ranks, rank, place, factor):
     """The ranks with one task of another length."""
     tasks = ranks[rank].tasks
     one = np.arange(len(tasks)) == place
-    mine = replace(ranks[rank], tasks=scaled(tasks, one, factor))
+    mine = replace(ranks[rank], tasks=tasks.scaled(np.where(one, factor, 1.0)))
     return [mine if number == rank else other for number, other in enumerate(ranks)]

@@ -61,10 +61,10 @@ class Shown:
 def shown(trace: Trace, program: Program, rank: int, written_by: str) -> Shown:
     """What the replay of a recording is made of."""
     account = recordings.account_of(trace)
-    chosen = played._consecutive(account)
+    chosen = played.consecutive(account)
     ops = played.launched_ops(account, chosen)
     beside = communication_columns(account, trace.names)[ops["number"].to_numpy()]
-    launched, needs, _ = played._launched(account, ops, beside)
+    launched, needs, _ = played.launched_rows(account, ops, beside)
     numbers = recordings.numbers(ops, program.ranks[rank], written_by)
     begin = int(chosen[0]) - 1 - FIRST
     iterations = ops["iteration"].to_list()

@@ -44,13 +44,8 @@ def without_communication(tasks: Tasks, left: Leftovers) -> Tasks:
     alone, alone_host = (
         np.clip(1 - left.spared * (1 - share), 0.0, 1.0) for share in (rest.alone, rest.alone_host)
     )
-    ran = np.minimum(rest.duration, rest.tail)
     return replace(
-        rest,
-        duration=rest.duration * alone,
-        tail=rest.tail - ran * (1 - alone),
-        host=rest.host * alone_host,
-        first_host=np.minimum(rest.first_host, rest.host * alone_host),
+        rest.scaled(alone).hosted(alone_host),
         alone=np.ones(len(rest)),
         alone_host=np.ones(len(rest)),
     )

@@ -16,7 +16,7 @@ from traceprobe.replay.contention import (
     without_communication,
     without_host,
 )
-from traceprobe.replay.tasks import ALONE, ROWS, Bools, Floats, Int64s, RankSchedule, Tasks
+from traceprobe.replay.tasks import ALONE, ROWS, Bools, Int64s, RankSchedule, Tasks
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     **{name: (name,) for name in (*COMPUTE_PHASES, *OFF_DEVICE)},
@@ -136,7 +136,7 @@ def apply(schedule: RankSchedule, changes: Changes, left: Leftovers = LIKELY) ->
         tasks = _faster(tasks, name, factor)
     for name, factor in changes.fewer.items():
         # Fewer operations take the host less time to launch.
-        tasks = hosted(tasks, np.where(tasks.of(GROUPS[name]), 1 / factor, 1.0))
+        tasks = tasks.hosted(np.where(tasks.of(GROUPS[name]), 1 / factor, 1.0))
     for name in OVERLAPPABLE:
         if name in changes.overlapped:
             tasks = _overlapped(tasks, name)
@@ -151,24 +151,9 @@ def apply(schedule: RankSchedule, changes: Changes, left: Leftovers = LIKELY) ->
     return replace(schedule, tasks=tasks, period=period)
 
 
-def scaled(tasks: Tasks, which: Bools, factor: float) -> Tasks:
-    """The tasks, of which some have `factor` times their duration."""
-    more = (factor - 1) * np.minimum(tasks.duration, tasks.tail)
-    return replace(
-        tasks,
-        duration=np.where(which, tasks.duration * factor, tasks.duration),
-        tail=np.where(which, np.maximum(tasks.tail + more, 0.0), tasks.tail),
-    )
-
-
-def hosted(tasks: Tasks, factor: float | Floats) -> Tasks:
-    """The tasks with the host's own time times `factor`, one for all or one for each."""
-    return replace(tasks, first_host=tasks.first_host * factor, host=tasks.host * factor)
-
-
 def with_host(schedule: RankSchedule, factor: float) -> RankSchedule:
     """The schedule with the host's own time times `factor`, of which a loader in it is a part."""
-    tasks = hosted(schedule.tasks, factor)
+    tasks = schedule.tasks.hosted(factor)
     if schedule.loads:
         tasks = replace(tasks, data_wait=tasks.data_wait * factor)
     return replace(schedule, tasks=tasks)
@@ -205,8 +190,8 @@ def _faster(tasks: Tasks, name: str, factor: float) -> Tasks:
     if name == "loader":
         return replace(tasks, data_wait=tasks.data_wait / factor)
     if name == "host":
-        return hosted(tasks, 1 / factor)
-    return scaled(tasks, tasks.of(GROUPS[name]), 1 / factor)
+        return tasks.hosted(1 / factor)
+    return tasks.scaled(np.where(tasks.of(GROUPS[name]), 1 / factor, 1.0))
 
 
 def _overlapped(tasks: Tasks, name: str) -> Tasks:

@@ -80,6 +80,20 @@ class Tasks:
             ops=self.ops * kept,
         )
 
+    def scaled(self, factors: Floats) -> Tasks:
+        """The tasks with durations times `factors`; what follows an operation stays as long."""
+        ran = np.minimum(self.duration, self.tail)
+        return replace(
+            self,
+            duration=self.duration * factors,
+            tail=np.maximum(self.tail + (factors - 1) * ran, 0.0),
+        )
+
+    def hosted(self, factors: float | Floats) -> Tasks:
+        """The tasks with the host's own time times `factors`, one for all or one for each."""
+        host = self.host * factors
+        return replace(self, first_host=np.minimum(self.first_host * factors, host), host=host)
+
     def without_needs(self, which: Bools) -> Tasks:
         """The tasks, of which some need nothing of other streams."""
         kept = ~which[self.row]

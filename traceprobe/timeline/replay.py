@@ -90,7 +90,7 @@ def schedule(account: DeviceTimeline, names: Sequence[str]) -> Schedule | None:
     Args:
         names: of the trace.
     """
-    chosen = _consecutive(account)
+    chosen = consecutive(account)
     if len(chosen) < 2:
         return None
     ops = launched_ops(account, chosen)
@@ -118,7 +118,7 @@ def launched_ops(account: DeviceTimeline, chosen: Int64s) -> pl.DataFrame:
     )
 
 
-def _consecutive(account: DeviceTimeline) -> Int64s:
+def consecutive(account: DeviceTimeline) -> Int64s:
     """The last run of used iterations without one between that is not."""
     used = account.index[account.used]
     if not len(used):
@@ -127,7 +127,7 @@ def _consecutive(account: DeviceTimeline) -> Int64s:
     return used[breaks[-1] + 1 if len(breaks) else 0 :][-MAX_ITERATIONS:]
 
 
-def _launched(
+def launched_rows(
     account: DeviceTimeline, ops: pl.DataFrame, beside: pl.DataFrame
 ) -> tuple[pl.DataFrame, Needs, int]:
     """One row for each operation in launch order, what each needs, and the latency of launches.
@@ -274,7 +274,7 @@ def _joined(
     account: DeviceTimeline, ops: pl.DataFrame, beside: pl.DataFrame, chosen: Int64s, grain: float
 ) -> Schedule:
     """Neighbours joined into rows of up to `grain` ns, those of the chosen iterations."""
-    launched, needs, latency = _launched(account, ops, beside)
+    launched, needs, latency = launched_rows(account, ops, beside)
     row_of = np.cumsum(_begins(launched, needs, grain)) - 1
     count = int(row_of[-1]) + 1
     awaits = launched["awaits"].to_numpy()

@@ -1,0 +1,177 @@
+"""Blocks of iterations under conditions that take turns, in a loop that stays the program's own.
+
+Each generator here yields where the program is to make one iteration, and goes on when that has
+ended. The device is waited for at the two ends of a block only, so that iterations overlap as in
+training; conditions take turns, so that a machine that warms up or slows down does so for all.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from traceprobe.capture.oracle.ranks import agreed, synchronize
+from traceprobe.capture.steadiness import Steadiness
+
+LEAD_IN = 2
+"""Steps before each block: the allocator, the queues and DDP get used to the condition."""
+PROBE = 3
+"""Steps whose duration decides how many a block has."""
+FEWEST, MOST = 4, 2000
+CHECK = 4
+"""Warm-up steps between two questions whether the pace is steady: the ranks answer together."""
+MOST_WARMUP = 200
+WARMUP_S = 60.0
+"""A loop that is not steady by then is measured as it is."""
+
+Steps = Generator[None, None, None]
+
+
+class Unavailable(Exception):
+    """A condition that this program cannot be put under; its text says why."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a block of steps is made under.
+
+    Args:
+        name: of the condition, unique among those that take turns.
+        hold: what is entered at a block's begin and left at its end, however that comes about. It
+            may raise `Unavailable`, or anything else, on entering: then the condition is absent.
+        turn: blocks have a multiple of so many steps, besides the period of the loop.
+        pace: makes a step where the loop does not make it; the program waits meanwhile.
+    """
+
+    name: str
+    hold: Callable[[], AbstractContextManager[object]]
+    turn: int = 1
+    pace: Callable[[], object] | None = None
+
+
+@dataclass(frozen=True)
+class StepBlock:
+    """Steps in a row under one condition.
+
+    Args:
+        condition: its name. number: of the round of blocks, from 0.
+        seconds: from the synchronised begin to the synchronised end.
+        step_s: by the host's clock, which runs ahead of the device; their sum is `seconds`.
+    """
+
+    condition: str
+    number: int
+    seconds: float
+    step_s: list[float]
+
+
+@dataclass
+class Blocks:
+    """All blocks in order of time, and the conditions that could not be had with the reasons."""
+
+    steps: dict[str, int] = field(default_factory=dict)
+    """In each block of a condition."""
+    blocks: list[StepBlock] = field(default_factory=list)
+    absent: dict[str, str] = field(default_factory=dict)
+
+    def of(self, condition: str) -> list[StepBlock]:
+        """The blocks of a condition."""
+        return [block for block in self.blocks if block.condition == condition]
+
+
+def warm_up(least: int) -> Generator[None, None, Steadiness]:
+    """Steps until the pace is steady on all ranks, within bounds.
+
+    Args:
+        least: steps that are made in any case.
+    """
+    pace = Steadiness()
+    for _ in range(least):
+        yield
+    began = before = time.perf_counter()
+    while True:
+        for _ in range(CHECK):
+            yield
+            now = time.perf_counter()
+            pace.add(now - before)
+            before = now
+        impatient = pace.steps >= MOST_WARMUP or now - began > WARMUP_S
+        if not agreed(int(not (pace.steady or impatient))):
+            return pace
+
+
+def interleaved(
+    conditions: Sequence[Condition],
+    rounds: int,
+    seconds: float,
+    period: int = 1,
+    report: Callable[[str], None] = lambda _: None,
+) -> Generator[None, None, Blocks]:
+    """`rounds` blocks of each condition; every round begins with another one.
+
+    Args:
+        seconds: how long a block should take; decides its steps, the same on all ranks.
+        period: steps after which the loop repeats itself; blocks are whole periods.
+        report: told what is being done.
+    """
+    made = Blocks()
+    period = agreed(period)
+    for condition in conditions:
+        report(f"trying {condition.name}")
+        turn = agreed(math.lcm(period, condition.turn))
+        tried = yield from _block(condition, PROBE + -PROBE % period, 0, made)
+        if tried is not None:
+            wanted = seconds * len(tried.step_s) / tried.seconds
+            steps = agreed(min(max(math.ceil(wanted), FEWEST), MOST))
+            made.steps[condition.name] = steps + -steps % turn
+    for number in range(rounds):
+        report(f"round {number + 1} of {rounds}")
+        first = number % len(conditions)  # no condition always follows the same other
+        for condition in (*conditions[first:], *conditions[:first]):
+            if condition.name not in made.absent:
+                steps = made.steps[condition.name]
+                block = yield from _block(condition, steps, number, made)
+                if block is not None:
+                    made.blocks.append(block)
+    made.blocks = [block for block in made.blocks if block.condition not in made.absent]
+    return made
+
+
+def _block(
+    condition: Condition, steps: int, number: int, made: Blocks
+) -> Generator[None, None, StepBlock | None]:
+    """One block; None, and the reason among those absent, where some rank cannot make it."""
+    with ExitStack() as held:
+        why = ""
+        try:
+            held.enter_context(condition.hold())
+        except Unavailable as reason:
+            why = str(reason)
+        except Exception as error:  # the program must go on, and the other conditions with it
+            why = f"{type(error).__name__}: {error}"
+        if agreed(int(bool(why))):
+            made.absent[condition.name] = why or "another rank of the program cannot do without it"
+            made.steps.pop(condition.name, None)
+            return None
+        yield from _steps(condition, LEAD_IN if condition.pace is None else 0)
+        synchronize()
+        marks = [time.perf_counter()]
+        for _ in range(steps):
+            yield from _steps(condition, 1)
+            marks.append(time.perf_counter())
+        synchronize(together=False)
+        marks[-1] = time.perf_counter()
+    step_s = [end - begin for begin, end in pairwise(marks)]
+    return StepBlock(condition.name, number, marks[-1] - marks[0], step_s)
+
+
+def _steps(condition: Condition, count: int) -> Steps:
+    for _ in range(count):
+        if condition.pace is None:
+            yield
+        else:
+            condition.pace()
