@@ -228,6 +228,12 @@ def test_the_profiled_block_is_made_again_where_the_pace_changed_around_it(fresh
     assert log.calls.count("export") == 1
 
 
+@pytest.mark.parametrize(("mhz", "same"), [(1980, True), (1800, True), (1700, False)])
+def test_a_clock_that_changed_by_a_tenth_is_another(mhz, same):
+    blocks = [timed_block.TimedBlock(profiled=False, clock={"sm_mhz": m}) for m in (1980, mhz)]
+    assert timed_block.same_clock([*blocks, timed_block.TimedBlock(profiled=True)]) is same
+
+
 def test_a_program_that_ends_after_the_profiled_block_is_kept_without_the_second_half(fresh):
     start, log, sidecar = fresh
     session = start()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from traceprobe.capture.device import peak_memory, synchronize, watch_peak_memory
+from traceprobe.capture.device_clock import DeviceClock
 from traceprobe.capture.hardware import collect_environment
 from traceprobe.capture.loader_watch import loaders
 from traceprobe.capture.memory_measurement import MemoryMeasurement
@@ -33,6 +34,7 @@ from traceprobe.capture.progress import (
 )
 from traceprobe.capture.rank_votes import rank_votes
 from traceprobe.capture.recording_plan import LEAD_IN, RecordingPlan, sidecar_name, whole_periods
+from traceprobe.capture.spin_kernel import spin_mhz
 from traceprobe.capture.timed_block import (
     TimedBlock,
     calibration,
@@ -81,6 +83,7 @@ class RecordingSession:
         self._blocks: list[TimedBlock] = []
         self._timed: TimedBlock | None = None
         self._profiling = self._finished = False
+        self._clock: DeviceClock | None = None
         self._owners: dict[str, Any] | None = None
         self._peak_memory: int | None = None
         self._described: dict[str, object] = {}
@@ -148,6 +151,7 @@ class RecordingSession:
     def _alternate(self) -> Stage:
         """Blocks without, with and without the profiler, until those around it are alike."""
         plan = self.plan
+        self._clock = DeviceClock.start()
         before = yield from self._unprofiled(plan.calibrate_before)
         for repeat in range(plan.most_repeats + 1):
             profiled = yield from self._profiled()
@@ -188,8 +192,7 @@ class RecordingSession:
         if first:
             loaders.end(self.plan.folder, steps)
             self._peak_memory = peak_memory()
-        self._blocks.append(block)
-        return block
+        return self._ended(block)
 
     def _profiled(self) -> BlockStage:
         self._report("profiling")
@@ -214,6 +217,14 @@ class RecordingSession:
         self._profiling = False
         # As of now: replays of graphs are counted up to the end of what the trace holds.
         self._owners = kernel_owners() if self.plan.backend == "torch" else None
+        return self._ended(block)
+
+    def _ended(self, block: TimedBlock) -> TimedBlock:
+        """A block that is complete; the device is at rest."""
+        if self._clock is not None:
+            read = self._clock.between(block.marks[0], block.marks[-1])
+            spin = spin_mhz()
+            block.clock = {**read, **({} if spin is None else {"spin_mhz": spin})}
         self._blocks.append(block)
         return block
 
@@ -239,6 +250,8 @@ class RecordingSession:
 
     def _finish(self) -> None:
         self._report("writing the trace")
+        if self._clock is not None:
+            self._clock.stop()
         memory = None if self._memory is None else self._memory.facts
         owners = self._owners
         loader = loaders.facts(self.plan.folder)

@@ -128,4 +128,4 @@ def _error(steps: Sequence[float], length: int) -> float:
         for place in range(length)
         for step in steps[place::length]
     ]
-    return DEVIATION * median(away) / float(len(steps)) ** 0.5
+    return float(DEVIATION * median(away) / len(steps) ** 0.5)

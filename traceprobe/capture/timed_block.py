@@ -76,7 +76,8 @@ def same_pace(before: TimedBlock, after: TimedBlock) -> bool:
 
 def same_clock(blocks: Sequence[TimedBlock]) -> bool:
     """Whether the device had one clock in all of them, as far as it told."""
-    known = [mhz for block in blocks if (mhz := block.clock.get("sm_mhz"))]
+    told = (block.clock.get("sm_mhz") or block.clock.get("spin_mhz") for block in blocks)
+    known = [mhz for mhz in told if mhz]
     return not known or max(known) <= min(known) / (1 - SAME_CLOCK)
 
 
