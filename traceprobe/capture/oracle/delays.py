@@ -18,9 +18,11 @@ _TRIAL_CYCLES = 4_000_000
 
 
 class Delay(Protocol):
-    """A delay; `given_s` is how much of it there was so far, in seconds."""
+    """A delay that can be given again and again."""
 
-    given_s: float
+    @property
+    def given_s(self) -> float:
+        """How much of it there was so far, in seconds."""
 
     def __call__(self) -> None:
         """Take that long."""

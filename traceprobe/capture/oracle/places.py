@@ -14,13 +14,17 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from traceprobe.capture.batch_feed import Give, feed
 
+_OF_COMPILED = "Using `torch.compile\\(module\\)` when there are global hooks"
+"""What PyTorch warns of where a compiled module is the first of a step: the hook is gone before
+anything is compiled."""
 PLACES = ("between", "batch", "forward", "backward", "optimizer")
 
 
@@ -69,7 +73,8 @@ class Places:
         feed.source = self._next_batch
         self._installed = True
         try:
-            yield
+            with _unwarned():
+                yield
         finally:
             self._installed = False
             optimizer.remove()
@@ -119,3 +124,15 @@ class Places:
         if self._next_module is not None:
             self._next_module.remove()
             self._next_module = None
+
+
+@contextmanager
+def _unwarned() -> Iterator[None]:
+    """Keeps one warning from a program; what it does to its warnings meanwhile stays."""
+    warnings.filterwarnings("ignore", _OF_COMPILED)
+    ours = warnings.filters[0]
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # the program has begun its filters anew
+            warnings.filters.remove(ours)  # type: ignore[attr-defined]

@@ -10,6 +10,7 @@ Conditions that take turns, a block of steps each:
 from __future__ import annotations
 
 import math
+import os
 import statistics
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -58,10 +59,13 @@ class ProgramProbes:
         self._file = DelayFile.of_this_process(plan.folder)
         self._given: dict[str, list[float]] = {}
         self._absent: dict[str, str] = {}
+        self._process = os.getpid()
         self._steps = self._run()
 
     def before_step(self, number: int) -> bool:
         """Whether iteration `number` is to be made, after what is due before it is done."""
+        if os.getpid() != self._process or _capturing():
+            return True
         try:
             next(self._steps)
         except StopIteration:
@@ -222,6 +226,13 @@ def _steps_s(made: Blocks, name: str, turn: int) -> list[float]:
 def _means(steps: list[float], turn: int) -> list[float]:
     whole = max(len(steps) // turn, 1) * turn
     return [statistics.fmean(steps[first : first + turn]) for first in range(0, whole, turn)]
+
+
+def _capturing() -> bool:
+    """Whether a CUDA graph is captured, which does not allow waiting for the device."""
+    import torch
+
+    return has_gpu() and torch.cuda.is_current_stream_capturing()
 
 
 def _compiled_graphs() -> int:
