@@ -25,7 +25,7 @@ from traceprobe.capture.recording_plan import RecordingPlan
 
 OLDEST = (3, 10)
 """Python that the torch of today still runs on."""
-FAST = ("--warmup", "1", "--calibrate", "2", "--active", "3")
+FAST = ("--warmup", "1", "--most-warmup", "1", "--calibrate", "2", "--active", "3")
 
 
 def inside():

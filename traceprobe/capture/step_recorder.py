@@ -109,7 +109,7 @@ class Recorder:
     def _planned(self, session: RecordingSession, batches: BatchSource[Batch]) -> Iterator[Batch]:
         number = 0
         while session.before_step(number):
-            if number in session.plan.drains:
+            if session.drains:
                 batches.drain()
             with self._ranges(f"step {number}"):
                 began = time.perf_counter_ns()
@@ -120,7 +120,7 @@ class Recorder:
                     return
                 session.waited(time.perf_counter_ns() - began)
                 yield batch
-            yield from session.after_step(number, batch)
+            yield from session.after_step(batch)
             number += 1
 
 

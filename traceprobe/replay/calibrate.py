@@ -53,13 +53,15 @@ class Calibrated:
     """The schedules to be changed.
 
     Args:
-        factor: what all predictions are multiplied by. host, collectives: factors on their times.
+        step_ns: what they take. factor: what all predictions are multiplied by, so that this is
+            the step as it was timed. host, collectives: factors on their times.
         played_ns: the step before anything was scaled.
         host_known: whether the step tells more of the host's factor than was known beforehand.
         host_margin: relative error of the host's time, nine times of ten.
     """
 
     schedules: Sequence[RankSchedule]
+    step_ns: float
     factor: float
     host: float
     collectives: float
@@ -76,8 +78,8 @@ def calibrate(schedules: Sequence[RankSchedule], step_ns: float, belief: HostBel
     chosen, collectives = _with_host(schedules, host), 1.0
     if not known:
         chosen, collectives = _with_collectives(chosen, step_ns)
-    factor = step_ns / simulate(chosen)
-    return Calibrated(chosen, factor, host, collectives, known, margin, as_it_is)
+    takes = simulate(chosen)
+    return Calibrated(chosen, takes, step_ns / takes, host, collectives, known, margin, as_it_is)
 
 
 def _with_host(schedules: Sequence[RankSchedule], factor: float) -> list[RankSchedule]:

@@ -44,10 +44,8 @@ class Path:
 
 def critical_path(graph: Graph, schedules: Sequence[RankSchedule]) -> Path:
     """The critical path of ranks that play together, back from the one whose step is longest."""
-    shape, weight = graph.shape, graph.weight
-    instants = longest(shape, weight[:, None])
-    slowest = int(np.argmax(step_lengths(shape, instants)[:, 0]))
-    when = instants[:, 0]
+    shape, when = graph.shape, longest(graph)
+    slowest = int(np.argmax(step_lengths(shape, when)))
     *_, before, last = (int(cycle[np.argmax(when[cycle])]) for cycle in shape.ends[slowest])
     edges = list(_way_back(graph, when, last))
     upper, lower = _again(graph, edges) or (last, before)

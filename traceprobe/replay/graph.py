@@ -23,6 +23,7 @@ from math import ceil
 
 import numpy as np
 
+from traceprobe.replay.reduction import Reduction, reduction
 from traceprobe.replay.tasks import ALONE, Bools, Floats, Int64s, RankSchedule, Tasks
 
 CYCLES, ITERATIONS = 3, 4
@@ -57,6 +58,13 @@ class Shape:
     target: Int64s
     order: Int64s
     ends: Sequence[Int64s]
+
+    @cached_property
+    def reduction(self) -> Reduction:
+        """How the ends of tasks are found for many scenarios at once."""
+        end = np.concatenate([each.ravel() for each in self.ends])
+        start, host = end + (START - END), end + (HOST - END)
+        return reduction(self.source, self.target, self.order, host, start, end)
 
     @cached_property
     def incoming(self) -> tuple[Int64s, list[tuple[int, int, int]]]:

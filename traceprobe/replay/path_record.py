@@ -22,7 +22,7 @@ from traceprobe.records.replay import Replay
 from traceprobe.replay.critical_path import Path, critical_path
 from traceprobe.replay.path_stretches import path_stretches
 from traceprobe.replay.predict import Playable
-from traceprobe.replay.simulate import graphs_of, simulate, simulate_all, step_lengths_of
+from traceprobe.replay.simulate import graphs_of, longest, simulate_all, step_lengths
 from traceprobe.replay.tasks import Bools, RankSchedule
 
 MAX_OPERATORS = 12
@@ -46,14 +46,15 @@ def path_record(run: Playable) -> CriticalPath:
             list(range(len(ranks))), [rank.rank for rank in ranks], return_dtype=pl.Int64
         ),
     )
+    blocking, blocking_ms = _blocking(run)
     return CriticalPath(
         step_ms=round(run.now, 6),
         parts=_parts(table),
         operators=_operators(table, replays),
         slack=_slack(run, table),
         stretches=path_stretches(table, ranks),
-        blocking=_blocking(run),
-        blocking_ms=_blocked_ms(run),
+        blocking=blocking,
+        blocking_ms=blocking_ms,
         edges=Edges(
             recorded=sum(replay.recorded_needs for replay in replays),
             inferred=sum(replay.inferred_needs for replay in replays),
@@ -69,7 +70,7 @@ def _longest_path(run: Playable) -> tuple[Path, Sequence[Rank]]:
     graphs = graphs_of(every, {})
     if len(graphs) == 1:
         return critical_path(graphs[0], every), run.played
-    slowest = int(np.argmax([step_lengths_of(graph).max() for graph in graphs]))
+    slowest = int(np.argmax([step_lengths(graph.shape, longest(graph)).max() for graph in graphs]))
     return critical_path(graphs[slowest], [every[slowest]]), [run.played[slowest]]
 
 
@@ -102,21 +103,21 @@ def _operators(table: pl.DataFrame, replays: Sequence[Replay]) -> list[PathOpera
 def _slack(run: Playable, table: pl.DataFrame) -> list[Slack]:
     """Work that is nowhere on the path, and by how much all of it may get longer."""
     on_path = set(table.select("part", "number").iter_rows())
-    schedules, factor = run.base.schedules, run.now / run.step_ns
+    schedules, factor = run.base.schedules, run.now / run.base.step_ns
     off: list[tuple[str, int, float]] = []
     for number, (schedule, rank) in enumerate(zip(schedules, run.played, strict=True)):
         tasks = schedule.tasks
         for part in np.unique(tasks.kind).tolist():
             busy = float(tasks.duration[tasks.kind == part].sum()) / schedule.iterations
-            if (part, rank.rank) not in on_path and busy >= LEAST * run.step_ns:
+            if (part, rank.rank) not in on_path and busy >= LEAST * run.base.step_ns:
                 off.append((part, number, busy))
-    grid = np.linspace(0.0, run.step_ns, PARTS + 1)[1:]
+    grid = np.linspace(0.0, run.base.step_ns, PARTS + 1)[1:]
     longer = [
         _longer(schedules, number, part, more / busy) for part, number, busy in off for more in grid
     ]
-    rise = np.array(simulate_all(longer)).reshape(len(off), PARTS) - run.step_ns
+    rise = np.array(simulate_all(longer)).reshape(len(off), PARTS) - run.base.step_ns
     # Once a step gets longer by what its work does, all before that was slack.
-    slack = np.where(rise > UNCHANGED * run.step_ns, grid - rise, run.step_ns).min(axis=1)
+    slack = np.where(rise > UNCHANGED * run.base.step_ns, grid - rise, run.base.step_ns).min(axis=1)
     found = [
         Slack(
             part=part,
@@ -140,16 +141,11 @@ def _longer(
     return [slower if place == number else other for place, other in enumerate(schedules)]
 
 
-def _blocked_ms(run: Playable) -> float | None:
-    """How much sooner a step would end if no collective took any time."""
-    if not any(schedule.tasks.collective.any() for schedule in run.base.schedules):
-        return None
-    free = [_without_time(p, p.tasks.collective) for p in run.base.schedules]
-    return _sooner(run, simulate(free))
-
-
-def _blocking(run: Playable) -> list[Blocking]:
+def _blocking(run: Playable) -> tuple[list[Blocking], float | None]:
+    """How much sooner a step would end without the time of some collectives, and of all; ms."""
     schedules = run.base.schedules
+    if not any(schedule.tasks.collective.any() for schedule in schedules):
+        return [], None
     kinds: dict[tuple[int, int], list[tuple[float, int]]] = {}
     for schedule in schedules:
         tasks = schedule.tasks
@@ -159,8 +155,10 @@ def _blocking(run: Playable) -> list[Blocking]:
             busy = float(tasks.duration[which].sum()) / schedule.iterations
             kinds.setdefault(key, []).append((busy, int(which.sum())))
     most = sorted(kinds, key=lambda key: (-max(kinds[key])[0], key))[:MAX_BLOCKING]
-    steps = simulate_all([[_without_time(p, _of_kind(p, key)) for p in schedules] for key in most])
-    factor = run.now / run.step_ns
+    free = [_without_time(p, p.tasks.collective) for p in schedules]
+    without = [[_without_time(p, _of_kind(p, key)) for p in schedules] for key in most]
+    of_all, *steps = simulate_all([free, *without])
+    factor = run.now / run.base.step_ns
     found = [
         Blocking(
             group=key[0] - 1,
@@ -171,7 +169,8 @@ def _blocking(run: Playable) -> list[Blocking]:
         )
         for key, step in zip(most, steps, strict=True)
     ]
-    return sorted(found, key=lambda each: (-each.blocking_ms, -each.busy_ms, each.group))
+    found.sort(key=lambda each: (-each.blocking_ms, -each.busy_ms, each.group))
+    return found, _sooner(run, of_all)
 
 
 def _of_kind(schedule: RankSchedule, key: tuple[int, int]) -> Bools:
@@ -187,4 +186,4 @@ def _without_time(schedule: RankSchedule, which: Bools) -> RankSchedule:
 
 
 def _sooner(run: Playable, step_ns: float) -> float:
-    return round(float(max(run.now * (1 - step_ns / run.step_ns), 0.0)), 6)
+    return round(float(max(run.now * (1 - step_ns / run.base.step_ns), 0.0)), 6)

@@ -26,7 +26,7 @@ from traceprobe.replay.calibrate import (
 )
 from traceprobe.replay.contention import LIKELY, LITTLE, MUCH
 from traceprobe.replay.scenario import Changes
-from traceprobe.replay.simulate import simulate, simulate_all
+from traceprobe.replay.simulate import simulate_all
 from traceprobe.replay.tasks import ALONE, RankSchedule, schedule_of
 from traceprobe.verdict.allreduce import Links
 
@@ -55,14 +55,13 @@ class Playable:
 
     Args:
         now: step as it is, ms; without a profiler where that is known.
-        base: what is played. step_ns: what it takes without changes.
+        base: what is played.
         ranks: of the run, of which not all may be played. played: those that are.
     """
 
     report: Report
     now: float
     base: Calibrated
-    step_ns: float
     ranks: int
     played: Sequence[Rank]
 
@@ -110,7 +109,7 @@ def prepare(report: Report) -> Playable:
     base = calibrate(_transfers(schedules), now * 1e6, _host_belief(report))
     world = max(len(schedules), report.run.world_size if report.run is not None else 1)
     played = [rank for rank, _ in ranks]
-    return Playable(report, now, base, simulate(base.schedules), world, played)
+    return Playable(report, now, base, world, played)
 
 
 def predict(run: Playable, asked: Changes) -> Prediction:
@@ -153,7 +152,7 @@ def predict_all(run: Playable, every: Sequence[Changes]) -> list[Prediction]:
     found = []
     for asked, (sizes, sizes_before, links) in zip(every, told, strict=True):
         mine = steps["skew" in asked.removed]
-        predicted, *around = (run.now * next(mine) / run.step_ns for _ in doubts)
+        predicted, *around = (run.now * next(mine) / run.base.step_ns for _ in doubts)
         noise = hypot(_noise_ms(run.report, asked), predicted * (run.base.factor - 1))
         if asked != Changes():
             noise += RULES_MARGIN * predicted

@@ -35,8 +35,9 @@ def simulate_all(
     for graphs in alike.values():
         for low in range(0, len(graphs), TOGETHER):
             some = graphs[low : low + TOGETHER]
-            instants = longest(some[0][1].shape, np.stack([g.weight for _, g in some], axis=1))
-            ranks = step_lengths(some[0][1].shape, instants)
+            shape = some[0][1].shape
+            instants = shape.reduction.instants(np.stack([g.weight for _, g in some], axis=1))
+            ranks = step_lengths(shape, instants)
             for place, (number, _) in enumerate(some):
                 steps[number] += ranks[:, place].tolist()
     iterations = [schedules[0].iterations for schedules in scenarios]
@@ -53,37 +54,22 @@ def graphs_of(schedules: Sequence[RankSchedule], shapes: dict[bytes, Shape]) -> 
     return [graph for graph in alone if graph is not None]
 
 
-def step_lengths_of(graph: Graph) -> Floats:
-    """Steps of the ranks of a graph, times the iterations, ns."""
-    return step_lengths(graph.shape, longest(graph.shape, graph.weight[:, None]))[:, 0]
-
-
 def step_lengths(shape: Shape, instants: Floats) -> Floats:
-    """From the end of the last cycle but one to that of the last, by rank and scenario, ns."""
+    """From the end of the last cycle but one to that of the last, by rank, ns.
+
+    Args:
+        instants: ends of tasks at least; further axes are kept.
+    """
     done = [[instants[cycle].max(axis=0) for cycle in ends] for ends in shape.ends]
     return np.array([np.maximum(last, before) - before for *_, before, last in done])
 
 
-def longest(shape: Shape, weight: Floats) -> Floats:
-    """When each instant is, by scenario: the longest way to it from the beginning.
-
-    Args:
-        weight: ns, by edge and scenario.
-    """
-    by_target, begin = shape.incoming
-    source, weight = shape.source[by_target].tolist(), weight[by_target]
-    instants = np.zeros((len(shape.order), weight.shape[1]))
-    if weight.shape[1] == 1:
-        found, weights = [0.0] * len(instants), weight[:, 0].tolist()
-        for instant, low, high in begin:
-            found[instant] = max([found[source[edge]] + weights[edge] for edge in range(low, high)])
-        instants[:, 0] = found
-        return instants
-    rows, weights, other = list(instants), list(weight), np.empty(weight.shape[1])
+def longest(graph: Graph) -> Floats:
+    """When each instant is, ns: the longest way to it from the beginning."""
+    by_target, begin = graph.shape.incoming
+    source = graph.shape.source[by_target].tolist()
+    weights = graph.weight[by_target].tolist()
+    found = [0.0] * len(graph.shape.order)
     for instant, low, high in begin:
-        mine = rows[instant]
-        np.add(rows[source[low]], weights[low], out=mine)
-        for edge in range(low + 1, high):
-            np.add(rows[source[edge]], weights[edge], out=other)
-            np.maximum(mine, other, out=mine)
-    return instants
+        found[instant] = max([found[source[edge]] + weights[edge] for edge in range(low, high)])
+    return np.array(found)
