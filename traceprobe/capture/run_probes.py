@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from traceprobe.capture.ablation_plan import shortfall
 from traceprobe.capture.environment import program_environment
 from traceprobe.capture.launch import rank_command, run_program
 from traceprobe.capture.probe_plan import ProbePlan, RankProbes, probe_results
 from traceprobe.capture.program import workspace
 from traceprobe.capture.progress import all_ranks_done
+from traceprobe.capture.run_ablation import too_few
 from traceprobe.errors import UsageError
 
 
@@ -43,12 +45,8 @@ def run_probes(
         end = run_program(command, environment, work, on_state, on_note)
         if not all_ranks_done(work, processes):
             end.expect_success()
-        results = probe_results(work)
+        results, short = probe_results(work), shortfall(work)
     if not results:
-        raise UsageError(
-            "the program ended before it was probed; it must make steps that end with one of an "
-            "optimizer of PyTorch, and more of them, or --trials and --seconds must be less "
-            "(docs/causal.md)"
-        )
+        raise UsageError(too_few(short))
     end.note_failure("the probes were complete", on_note)
     return results

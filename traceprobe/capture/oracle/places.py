@@ -94,14 +94,15 @@ class Places:
             act()
 
     def _next_batch(self, iterator: Any, give: Give) -> Any:
-        workers = getattr(iterator, "_num_workers", 0)
-        self.asked[workers, workers * (getattr(iterator, "_prefetch_factor", None) or 0)] += 1
+        workers = getattr(iterator, "_num_workers", None)
+        if workers is not None:  # and not what gives the batches of a DataLoader
+            self.asked[workers, workers * (getattr(iterator, "_prefetch_factor", None) or 0)] += 1
         self._pass("batch")
-        self._loading = True
+        outer, self._loading = self._loading, True
         try:
             return give(iterator)
         finally:
-            self._loading = False
+            self._loading = outer
 
     def _await_module(self) -> None:
         """Hear of the next call of a module, and of none after it.

@@ -9,6 +9,7 @@ Conditions that take turns, a block of steps each:
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 import statistics
@@ -20,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from traceprobe.capture.ablation_plan import Shortfall
 from traceprobe.capture.hardware import collect_environment
 from traceprobe.capture.oracle.blocks import (
     LEAD_IN,
@@ -59,21 +61,55 @@ class ProgramProbes:
         self._file = DelayFile.of_this_process(plan.folder)
         self._given: dict[str, list[float]] = {}
         self._absent: dict[str, str] = {}
+        self._described: dict[str, object] = {}
+        self._made = Blocks()
+        self._made_steps = 0
         self._process = os.getpid()
-        self._steps = self._run()
+        self._running: Generator[None, None, None] | None = self._run()
+        atexit.register(self.close)
+
+    phases: None = None
+    """Its steps have no phases."""
+
+    def memory(self, model: object, optimizer: object) -> None:
+        """What memory is for does not matter here."""
+
+    def describe(self, described: dict[str, object]) -> None:
+        """Facts about the workload, for the results."""
+        self._described.update(described)
 
     def before_step(self, number: int) -> bool:
         """Whether iteration `number` is to be made, after what is due before it is done."""
         if os.getpid() != self._process or _capturing():
             return True
+        if self._running is None:
+            return False
+        self._made_steps = number
         try:
-            next(self._steps)
+            next(self._running)
         except StopIteration:
+            self._end()
             return False
         except Exception as error:  # the hooks are gone by now
-            refuse(self._plan.folder, f"probing failed: {type(error).__name__}: {error}")
+            self._end()
+            refuse(self._plan.folder, f"the probes failed ({type(error).__name__}: {error})")
         self._places.step()
         return True
+
+    def close(self) -> None:
+        """The program ends its loop: before its blocks are made, where they still go on."""
+        if self._running is not None and os.getpid() == self._process:
+            needed = self._made.wanted
+            if needed is not None:
+                needed += self._made_steps - self._made.iterations
+            Shortfall(self._made_steps, needed).save(Path(self._plan.folder))
+            self._end()
+
+    def _end(self) -> None:
+        running, self._running = self._running, None
+        if running is not None:
+            running.close()  # leaves the condition that holds
+        atexit.unregister(self.close)
 
     def _run(self) -> Generator[None, None, None]:
         plan = self._plan
@@ -89,7 +125,9 @@ class ProgramProbes:
             self._absent["forward"] = "the hook for it would have the program compiled again"
             yield from self._look(period)
         conditions = self._conditions(agreed(round(max(SHARE * step_s, LEAST_S) * 1e9)) / 1e9)
-        made = yield from interleaved(conditions, plan.rounds, plan.seconds, period, self._report)
+        made = yield from interleaved(
+            conditions, plan.rounds, plan.seconds, period, self._report, self._made
+        )
         self._finish(made, math.lcm(period, *(condition.turn for condition in conditions)))
 
     def _look(self, period: int) -> Generator[None, None, Blocks]:
@@ -206,7 +244,7 @@ class ProgramProbes:
             steps=made.steps,
             absent={**self._absent, **made.absent},
             workers=self._loader()[0],
-            workload=dict(self._plan.workload),
+            workload={**self._plan.workload, **self._described},
             **collect_environment(),
         )
         results.save(Path(self._plan.folder))
@@ -214,12 +252,10 @@ class ProgramProbes:
 
 
 def _steps_s(made: Blocks, name: str, turn: int) -> list[float]:
-    """A step of each block: the mean; without a GPU, the median over turns of so many steps.
+    """A step of each block: the median over turns of so many steps.
 
-    Only there a step has ended when the host says so, and only there others take the processor.
+    The first step after a wait for the device shows what the host does, which others may hide.
     """
-    if has_gpu():
-        return [block.seconds / len(block.step_s) for block in made.of(name)]
     return [statistics.median(_means(block.step_s, turn)) for block in made.of(name)]
 
 
