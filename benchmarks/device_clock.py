@@ -300,8 +300,8 @@ def page(found: dict[str, Any]) -> str:
 {about["most_sm_mhz"]} MHz, power limit {about["power_limit_w"]:.0f} W, as they were set.
 
 - **Resolution.** Polled {found["changes"]["polls"]} times in a second at the power limit, NVML said
-  another clock {len(found["changes"]["changes_ms"])} times, multiples of 100 ms apart. So it is read
-  each 50 ms.
+  another clock {len(found["changes"]["changes_ms"])} times, multiples of 100 ms apart. So it is
+  read each 50 ms.
 - **Without work** the clock was {found["quiet"]["between"]["sm_mhz"]:.0f} MHz, and no reason for a
   lower one was given.
 - **At the power limit** (products of matrices of 8192, bf16) it was
