@@ -42,6 +42,7 @@ def _watch_batches(batches: Any) -> None:
     def __init__(self: Any, loader: Any, *args: Any, **options: Any) -> None:
         begin(self, loader, *args, **options)
         loaders.opened(self, loader)
+        feed.opened(self, loader)
 
     def __next__(self: Any) -> Any:
         loaders.asked(self)

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from traceprobe.capture.ablation_plan import AblationPlan
-from traceprobe.capture.ablation_session import AblationSession
+from traceprobe.capture.batch_feed import feed
 from traceprobe.capture.batch_source import BatchSource, NoBatchesError
 from traceprobe.capture.memory_prediction_session import (
     MemoryPredictionSession,
     current_memory_prediction,
 )
 from traceprobe.capture.optimizer_hook import adopt_recorder
+from traceprobe.capture.oracle.program_ablation import ProgramAblation
 from traceprobe.capture.profiler_ranges import ProfilerRanges
 from traceprobe.capture.recording_plan import RecordingPlan
 from traceprobe.capture.recording_session import RecordingSession
@@ -33,7 +34,7 @@ def recorder() -> Recorder:
     if prediction is not None:
         return Recorder(prediction)
     if ablation is not None:
-        return Recorder(AblationSession(ablation))
+        return Recorder(ProgramAblation(ablation))
     return Recorder(None if recording is None else RecordingSession(recording))
 
 
@@ -41,7 +42,7 @@ class Recorder:
     """Marks steps and phases, and drives a recording or an ablation where there is one."""
 
     def __init__(
-        self, driver: RecordingSession | AblationSession | MemoryPredictionSession | None
+        self, driver: RecordingSession | ProgramAblation | MemoryPredictionSession | None
     ) -> None:
         self._driver = driver
         self._ranges = ProfilerRanges()
@@ -77,8 +78,10 @@ class Recorder:
         often as it needs, and ends after its last step. An ablation repeats batches, and throws
         some away.
         """
-        if isinstance(self._driver, (AblationSession, MemoryPredictionSession)):
+        if isinstance(self._driver, MemoryPredictionSession):
             return self._driver.steps(loader)
+        if isinstance(self._driver, ProgramAblation):
+            return _ablated(self._driver, BatchSource(loader))
         if self._driver is None:
             return self._one_pass(loader)
         workers = getattr(loader, "num_workers", None)
@@ -106,7 +109,7 @@ class Recorder:
     def _planned(self, session: RecordingSession, batches: BatchSource[Batch]) -> Iterator[Batch]:
         number = 0
         while session.before_step(number):
-            if number in session.plan.drains:
+            if session.drains:
                 batches.drain()
             with self._ranges(f"step {number}"):
                 began = time.perf_counter_ns()
@@ -117,5 +120,19 @@ class Recorder:
                     return
                 session.waited(time.perf_counter_ns() - began)
                 yield batch
-            yield from session.after_step(number, batch)
+            yield from session.after_step(batch)
             number += 1
+
+
+def _ablated(session: ProgramAblation, batches: BatchSource[Batch]) -> Iterator[Batch]:
+    try:
+        for number in itertools.count():
+            if not session.before_step(number):
+                return
+            try:
+                batch: Batch = feed.next(batches, BatchSource.next)
+            except NoBatchesError:
+                return
+            yield batch
+    finally:
+        session.close()
