@@ -159,6 +159,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         long=long,
         whole=every,
         loader=loader,
+        blocks=calibration.blocks(kept, regular),
     )
     answers = examine(evidence)
     whole = records
