@@ -16,7 +16,7 @@ import traceprobe
 
 pytestmark = [pytest.mark.usefixtures("pytorch"), pytest.mark.slow]
 
-FAST = ["--warmup", "2", "--calibrate", "3", "--active", "4"]
+FAST = ["--warmup", "2", "--most-warmup", "2", "--calibrate", "3", "--active", "4"]
 MODEL = """
 import time, torch
 torch.set_num_threads(1)
@@ -275,7 +275,7 @@ def test_a_trace_function_of_the_program_stays_and_modules_come_without_lines(re
 
 
 def test_a_program_that_ends_before_the_steps_for_names_keeps_its_recording(record):
-    made = record(PLAIN, STEPS=14)
+    made = record(PLAIN, STEPS=19)
     assert made.facts.keys() == {"reason"}
     assert not made.blamed
     assert len(made.steps) == 5
@@ -307,7 +307,7 @@ def test_what_fails_while_names_are_recorded_ends_neither_program_nor_recording(
 
 
 def test_without_blame_nothing_is_recorded_after_the_timed_steps(record):
-    made = record(PLAIN, "--no-blame", STEPS=14)
+    made = record(PLAIN, "--no-blame", STEPS=19)
     assert not made.blamed
     assert made.facts is None
     assert "names" not in made.said

@@ -19,7 +19,7 @@ from traceprobe.capture.recording_files import deliver_recording, recording_file
 from traceprobe.capture.recording_plan import RecordingPlan
 from traceprobe.errors import UsageError
 
-FAST = ("--warmup", "1", "--calibrate", "2", "--active", "3")
+FAST = ("--warmup", "1", "--most-warmup", "1", "--calibrate", "2", "--active", "3")
 RANK = ("rank{}.json.gz", "rank{}.traceprobe.json")
 NAMES = {"rank0.json.gz", "rank0.traceprobe.json", "report.html", "report.json"}
 TRAIN = """
@@ -253,7 +253,7 @@ print(json.dumps(ends))
 def with_own(pytorch, tmp_path_factory):
     """Each of these programs, as a rank of its own: how it ended, and what it left."""
     folder = tmp_path_factory.mktemp("own")
-    plan = RecordingPlan(folder=str(folder), warmup=1, calibrate=2, active=3)
+    plan = RecordingPlan(folder=str(folder), warmup=1, most_warmup=1, calibrate=2, active=3)
     done = subprocess.run(
         [sys.executable, "-c", TRAIN + FORKS, json.dumps(OWN)],
         env=program_environment(RecordingPlan.VARIABLE, plan.save()),

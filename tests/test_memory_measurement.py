@@ -256,19 +256,21 @@ def test_an_optimizer_of_the_program_s_own_has_no_name_here():
     assert found == {"optimizer": None, "implementation": None}
 
 
+SHORT = {"warmup": 1, "most_warmup": 1, "calibrate": 2, "settle": 1, "active": 1, "repeats": 0}
+
+
 class Log:
     """A profiler that does nothing."""
 
-    def start(self): ...
+    def start(self, active): ...
     def step(self): ...
     def abandon(self): ...
-    def stop(self, metadata): ...
+    def stop(self): ...
+    def export(self, metadata): ...
 
 
-def test_a_recording_watches_its_last_warm_up_step_and_simulates_after_it(books, tmp_path):
-    plan = plans.RecordingPlan(
-        folder=str(tmp_path), warmup=2, calibrate=1, settle=1, active=1, simulate=True
-    )
+def test_a_recording_watches_a_step_after_the_warm_up_and_simulates_after_it(books, tmp_path):
+    plan = plans.RecordingPlan(folder=str(tmp_path), simulate=True, **SHORT)
     session = RecordingSession(plan, Log())
     record = Recorder(session)
     seen = []
@@ -300,16 +302,16 @@ def test_a_recording_watches_its_last_warm_up_step_and_simulates_after_it(books,
     assert seen == [
         *(1, "begin", 2, "forward", ("end", 2)),
         *(-2, ("simulated", "forward")),
-        *(3, 4, 5, 6),
+        *range(3, 12),
     ]
 
 
 def test_on_a_cpu_nothing_is_recorded(tmp_path):
-    plan = plans.RecordingPlan(folder=str(tmp_path), warmup=1, calibrate=1, settle=1, active=1)
+    plan = plans.RecordingPlan(folder=str(tmp_path), **SHORT)
     record = Recorder(RecordingSession(plan, Log()))
     model = nn.Linear(1, 1)
     record.memory(model, torch.optim.SGD(model.parameters(), lr=1.0))
-    assert list(record.steps("abcde")) == list("abcde")
+    assert "".join(record.steps("abcdefghijk")) == "abcdefghijk"
     assert "memory" not in json.loads((tmp_path / "rank0.traceprobe.json").read_text())
 
 
@@ -318,7 +320,7 @@ def trained(simulate, folder):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 1))
     optimizer = torch.optim.AdamW(model.parameters())
-    plan = plans.RecordingPlan(folder=str(folder), warmup=2, calibrate=1, settle=1, active=1)
+    plan = plans.RecordingPlan(folder=str(folder), **SHORT)
     session = RecordingSession(plan, Log())
     record = Recorder(session)
     watched = MemoryMeasurement(model, optimizer, simulate=True)

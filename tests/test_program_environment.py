@@ -25,7 +25,7 @@ from traceprobe.capture.recording_plan import RecordingPlan
 
 OLDEST = (3, 10)
 """Python that the torch of today still runs on."""
-FAST = ("--warmup", "1", "--calibrate", "2", "--active", "3")
+FAST = ("--warmup", "1", "--most-warmup", "1", "--calibrate", "2", "--active", "3")
 
 
 def inside():
@@ -71,7 +71,7 @@ def test_all_that_runs_inside_a_program_is_known():
     names = {name.rpartition(".")[2] for name in INSIDE}
     assert {"step_recorder", "recording_session", "profiler_backend"} <= names
     assert {
-        "ablation_session",
+        "program_ablation",
         "memory_prediction_session",
         "step_simulation",
         "allocation_log",

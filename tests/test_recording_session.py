@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
 
 from traceprobe.capture import recording_plan as plans
+from traceprobe.capture import timed_block, warm_up
+from traceprobe.capture.progress import steps_missing
 from traceprobe.capture.recording_session import RecordingSession
 from traceprobe.capture.step_recorder import Recorder
 
 pytestmark = pytest.mark.usefixtures("pytorch")
 
-PLAN = {"warmup": 2, "calibrate": 3, "settle": 1, "active": 2}
+PLAN = {"warmup": 2, "most_warmup": 2, "calibrate": 3, "settle": 1, "active": 2, "repeats": 0}
 
 
 class Log:
@@ -22,8 +25,8 @@ class Log:
         self.calls = []
         self.metadata = None
 
-    def start(self):
-        self.calls.append("start")
+    def start(self, active):
+        self.calls.append(f"start {active}")
 
     def step(self):
         self.calls.append("step")
@@ -31,8 +34,11 @@ class Log:
     def abandon(self):
         self.calls.append("abandon")
 
-    def stop(self, metadata):
+    def stop(self):
         self.calls.append("stop")
+
+    def export(self, metadata):
+        self.calls.append("export")
         self.metadata = metadata
 
 
@@ -54,17 +60,18 @@ def test_without_a_plan_the_recorder_makes_one_plain_pass():
 def test_the_loop_ends_after_the_planned_steps_and_starts_the_loader_anew(recording):
     record, log, _ = recording
     seen = list(record.steps([1, 2]))
-    # 2 warm-up, 3 calibration, 1 settling, 2 active and one more, which the last window ends with
-    assert seen == [1, 2, 1, 2, 1, 2, 1, 2, 1]
-    assert log.calls == ["start", "step", "step", "step", "stop"]
+    # 2 warm-up, 2 untimed and 2 calibration, 1 settling, 2 active and one more, which the last
+    # window ends with, 2 untimed and 1 calibration
+    assert seen == [1, 2] * 6 + [1]
+    assert log.calls == ["start 2", "step", "step", "step", "stop", "export"]
 
 
-def test_the_profiler_starts_only_after_the_calibration(recording):
+def test_the_profiler_runs_between_the_two_halves_of_the_calibration(recording):
     record, log, _ = recording
-    started = []
+    runs = []
     for _ in record.steps(range(100)):
-        started.append(bool(log.calls))
-    assert started == [False] * 5 + [True] * 4
+        runs.append("start 2" in log.calls and "stop" not in log.calls)
+    assert runs == [False] * 6 + [True] * 4 + [False] * 3
 
 
 def test_the_sidecar_holds_the_calibration_and_what_the_script_describes(recording):
@@ -99,7 +106,8 @@ def test_progress_names_every_stage(recording):
     record, _, folder = recording
     list(record.steps(range(100)))
     states = (folder / "rank0.progress").read_text().splitlines()
-    assert states == ["warming up", "calibrating", "profiling", "writing the trace", "done"]
+    stages = ["warming up", "calibrating", "profiling", "calibrating", "writing the trace"]
+    assert states == [*stages, "done"]
 
 
 def test_while_nobody_records_a_range_is_one_shared_object_that_does_nothing():
@@ -119,9 +127,127 @@ def test_a_plan_comes_back_as_it_was_handed_over(tmp_path, monkeypatch):
     plan = plans.RecordingPlan(folder=str(tmp_path), stacks=True, workload={"name": "unet"}, **PLAN)
     monkeypatch.setenv(plans.RecordingPlan.VARIABLE, str(plan.save()))
     assert plans.RecordingPlan.current() == plan
-    assert plan.steps == 9
+    assert plan.steps == 13
 
 
 def test_without_the_variable_there_is_no_plan(monkeypatch):
     monkeypatch.delenv(plans.RecordingPlan.VARIABLE, raising=False)
     assert plans.RecordingPlan.current() is None
+
+
+class Clock:
+    """Time that passes only in steps, so that no other process makes them longer."""
+
+    def __init__(self):
+        self.ns = 0
+
+    def perf_counter_ns(self):
+        return self.ns
+
+    def monotonic(self):
+        return self.ns / 1e9
+
+
+CLOCK = Clock()
+
+
+def timed(session, durations):
+    """Steps of these lengths, ms, as far as the session goes on."""
+    for number, ms in enumerate(durations):
+        if not session.before_step(number):
+            return
+        CLOCK.ns += round(1e6 * ms)
+
+
+@pytest.fixture
+def fresh(tmp_path, monkeypatch):
+    """A session of a plan with some of it changed, and what it leaves."""
+    monkeypatch.setattr(timed_block, "time", CLOCK)
+    monkeypatch.setattr(warm_up, "time", CLOCK)
+    log = Log()
+
+    def start(**changed):
+        return RecordingSession(plans.RecordingPlan(folder=str(tmp_path), **PLAN | changed), log)
+
+    return start, log, lambda: json.loads((tmp_path / "rank0.traceprobe.json").read_text())
+
+
+def test_the_sidecar_tells_of_warm_up_and_blocks(fresh):
+    start, _, sidecar = fresh
+    timed(start(), itertools.repeat(1.0))
+    assert [(b["profiled"], b["steps"], b["kept"]) for b in sidecar()["blocks"]] == [
+        (False, 2, True),
+        (True, 4, True),
+        (False, 1, True),
+    ]
+    assert sidecar()["warmup"]["steps"] == 2
+
+
+def test_a_fixed_warm_up_that_saw_too_little_is_not_called_steady(fresh):
+    start, _, sidecar = fresh
+    timed(start(), itertools.repeat(1.0))
+    warmup = sidecar()["warmup"]
+    assert not warmup["steady"]
+    assert "after 2" in warmup["reason"]
+
+
+def test_the_warm_up_lasts_until_slow_first_steps_are_over(fresh):
+    start, _, sidecar = fresh
+    timed(
+        start(most_warmup=60), itertools.chain([60, 50, 40, 30, 20, 10, 8], itertools.repeat(4.0))
+    )
+    warmup = sidecar()["warmup"]
+    assert 7 + 4 <= warmup["steps"] < 60
+    assert warmup["steady"]
+
+
+def test_blocks_hold_whole_periods_of_the_loop(fresh):
+    start, log, sidecar = fresh
+    evaluates = itertools.cycle([4.0, 4.0, 12.0])
+    timed(start(warmup=12, most_warmup=60, calibrate=8), evaluates)
+    assert sidecar()["warmup"]["period"] == 3
+    assert [b["steps"] % 3 for b in sidecar()["blocks"] if not b["profiled"]] == [0, 0]
+    assert "start 3" in log.calls
+
+
+def test_a_loop_that_gets_slower_is_recorded_with_that_said(fresh):
+    start, _, sidecar = fresh
+    timed(start(most_warmup=20), (1.15**step for step in itertools.count()))
+    assert not sidecar()["warmup"]["steady"]
+    assert "still changes after 20" in sidecar()["warmup"]["reason"]
+
+
+def test_the_profiled_block_is_made_again_where_the_pace_changed_around_it(fresh):
+    start, log, sidecar = fresh
+    # 2 warm-up, 2 untimed and 2 timed, 4 profiled; the pace changes, and then no more
+    timed(start(repeats=2), itertools.chain([4.0] * 10, itertools.repeat(8.0)))
+    kept = [b["kept"] for b in sidecar()["blocks"]]
+    assert kept == [False, False, True, True, True]
+    assert sidecar()["unprofiled_step_ms"] == 8
+    assert log.calls.count("stop") == 2
+    assert log.calls.count("export") == 1
+
+
+@pytest.mark.parametrize(("mhz", "same"), [(1980, True), (1800, True), (1700, False)])
+def test_a_clock_that_changed_by_a_tenth_is_another(mhz, same):
+    blocks = [timed_block.TimedBlock(profiled=False, clock={"sm_mhz": m}) for m in (1980, mhz)]
+    assert timed_block.same_clock([*blocks, timed_block.TimedBlock(profiled=True)]) is same
+
+
+def test_a_program_that_ends_after_the_profiled_block_is_kept_without_the_second_half(fresh):
+    start, log, sidecar = fresh
+    session = start()
+    timed(session, [1.0] * 12)
+    session.close()
+    assert [b["profiled"] for b in sidecar()["blocks"]] == [False, True]
+    assert sidecar()["calibration_steps"] == 2
+    assert log.calls[-1] == "export"
+
+
+def test_a_program_that_ends_while_it_is_profiled_says_how_many_steps_it_needs(fresh, tmp_path):
+    start, log, _ = fresh
+    session = start()
+    timed(session, [1.0] * 8)
+    session.close()
+    assert log.calls[-1] == "abandon"
+    assert steps_missing(tmp_path) == (8, 13)

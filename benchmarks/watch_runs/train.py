@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import multiprocessing
@@ -42,13 +43,13 @@ for line in sys.stdin:
 class Numbers(Dataset):
     """Random rows; one worker sleeps before each batch while the flag holds a time."""
 
-    def __init__(self, width, batch, slow_s) -> None:
+    def __init__(self, width: int, batch: int, slow_s: Any) -> None:
         self.width, self.batch, self.slow_s = width, batch, slow_s
 
     def __len__(self) -> int:
         return 1 << 30
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> torch.Tensor:
         worker = get_worker_info()
         if worker.id == 1 and self.slow_s.value:
             time.sleep(self.slow_s.value)
@@ -58,13 +59,14 @@ class Numbers(Dataset):
 class Loop:
     """The model and its step."""
 
-    def __init__(self, device, width, depth) -> None:
+    def __init__(self, device: str, width: int, depth: int) -> None:
         layers = [torch.nn.Linear(width, width) for _ in range(depth)]
         self.model = torch.nn.Sequential(*layers).to(device)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-6)
         self.device = device
 
-    def step(self, batch, times=1):
+    def step(self, batch: torch.Tensor, times: int = 1) -> torch.Tensor:
+        """One update, of so many passes."""
         x = batch.to(self.device, non_blocking=True)
         for _ in range(times):
             loss = self.model(x).square().mean()

@@ -59,6 +59,28 @@ class RankTrials:
         write_result(folder / f"rank{current_rank()}.trials.json", text)
 
 
+@dataclass(frozen=True)
+class Shortfall:
+    """A loop that ended before its trials did.
+
+    Args:
+        steps: that it made. needed: by the trials; None where it ended before that was known.
+    """
+
+    steps: int
+    needed: int | None
+
+    def save(self, folder: Path) -> None:
+        """Leave it in the folder, for the process that started the program."""
+        write_result(folder / f"rank{current_rank()}.short.json", json.dumps(asdict(self)))
+
+
+def shortfall(folder: Path) -> Shortfall | None:
+    """What the first rank left that ended too early."""
+    paths = sorted(folder.glob("rank*.short.json"))
+    return Shortfall(**json.loads(paths[0].read_text())) if paths else None
+
+
 def trial_results(folder: Path) -> dict[int, RankTrials]:
     """What the ranks left in the folder, by rank."""
     return {

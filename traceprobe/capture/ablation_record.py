@@ -27,7 +27,7 @@ def summarize_ablation(
         name: np.max([rank.seconds[name] for rank in ranks.values()], axis=0)
         * (1e3 / first.steps[name])
         for name in INCLUDES
-        if name in first.seconds
+        if all(name in rank.seconds for rank in ranks.values())
     }
     busy = [rank.busy_ns for rank in ranks.values() if rank.busy_ns is not None]
     busy_ms = round(max(busy) / 1e6, 6) if busy else None

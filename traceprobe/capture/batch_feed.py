@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 Give = Callable[[Any], Any]
 """A DataLoader's own `__next__`, of one of its iterators."""
+_LOADER = "_traceprobe_of"
 
 
 class BatchFeed:
@@ -18,6 +20,16 @@ class BatchFeed:
 
     def __init__(self) -> None:
         self.source: Callable[[Any, Give], Any] | None = None
+
+    def opened(self, iterator: Any, loader: Any) -> None:
+        """A pass over a loader begins."""
+        with suppress(Exception):  # an iterator of any make, whose program must not fail for it
+            # On the iterator itself: the two may hold each other, and then are freed together.
+            setattr(iterator, _LOADER, loader)
+
+    def loader(self, iterator: Any) -> Any:
+        """The loader that a pass is over; None where that is not known."""
+        return getattr(iterator, _LOADER, None)
 
     def next(self, iterator: Any, give: Give) -> Any:
         """The next batch of an iterator."""

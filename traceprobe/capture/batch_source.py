@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from traceprobe.capture.batch_feed import feed
+
 Batch = TypeVar("Batch")
 
 READY_S = 0.005
@@ -31,11 +33,17 @@ class BatchSource(Generic[Batch]):
     def __init__(self, loader: Iterable[Batch]) -> None:
         self._loader = loader
         self._batches: Iterator[Batch] = iter(loader)
+        feed.opened(self, loader)
 
     @property
     def workers(self) -> int:
         """Worker processes of a DataLoader; 0 for anything else."""
         return int(getattr(self._loader, "num_workers", 0) or 0)
+
+    @property
+    def ahead(self) -> int:
+        """Batches that they may hold ready."""
+        return self.workers * int(getattr(self._loader, "prefetch_factor", None) or 2)
 
     def next(self) -> Batch:
         """The next batch.
@@ -52,29 +60,29 @@ class BatchSource(Generic[Batch]):
 
     def drain(self) -> None:
         """Throw away what is ready, until a batch has to be waited for."""
-        ahead = self.workers * int(getattr(self._loader, "prefetch_factor", None) or 2)
-        for _ in range(ahead):
+        for _ in range(self.ahead):
             began = time.perf_counter()
             self.next()
             if time.perf_counter() - began > READY_S:
                 return
 
-    def wait_for_workers(self) -> None:
-        """Wait until the workers have filled their queues and need the CPU no more."""
-        if not self.workers:
+
+def wait_for_workers() -> None:
+    """Wait until the child processes have filled their queues and need the CPU no more."""
+    deadline = time.monotonic() + PATIENCE_S
+    before = _cpu_ticks()
+    while before is not None and time.monotonic() < deadline:
+        time.sleep(REST_S)
+        now = _cpu_ticks()
+        if now is None or now - before <= 1:
             return
-        deadline = time.monotonic() + PATIENCE_S
-        before = _cpu_ticks()
-        while time.monotonic() < deadline:
-            time.sleep(REST_S)
-            now = _cpu_ticks()
-            if now - before <= 1:
-                return
-            before = now
+        before = now
 
 
-def _cpu_ticks() -> int:
-    """CPU time that the child processes have used so far; 0 where the system does not say."""
+def _cpu_ticks() -> int | None:
+    """CPU time that the child processes have used so far; None where there are none."""
+    if not multiprocessing.active_children():
+        return None
     total = 0
     for child in multiprocessing.active_children():
         try:

@@ -84,6 +84,12 @@ class LoaderWatch:
             entry.steps += 1
             entry.last_step = self._step
 
+    @property
+    def ahead(self) -> int:
+        """Batches that the loader of most steps may have ready."""
+        settings, _ = max(self._loaders.items(), key=lambda e: e[1].steps, default=(None, None))
+        return 0 if settings is None else settings.workers * (settings.prefetch_factor or 0)
+
     def step(self) -> None:
         """A step of the program begins."""
         self._step += 1

@@ -10,7 +10,7 @@ import ctypes
 import os
 import time
 from ctypes import Structure, byref, c_char_p, c_uint, c_ulonglong, c_void_p
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from traceprobe.capture.clock_readings import Reading
 from traceprobe.system.process_tree import descends_from
@@ -20,6 +20,10 @@ _SM, _MEMORY = 1, 2
 _GPU_TEMPERATURE = 0
 _MOST_PROCESSES = 256
 _MILLI = 1000.0
+_NOT_FOUND = 6
+_LATELY_S = 1.0
+"""Time over which the driver averages what each process uses. It samples ten times a second: over
+much less a process that has half of the GPU's time may seem to have none, or all."""
 
 
 class NvmlMissing(Exception):
@@ -118,7 +122,6 @@ class NvmlDevice:
 
     def __init__(self, nvml: Nvml, handle: c_void_p) -> None:
         self._nvml, self._handle = nvml, handle
-        self._seen_us = int(time.time() * 1e6)
 
     def _number(self, name: str, *arguments: object) -> int | None:
         value = c_uint()
@@ -192,16 +195,24 @@ class NvmlDevice:
         return None
 
     def others_percent(self) -> float | None:
-        """Time in which kernels of processes ran that are not this one nor its children.
+        """Time in which kernels of processes ran that are not this one nor its children, lately.
 
-        Of the time since the last call. None where the driver counts processes by other numbers
-        than this one does, as it does in many containers: then nobody knows whose they are.
+        None where the driver counts processes by other numbers than this one does, as it does in
+        many containers: then nobody knows whose they are.
         """
         processes = self.processes()
         if processes is None or not any(descends_from(p.pid, os.getpid()) for p in processes):
             return None
-        if all(descends_from(p.pid, os.getpid()) for p in processes):
+        others = {p.pid for p in processes if not descends_from(p.pid, os.getpid())}
+        if not others:
             return 0.0
+        shares = self.process_percent()
+        if shares is None:
+            return None
+        return float(min(sum(share for pid, share in shares.items() if pid in others), 100))
+
+    def process_percent(self) -> dict[int, int] | None:
+        """Time in which kernels of each process ran, by the last sample of the last seconds."""
         count = c_uint(_MOST_PROCESSES)
         samples = (_ProcessSample * _MOST_PROCESSES)()
         code = self._nvml.call(
@@ -209,21 +220,17 @@ class NvmlDevice:
             self._handle,
             samples,
             byref(count),
-            c_ulonglong(self._seen_us),
+            c_ulonglong(int((time.time() - _LATELY_S) * 1e6)),
         )
+        if code == _NOT_FOUND:
+            return {}
         if code != 0:
             return None
-        latest = {s.pid: s for s in samples[: count.value] if 0 <= s.sm <= 100}
-        self._seen_us = max([self._seen_us, *(int(s.time_us) for s in latest.values())])
-        others = [s.sm for pid, s in latest.items() if not descends_from(pid, os.getpid())]
-        return float(min(sum(others), 100))
+        told = [s for s in samples[: count.value] if s.sm <= 100]
+        return {int(s.pid): int(s.sm) for s in sorted(told, key=lambda s: s.time_us)}
 
-    def read(self, others_percent: float | None = None) -> Reading:
-        """All that changes, at this moment.
-
-        Args:
-            others_percent: what is known of other processes; asking for it each time costs more.
-        """
+    def read(self) -> Reading:
+        """All that changes, at this moment."""
         return Reading(
             sm_mhz=self.sm_mhz(),
             memory_mhz=self.memory_mhz(),
@@ -231,6 +238,12 @@ class NvmlDevice:
             temperature_c=self.temperature_c(),
             busy_percent=self.busy_percent(),
             reasons=self.reasons(),
-            others_percent=others_percent,
+            others_percent=self.others_percent(),
             at_ns=time.perf_counter_ns(),
+        )
+
+    def read_clock(self, earlier: Reading) -> Reading:
+        """The clock and what lowers it at this moment, the rest as it was earlier."""
+        return replace(
+            earlier, sm_mhz=self.sm_mhz(), reasons=self.reasons(), at_ns=time.perf_counter_ns()
         )

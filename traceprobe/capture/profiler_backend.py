@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import shutil
 from pathlib import Path
 from typing import Any, Protocol
 
 from traceprobe.capture.recording_plan import METADATA_KEY, RecordingPlan, trace_name
 
+_HEAD = 64
+"""Bytes of a trace that are looked at for its opening brace."""
+
 
 class Backend(Protocol):
-    """What a session tells its profiler."""
+    """What a session tells its profiler. It may begin again after it was stopped."""
 
-    def start(self) -> None:
-        """Begin; called before the first settling step."""
+    def start(self, active: int) -> None:
+        """Begin, before the first settling step, for so many active steps and one more."""
 
     def step(self) -> None:
         """A step has ended and another begins."""
 
-    def stop(self, metadata: dict[str, Any]) -> None:
-        """End after the last step and leave the trace behind."""
+    def stop(self) -> None:
+        """End after the last step, and hold what was recorded in place of what was before."""
+
+    def export(self, metadata: dict[str, Any]) -> None:
+        """Leave the trace behind."""
 
     def abandon(self) -> None:
         """End without a trace."""
@@ -36,9 +44,10 @@ class TorchBackend:
     def __init__(self, plan: RecordingPlan, number: int) -> None:
         self._plan = plan
         self._target = Path(plan.folder) / trace_name(number)
-        self._profile: Any = None
+        self._running: Any = None
+        self._recorded: Any = None
 
-    def start(self) -> None:
+    def start(self, active: int) -> None:
         """Begin with the settling steps, which the profiler traces and throws away."""
         import torch
         from torch.profiler import ProfilerActivity, profile, schedule
@@ -47,31 +56,41 @@ class TorchBackend:
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
         plan = self._plan
-        self._profile = profile(
+        self._running = profile(
             activities=activities,
-            schedule=schedule(wait=0, warmup=plan.settle, active=plan.active + 1, repeat=1),
+            schedule=schedule(wait=0, warmup=plan.settle, active=active + 1, repeat=1),
             record_shapes=plan.shapes,
             with_stack=plan.stacks,
             profile_memory=plan.memory,
             **sync_events(),
         )
-        self._profile.__enter__()
+        self._running.__enter__()
 
     def step(self) -> None:
         """Advance the schedule."""
-        self._profile.step()
+        self._running.step()
 
     def abandon(self) -> None:
         """Stop the profiler and drop what it holds."""
-        self._profile.__exit__(None, None, None)
+        running, self._running = self._running, None
+        running.__exit__(None, None, None)
 
-    def stop(self, metadata: dict[str, Any]) -> None:
+    def stop(self) -> None:
+        """Hold the trace in memory: writing it would take the CPU from the steps that follow."""
+        self._running.__exit__(None, None, None)
+        self._recorded, self._running = self._running, None
+
+    def export(self, metadata: dict[str, Any]) -> None:
         """Write the trace whole or not at all."""
-        self._profile.add_metadata_json(METADATA_KEY, json.dumps(metadata, sort_keys=True))
-        self._profile.__exit__(None, None, None)
-        # export_chrome_trace compresses what ends in .gz
+        plain = self._target.with_name(f".{self._target.name}.json")
+        self._recorded.export_chrome_trace(str(plain))
         temporary = self._target.with_name("." + self._target.name)
-        self._profile.export_chrome_trace(str(temporary))
+        with plain.open("rb") as trace, gzip.open(temporary, "wb") as file:
+            # The profiler takes metadata only while it runs, when not all of this is known.
+            key = f'{{"{METADATA_KEY}": {json.dumps(metadata, sort_keys=True)},'
+            file.write(key.encode() + trace.read(_HEAD).lstrip().removeprefix(b"{"))
+            shutil.copyfileobj(trace, file)
+        plain.unlink()
         temporary.replace(self._target)
 
 
@@ -95,7 +114,7 @@ def sync_events() -> dict[str, Any]:
 class NsysBackend:
     """The capture range of Nsight Systems: cudaProfilerStart and Stop around the active steps."""
 
-    def start(self) -> None:
+    def start(self, active: int) -> None:
         """Open the capture range that nsys waits for."""
         import torch
 
@@ -106,10 +125,13 @@ class NsysBackend:
 
     def abandon(self) -> None:
         """Close the capture range."""
-        self.stop({})
+        self.stop()
 
-    def stop(self, metadata: dict[str, Any]) -> None:
-        """Close the capture range; the sidecar goes into the export later."""
+    def stop(self) -> None:
+        """Close the capture range, after which nsys writes its report and the program goes on."""
         import torch
 
         torch.cuda.profiler.stop()
+
+    def export(self, metadata: dict[str, Any]) -> None:
+        """Nothing: the sidecar goes into the export later."""

@@ -13,7 +13,7 @@ DONE = "done"
 """The last state of a rank: all its files are there."""
 NAMING = "recording names"
 """The state of a rank whose timed recording is complete while it records names for it."""
-_PROGRESS, _REFUSED = ".progress", ".refused"
+_PROGRESS, _REFUSED, _ENDED = ".progress", ".refused", ".ended"
 
 
 def current_rank() -> int:
@@ -69,3 +69,17 @@ def refusal(folder: Path) -> str | None:
     """The reason why a rank refused; None where none did."""
     files = sorted(folder.glob(f"rank*{_REFUSED}"))
     return files[0].read_text() if files else None
+
+
+def ended_early(folder: str, seen: int, needed: int) -> None:
+    """Note that a program made too few steps, for the process that started it."""
+    write_result(Path(folder) / f"rank{current_rank()}{_ENDED}", f"{seen} {needed}")
+
+
+def steps_missing(folder: Path) -> tuple[int, int] | None:
+    """Steps that a rank made before its program ended, and how many it needs; None for none."""
+    files = sorted(folder.glob(f"rank*{_ENDED}"))
+    if not files:
+        return None
+    seen, needed = map(int, files[0].read_text().split())
+    return seen, needed

@@ -9,16 +9,25 @@ from traceprobe.capture.environment import Plan
 
 METADATA_KEY = "traceprobe"
 """Top-level key of a Kineto trace, and table of an Nsight export, that holds the sidecar."""
+LEAD_IN = 2
+"""Steps before an unprofiled block that are not timed: a loader was emptied, a profiler ended."""
+LONGEST_BLOCK = 5
+"""Times its planned length that a block may have to hold whole periods of the loop."""
 
 
 @dataclass(frozen=True)
 class RecordingPlan(Plan):
-    """Steps of a recording, in order: warm-up, calibration, settling, active.
+    """A recording in order: warm-up, unprofiled block, profiled block, unprofiled block, names.
 
     Args:
-        calibrate: steps timed without a profiler, synchronised only at both ends.
+        warmup: fewest steps of the warm-up, which goes on until the loop is steady.
+        most_warmup: its most steps; where they are no more than `warmup`, the number is fixed.
+        calibrate: steps timed without a profiler, half of them before and half after the profiled
+            ones, synchronised only at both ends of a block.
         settle: steps under the profiler that are thrown away.
         active: steps that are kept; one more is recorded, because the last has no end.
+        repeats: times that the profiled block may be made again where the pace or the clock changed
+            around it.
         shapes, stacks, memory: what torch.profiler records besides; each slows the host.
         simulate: whether the loop may be given tensors without data, to predict its memory.
         blame: whether names of lines, modules and shapes are recorded in steps after these.
@@ -27,9 +36,11 @@ class RecordingPlan(Plan):
     VARIABLE: ClassVar[str] = "TRACEPROBE_PLAN"
 
     backend: Literal["torch", "nsys"] = "torch"
+    most_warmup: int = 100
     calibrate: int = 20
     settle: int = 2
     active: int = 8
+    repeats: int = 2
     shapes: bool = False
     stacks: bool = False
     memory: bool = False
@@ -38,17 +49,35 @@ class RecordingPlan(Plan):
 
     @property
     def steps(self) -> int:
-        """Steps that the timed recording takes in all."""
-        return self.warmup + self.calibrate + self.settle + self.active + 1
+        """Steps that the timed recording takes, at least."""
+        return self.warmup + self.steps_after_warmup
 
     @property
-    def drains(self) -> tuple[int, int]:
-        """Steps before which the loader's queue is emptied: each is followed by untimed steps.
+    def steps_after_warmup(self) -> int:
+        """Steps from the end of the warm-up on, where the profiled block is made once."""
+        unprofiled = LEAD_IN + self.calibrate_before + LEAD_IN + self.calibrate_after
+        return unprofiled + self.settle + self.active + 1
 
-        Queues fill up while the first steps compile and the profiler starts. A measurement that
-        begins with full ones sees a faster loader than the run has.
-        """
-        return max(self.warmup - 2, 0), self.warmup + self.calibrate
+    @property
+    def calibrate_before(self) -> int:
+        """Steps of the unprofiled block before the profiled one."""
+        return self.calibrate - self.calibrate_after
+
+    @property
+    def calibrate_after(self) -> int:
+        """Steps of the unprofiled block after the profiled one."""
+        return max(self.calibrate // 2, 1)
+
+    @property
+    def most_repeats(self) -> int:
+        """Times that the profiled block can be made again; nsys opens its capture range once."""
+        return 0 if self.backend == "nsys" else self.repeats
+
+
+def whole_periods(steps: int, period: int) -> int:
+    """The fewest steps that are no less and hold whole periods; `steps` where that is too many."""
+    whole = -(-steps // period) * period
+    return whole if whole <= LONGEST_BLOCK * steps else steps
 
 
 def trace_name(rank: int) -> str:

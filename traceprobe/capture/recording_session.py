@@ -1,33 +1,59 @@
-"""The recording of one process: which step does what, and the calibration.
+"""The recording of one process: what its steps are for, one after the other, and the sidecar.
 
-The calibration times the loop as it is without a profiler. It synchronises the device only at its
-two ends, so that the host may run ahead as it does in training.
+The stages are one function that is resumed before every step of the loop, `_stages`. Blocks without
+the profiler time the loop as it is: the device is synchronised only at their two ends, so that the
+host may run ahead as it does in training.
 """
 
 from __future__ import annotations
 
 import atexit
 import json
-import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+import os
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from traceprobe.capture.blame.recorder import BlameRecorder
+from traceprobe.capture.device import peak_memory, synchronize, watch_peak_memory
+from traceprobe.capture.device_clock import DeviceClock
 from traceprobe.capture.hardware import collect_environment
 from traceprobe.capture.loader_watch import loaders
 from traceprobe.capture.memory_measurement import MemoryMeasurement
+from traceprobe.capture.name_stage import NameStage
 from traceprobe.capture.other_profilers import other_profilers
 from traceprobe.capture.owners.kernel_owners import kernel_owners
 from traceprobe.capture.profiler_backend import Backend, profiler_backend
-from traceprobe.capture.progress import DONE, NAMING, current_rank, report_state, write_result
-from traceprobe.capture.recording_plan import RecordingPlan, sidecar_name
+from traceprobe.capture.progress import (
+    DONE,
+    NAMING,
+    current_rank,
+    ended_early,
+    report_state,
+    write_result,
+)
+from traceprobe.capture.rank_votes import rank_votes
+from traceprobe.capture.recording_plan import LEAD_IN, RecordingPlan, sidecar_name, whole_periods
+from traceprobe.capture.spin_kernel import spin_mhz
+from traceprobe.capture.timed_block import (
+    TimedBlock,
+    calibration,
+    has_long_steps,
+    same_clock,
+    same_pace,
+)
+from traceprobe.capture.warm_up import WarmUp
 
 if TYPE_CHECKING:
     import torch
+
+Stage = Generator[bool, None, None]
+"""Gives True before every step that is to be made."""
+BlockStage = Generator[bool, None, TimedBlock]
+MOST_AHEAD = 32
+"""Batches that a loader has ready and that are used up before a block, at most."""
+WATCHED_AGAIN = 6
+"""Lengths of an unprofiled block in which a period is looked for after long steps were seen."""
 
 
 class RecordingSession:
@@ -49,13 +75,28 @@ class RecordingSession:
         self.rank = current_rank()
         self._profiler = profiler or profiler_backend(plan, self.rank)
         other_profilers.watch()
-        self._waits: list[int] = []
-        self._marks: list[int] = []
-        self._calibration: dict[str, Any] = {}
+        self._process = os.getpid()
+        self._stage = self._stages()
+        self._made = 0
+        self._votes = rank_votes(plan.folder, self.rank)
+        self._warm_up = WarmUp(plan, self._votes)
+        self._blocks: list[TimedBlock] = []
+        self._timed: TimedBlock | None = None
+        self._profiling = self._finished = False
+        self._clock: DeviceClock | None = None
+        self._owners: dict[str, Any] | None = None
+        self._peak_memory: int | None = None
         self._described: dict[str, object] = {}
         self._memory: MemoryMeasurement | None = None
-        self._names: BlameRecorder | None = None
+        self._measures_memory = False
+        self._names = NameStage(plan, self.rank, updates_counted=updates_counted)
         self._updates_counted = updates_counted
+        self.drains = False
+        """Whether what a loader has ready is to be thrown away before the step that begins.
+
+        Queues fill up while the first steps compile and the profiler starts and ends. A
+        measurement that begins with full ones sees a faster loader than the run has.
+        """
         self.phases: Callable[[str], Any] | None = None
         """Who is told of phases instead of the profiler, while the memory of a step is watched."""
 
@@ -67,13 +108,14 @@ class RecordingSession:
         """What the memory of the loop is for."""
         self._memory = MemoryMeasurement(model, optimizer, simulate=self.plan.simulate)
 
-    def after_step(self, number: int, batch: Any) -> Iterator[Any]:
-        """Batches of steps that do not count, after step `number` was given `batch`.
+    def after_step(self, batch: Any) -> Iterator[Any]:
+        """Batches of steps that do not count, after a step was given `batch`.
 
-        The last warm-up step is the one whose memory is measured; what is simulated follows it.
+        One step after the warm-up has its memory measured; what is simulated follows it.
         """
-        if self._memory is None or number != self.plan.warmup - 1:
+        if self._memory is None or not self._measures_memory:
             return
+        self._measures_memory = False
         self.phases = None
         self._memory.end(batch)
         for fake, phases in self._memory.simulated(batch):
@@ -83,63 +125,123 @@ class RecordingSession:
 
     def waited(self, ns: int) -> None:
         """Time spent in the loader's `next` for the step that begins."""
-        self._waits.append(ns)
+        if self._timed is not None:
+            self._timed.waits.append(ns)
 
     def before_step(self, number: int) -> bool:
         """Whether step `number` is to be made, after what is due before it is done."""
-        plan = self.plan
-        calibrated = plan.warmup + plan.calibrate
+        self._made = number + 1
+        self.drains = False
         loaders.step()
-        if self._memory is not None and number == plan.warmup - 1:
+        return next(self._stage, False)
+
+    def _stages(self) -> Stage:
+        atexit.register(self.close)
+        self._report("warming up")
+        yield from self._warm_up.watch(self.plan.warmup, synchronize)
+        if self._memory is not None:
+            self._measures_memory = True
             self._memory.begin()
             self.phases = self._memory.phase
-        if number == plan.warmup:
-            _synchronize(reset_memory=True)
-            self._waits.clear()
+            yield True
+        yield from self._alternate()
+        self._finish()
+        yield from self._names.steps()
+
+    def _alternate(self) -> Stage:
+        """Blocks without, with and without the profiler, until those around it are alike."""
+        plan = self.plan
+        self._clock = DeviceClock.start()
+        before = yield from self._unprofiled(plan.calibrate_before)
+        for repeat in range(plan.most_repeats + 1):
+            profiled = yield from self._profiled()
+            after = yield from self._unprofiled(plan.calibrate_after)
+            alike = same_pace(before, after) and same_clock([before, profiled, after])
+            votes = self._votes.cast(int(alike))
+            if votes is None or all(votes) or repeat == plan.most_repeats:
+                return
+            votes = self._votes.cast(int(has_long_steps(before) or has_long_steps(after)))
+            before = after
+            if votes is not None and any(votes):
+                self._report("warming up")
+                least = WATCHED_AGAIN * plan.calibrate_before
+                yield from self._warm_up.watch(min(least, plan.most_warmup), synchronize)
+                before = yield from self._unprofiled(plan.calibrate_before)
+
+    def _unprofiled(self, steps: int) -> BlockStage:
+        self._report("calibrating")
+        first = not self._blocks
+        self.drains = True
+        # Who cannot throw batches away uses them up; before the first block nothing was waited for.
+        ready = 0 if first or not self._updates_counted else min(loaders.ahead, MOST_AHEAD)
+        for _ in range(max(LEAD_IN, ready)):
+            yield True
+        synchronize()
+        if first:
+            watch_peak_memory()
             loaders.begin()
-            self._report("calibrating")
-        if number == calibrated:
-            _synchronize()
-        if plan.warmup <= number <= calibrated:
-            self._marks.append(time.perf_counter_ns())
-        if number == calibrated:
-            self._calibrate()
-            loaders.end(plan.folder, plan.calibrate)
-            self._report("profiling")
-            other_profilers.claim(plan.folder, plan.backend)
-            with other_profilers.ours():
-                self._profiler.start()
-            # A program that ends with its profiler running may crash on its way out.
-            atexit.register(self._abandon)
-        elif calibrated < number < plan.steps:
+        steps = whole_periods(steps, self._warm_up.period)
+        self._timed = block = TimedBlock(profiled=False)
+        block.mark()
+        for made in range(1, steps + 1):
+            yield True
+            if made == steps:
+                synchronize()
+            block.mark()
+        self._timed = None
+        if first:
+            loaders.end(self.plan.folder, steps)
+            self._peak_memory = peak_memory()
+        return self._ended(block)
+
+    def _profiled(self) -> BlockStage:
+        self._report("profiling")
+        other_profilers.claim(self.plan.folder, self.plan.backend)
+        active = whole_periods(self.plan.active, self._warm_up.period)
+        with other_profilers.ours():
+            self._profiler.start(active)
+        self._profiling = True
+        self.drains = True
+        block = TimedBlock(profiled=True)
+        block.mark()
+        yield True
+        for _ in range(self.plan.settle + active):
             with other_profilers.ours():
                 self._profiler.step()
-        elif number == plan.steps:
-            _synchronize()
-            self._finish()
-            return self._begin_names()
-        elif number > plan.steps:
-            return self._record_names()
-        if number == 0:
-            self._report("warming up")
-        return True
+            block.mark()
+            yield True
+        synchronize()
+        block.mark()
+        with other_profilers.ours():
+            self._profiler.stop()
+        self._profiling = False
+        # As of now: replays of graphs are counted up to the end of what the trace holds.
+        self._owners = kernel_owners() if self.plan.backend == "torch" else None
+        return self._ended(block)
 
-    def _calibrate(self) -> None:
-        marks, count = self._marks, self.plan.calibrate
-        elapsed, waited = marks[-1] - marks[0], self._waits
-        self._calibration = {
-            "unprofiled_step_ms": round(elapsed / count / 1e6, 6),
-            # None where nobody measures the waiting in the loader.
-            "unprofiled_data_wait_ms": round(sum(waited) / count / 1e6, 6) if waited else None,
-            "calibration_steps": count,
-            # By the host's clock, which runs ahead of the device: only their sum is exact.
-            "calibration_step_ms": [round((b - a) / 1e6, 3) for a, b in pairwise(marks)],
-            "peak_memory_bytes": _peak_memory(),
+    def _ended(self, block: TimedBlock) -> TimedBlock:
+        """A block that is complete; the device is at rest."""
+        if self._clock is not None:
+            read = self._clock.between(block.marks[0], block.marks[-1])
+            spin = spin_mhz()
+            block.clock = {**read, **({} if spin is None else {"spin_mhz": spin})}
+        self._blocks.append(block)
+        return block
+
+    def _calibration(self) -> dict[str, Any]:
+        """The warm-up and the blocks; the last profiled one counts, and those beside it."""
+        last = max(place for place, block in enumerate(self._blocks) if block.profiled)
+        kept = self._blocks[last - 1 : last + 2]
+        return {
+            **calibration([block for block in kept if not block.profiled]),
+            "peak_memory_bytes": self._peak_memory,
+            "warmup": self._warm_up.facts(),
+            "blocks": [block.facts(kept=block in kept) for block in self._blocks],
         }
 
-    def _throughput(self) -> dict[str, float]:
+    def _throughput(self, unprofiled_step_ms: float) -> dict[str, float]:
         """Samples and tokens per second without a profiler, of what the program describes."""
-        seconds = self._calibration["unprofiled_step_ms"] / 1e3
+        seconds = unprofiled_step_ms / 1e3
         return {
             f"{unit}_per_second": round(count / seconds, 3)
             for unit in ("samples", "tokens")
@@ -148,12 +250,15 @@ class RecordingSession:
 
     def _finish(self) -> None:
         self._report("writing the trace")
+        if self._clock is not None:
+            self._clock.stop()
         memory = None if self._memory is None else self._memory.facts
-        owners = kernel_owners() if self.plan.backend == "torch" else None
+        owners = self._owners
         loader = loaders.facts(self.plan.folder)
+        measured = self._calibration()
         sidecar = {
-            **self._calibration,
-            **self._throughput(),
+            **measured,
+            **self._throughput(measured["unprofiled_step_ms"]),
             "workload": {**self.plan.workload, **self._described},
             **collect_environment(),
             **({} if memory is None else {"memory": memory}),
@@ -161,83 +266,41 @@ class RecordingSession:
             **({} if loader is None else {"loader": loader}),
         }
         with other_profilers.ours():
-            self._profiler.stop(sidecar)
-        atexit.unregister(self._abandon)
-        if not self._names_wanted:
+            self._profiler.export(sidecar)
+        if not self._names.wanted:
             other_profilers.release()
         target = Path(self.plan.folder) / sidecar_name(self.rank)
         write_result(target, json.dumps(sidecar, indent=1, sort_keys=True) + "\n")
-        self._report(NAMING if self._names_wanted else DONE)
-
-    def _abandon(self) -> None:
-        with other_profilers.ours():
-            self._profiler.abandon()
-
-    @property
-    def _names_wanted(self) -> bool:
-        return self.plan.blame and self.plan.backend == "torch"
-
-    def _begin_names(self) -> bool:
-        """Whether steps for names follow; nothing of them is there before the timed ones end."""
-        if not self._names_wanted:
-            return False
-        self._names = BlameRecorder(
-            self.plan.folder, self.rank, updates_counted=self._updates_counted
-        )
-        atexit.register(self.close)
-        return self._try_names(self._names.start) is not None
-
-    def _record_names(self) -> bool:
-        names = self._names
-        if names is None:
-            return False
-        goes_on = self._try_names(names.step)
-        if goes_on is False:
-            _synchronize()
-            self._try_names(names.stop)
-            self._end_names()
-        return bool(goes_on)
-
-    def _try_names(self, act: Callable[[], bool | None]) -> bool | None:
-        """What recording names answers, True for nothing; None, and the end of it, if it fails."""
-        try:
-            with other_profilers.ours():
-                answer = act()
-        except Exception as error:  # the timed recording is complete without names
-            self._end_names(f"recording them failed ({type(error).__name__}: {error})")
-            return None
-        return True if answer is None else answer
+        self._finished = True
+        self._report(NAMING if self._names.wanted else DONE)
 
     def close(self) -> None:
-        """The loop has ended: before its steps for names were made, where that still goes on."""
-        if self._names is not None:
-            steps = self._names.wanting
-            self._end_names(
-                f"the program has to make {steps} more step{'s' * (steps > 1)} for them"
-            )
+        """The loop has ended, perhaps before its time: what is complete is kept.
 
-    def _end_names(self, reason: str | None = None) -> None:
-        names, self._names = self._names, None
-        if names is None:
-            return
-        if reason is not None:
-            with suppress(Exception), other_profilers.ours():
-                names.abandon(reason)
-        other_profilers.release()
+        A program that ends with its profiler running may crash on its way out.
+        """
+        self._stage = _no_more()
         atexit.unregister(self.close)
-        self._report(DONE)
+        if os.getpid() != self._process:
+            return
+        if self._profiling:
+            self._profiling = False
+            with other_profilers.ours():
+                self._profiler.abandon()
+        if not any(block.profiled for block in self._blocks):
+            ended_early(self.plan.folder, self._made, self._needed)
+            return
+        if not self._finished:
+            self._finish()
+        self._names.close()
+
+    @property
+    def _needed(self) -> int:
+        """Steps that the timed recording takes with such a warm-up."""
+        warmup = max(self._warm_up.steps, self.plan.warmup)
+        # Where updates are counted, the first one only shows that there is a loop.
+        return int(self._updates_counted) + warmup + self.plan.steps_after_warmup
 
 
-def _synchronize(*, reset_memory: bool = False) -> None:
-    import torch
-
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-        if reset_memory:
-            torch.cuda.reset_peak_memory_stats()
-
-
-def _peak_memory() -> int | None:
-    import torch
-
-    return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
+def _no_more() -> Stage:
+    yield from ()

@@ -6,7 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from traceprobe.capture.ablation_plan import AblationPlan, RankTrials, trial_results
+from traceprobe.capture.ablation_plan import (
+    AblationPlan,
+    RankTrials,
+    Shortfall,
+    shortfall,
+    trial_results,
+)
 from traceprobe.capture.environment import program_environment
 from traceprobe.capture.launch import rank_command, run_program
 from traceprobe.capture.program import workspace
@@ -33,7 +39,7 @@ def run_ablation(
         on_note: called with how a program failed whose trials were complete before; they are kept.
 
     Raises:
-        UsageError: the program does not use the recorder, or made too few steps.
+        UsageError: the program made too few steps.
         RecordingFailed: the program failed.
     """
     with workspace(folder) as work:
@@ -43,12 +49,22 @@ def run_ablation(
         end = run_program(command, environment, work, on_state, on_note)
         if not all_ranks_done(work, processes):
             end.expect_success()
-        trials = trial_results(work)
+        trials, short = trial_results(work), shortfall(work)
     if not trials:
-        raise UsageError(
-            "the program ended before its trials did; `for batch in record.steps(loader)` with "
-            "`record = traceprobe.capture.recorder()` must be its training loop and run to its "
-            "end, and the loader must give batches as often as it is asked (docs/cli.md)"
-        )
+        raise UsageError(too_few(short))
     end.note_failure("the trials were complete", on_note)
     return trials
+
+
+def too_few(short: Shortfall | None) -> str:
+    """Why there are no trials, and what helps."""
+    if short is None:
+        return (
+            "the program ended before its trials did: it made no step of an optimizer, nor has it "
+            "a loop `for batch in record.steps(loader)` with traceprobe's recorder (docs/cli.md)"
+        )
+    needed = "more" if short.needed is None else f"{short.needed} for them"
+    return (
+        f"the program ended before its trials did: it made {short.steps} steps and needs {needed}; "
+        "let it train for longer, or ask for fewer and shorter trials (--trials, --seconds)"
+    )

@@ -11,10 +11,11 @@ from traceprobe.capture.blame.embed import embed_names
 from traceprobe.capture.environment import program_environment
 from traceprobe.capture.launch import rank_command, run_program
 from traceprobe.capture.program import python_interpreter, sigint_ignored, workspace
-from traceprobe.capture.progress import all_ranks_done
+from traceprobe.capture.progress import all_ranks_done, steps_missing
 from traceprobe.capture.recording_files import NSYS_STEM, deliver_recording, recorded_ranks
 from traceprobe.capture.recording_plan import RecordingPlan, trace_name
 from traceprobe.errors import UsageError
+from traceprobe.formatting import counted
 from traceprobe.system import shell
 
 
@@ -143,10 +144,7 @@ def _collect(
     """
     ranks = recorded_ranks(work)
     if not ranks:
-        raise UsageError(
-            f"the program ended before {plan.steps} steps were made; record fewer (--warmup, "
-            "--calibrate, --active), let it run longer, or use `record.steps(loader)` in its loop"
-        )
+        raise UsageError(_too_short(plan, work))
     if tool is None:
         if plan.blame:
             _name(work, ranks, on_state, on_note)
@@ -158,3 +156,17 @@ def _collect(
     export = nsys_tool.export_sqlite(report, work / f"{NSYS_STEM}.sqlite", tool)
     nsys_tool.embed_sidecars(export, nsys_tool.read_sidecars(work))
     return [export.name]
+
+
+def _too_short(plan: RecordingPlan, work: Path) -> str:
+    """Why a program that ended left no recording."""
+    missing = steps_missing(work)
+    if missing is None:
+        made = f"before {plan.steps} steps were made"
+    else:
+        seen, needed = missing
+        made = f"after {counted(seen, 'step', 'steps')}, and a recording of it needs {needed}"
+    return (
+        f"the program ended {made}; record fewer (--warmup, --most-warmup, --calibrate, --active), "
+        "let it run longer, or use `record.steps(loader)` in its loop"
+    )

@@ -8,13 +8,16 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from traceprobe.capture.ablation_plan import AblationPlan
-from traceprobe.capture.ablation_session import AblationSession
+from traceprobe.capture.batch_feed import feed
 from traceprobe.capture.batch_source import BatchSource, NoBatchesError
 from traceprobe.capture.memory_prediction_session import (
     MemoryPredictionSession,
     current_memory_prediction,
 )
 from traceprobe.capture.optimizer_hook import adopt_recorder
+from traceprobe.capture.oracle.program_ablation import ProgramAblation
+from traceprobe.capture.oracle.program_probes import ProgramProbes
+from traceprobe.capture.probe_plan import ProbePlan
 from traceprobe.capture.profiler_ranges import ProfilerRanges
 from traceprobe.capture.recording_plan import RecordingPlan
 from traceprobe.capture.recording_session import RecordingSession
@@ -30,12 +33,15 @@ def recorder() -> Recorder:
     """The recorder of this process; it records if `traceprobe profile` started the process."""
     if WatchPlan.current() is None:  # updates count the steps of a watched run in any case
         adopt_recorder()
-    ablation, recording = AblationPlan.current(), RecordingPlan.current()
+    ablation, probes = AblationPlan.current(), ProbePlan.current()
+    recording = RecordingPlan.current()
     prediction = current_memory_prediction()
     if prediction is not None:
         return Recorder(prediction)
     if ablation is not None:
-        return Recorder(AblationSession(ablation))
+        return Recorder(ProgramAblation(ablation))
+    if probes is not None:
+        return Recorder(ProgramProbes(probes))
     return Recorder(None if recording is None else RecordingSession(recording))
 
 
@@ -43,7 +49,8 @@ class Recorder:
     """Marks steps and phases, and drives a recording or an ablation where there is one."""
 
     def __init__(
-        self, driver: RecordingSession | AblationSession | MemoryPredictionSession | None
+        self,
+        driver: RecordingSession | ProgramAblation | ProgramProbes | MemoryPredictionSession | None,
     ) -> None:
         self._driver = driver
         self._ranges = ProfilerRanges()
@@ -79,8 +86,10 @@ class Recorder:
         often as it needs, and ends after its last step. An ablation repeats batches, and throws
         some away.
         """
-        if isinstance(self._driver, (AblationSession, MemoryPredictionSession)):
+        if isinstance(self._driver, MemoryPredictionSession):
             return self._driver.steps(loader)
+        if isinstance(self._driver, (ProgramAblation, ProgramProbes)):
+            return _led(self._driver, BatchSource(loader))
         if self._driver is None:
             return self._one_pass(loader)
         workers = getattr(loader, "num_workers", None)
@@ -108,7 +117,7 @@ class Recorder:
     def _planned(self, session: RecordingSession, batches: BatchSource[Batch]) -> Iterator[Batch]:
         number = 0
         while session.before_step(number):
-            if number in session.plan.drains:
+            if session.drains:
                 batches.drain()
             with self._ranges(f"step {number}"):
                 began = time.perf_counter_ns()
@@ -119,5 +128,19 @@ class Recorder:
                     return
                 session.waited(time.perf_counter_ns() - began)
                 yield batch
-            yield from session.after_step(number, batch)
+            yield from session.after_step(batch)
             number += 1
+
+
+def _led(session: ProgramAblation | ProgramProbes, batches: BatchSource[Batch]) -> Iterator[Batch]:
+    try:
+        for number in itertools.count():
+            if not session.before_step(number):
+                return
+            try:
+                batch: Batch = feed.next(batches, BatchSource.next)
+            except NoBatchesError:
+                return
+            yield batch
+    finally:
+        session.close()

@@ -75,6 +75,16 @@ def command(
         ),
     ] = None,
     warmup: Warmup = 5,
+    most_warmup: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=MOST_STEPS,
+            metavar="N",
+            rich_help_panel=MEASURING,
+            help="Steps after which a loop that is not steady yet is recorded all the same.",
+        ),
+    ] = 100,
     calibrate: Annotated[
         int,
         typer.Option(
@@ -82,7 +92,7 @@ def command(
             max=MOST_STEPS,
             metavar="N",
             rich_help_panel=MEASURING,
-            help="Steps timed without a profiler.",
+            help="Steps timed without a profiler, half of them after the profiled ones.",
         ),
     ] = 20,
     active: Annotated[
@@ -160,6 +170,7 @@ def command(
         folder="",
         backend=backend.value,
         warmup=warmup,
+        most_warmup=most_warmup,
         calibrate=calibrate,
         active=active,
         shapes=shapes,

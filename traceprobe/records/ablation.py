@@ -23,15 +23,20 @@ VariantName = Literal[
     "full",
     "full-no-comm",
     "synthetic-no-comm",
+    "full-fused",
+    "full-regular",
 ]
 INCLUDES: dict[VariantName, str] = {
     "io": "the loader alone: load, decode, augment, collate, pin; no training",
-    "synthetic-host": "one loaded batch again and again from host memory: the copy to the device "
-    "and training, no loading",
-    "synthetic-device": "one batch that is on the device: training alone, neither loading nor copy",
+    "synthetic-host": "a few loaded batches again and again from host memory: the copy to the "
+    "device and training, no loading",
+    "synthetic-device": "batches that are on the device: training alone, neither loading nor copy",
     "full": "everything: loading, copy, training, gradient synchronisation",
     "full-no-comm": "everything but DDP's gradient synchronisation",
-    "synthetic-no-comm": "training on one batch without DDP's gradient synchronisation",
+    "synthetic-no-comm": "training on such batches without DDP's gradient synchronisation",
+    "full-fused": "everything, with the updates of the optimizers fused into few kernels",
+    "full-regular": "everything but the iterations that are rare and long: evaluation, checkpoint, "
+    "log",
 }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from traceprobe.records.base import Record
+from traceprobe.records.causal import Causal
 from traceprobe.records.comparison import Comparison
 from traceprobe.records.gpus import GpuComparison
 from traceprobe.records.ladder import Ladder
@@ -17,6 +18,7 @@ from traceprobe.records.watch import Watch
 from traceprobe.records.whatif import WhatIf
 
 KINDS: Mapping[str, type[Record]] = {
+    "causal": Causal,
     "comparison": Comparison,
     "gpus": GpuComparison,
     "ladder": Ladder,

@@ -7,7 +7,8 @@ A step of the whole loop is cut in four by taking out one part after the other:
     overhead       what is left − the GPU's busy time in it: the host is not fast enough
     compute        the GPU's busy time
 
-`synthetic` is the variant with a batch on the device, or in host memory where there is no GPU. The
+`synthetic` is the variant with batches on the device, or in host memory where there is no GPU; the
+whole loop where no loader of it is known, which then has no share of io. The
 thresholds are those of the verdict from a trace, so that the two can be compared.
 """
 
@@ -98,8 +99,9 @@ def judge_ablation(
 
 
 def bare_variant(variants: Container[VariantName]) -> VariantName:
-    """The variant without loading and copying that this program has."""
-    return "synthetic-device" if "synthetic-device" in variants else "synthetic-host"
+    """The variant without loading and copying that this program has; `full` where it loads none."""
+    found: tuple[VariantName, ...] = ("synthetic-device", "synthetic-host")
+    return next((name for name in found if name in variants), "full")
 
 
 def _shares(step: Mapping[VariantName, Floats], busy: float | None) -> dict[str, Floats]:
@@ -108,12 +110,15 @@ def _shares(step: Mapping[VariantName, Floats], busy: float | None) -> dict[str,
     Args:
         step: step times of each variant, all equally many.
     """
-    full = step["full"]
-    synthetic = np.minimum(step[bare_variant(step)], full)
-    bare = np.minimum(step.get("synthetic-no-comm", synthetic), synthetic)
+    full, fed = step["full"], bare_variant(step)
+    synthetic = np.minimum(step[fed], full)
+    alone: VariantName = "full-no-comm" if fed == "full" else "synthetic-no-comm"
+    bare = np.minimum(step.get(alone, synthetic), synthetic)
     work = bare if busy is None else np.minimum(busy, bare)
-    shares = {"io": (full - synthetic) / full, "compute": work / full}
-    if "synthetic-no-comm" in step:
+    shares = {"compute": work / full}
+    if fed != "full":
+        shares["io"] = (full - synthetic) / full
+    if alone in step:
         shares["communication"] = (synthetic - bare) / full
     if busy is not None:
         shares["overhead"] = (bare - work) / full
@@ -122,12 +127,14 @@ def _shares(step: Mapping[VariantName, Floats], busy: float | None) -> dict[str,
 
 def _reasons(trials: Trials, busy_ms: float | None) -> list[str]:
     step = {name: float(np.median(t)) for name, t in trials.items()}
-    bare = bare_variant(trials)
-    sentences = [
-        f"{step['full']:.2f} ms a step with everything, {step[bare]:.2f} ms without loading"
-        + (" and copying" if bare == "synthetic-device" else "")
-    ]
-    if step["full"] < FIXED.disturbed * step[bare]:
+    full, bare = step["full"], bare_variant(trials)
+    without = {
+        "full": "",
+        "synthetic-host": f", {step[bare]:.2f} ms without loading",
+        "synthetic-device": f", {step[bare]:.2f} ms without loading and copying",
+    }
+    sentences = [f"{full:.2f} ms a step with everything{without[bare]}"]
+    if full < FIXED.disturbed * step[bare]:
         sentences.append(
             "training without loading took longer, which must be a disturbance: measure again"
         )
@@ -143,11 +150,29 @@ def _reasons(trials: Trials, busy_ms: float | None) -> list[str]:
             + ("more" if slower else "less")
             + " than training does"
         )
-    if "synthetic-no-comm" in step:
-        sentences.append(f"{step['synthetic-no-comm']:.2f} ms without gradient synchronisation")
+    alone: VariantName = "full-no-comm" if bare == "full" else "synthetic-no-comm"
+    if alone in step:
+        sentences.append(f"{step[alone]:.2f} ms without gradient synchronisation")
     if busy_ms is not None:
         sentences.append(f"the GPU is busy for {busy_ms:.2f} ms of a step")
+    if "full-fused" in step:
+        sentences.append(
+            f"with fused optimizers {step['full-fused']:.2f} ms{_change(trials, 'full-fused')}"
+        )
+    if "full-regular" in step:
+        sentences.append(
+            f"{step['full-regular']:.2f} ms without iterations that are rare and long, such as "
+            f"evaluations and beginnings of epochs{_change(trials, 'full-regular')}"
+        )
     return sentences
+
+
+def _change(trials: Trials, name: VariantName) -> str:
+    """By how much a variant differs from the whole loop, with its 95 % interval, in brackets."""
+    rows = _samples(len(trials["full"]))
+    change = np.median(trials[name][rows], axis=1) / np.median(trials["full"][rows], axis=1) - 1
+    low, high = np.percentile(100 * change, [2.5, 97.5])
+    return f" ({low:+.1f} to {high:+.1f} %)"
 
 
 def _samples(count: int) -> npt.NDArray[np.int64]:

@@ -239,7 +239,7 @@ def _wandering(pace: Sequence[Stretch], told: Sequence[Stretch]) -> Iterator[str
     if len(told) < len(pace):
         low, high = (find(stretch.ms for stretch in pace) for find in (min, max))
         yield (
-            f"the pace wanders between {significant(low)} and {significant(high)} ms for seconds at "
-            "a time, and nothing that was watched changes with it: other work of the machine, as a "
-            "rule"
+            f"the pace wanders between {significant(low)} and {significant(high)} ms for seconds "
+            "at a time, and nothing that was watched changes with it: other work of the machine, "
+            "as a rule"
         )

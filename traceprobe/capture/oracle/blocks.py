@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from traceprobe.capture.oracle.ranks import agreed, synchronize
+from traceprobe.capture.oracle.step_clock import StepClock
 from traceprobe.capture.steadiness import Steadiness
 
 LEAD_IN = 2
@@ -44,12 +44,14 @@ class Condition:
         hold: what is entered at a block's begin and left at its end, however that comes about. It
             may raise `Unavailable`, or anything else, on entering: then the condition is absent.
         turn: blocks have a multiple of so many steps, besides the period of the loop.
+        lead_in: steps before each block that do not count.
         pace: makes a step where the loop does not make it; the program waits meanwhile.
     """
 
     name: str
     hold: Callable[[], AbstractContextManager[object]]
     turn: int = 1
+    lead_in: int = LEAD_IN
     pace: Callable[[], object] | None = None
 
 
@@ -59,12 +61,14 @@ class StepBlock:
 
     Args:
         condition: its name. number: of the round of blocks, from 0.
+        first: iterations of the program before it, since the first block began.
         seconds: from the synchronised begin to the synchronised end.
-        step_s: by the host's clock, which runs ahead of the device; their sum is `seconds`.
+        step_s: of each step, by the device's clock where there is a GPU.
     """
 
     condition: str
     number: int
+    first: int
     seconds: float
     step_s: list[float]
 
@@ -77,6 +81,10 @@ class Blocks:
     """In each block of a condition."""
     blocks: list[StepBlock] = field(default_factory=list)
     absent: dict[str, str] = field(default_factory=dict)
+    iterations: int = 0
+    """Of the program so far."""
+    wanted: int | None = None
+    """Iterations of the program that all blocks take; None until that is known."""
 
     def of(self, condition: str) -> list[StepBlock]:
         """The blocks of a condition."""
@@ -110,6 +118,7 @@ def interleaved(
     seconds: float,
     period: int = 1,
     report: Callable[[str], None] = lambda _: None,
+    made: Blocks | None = None,
 ) -> Generator[None, None, Blocks]:
     """`rounds` blocks of each condition; every round begins with another one.
 
@@ -117,17 +126,21 @@ def interleaved(
         seconds: how long a block should take; decides its steps, the same on all ranks.
         period: steps after which the loop repeats itself; blocks are whole periods.
         report: told what is being done.
+        made: where the blocks go as they are made; for who wants to see them before the end.
     """
-    made = Blocks()
+    made = made or Blocks()
     period = agreed(period)
+    probe = PROBE + -PROBE % period
     for condition in conditions:
         report(f"trying {condition.name}")
         turn = agreed(math.lcm(period, condition.turn))
-        tried = yield from _block(condition, PROBE + -PROBE % period, 0, made)
+        tried = yield from _block(condition, probe, 0, made)
         if tried is not None:
             wanted = seconds * len(tried.step_s) / tried.seconds
             steps = agreed(min(max(math.ceil(wanted), FEWEST), MOST))
             made.steps[condition.name] = steps + -steps % turn
+    trained = [c for c in conditions if c.pace is None and c.name in made.steps]
+    made.wanted = made.iterations + rounds * sum(c.lead_in + made.steps[c.name] for c in trained)
     for number in range(rounds):
         report(f"round {number + 1} of {rounds}")
         first = number % len(conditions)  # no condition always follows the same other
@@ -157,21 +170,24 @@ def _block(
             made.absent[condition.name] = why or "another rank of the program cannot do without it"
             made.steps.pop(condition.name, None)
             return None
-        yield from _steps(condition, LEAD_IN if condition.pace is None else 0)
+        if condition.pace is None:
+            yield from _steps(condition, agreed(condition.lead_in), made)
         synchronize()
-        marks = [time.perf_counter()]
+        first = made.iterations
+        clock = StepClock()
+        clock.mark()
         for _ in range(steps):
-            yield from _steps(condition, 1)
-            marks.append(time.perf_counter())
+            yield from _steps(condition, 1, made)
+            clock.mark()
         synchronize(together=False)
-        marks[-1] = time.perf_counter()
-    step_s = [end - begin for begin, end in pairwise(marks)]
-    return StepBlock(condition.name, number, marks[-1] - marks[0], step_s)
+        seconds, step_s = clock.end()
+    return StepBlock(condition.name, number, first, seconds, step_s)
 
 
-def _steps(condition: Condition, count: int) -> Steps:
+def _steps(condition: Condition, count: int, made: Blocks) -> Steps:
     for _ in range(count):
         if condition.pace is None:
             yield
+            made.iterations += 1
         else:
             condition.pace()

@@ -195,6 +195,9 @@ def _unknown(ablation: Ablation) -> list[str]:
     """Where the parts count for which there is no share."""
     shares = ablation.oracle.shares
     found = []
+    if shares.get("io") is None:
+        rest = "compute" if shares.get("overhead") is None else "overhead"
+        found.append(f"loading cannot be taken out here; what is not hidden counts as {rest}")
     if shares.get("overhead") is None:
         found.append("overhead cannot be told from computing here and counts as compute")
     if shares.get("communication") is None and ablation.ranks > 1:

@@ -1,0 +1,26 @@
+"""The device that the program computes on, where it has one."""
+
+from __future__ import annotations
+
+
+def synchronize() -> None:
+    """Wait for all that was given to the device."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def watch_peak_memory() -> None:
+    """Forget how much memory was in use at most so far."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+
+
+def peak_memory() -> int | None:
+    """Most bytes in use since `watch_peak_memory`; None without a device."""
+    import torch
+
+    return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None

@@ -1,0 +1,101 @@
+"""Steps in a row, all with the profiler or all without it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from traceprobe.capture.steadiness import LONG
+
+SAME_PACE = 0.05
+"""Blocks without the profiler whose steps differ by less have one pace."""
+SAME_CLOCK = 0.10
+"""Mean clocks of the device that differ by less are one clock."""
+
+
+@dataclass
+class TimedBlock:
+    """Marks and waits of the steps of a block.
+
+    Args:
+        marks: beginning of each step and the end of the last, ns of `time.perf_counter_ns`.
+        waits: ns in the loader's `next`, one a step; empty where nobody measures them.
+        clock: the device meanwhile, fields of `traceprobe.model.sidecar.BlockClock`.
+    """
+
+    profiled: bool
+    marks: list[int] = field(default_factory=list)
+    waits: list[int] = field(default_factory=list)
+    clock: dict[str, Any] = field(default_factory=dict)
+
+    def mark(self) -> None:
+        """A step ends, or the first one begins."""
+        self.marks.append(time.perf_counter_ns())
+
+    @property
+    def steps(self) -> int:
+        """Steps that were made."""
+        return len(self.marks) - 1
+
+    @property
+    def elapsed_ns(self) -> int:
+        """From the first mark to the last."""
+        return self.marks[-1] - self.marks[0]
+
+    @property
+    def step_ms(self) -> float:
+        """Mean of the steps, ms."""
+        return self.elapsed_ns / self.steps / 1e6
+
+    @property
+    def durations_ms(self) -> list[float]:
+        """Each step by the host's clock, which runs ahead of the device; their sum is exact."""
+        return [round((end - begin) / 1e6, 3) for begin, end in pairwise(self.marks)]
+
+    def facts(self, *, kept: bool) -> dict[str, Any]:
+        """The block as the sidecar has it."""
+        waited = round(sum(self.waits) / self.steps / 1e6, 6) if self.waits else None
+        return {
+            "profiled": self.profiled,
+            "steps": self.steps,
+            "step_ms": round(self.step_ms, 6),
+            "data_wait_ms": waited,
+            "kept": kept,
+            **({"clock": self.clock} if self.clock else {}),
+        }
+
+
+def same_pace(before: TimedBlock, after: TimedBlock) -> bool:
+    """Whether two blocks without the profiler are of one pace."""
+    steps = before.step_ms, after.step_ms
+    return max(steps) <= (1 + SAME_PACE) * min(steps)
+
+
+def same_clock(blocks: Sequence[TimedBlock]) -> bool:
+    """Whether the device had one clock in all of them, as far as it told."""
+    told = (block.clock.get("sm_mhz") or block.clock.get("spin_mhz") for block in blocks)
+    known = [mhz for mhz in told if mhz]
+    return not known or max(known) <= min(known) / (1 - SAME_CLOCK)
+
+
+def has_long_steps(block: TimedBlock) -> bool:
+    """Whether some steps take far longer; the last, which waits for the device, does not count."""
+    steps = sorted(block.durations_ms[:-1])
+    return bool(steps) and steps[-1] > LONG * steps[len(steps) // 2]
+
+
+def calibration(blocks: Sequence[TimedBlock]) -> dict[str, Any]:
+    """What the sidecar says of the steps without a profiler, all blocks together."""
+    count = sum(block.steps for block in blocks)
+    elapsed = sum(block.elapsed_ns for block in blocks)
+    waits = [wait for block in blocks for wait in block.waits]
+    return {
+        "unprofiled_step_ms": round(elapsed / count / 1e6, 6),
+        # None where nobody measures the waiting in the loader.
+        "unprofiled_data_wait_ms": round(sum(waits) / count / 1e6, 6) if waits else None,
+        "calibration_steps": count,
+        "calibration_step_ms": [ms for block in blocks for ms in block.durations_ms],
+    }
