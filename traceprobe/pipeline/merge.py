@@ -184,6 +184,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         verdict=verdict,
         findings=answers.findings,
         ablation=options.ablation,
+        causal=options.causal or UNSET,
         memory=held or UNSET,
         loader=loader or UNSET,
         roofline=UNSET if hardware is None else hardware,

@@ -375,6 +375,23 @@ class Constants:
         0.95, "ratio", "full over synthetic step that is a disturbance", "chosen: `notable` faster"
     )
 
+    # Probes
+    probe_interval: float = _number(
+        0.95, "probability", "a slope is inside its interval", "as of an ablation"
+    )
+    criticality: float = _number(
+        0.5, "slope", "a region is critical above, hidden below", "a majority of the delay"
+    )
+    criticality_hidden: float = _number(
+        0.2, "slope", "less is as good as hidden, where more than chance", "chosen: `bound`"
+    )
+    criticality_whole: float = _number(
+        0.8, "slope", "more is as good as critical", "derived: 1 - `criticality_hidden`"
+    )
+    probed_path: float = _number(
+        0.2, STEP, "of a critical path, where a hidden region contradicts it", "chosen: `bound`"
+    )
+
     # Findings
     loader_samples: int = _number(
         20, "samples", "enough to say which lines make a batch", "standard error of a half: 0.11"
