@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from traceprobe.capture.watch.step_rows import LONG_ROWS, StepRows
 from traceprobe.errors import DamagedRecord
 from traceprobe.records.watch import Watch
 from traceprobe.watch.events import of_one_worker
+from traceprobe.watch.live import Live
 from traceprobe.watch.pace import stretches
 from traceprobe.watch.periods import every_seconds, every_steps
 from traceprobe.watch.processes import read_processes
@@ -140,12 +143,6 @@ def test_a_start_is_not_held_against_the_run():
     assert (event.cause, event.count) == ("start", 3)
 
 
-def test_steps_under_our_own_profiler_are_no_event():
-    ms = steps()
-    ms[500:506] += 2_000
-    assert told(process(ms, events=[(Kind.CAPTURE, 506, 6, 0.0)])).events == []
-
-
 def test_a_pace_that_wanders_is_said_to():
     ms = steps(20_000, ms=10.0)
     for place in range(0, 20_000, 2_000):
@@ -218,6 +215,28 @@ def test_a_run_of_any_length_fits_on_a_disk():
     assert sum(row.ns for row in rows) == 10_000 * 100 + 900
     assert [row.number for row in rows if row.longest_ns == 1_000] == [7_777]
     assert LONG_ROWS * ROW.size < 16 << 20
+
+
+def test_metrics_tell_what_was_noted(tmp_path):
+    (tmp_path / "rank1-7.facts").write_text('{"rank": 1, "began_ns": 0}')
+    log = RowLog(tmp_path / "rank1-7.rows")
+    live = Live(tmp_path, tmp_path / "run.prom", tmp_path / "run.jsonl")
+    for number in range(4):
+        log.add(Row(Kind.STEP, number, 1, 10**9 * (number + 1), 10**9, 25 * 10**7, 10**9))
+        log.add(Row(Kind.SAVE, number, 0, 10**9 * (number + 1), 5 * 10**8))
+        log.write()
+        live.look()
+    text = (tmp_path / "run.prom").read_text()
+    assert '# TYPE traceprobe_steps_total counter\ntraceprobe_steps_total{rank="1"} 4\n' in text
+    assert 'traceprobe_step_seconds{rank="1"} 1\n' in text
+    assert 'traceprobe_loader_wait_seconds_total{rank="1"} 1\n' in text
+    assert 'traceprobe_event_seconds_total{rank="1",cause="checkpoint"} 2\n' in text
+    lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    assert lines[:2] == [
+        {"at_s": 1.0, "rank": 1, "event": "checkpoint", "step": 0, "ms": 500.0},
+        {"rank": 1, "steps": 1, "step_ms": 1000.0, "wait_share": 0.25},
+    ]
+    assert len(lines) == 8
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,6 @@ def find_events(processes: Sequence[Process], parts: Parts, level_ms: Column) ->
     """
     first = processes[0]
     rest = first.longest_ms - level_ms
-    rest[captured(first)] = 0.0
     longer = rest.copy()
     yield from _start(rest, level_ms)
     for cause in TIMED:
@@ -104,15 +103,6 @@ def of_one_worker(numbers: Whole, workers: int | None) -> npt.NDArray[np.bool_]:
     for shift in range(3):
         found[twice + shift] = True
     return found
-
-
-def captured(process: Process) -> Whole:
-    """Rows of the steps under our own profiler, and of those in which it was started and ended."""
-    rows = [
-        process.row_of(np.arange(number - count - 1, number + 2))
-        for number, count, _, _ in process.events[Kind.CAPTURE]
-    ]
-    return np.unique(np.concatenate(rows)) if rows else np.empty(0, np.int64)
 
 
 def _take(cause: Cause, rows: Whole, part: Column, owner: Whole, rest: Column) -> Iterator[Found]:
