@@ -26,7 +26,7 @@ Cause = Literal[
     "clock",
     "unknown",
 ]
-MOST_POINTS, MOST_PLACES = 600, 50
+MOST_POINTS, MOST_PLACES = 600, 500
 """Of a strip, and steps of an event that are listed."""
 Points = Annotated[list[float], Meta(max_length=MOST_POINTS)]
 Gaps = Annotated[list[float | None], Meta(max_length=MOST_POINTS)]
