@@ -124,8 +124,8 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
     clocks = [recorded_clock(b) for b in calibration.blocks(kept, records).values()]
     if options.unprofiled_step_ms is None and any(clock.changed for clock in clocks):
         doubts |= {
-            "calibration-clock": "The GPU's clock was not the same in the steps with and without the "
-            "profiler, so one says less about the other."
+            "calibration-clock": "The GPU's clock was not the same in the steps with and without "
+            "the profiler, so one says less about the other."
         }
     quality = _quality(kept, lost, records, unprofiled, doubts)
 
