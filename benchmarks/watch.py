@@ -117,8 +117,9 @@ def _alarms(record: dict[str, Any]) -> Iterator[str]:
 
 
 def _worth(record: dict[str, Any]) -> float:
-    """Time that causes of chance must cost to be told, s: since the records of the H200 were made,
-    also that of a loader that is late now and then.
+    """Time that causes of chance must cost to be told, s.
+
+    Since the records of the H200 were made, a loader that is late now and then is one of them.
     """
     return 0.005 * float(record["watched_s"])
 
@@ -168,8 +169,8 @@ of them are not counted. Records list 500 since.
 
 ## Cost
 
-Blocks of steps with and without a session take turns in one process; ± is the standard error of the
-mean over pairs.
+Blocks of steps with and without a session take turns in one process; ± is the standard error of
+the mean over pairs.
 
 | machine | step, ms | pairs × steps | median, % | mean, % |
 | --- | --: | --: | --: | --: |
