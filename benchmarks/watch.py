@@ -156,8 +156,8 @@ then held against what was done. `benchmarks/watch.py page` writes this page fro
 | --- | --- | --: | --: |
 {chr(10).join(rows)}
 
-A slow stretch is another process that computes on the same GPU, on a CPU twice the work of a step:
-nothing that is watched changes with either. On a CPU, whose pace wanders by itself, such changes are
+A slow stretch is another process that computes on the same GPU, on a CPU twice the work of a
+step: nothing that is watched changes with either. On a CPU, whose pace wanders by itself, such changes are
 not told one by one. The records of the H200 listed 50 steps of an event; injections after the last
 of them are not counted. Records list 500 since.
 
