@@ -157,15 +157,18 @@ then held against what was done. `benchmarks/watch.py page` writes this page fro
 {chr(10).join(rows)}
 
 A slow stretch is another process that computes on the same GPU, on a CPU twice the work of a
-step: nothing that is watched changes with either. On a CPU, whose pace wanders by itself, such changes are
-not told one by one. The records of the H200 listed 50 steps of an event; injections after the last
-of them are not counted. Records list 500 since.
+step: nothing that is watched changes with either. On a CPU, whose pace wanders by itself, such
+changes are not told one by one. The records of the H200 listed 50 steps of an event; injections
+after the last of them are not counted. Records list 500 since.
 
 ## Quiet runs
 
 | machine | s | steps | false alarms |
 | --- | --: | --: | --- |
 {chr(10).join(quiet)}
+
+The two shared cores had other work all the time, as most of these alarms say; those of the loader
+are of its late batches then. Since then a worker must be late six times in turn to be called slow.
 
 ## Cost
 

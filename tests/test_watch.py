@@ -88,10 +88,10 @@ def test_one_slow_worker_is_told_from_a_slow_loader():
 @pytest.mark.parametrize(
     ("numbers", "workers", "found"),
     [
-        ([3, 5, 7, 9, 40], 2, [True] * 4 + [False]),
-        ([3, 5, 90], 2, [False] * 3),
+        ([3, 5, 7, 9, 11, 15, 40], 2, [True] * 6 + [False]),
+        ([3, 5, 7, 9, 90], 2, [False] * 5),
         ([3, 4, 5, 6], 1, [False] * 4),
-        ([0, 4, 12, 16], 4, [True] * 4),
+        ([0, 4, 12, 16, 20, 24], 4, [True] * 6),
         ([], 4, []),
     ],
 )
