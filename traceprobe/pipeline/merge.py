@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from traceprobe.errors import DamagedInput, InternalError, UsageError
 from traceprobe.findings import Evidence, examine
 from traceprobe.findings.profiler_distortion import REMEASURE
+from traceprobe.findings.recorded_clock import recorded_clock
 from traceprobe.model.events import Trace
 from traceprobe.model.sidecar import MOST_FLOPS, Sidecar
 from traceprobe.options import Options
@@ -129,6 +130,13 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
             "unsteady-recording": f"The step without the profiler is in doubt: {doubt}. Record "
             "with more steps (`--warmup`, `--most-warmup`, `--calibrate`), alone on the machine."
         }
+    clocks = [recorded_clock(b) for b in calibration.blocks(kept, records).values()]
+    if options.unprofiled_step_ms is None and any(clock.changed for clock in clocks):
+        doubt = (
+            "the GPU's clock was not the same in the steps with and without the profiler, so one "
+            "says less about the other"
+        )
+        doubts |= {"calibration-clock": f"{doubt[0].upper()}{doubt[1:]}."}
     quality = _quality(kept, lost, records, unprofiled, doubts, recording)
 
     def judged(ranks: Sequence[Rank], quality: Quality) -> Verdict:
@@ -169,6 +177,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         long=long,
         whole=every,
         loader=loader,
+        blocks=calibration.blocks(kept, regular),
     )
     answers = examine(evidence)
     whole = records
@@ -186,6 +195,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         verdict=verdict,
         findings=answers.findings,
         ablation=options.ablation,
+        causal=options.causal or UNSET,
         memory=held or UNSET,
         loader=loader or UNSET,
         roofline=UNSET if hardware is None else hardware,

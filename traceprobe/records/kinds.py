@@ -7,21 +7,25 @@ from collections.abc import Mapping
 import msgspec
 
 from traceprobe.records.base import Record
+from traceprobe.records.causal import Causal
 from traceprobe.records.comparison import Comparison
 from traceprobe.records.gpus import GpuComparison
 from traceprobe.records.ladder import Ladder
 from traceprobe.records.peaks import MeasuredPeaks
 from traceprobe.records.roofline import RooflineRecord
 from traceprobe.records.scaling import Scaling
+from traceprobe.records.watch import Watch
 from traceprobe.records.whatif import WhatIf
 
 KINDS: Mapping[str, type[Record]] = {
+    "causal": Causal,
     "comparison": Comparison,
     "gpus": GpuComparison,
     "ladder": Ladder,
     "peaks": MeasuredPeaks,
     "roofline": RooflineRecord,
     "scaling": Scaling,
+    "watch": Watch,
     "whatif": WhatIf,
 }
 """By `kind`, which is also the name of the page in `traceprobe.render.pages`."""
