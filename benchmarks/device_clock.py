@@ -1,7 +1,7 @@
 """What a GPU's clock is read from, held against loads that are known: costs, throttling, others.
 
     python benchmarks/device_clock.py measure OUT   # on a machine with a GPU, one minute
-    python benchmarks/device_clock.py page OUT      # docs/validation/device-clock.md and .json
+    python benchmarks/device_clock.py page          # the page beside docs/validation's .json
 
 `measure` writes OUT/device-clock.json after each of its parts.
 """
@@ -14,18 +14,24 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from traceprobe.capture.clock_readings import Reading, reason_names  # noqa: E402
-from traceprobe.capture.device_clock import DeviceClock, _device_uuid  # noqa: E402
+from traceprobe.capture.device_clock import (  # noqa: E402
+    ALL_EVERY,
+    INTERVAL_MS,
+    DeviceClock,
+    _device_uuid,
+)
 from traceprobe.capture.nvml import Nvml, NvmlDevice  # noqa: E402
 from traceprobe.capture.smi_readings import SmiReadings  # noqa: E402
 from traceprobe.capture.spin_kernel import spin_mhz  # noqa: E402
@@ -33,6 +39,8 @@ from traceprobe.capture.spin_kernel import spin_mhz  # noqa: E402
 FOLDER = ROOT / "docs" / "validation"
 CALLS = 500
 """Of each function, whose cost is their median."""
+READ_CALLS, CLOCK_CALLS = 7, 2
+"""Of the driver in a whole reading, and in one of the clock."""
 READ = (
     "sm_mhz",
     "memory_mhz",
@@ -117,25 +125,44 @@ def quiet(card: Card) -> dict[str, Any]:
     return {"between": between, "series": _series(clock.readings), "reasons": card.device.reasons()}
 
 
+def spins(card: Card) -> dict[str, Any]:
+    """The kernel of known cycles beside NVML's clock, on a GPU that has nothing else to do."""
+    time.sleep(0.5)
+    pairs = [(spin_mhz(), card.device.sm_mhz()) for _ in range(20)]
+    return {"spin_mhz": [spin for spin, _ in pairs], "nvml_mhz": [mhz for _, mhz in pairs]}
+
+
+def changes(card: Card) -> dict[str, Any]:
+    """When NVML says another clock, polled each half millisecond at the power limit."""
+    work = threading.Thread(target=card.multiply, args=(1.7,))
+    work.start()
+    time.sleep(0.5)
+    began, at, last, polls = time.perf_counter(), [], card.device.sm_mhz(), 0
+    while time.perf_counter() < began + 1:
+        now = card.device.sm_mhz()
+        if now != last:
+            at.append(round(1e3 * (time.perf_counter() - began), 1))
+        last, polls = now, polls + 1
+        time.sleep(0.0005)
+    work.join()
+    return {"polls": polls, "changes_ms": at}
+
+
 def power(card: Card) -> dict[str, Any]:
-    """Large products, then the spin kernel beside NVML's clock."""
+    """Large products, then the kernel of known cycles beside NVML's clock."""
     clock = DeviceClock.start()
     began, ended, times = card.multiply(4)
-    spins = []
+    pairs = []
     for _ in range(10):
-        t0 = time.perf_counter_ns()
-        spin = spin_mhz()
-        took = time.perf_counter_ns() - t0
-        spins.append(
-            {"spin_mhz": spin, "nvml_mhz": card.device.sm_mhz(), "took_ms": round(took / 1e6, 2)}
-        )
+        pairs.append((spin_mhz(), card.device.sm_mhz()))
         card.multiply(0.1)
     clock.stop()
     return {
         "between": clock.between(began, ended),
         "series": _series(clock.readings),
         "ten_products_ms": {"first": times[0], "median": median(times), "longest": max(times)},
-        "spins": spins,
+        "spin_mhz": [spin for spin, _ in pairs],
+        "nvml_mhz": [mhz for _, mhz in pairs],
     }
 
 
@@ -155,48 +182,47 @@ def neighbour(card: Card) -> dict[str, Any]:
     """The same products, alone and beside another process that computes."""
     alone = card.multiply(1)[2]
     # Not our child: it is started by a shell that ends, as another user's would be.
-    command = f'exec setsid {sys.executable} -c "$CODE" 5 < /dev/null'
+    command = f'exec setsid {sys.executable} -c "$CODE" 4 < /dev/null'
     starter = subprocess.Popen(
         ["sh", "-c", f"({command}) & echo started"],
         env={**os.environ, "CODE": _NEIGHBOUR},
         stdout=subprocess.PIPE,
         text=True,
     )
-    lines = [starter.stdout.readline().strip() for _ in range(2)] if starter.stdout else []
-    clock = DeviceClock.start()
-    began, ended, beside = card.multiply(3)
-    spin = spin_mhz()
-    clock.stop()
-    processes = card.device.processes()
-    return {
-        "said": lines,
-        "between": clock.between(began, ended),
-        "others_seen": sorted({r.others_percent for r in clock.readings}, key=str),
-        "alone_ms": median(alone),
-        "beside_ms": median(beside),
-        "spin_mhz": spin,
-        "pids": None if processes is None else [p.pid for p in processes],
-    }
+    for _ in range(2):
+        if starter.stdout:
+            starter.stdout.readline()
+    beside, others = [], []
+    end = time.perf_counter() + 5.5
+    while time.perf_counter() < end:
+        beside.append(median(card.multiply(0.15)[2]))
+        others.append(card.device.others_percent())
+    return {"alone_ms": median(alone), "beside_ms": beside, "others_percent": others}
 
 
 def overhead(card: Card) -> dict[str, Any]:
     """A loop of short kernels, which the host limits, with and without the thread, in turns."""
-    rates: dict[str, list[float]] = {"without": [], "with": []}
-    for turn in range(24):
-        name = ("without", "with")[turn % 2]
+    found: dict[str, list[float]] = {"without": [], "with": []}
+    for turn in range(80):
+        name = ("without", "with", "with", "without")[turn % 4]
         clock = DeviceClock.start() if name == "with" else None
-        began = time.perf_counter()
-        count = 0
-        while time.perf_counter() < began + 0.5:
+        began, count = time.perf_counter(), 0
+        while time.perf_counter() < began + 0.2:
             for _ in range(100):
                 card.small.add_(1)
             card.torch.cuda.synchronize()
             count += 100
-        rates[name].append(count / (time.perf_counter() - began))
+        found[name].append((time.perf_counter() - began) / count * 1e6)
         if clock is not None:
             clock.stop()
-    slower = [a / b - 1 for a, b in zip(rates["without"], rates["with"], strict=True)]
-    return {"slower_percent": 100 * mean(slower), "of_turns": [round(100 * s, 2) for s in slower]}
+    times = {f"{name}_us": median(each) for name, each in found.items()}
+    return {**times, "calls_per_second": _calls_per_second()}
+
+
+def _calls_per_second() -> int:
+    """Of the driver, by the thread: the clock and its reasons each time, all else sometimes."""
+    whole = 1 / ALL_EVERY
+    return round(1e3 / INTERVAL_MS * (whole * READ_CALLS + (1 - whole) * CLOCK_CALLS))
 
 
 def smi(card: Card) -> dict[str, Any]:
@@ -230,8 +256,10 @@ def _series(readings: list[Reading]) -> list[dict[str, Any]]:
 PARTS: tuple[Callable[[Card], dict[str, Any]], ...] = (
     facts,
     quiet,
+    spins,
     costs,
     power,
+    changes,
     neighbour,
     overhead,
     smi,
@@ -252,13 +280,62 @@ def measure(out: Path) -> None:
         print(part.__name__, flush=True)
 
 
+def page(found: dict[str, Any]) -> str:
+    """What was measured, for people."""
+    about, power, spins = found["facts"], found["power"], found["spins"]
+    idle, busy = found["costs"]["idle_us"], found["costs"]["busy_us"]
+    rows = [
+        f"| `{name}` | {idle[name]['median']:.1f} | {busy[name]['median']:.1f} |"
+        for name in (*READ, "read")
+    ]
+    off = [abs(a / b - 1) for a, b in zip(spins["spin_mhz"], spins["nvml_mhz"], strict=True)]
+    capped = [abs(a / b - 1) for a, b in zip(power["spin_mhz"], power["nvml_mhz"], strict=True)]
+    series = [r["sm_mhz"] for r in power["series"]]
+    neighbour, cost = found["neighbour"], found["overhead"]
+    others = [o for o in neighbour["others_percent"] if o]
+    return f"""<!-- written by benchmarks/device_clock.py -->
+# What readings of a GPU's clock are worth
+
+{about["gpu"]}, driver {about["driver"]}, PyTorch {about["torch"]}; highest clock
+{about["most_sm_mhz"]} MHz, power limit {about["power_limit_w"]:.0f} W, as they were set.
+
+- **Resolution.** Polled {found["changes"]["polls"]} times in a second at the power limit, NVML said
+  another clock {len(found["changes"]["changes_ms"])} times, multiples of 100 ms apart. So it is
+  read each 50 ms.
+- **Without work** the clock was {found["quiet"]["between"]["sm_mhz"]:.0f} MHz, and no reason for a
+  lower one was given.
+- **At the power limit** (products of matrices of 8192, bf16) it was
+  {power["between"]["sm_mhz"]:.0f} MHz in the mean of four seconds, between {min(series):.0f} and
+  {max(series):.0f} MHz in readings, for the reason `{", ".join(power["between"]["throttled"])}`. It
+  never rests there: the lowest of many readings says nothing of a change.
+- **The kernel of known cycles** is at most {100 * max(off):.1f} % from NVML's clock where that
+  rests ({len(off)} times), and up to {100 * max(capped):.0f} % at the power limit, where both see
+  another moment.
+- **Another process** with the same work: the median of ten products is
+  {median(neighbour["beside_ms"]):.1f} ms instead of {neighbour["alone_ms"]:.1f} ms. The driver's
+  share of the others is 0 before, rises while its mean of the last time fills, and is then between
+  {min(others[-6:]):.0f} and {max(others[-6:]):.0f} %.
+- **Cost.** A loop of launches without a pause took {cost["without_us"]:.2f} µs a launch without the
+  thread and {cost["with_us"]:.2f} µs with it, at {cost["calls_per_second"]} calls of the driver a
+  second. The thread makes {_calls_per_second()} of them by default.
+
+| call | µs, idle | µs, busy |
+| --- | --: | --: |
+{chr(10).join(rows)}
+"""
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("measure",))
-    parser.add_argument("out", type=Path)
+    parser.add_argument("what", choices=("measure", "page"))
+    parser.add_argument("out", type=Path, nargs="?", default=FOLDER)
     given = parser.parse_args()
-    measure(given.out)
+    if given.what == "measure":
+        measure(given.out)
+        return
+    found = json.loads((given.out / "device-clock.json").read_text())
+    (FOLDER / "device-clock.md").write_text(page(found))
 
 
 if __name__ == "__main__":

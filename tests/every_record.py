@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from tests.causal_records import make_causal
 from tests.loader_records import make_loader
 from tests.memory_records import make_memory
 from tests.report_factory import make_ablation, make_report, make_run
@@ -39,14 +40,14 @@ WORDS = {*PARTITION, *SHARES, *LOSSES, *PARTS, *OPS, *HOST}
 
 RECORD_NAMES = (
     *("report", "run", "comparison", "ladder", "scaling"),
-    *("gpus", "whatif", "roofline", "peaks"),
+    *("gpus", "whatif", "roofline", "peaks", "causal"),
 )
 """Of what `every_record` makes, without making it."""
 
 
 @cache
 def every_record() -> dict[str, Any]:
-    """By the name of the kind; `report` has a loader, a memory, a roofline and an ablation."""
+    """By the name of the kind; `report` has all that a report may hold."""
     labels = ("a", "b", "c")
     several = [
         observe(_set(make_report(bound), settings={"batch": n, "precision": bound}), label)
@@ -80,6 +81,7 @@ def every_record() -> dict[str, Any]:
             copy_gbps=4000.0,
             h2d_gbps=50.0,
         ),
+        "causal": make_causal(),
     }
     assert tuple(made) == RECORD_NAMES
     return made
@@ -95,6 +97,7 @@ def _full_report() -> Report:
         report,
         quality=replace(report.quality, lost=[LostInput(name="rank1.json", reason="empty")]),
         ablation=make_ablation(),
+        causal=make_causal(),
         memory=make_memory(),
         loader=make_loader(),
         roofline=_roofline(),

@@ -9,6 +9,7 @@ from msgspec import inspect
 from msgspec.structs import replace
 
 from tests.analyses import report_of
+from tests.causal_records import make_causal
 from tests.conftest import ROOT
 from tests.memory_records import make_memory
 from tests.report_factory import make_ablation
@@ -77,7 +78,7 @@ def report() -> Report:
 
 RECORD_NAMES = (
     *("report", "ablation", "memory", "comparison", "ladder", "scaling"),
-    *("gpus", "whatif", "roofline", "peaks", "sweep", "doctor"),
+    *("gpus", "whatif", "roofline", "peaks", "causal", "sweep", "doctor"),
 )
 """Of what `records` makes, without making it."""
 
@@ -119,6 +120,7 @@ def records() -> dict[str, msgspec.Struct]:
             **VERSIONS, headline="Half of the peak.", inputs=["a.json"], roofline=roofline
         ),
         "peaks": MeasuredPeaks(**VERSIONS, **told, **size),
+        "causal": make_causal(),
         "sweep": Sweep(
             schema_version="1.0",
             traceprobe_version=__version__,

@@ -143,7 +143,8 @@ def test_every_field_of_every_record_has_a_decision():
         if disclosure_of(field.type) is Disclosure.PRIVATE
     }
     assert set(left_out) == {
-        *("Report.workload", "Ablation.workload", "RunSummary.settings", "Comparison.settings"),
+        *("Report.workload", "Ablation.workload", "Causal.workload"),
+        *("RunSummary.settings", "Comparison.settings"),
         *("RungResult.arguments", "RungResult.environment_digest"),
     }
     for kind in left_out.values():

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from traceprobe.doctor import examine_machine, gather
-from traceprobe.doctor.facts import Facts, Torch
+from traceprobe.doctor.facts import Facts, Gpu, Torch
 from traceprobe.doctor.machine import CHECKS
 
 GIB = 1 << 30
@@ -26,6 +26,7 @@ TORCH = Torch(
     cupti="libcupti.so.2025.1.0",
     bundled_cupti="libcupti.so.2025.1.0",
 )
+CALM = Gpu(1980, 1980, 88.0, 700.0, 40, 0, (), 0, 0, True)
 GOOD = Facts(
     python=(3, 12, 1),
     packages={"polars": "2.1.0", "altair": "6.3.0"},
@@ -33,6 +34,7 @@ GOOD = Facts(
     torch=TORCH,
     nsys="2025.5.2",
     driver="580.65.06",
+    gpus=(CALM, CALM),
     admin_only=False,
     sys_admin=False,
     paranoid=2,
@@ -55,6 +57,9 @@ def facts(**changes):
     return replace(GOOD, **changes)
 
 
+CAPPED = Gpu(1481, 1980, 690.0, 700.0, 62, 99, ("sw_power_cap",), 2, 3 * GIB, True)
+HOT = ("sw_thermal_slowdown", "hw_thermal_slowdown")
+LOCKED = ("applications_clocks_setting",)
 NO_GPU = {"cuda_available": False, "devices": (), "activities": ("CPU",), "nccl": None}
 SHADOWED = {"cupti": "libcupti.so.2022.3.0", "cupti_from_path": True}
 CASES = {
@@ -84,6 +89,22 @@ CASES = {
         ("warn", torch(**NO_GPU, cuda=None), "built for the CPU"),
         ("warn", replace(torch(**NO_GPU), hidden_gpus=True), "CUDA_VISIBLE_DEVICES"),
         ("fail", torch(**NO_GPU), "CUDA 12.8 finds no GPU with driver 580.65.06"),
+    ],
+    "gpu-clock": [
+        ("not-applicable", BARE, ""),
+        ("ok", facts(), "GPU 0, 1: 1980 of 1980 MHz, 88 of 700 W, 40 °C"),
+        ("ok", facts(gpus=(Gpu(345, 1980),)), "345 of 1980 MHz"),
+        ("warn", facts(gpus=(CALM, CAPPED)), "GPU 1: 1481 of 1980 MHz, 690 of 700 W, 62 °C, low"),
+        ("warn", facts(gpus=(Gpu(900, throttled=HOT),)), "900 MHz, lowered by heat"),
+        ("ok", facts(gpus=(Gpu(900, throttled=LOCKED),)), "a clock that somebody set"),
+        ("unknown", facts(gpus=(Gpu(),)), "does not tell the clock"),
+    ],
+    "gpu-alone": [
+        ("not-applicable", BARE, ""),
+        ("ok", facts(), "GPU 0, 1: 0 processes, busy for 0 % of the time"),
+        ("warn", facts(gpus=(CALM, CAPPED)), "GPU 1: 2 processes with 3.00 GiB, busy for 99 %"),
+        ("warn", facts(gpus=(Gpu(1980, busy_percent=43),)), "busy for 43 %"),
+        ("unknown", facts(gpus=(Gpu(1980),)), "does not tell who"),
     ],
     "kineto": [
         ("not-applicable", BARE, ""),
@@ -224,6 +245,14 @@ def test_a_pytorch_that_works_says_so():
     assert found.state == "ok"
     assert found.version
     assert "CPU" in found.activities
+
+
+def test_gpus_are_as_the_driver_tells_and_none_where_it_fails():
+    told = '[{"sm_mhz": 1980, "throttled": ["sw_power_cap"], "processes": 1}]'
+    (gpu,) = gather.gpus((sys.executable, "-c", f"print({told!r})"))
+    assert gpu == Gpu(sm_mhz=1980, throttled=("sw_power_cap",), processes=1)
+    for code in ("", "print('[{]')", "print([1])", "raise SystemExit(3)"):
+        assert gather.gpus((sys.executable, "-c", code)) == ()
 
 
 def test_the_facts_of_this_machine_hold_no_names_of_places(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from traceprobe.ingest.limits import Limits
 from traceprobe.records.ablation import Ablation
+from traceprobe.records.causal import Causal
 from traceprobe.records.peaks import MeasuredPeaks
 from traceprobe.verdict.thresholds import Thresholds
 
@@ -25,6 +26,7 @@ class Options:
         thresholds: the numbers that the verdict depends on.
         limits: what a file may hold before it is refused.
         ablation: what `traceprobe bench` measured of the same run; becomes part of the report.
+        causal: what `traceprobe bench --causal` measured of it; becomes part of the report.
         flops_per_step: operations of the model in a step of all ranks, where the recording does not
             say.
         peaks: what `traceprobe roofline --measure` measured of the device.
@@ -38,5 +40,6 @@ class Options:
     thresholds: Thresholds = field(default_factory=Thresholds)
     limits: Limits = field(default_factory=Limits)
     ablation: Ablation | None = None
+    causal: Causal | None = None
     flops_per_step: float | None = None
     peaks: MeasuredPeaks | None = None

@@ -18,7 +18,7 @@ INTERVAL_MS = 50.0
 """Between two readings; NVML changes what it says of a clock each 100 ms (H200, driver 580).
 
 A call costs 1 to 3 µs, but each hands Python's lock over and back, which a loop that launches short
-kernels without a pause feels: 1.6 % at 350 calls a second, of which 85 are left."""
+kernels without a pause feels: 1.6 % at 305 calls a second, of which 65 are left."""
 SMI_INTERVAL_MS = 200
 """The same for nvidia-smi, which takes much longer for each."""
 ALL_EVERY = 4

@@ -51,12 +51,12 @@ def run_ablation(
             end.expect_success()
         trials, short = trial_results(work), shortfall(work)
     if not trials:
-        raise UsageError(_too_few(short))
+        raise UsageError(too_few(short))
     end.note_failure("the trials were complete", on_note)
     return trials
 
 
-def _too_few(short: Shortfall | None) -> str:
+def too_few(short: Shortfall | None) -> str:
     """Why there are no trials, and what helps."""
     if short is None:
         return (

@@ -16,6 +16,8 @@ from traceprobe.capture.memory_prediction_session import (
 )
 from traceprobe.capture.optimizer_hook import adopt_recorder
 from traceprobe.capture.oracle.program_ablation import ProgramAblation
+from traceprobe.capture.oracle.program_probes import ProgramProbes
+from traceprobe.capture.probe_plan import ProbePlan
 from traceprobe.capture.profiler_ranges import ProfilerRanges
 from traceprobe.capture.recording_plan import RecordingPlan
 from traceprobe.capture.recording_session import RecordingSession
@@ -29,12 +31,15 @@ Batch = TypeVar("Batch")
 def recorder() -> Recorder:
     """The recorder of this process; it records if `traceprobe profile` started the process."""
     adopt_recorder()
-    ablation, recording = AblationPlan.current(), RecordingPlan.current()
+    ablation, probes = AblationPlan.current(), ProbePlan.current()
+    recording = RecordingPlan.current()
     prediction = current_memory_prediction()
     if prediction is not None:
         return Recorder(prediction)
     if ablation is not None:
         return Recorder(ProgramAblation(ablation))
+    if probes is not None:
+        return Recorder(ProgramProbes(probes))
     return Recorder(None if recording is None else RecordingSession(recording))
 
 
@@ -42,7 +47,8 @@ class Recorder:
     """Marks steps and phases, and drives a recording or an ablation where there is one."""
 
     def __init__(
-        self, driver: RecordingSession | ProgramAblation | MemoryPredictionSession | None
+        self,
+        driver: RecordingSession | ProgramAblation | ProgramProbes | MemoryPredictionSession | None,
     ) -> None:
         self._driver = driver
         self._ranges = ProfilerRanges()
@@ -80,8 +86,8 @@ class Recorder:
         """
         if isinstance(self._driver, MemoryPredictionSession):
             return self._driver.steps(loader)
-        if isinstance(self._driver, ProgramAblation):
-            return _ablated(self._driver, BatchSource(loader))
+        if isinstance(self._driver, (ProgramAblation, ProgramProbes)):
+            return _led(self._driver, BatchSource(loader))
         if self._driver is None:
             return self._one_pass(loader)
         workers = getattr(loader, "num_workers", None)
@@ -124,7 +130,7 @@ class Recorder:
             number += 1
 
 
-def _ablated(session: ProgramAblation, batches: BatchSource[Batch]) -> Iterator[Batch]:
+def _led(session: ProgramAblation | ProgramProbes, batches: BatchSource[Batch]) -> Iterator[Batch]:
     try:
         for number in itertools.count():
             if not session.before_step(number):

@@ -112,6 +112,16 @@ def command(
             dir_okay=False,
         ),
     ] = None,
+    causal: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CAUSAL.JSON",
+            rich_help_panel=BESIDES,
+            help="What `traceprobe bench --causal` measured of the same run, as a second opinion.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
     flops_per_step: Flops = None,
     peaks: PeaksFile = None,
     jobs: Annotated[
@@ -179,6 +189,7 @@ def command(
     from traceprobe.ingest.limits import parse_limits
     from traceprobe.options import Options
     from traceprobe.records.ablation import Ablation
+    from traceprobe.records.causal import Causal
     from traceprobe.records.peaks import MeasuredPeaks
 
     files = expand_anywhere(inputs, quiet=quiet) if dask else None
@@ -188,7 +199,7 @@ def command(
         check_inputs(paths)
     outputs.check_outputs(
         targets,
-        [*paths, *(p for p in (ablation, peaks) if p)],
+        [*paths, *(p for p in (ablation, causal, peaks) if p)],
         force=force,
         github_summary=github_summary,
     )
@@ -200,6 +211,7 @@ def command(
         unprofiled_step_ms=unprofiled_step_ms,
         limits=parse_limits(limit or []),
         ablation=saved(ablation, Ablation) if ablation is not None else None,
+        causal=saved(causal, Causal) if causal is not None else None,
         flops_per_step=flops_per_step,
         peaks=saved(peaks, MeasuredPeaks) if peaks is not None else None,
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +20,9 @@ from traceprobe.cli.options import (
     Workload,
 )
 
+if TYPE_CHECKING:
+    from traceprobe.render.document import Document
+
 
 def command(
     context: typer.Context,
@@ -31,8 +35,8 @@ def command(
             "-o",
             metavar="FILE",
             rich_help_panel=OUTPUT,
-            help="Where to write the ablation as JSON; - prints it. "
-            "[default: traceprobe-NAME-bench.json]",
+            help="Where to write the result as JSON; - prints it. "
+            "[default: traceprobe-NAME-bench.json, or -causal.json]",
         ),
     ] = None,
     trials: Annotated[
@@ -42,9 +46,17 @@ def command(
             max=1_000,
             metavar="N",
             rich_help_panel=MEASURING,
-            help="Trials of each variant.",
+            help="Trials of each variant, or of each delay.",
         ),
     ] = 5,
+    causal: Annotated[
+        bool,
+        typer.Option(
+            "--causal",
+            rich_help_panel=MEASURING,
+            help="Put delays into the running program instead, and see which cost time.",
+        ),
+    ] = False,
     seconds: Annotated[
         float,
         typer.Option(
@@ -61,33 +73,63 @@ def command(
     verbose: Verbose = False,
 ) -> None:
     """Measure what limits a training loop: without its loader, its copies, its communication."""
-    from traceprobe.capture.ablation_plan import AblationPlan
-    from traceprobe.capture.ablation_record import summarize_ablation
-    from traceprobe.capture.run_ablation import run_ablation
     from traceprobe.cli import outputs
     from traceprobe.cli.program import chosen, named
-    from traceprobe.render.pages.ablation import document
     from traceprobe.render.save import save_text
 
     program, name = chosen(workload, list(context.args), "bench")
-    target = output or Path(f"traceprobe-{name}-bench.json")
+    target = output or Path(f"traceprobe-{name}-{'causal' if causal else 'bench'}.json")
     if str(target) != "-":
         outputs.check_file(target, named(program), force=force)
-    plan = AblationPlan(
-        warmup=warmup,
-        count=trials,
-        seconds=seconds,
-        workload={"name": name},
-    )
     folder = target.parent if str(target) != "-" else Path()
+    measure = _probe if causal else _ablate
     with states(quiet=quiet) as state:
-        ablation = summarize_ablation(
-            run_ablation(program, plan, nproc_per_node, folder, state, warn)
-        )
+        document = measure(program, name, trials, seconds, warmup, nproc_per_node, folder, state)
     if str(target) == "-":
-        json_out(ablation.to_json())
+        json_out(document.json)
         return
-    save_text(target, ablation.to_json(), replace=force)
+    save_text(target, document.json, replace=force)
     if not quiet:
-        document_summary(document(ablation), verbose=verbose)
+        document_summary(document, verbose=verbose)
     note(f"wrote {target}", quiet=quiet)
+
+
+def _ablate(
+    program: list[str],
+    name: str,
+    trials: int,
+    seconds: float,
+    warmup: int,
+    processes: int | None,
+    folder: Path,
+    on_state: Callable[[str], None],
+) -> Document:
+    from traceprobe.capture.ablation_plan import AblationPlan
+    from traceprobe.capture.ablation_record import summarize_ablation
+    from traceprobe.capture.run_ablation import run_ablation
+    from traceprobe.render.pages.ablation import document
+
+    plan = AblationPlan(warmup=warmup, count=trials, seconds=seconds, workload={"name": name})
+    return document(
+        summarize_ablation(run_ablation(program, plan, processes, folder, on_state, warn))
+    )
+
+
+def _probe(
+    program: list[str],
+    name: str,
+    trials: int,
+    seconds: float,
+    warmup: int,
+    processes: int | None,
+    folder: Path,
+    on_state: Callable[[str], None],
+) -> Document:
+    from traceprobe.capture.probe_plan import ProbePlan
+    from traceprobe.capture.probe_record import check_rounds, summarize_probes
+    from traceprobe.capture.run_probes import run_probes
+    from traceprobe.render.pages.causal import document
+
+    check_rounds(trials)
+    plan = ProbePlan(warmup=warmup, rounds=trials, seconds=seconds, workload={"name": name})
+    return document(summarize_probes(run_probes(program, plan, processes, folder, on_state, warn)))

@@ -27,6 +27,7 @@ MAX_NAMED = 8
 """Names in a message."""
 SAVED = {
     "Ablation": ("an ablation as `traceprobe bench -o` writes it", "run traceprobe bench again"),
+    "Causal": ("probes as `traceprobe bench --causal -o` writes them", "probe the program again"),
     "MeasuredPeaks": ("what `traceprobe roofline --measure -o` writes", "measure again"),
     "Report": ("a traceprobe report.json", "analyse the trace again"),
 }

@@ -19,6 +19,8 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
+from traceprobe.verdict.student import student
+
 Floats = npt.NDArray[np.float64]
 
 RESAMPLES = 2000
@@ -124,14 +126,3 @@ def _tail(level: float, count: int) -> float:
     normal = NormalDist()
     z = normal.inv_cdf((1 + level) / 2)
     return 1 - normal.cdf(student(z, count - 1))
-
-
-def student(z: float, freedom: int) -> float:
-    """Student's quantile where the normal one is `z`: Cornish and Fisher's expansion."""
-    n = freedom
-    return (
-        z
-        + (z**3 + z) / (4 * n)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3)
-    )

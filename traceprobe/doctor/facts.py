@@ -40,6 +40,30 @@ class Torch:
 
 
 @dataclass(frozen=True)
+class Gpu:
+    """A GPU at the moment, as its driver tells; None is what it does not.
+
+    Args:
+        most_sm_mhz: the highest clock of its multiprocessors.
+        busy_percent: time in which a kernel ran, lately.
+        throttled: reasons for a lower clock, by NVML's names.
+        processes: how many compute on it; `memory_bytes` what they hold together.
+        persistent: the driver stays loaded when nobody uses the GPU.
+    """
+
+    sm_mhz: float | None = None
+    most_sm_mhz: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    temperature_c: float | None = None
+    busy_percent: float | None = None
+    throttled: tuple[str, ...] = ()
+    processes: int | None = None
+    memory_bytes: int | None = None
+    persistent: bool | None = None
+
+
+@dataclass(frozen=True)
 class Facts:
     """A machine as this process sees it. None is what could not be found out.
 
@@ -47,6 +71,7 @@ class Facts:
         packages: dependency to installed version, None where it is missing.
         required: dependency to version specifiers, as in `>=2.0,<3`.
         driver: version of the NVIDIA driver; None without one.
+        gpus: all that the driver lists, also those that are hidden.
         hidden_gpus: CUDA_VISIBLE_DEVICES leaves none.
         admin_only: the driver keeps performance counters for administrators.
         sys_admin: this process has CAP_SYS_ADMIN.
@@ -65,6 +90,7 @@ class Facts:
     nsys: str | None = None
     nsys_error: str = ""
     driver: str | None = None
+    gpus: tuple[Gpu, ...] = ()
     hidden_gpus: bool = False
     admin_only: bool | None = None
     sys_admin: bool | None = None

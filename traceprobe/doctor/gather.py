@@ -14,9 +14,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from traceprobe.capture.nsys_tool import installed_nsys
 from traceprobe.capture.supervised import SupervisorLost, capture_output
-from traceprobe.doctor.facts import Facts, Torch
+from traceprobe.doctor.facts import Facts, Gpu, Torch
 from traceprobe.pipeline.parallel import cores
 from traceprobe.system import isolated
 
@@ -48,6 +50,7 @@ def gather() -> Facts:
         nsys=nsys,
         nsys_error=error,
         driver=_first(r"\b(\d+\.\d+(?:\.\d+)?)\b", _read("/proc/driver/nvidia/version")),
+        gpus=gpus(),
         hidden_gpus=os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"),
         admin_only=_admin_only(),
         sys_admin=_sys_admin(),
@@ -104,6 +107,21 @@ def _answers(said: bytes) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(answer, dict) and "stage" in answer:
             yield answer
+
+
+def gpus(command: tuple[str, ...] = ()) -> tuple[Gpu, ...]:
+    """What the driver tells of each GPU, asked in a process of its own: drivers hang.
+
+    Args:
+        command: what to run instead of `gpu_probe`.
+    """
+    code = "from traceprobe.doctor.gpu_probe import main; main()"
+    try:
+        output = capture_output(list(command) or isolated.command(code), TOOL_SECONDS)
+        found = msgspec.json.decode(output.stdout, type=list[Gpu])
+    except (OSError, SupervisorLost, msgspec.DecodeError):
+        return ()
+    return tuple(found)
 
 
 def _installed(package: str) -> str | None:

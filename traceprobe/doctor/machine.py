@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from traceprobe.doctor import gpu_state
 from traceprobe.doctor.check import Checks, Judgement, absent
 from traceprobe.doctor.facts import Facts, Version
 from traceprobe.formatting import size
@@ -132,6 +133,31 @@ def _cuda(facts: Facts) -> Judgement:
     if facts.hidden_gpus:
         return "warn", "CUDA_VISIBLE_DEVICES hides every GPU"
     return "fail", f"PyTorch for CUDA {torch.cuda} finds no GPU with driver {facts.driver}"
+
+
+@CHECKS.add(
+    "gpu-clock",
+    tests="The clock of each GPU now, and why it is lower than it could be. Warns of the limit of "
+    "power, of heat, and of a brake.",
+    meaning="Kernels take longer than they could, and how long changes with heat and load: steps "
+    "recorded now are not those of another time.",
+    fix="Record when the GPU is cool and alone. `nvidia-smi -q -d PERFORMANCE` shows the reasons, "
+    "`nvidia-smi -lgc` keeps a clock.",
+)
+def _gpu_clock(facts: Facts) -> Judgement:
+    return gpu_state.throttling(facts.gpus)
+
+
+@CHECKS.add(
+    "gpu-alone",
+    tests="The processes that compute on each GPU, and how busy it is. Warns where there are any, "
+    "and from 5 % of the time on. In a container processes of others may be hidden.",
+    meaning="Kernels of others take the GPU's time and its power: steps are longer, and not "
+    "equally long. Memory that they hold is not there for the training.",
+    fix="Wait for the others, end them, or choose another GPU (CUDA_VISIBLE_DEVICES).",
+)
+def _gpu_alone(facts: Facts) -> Judgement:
+    return gpu_state.company(facts.gpus)
 
 
 @CHECKS.add(

@@ -13,6 +13,7 @@ from msgspec import UNSET
 
 from traceprobe.formatting import percent
 from traceprobe.model.kernel_classes import kernel_class
+from traceprobe.model.sidecar import Block
 from traceprobe.model.taxonomy import COMPUTE_PHASES, TRANSFERS
 from traceprobe.records.loader import Loader
 from traceprobe.records.memory import Memory
@@ -58,6 +59,7 @@ class Evidence:
         long: the iterations of each rank that do more than the regular ones, where there are any.
         whole: the ranks with these; as `ranks` where there are none.
         loader: what it recorded of the loader that feeds the steps, of the rank whose is slowest.
+        blocks: what it recorded of its blocks of steps, by rank.
     """
 
     ranks: Sequence[Rank]
@@ -72,6 +74,7 @@ class Evidence:
     long: Sequence[LongIterations] = ()
     whole: Sequence[Rank] = ()
     loader: Loader | None = None
+    blocks: Mapping[int, Sequence[Block]] = field(default_factory=dict)
 
     @property
     def per(self) -> str:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from traceprobe.errors import UsageError
 from traceprobe.model.accounting import LONG_ITERATION
-from traceprobe.model.sidecar import STEP_MS, Sidecar
+from traceprobe.model.sidecar import STEP_MS, Block, Sidecar
 from traceprobe.options import Options
 from traceprobe.pipeline.trace_part import TracePart
 from traceprobe.records import loader as loaders
@@ -92,6 +92,18 @@ def _steps(part: TracePart) -> int:
     """Steps of the recording that an iteration is."""
     markers = (device.record.step_marker for device in part.devices)
     return max((marker.per_iteration for marker in markers if marker), default=1)
+
+
+def blocks(parts: Sequence[TracePart], records: Sequence[Rank]) -> dict[int, list[Block]]:
+    """Blocks of steps that recordings noted, by rank; a process with several has one device."""
+    found: dict[int, list[Block]] = {}
+    seen = set()
+    for record in records:
+        sidecar = parts[record.input].sidecar
+        if sidecar is not None and sidecar.blocks is not UNSET and record.input not in seen:
+            seen.add(record.input)
+            found[record.rank] = sidecar.blocks
+    return found
 
 
 def slowest_loader(parts: Sequence[TracePart]) -> Loader | None:

@@ -159,6 +159,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         long=long,
         whole=every,
         loader=loader,
+        blocks=calibration.blocks(kept, regular),
     )
     answers = examine(evidence)
     whole = records
@@ -176,6 +177,7 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         verdict=verdict,
         findings=answers.findings,
         ablation=options.ablation,
+        causal=options.causal or UNSET,
         memory=held or UNSET,
         loader=loader or UNSET,
         roofline=UNSET if hardware is None else hardware,

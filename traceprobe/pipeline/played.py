@@ -10,13 +10,16 @@ from msgspec.structs import replace
 from traceprobe.errors import ImpossibleChange
 from traceprobe.formatting import significant
 from traceprobe.records.ablation import Ablation, VariantName
+from traceprobe.records.causal import Causal
+from traceprobe.records.critical_path import CriticalPath
 from traceprobe.records.headroom import Floor
-from traceprobe.records.report import Finding, Report
+from traceprobe.records.report import Finding, Message, Report
 from traceprobe.render.ranking import ATTENTION, first_fixes
 from traceprobe.replay.forecast import forecast, within_reach_ms
 from traceprobe.replay.path_record import path_record
 from traceprobe.replay.predict import Playable, prepare
 from traceprobe.replay.scenario import Changes
+from traceprobe.verdict import second_opinion
 from traceprobe.verdict.headroom import OTHER_PRECISION, headroom
 
 ABLATED: Mapping[str, tuple[VariantName, VariantName]] = {
@@ -49,7 +52,25 @@ def with_predictions(
         kept = [f for f in asking if f.id not in OTHER_PRECISION]
         gained = within_reach_ms(usual, kept, changes)
     report = replace(report, findings=[_measured(f, report.ablation) for f in report.findings])
-    return _with_headroom(report, gained, floors)
+    return _with_headroom(_with_second_opinion(report), gained, floors)
+
+
+def _with_second_opinion(report: Report) -> Report:
+    """Warns where delays that were put into the program contradict what its trace says."""
+    if not isinstance(report.causal, Causal):
+        return report
+    compared = second_opinion.compare(report.verdict, report.causal)
+    found = [f"by probes {compared.words}"] if compared.state == "disagree" else []
+    if isinstance(report.critical_path, CriticalPath):
+        found += second_opinion.contradictions(report.critical_path, report.causal)
+    if not found:
+        return report
+    told = Message(
+        code="probes-disagree",
+        message=f"Delays in the running program contradict the trace: {'; '.join(found)}.",
+    )
+    warnings = sorted([*report.quality.warnings, told], key=lambda warning: warning.code)
+    return replace(report, quality=replace(report.quality, warnings=warnings))
 
 
 def _measured(finding: Finding, ablation: Ablation | None) -> Finding:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from traceprobe.records.base import Record
+from traceprobe.records.causal import Causal
 from traceprobe.records.comparison import Comparison
 from traceprobe.records.gpus import GpuComparison
 from traceprobe.records.ladder import Ladder
@@ -16,6 +17,7 @@ from traceprobe.records.scaling import Scaling
 from traceprobe.records.whatif import WhatIf
 
 KINDS: Mapping[str, type[Record]] = {
+    "causal": Causal,
     "comparison": Comparison,
     "gpus": GpuComparison,
     "ladder": Ladder,

@@ -19,6 +19,7 @@ from traceprobe.formatting import significant
 from traceprobe.model.taxonomy import BOUND_LABELS, SHARES
 from traceprobe.records.ablation import Ablation
 from traceprobe.records.base import Rendered
+from traceprobe.records.causal import Causal
 from traceprobe.records.critical_path import CriticalPath
 from traceprobe.records.headroom import Headroom
 from traceprobe.records.loader import Loader
@@ -201,6 +202,8 @@ class Report(Rendered, frozen=True, kw_only=True):
     findings: list[Finding]
     ablation: Ablation | None = None
     """The same loop with parts taken out, measured without a profiler; None where nobody did."""
+    causal: Causal | msgspec.UnsetType = UNSET
+    """The same program with delays put in; not there where nobody did."""
     memory: Memory | msgspec.UnsetType = UNSET
     """What the device held in a step, and what for; not there where the capture does not say."""
     loader: Loader | msgspec.UnsetType = UNSET
@@ -270,7 +273,7 @@ class Report(Rendered, frozen=True, kw_only=True):
             yield from self.memory.problems(len(self.inputs))
         if isinstance(self.loader, Loader):
             yield from self.loader.problems()
-        for part in (self.critical_path, self.joint, self.headroom):
+        for part in (self.causal, self.critical_path, self.joint, self.headroom):
             if not isinstance(part, msgspec.UnsetType):
                 yield from part.problems()
         yield from self._saving_problems()

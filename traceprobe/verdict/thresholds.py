@@ -156,6 +156,19 @@ class Constants:
     clock_share: float = _number(
         CLOCK_SHARE, "share of kernel time", "that they make up", "a majority"
     )
+    clock_brief_ms: float = _number(
+        500.0,
+        "ms",
+        "the shortest time whose mean clock is known well",
+        "measured, H200: NVML tells another clock each 100 ms; at the power limit they differ by "
+        "12 %",
+    )
+    clock_brief_changed: float = _number(
+        1.25, "ratio", "between clocks of shorter times", "twice what differs at the power limit"
+    )
+    clock_others_percent: float = _number(
+        5.0, "% of the time", "that other processes use the GPU", "chosen: as much of a step"
+    )
     fewest_steady: int = _number(
         FEWEST_STEADY, "iterations", "left where others are left out", "`min_iterations`"
     )
@@ -360,6 +373,23 @@ class Constants:
     )
     disturbed: float = _number(
         0.95, "ratio", "full over synthetic step that is a disturbance", "chosen: `notable` faster"
+    )
+
+    # Probes
+    probe_interval: float = _number(
+        0.95, "probability", "a slope is inside its interval", "as of an ablation"
+    )
+    criticality: float = _number(
+        0.5, "slope", "a region is critical above, hidden below", "a majority of the delay"
+    )
+    criticality_hidden: float = _number(
+        0.2, "slope", "less is as good as hidden, where more than chance", "chosen: `bound`"
+    )
+    criticality_whole: float = _number(
+        0.8, "slope", "more is as good as critical", "derived: 1 - `criticality_hidden`"
+    )
+    probed_path: float = _number(
+        0.2, STEP, "of a critical path, where a hidden region contradicts it", "chosen: `bound`"
     )
 
     # Findings

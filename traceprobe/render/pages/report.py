@@ -14,7 +14,7 @@ from traceprobe.records.rank import Rank
 from traceprobe.records.report import Input, Report
 from traceprobe.render.document import Block, Code, Document, Facts, Section, Text
 from traceprobe.render.next_step import slice_command
-from traceprobe.render.pages import ablation, memory, report_path, report_summary, roofline
+from traceprobe.render.pages import ablation, causal, memory, report_path, report_summary, roofline
 from traceprobe.render.pages.report_advice import advice_section
 from traceprobe.render.pages.report_communication import communication_section
 from traceprobe.render.pages.report_iterations import iterations_section
@@ -92,6 +92,8 @@ def _sections(report: Report) -> Iterator[Section]:
     yield time_section(report, listed)
     if report.ablation is not None:
         yield ablation.beside(report.verdict, report.ablation)
+    if not isinstance(report.causal, msgspec.UnsetType):
+        yield causal.beside(report, report.causal)
     found = (
         iterations_section(detailed),
         kernels_section(report, detailed),

@@ -15,11 +15,12 @@ from traceprobe.render.bars import Segment, partition_bar, segments, share_bar
 from traceprobe.render.document import Bars, Block, Code, Facts, Findings, Section, Text
 from traceprobe.render.next_step import next_command
 from traceprobe.render.pages import ablation as ablation_page
+from traceprobe.render.pages import causal as causal_page
 from traceprobe.render.pages import memory, report_headroom, report_path, roofline
 from traceprobe.render.pages.report_tables import collectives_lines
 from traceprobe.render.ranking import ATTENTION, first_fixes, ranked_findings
 from traceprobe.render.savings import saving, together
-from traceprobe.verdict import agreement
+from traceprobe.verdict import agreement, second_opinion
 from traceprobe.verdict.wording import how_sure
 
 MAX_EVIDENCE = 3
@@ -42,6 +43,7 @@ def markdown(report: Report) -> Paragraphs:
     details: list[Block] = [
         Text(list(_verdict_lines(report)), ITEM),
         Text(_ablation_lines(report), ITEM),
+        Text(_probe_lines(report), ITEM),
         Text(list(_rank_lines(report)), ITEM),
         *_roofline(report),
         Text(memory.lines(report.memory), ITEM),
@@ -75,6 +77,7 @@ def terminal(report: Report, paths: Sequence[str] = ()) -> Paragraphs:
                 *_shares(report),
                 *report_path.line(report, brief=True),
                 *_ablation(report)[:1],
+                *_probes(report)[:1],
                 Text(_straggler(report)[:1] if _skewed(report) else []),
             ],
             [Text(report.verdict.missing[1:], ITEM)],
@@ -96,6 +99,7 @@ def verbose(report: Report, paths: Sequence[str] = ()) -> Paragraphs:
             [*_fixes(report), Text(report_headroom.sentences(report))],
             [Text(_floors(report), ITEM)],
             _ablation(report),
+            _probes(report),
             [*_ranks(report), Text(collectives_lines(report))],
             _roofline(report),
             [Text(memory.lines(report.memory), "memory:")],
@@ -282,3 +286,24 @@ def _spread(step: StepTimes) -> str:
 
 def _used(rank: Rank) -> str:
     return f"{rank.summary.iterations_used} of {rank.iteration_count} iterations"
+
+
+def _probe_lines(report: Report) -> list[str]:
+    """What probes say, in at most two lines."""
+    if isinstance(report.causal, msgspec.UnsetType):
+        return []
+    return [
+        f"checked by probes: {second_opinion.compare(report.verdict, report.causal).words}",
+        f"ms of a step for one of delay: {causal_page.line(report.causal)}",
+    ]
+
+
+def _probes(report: Report) -> list[Block]:
+    """What the step waits for by probes, and all slopes."""
+    if isinstance(report.causal, msgspec.UnsetType):
+        return []
+    compared = second_opinion.compare(report.verdict, report.causal)
+    words = causal_page.title(report.causal)
+    if compared.state == "disagree":
+        words += "; the trace disagrees"
+    return [Text([words], "by probes:"), Text([causal_page.line(report.causal)])]

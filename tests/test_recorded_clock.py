@@ -1,0 +1,109 @@
+"""What a recording read of the GPU's clock becomes the finding `clock-changed`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.builders import kineto
+from tests.test_kernel_speed import run
+from traceprobe import analyze
+from traceprobe.capture.clock_readings import REASONS
+from traceprobe.findings.recorded_clock import recorded_clock
+from traceprobe.ingest.read_trace import read_trace
+from traceprobe.model.sidecar import Block, BlockClock
+from traceprobe.model.throttle_reasons import REASON_WORDS, advice_for, words_of
+
+
+def block(mhz=None, *, profiled=False, ms=100.0, kept=True, **clock):
+    """Ten steps, and what was read of the clock meanwhile."""
+    return Block(
+        profiled=profiled,
+        kept=kept,
+        steps=10,
+        step_ms=ms,
+        clock=BlockClock(sm_mhz=mhz, samples=20, **clock),
+    )
+
+
+@pytest.mark.parametrize(
+    ("without", "under", "changed"),
+    [(1980, 1980, False), (1980, 1810, False), (1980, 1780, True), (990, 1980, True)],
+)
+def test_clocks_with_and_without_the_profiler(without, under, changed):
+    blocks = [block(without), block(under, profiled=True), block(without)]
+    found = recorded_clock(blocks)
+    assert found.changed is changed
+    if changed:
+        assert found.sentences == [
+            f"the GPU's clock was {without} MHz in the steps without the profiler and {under} MHz "
+            "in those with it"
+        ]
+
+
+def test_one_block_among_many_is_seen():
+    blocks = [block(1980), block(1980, profiled=True), block(1400), block(1980), block(1980)]
+    found = recorded_clock(blocks)
+    assert found.sentences == ["the GPU's clock was between 1400 and 1980 MHz in blocks of steps"]
+    blocks[2] = block(1400, kept=False)
+    assert not recorded_clock(blocks).changed
+
+
+def test_short_blocks_must_differ_by_more():
+    assert not recorded_clock([block(1425, ms=10), block(1605, ms=10)]).changed
+    assert recorded_clock([block(990, ms=10), block(1980, ms=10)]).changed
+
+
+def test_a_constant_clock_at_the_power_limit_is_no_change():
+    capped = {"throttled": ["sw_power_cap"], "lowest_sm_mhz": 1215.0}
+    found = recorded_clock([block(1481, **capped), block(1490, profiled=True, **capped)])
+    assert (found.changed, found.shared, found.sentences) == (False, False, [])
+
+
+def test_reasons_are_told_in_words_and_unknown_ones_not_at_all():
+    hot = {"throttled": ["hw_thermal_slowdown", "sw_thermal_slowdown", "my secret"]}
+    found = recorded_clock([block(1980), block(1200, **hot)])
+    assert found.sentences[-1] == "what lowered it: heat"
+    assert "cooling" in advice_for(found.reasons)
+    assert set(REASON_WORDS) == set(REASONS.values())
+    assert words_of(["no such"]) == []
+    assert advice_for([]) == ""
+
+
+def test_the_kernel_of_known_cycles_stands_in_for_a_clock_that_nobody_reads():
+    assert recorded_clock([block(spin_mhz=1980.0), block(spin_mhz=1300.0)]).changed
+
+
+def test_a_recording_without_clocks_says_nothing():
+    silent = Block(profiled=False, steps=10, step_ms=100.0)
+    assert recorded_clock([silent, block(), silent]).sentences == []
+    assert recorded_clock([]).sentences == []
+
+
+@pytest.mark.parametrize(
+    ("blocks", "status", "said"),
+    [
+        ([(False, 1980.0, 0.0), (True, 1980.0, 0.0)], "pass", ""),
+        ([(False, 1980.0, 0.0), (True, 1410.0, 0.0)], "warn", "1410 MHz in those with it"),
+        ([(False, 1980.0, 0.0), (True, 1980.0, 43.2)], "warn", "for 43.2 % of the time"),
+    ],
+)
+def test_the_finding_of_a_recording(tmp_path, blocks, status, said):
+    path = kineto.write(run([100] * 9), tmp_path / "trace.json")
+    document = json.loads(path.read_text())
+    document["traceprobe"] = {
+        "blocks": [
+            {
+                "profiled": profiled,
+                "steps": 800,
+                "step_ms": 1.2,
+                "clock": {"sm_mhz": mhz, "others_percent": others, "samples": 19},
+            }
+            for profiled, mhz, others in blocks
+        ]
+    }
+    path.write_text(json.dumps(document))
+    found = next(f for f in analyze(read_trace(path)).findings if f.id == "clock-changed")
+    assert found.status == status
+    assert said in " ".join(found.evidence)

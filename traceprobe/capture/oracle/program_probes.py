@@ -1,0 +1,277 @@
+"""Delays put into a running program that knows nothing of us, and the steps timed with them.
+
+Conditions that take turns, a block of steps each:
+
+    bare                   the program without our hooks
+    base/N                 with the hooks, and no delay
+    REGION/RESOURCE/LEVEL  with a delay, once a step; level 2 is twice level 1, and 0 none
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import statistics
+import sys
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from traceprobe.capture.ablation_plan import Shortfall
+from traceprobe.capture.hardware import collect_environment
+from traceprobe.capture.oracle.blocks import (
+    LEAD_IN,
+    Blocks,
+    Condition,
+    Unavailable,
+    interleaved,
+    warm_up,
+)
+from traceprobe.capture.oracle.delays import Delay, DeviceSpin, HostSpin
+from traceprobe.capture.oracle.late_collectives import LateCollectives, held_groups
+from traceprobe.capture.oracle.places import PLACES, Places
+from traceprobe.capture.oracle.ranks import agreed, has_gpu
+from traceprobe.capture.oracle.worker_delay import DelayFile, WorkerDelay
+from traceprobe.capture.probe_plan import ProbePlan, RankProbes
+from traceprobe.capture.progress import DONE, refuse, report_state
+
+SHARE = 0.05
+"""Of a step: the smaller delay. Larger ones change what they are to measure."""
+LEAST_S = 20e-6
+"""A delay that a clock, and a launch, are small beside."""
+LEVELS = (1, 2)
+BASES_EVERY = 4
+"""Conditions with a delay to one without: all are compared with these."""
+MOST_LEAD_IN = 32
+"""Steps for the queues of a loader to get used to a delay."""
+_DEVICE_PLACES = ("forward", "backward", "optimizer")
+
+
+class ProgramProbes:
+    """Leads a program through its blocks; `before_step` ends when all are done."""
+
+    def __init__(self, plan: ProbePlan) -> None:
+        self._plan = plan
+        self._report = partial(report_state, plan.folder)
+        self._places = Places()
+        self._file = DelayFile.of_this_process(plan.folder)
+        self._given: dict[str, list[float]] = {}
+        self._absent: dict[str, str] = {}
+        self._described: dict[str, object] = {}
+        self._made = Blocks()
+        self._made_steps = 0
+        self._process = os.getpid()
+        self._running: Generator[None, None, None] | None = self._run()
+        atexit.register(self.close)
+
+    phases: None = None
+    """Its steps have no phases."""
+
+    def memory(self, model: object, optimizer: object) -> None:
+        """What memory is for does not matter here."""
+
+    def describe(self, described: dict[str, object]) -> None:
+        """Facts about the workload, for the results."""
+        self._described.update(described)
+
+    def before_step(self, number: int) -> bool:
+        """Whether iteration `number` is to be made, after what is due before it is done."""
+        if os.getpid() != self._process or _capturing():
+            return True
+        if self._running is None:
+            return False
+        self._made_steps = number
+        try:
+            next(self._running)
+        except StopIteration:
+            self._end()
+            return False
+        except Exception as error:  # the hooks are gone by now
+            self._end()
+            refuse(self._plan.folder, f"the probes failed ({type(error).__name__}: {error})")
+        self._places.step()
+        return True
+
+    def close(self) -> None:
+        """The program ends its loop: before its blocks are made, where they still go on."""
+        if self._running is not None and os.getpid() == self._process:
+            needed = self._made.wanted
+            if needed is not None:
+                needed += self._made_steps - self._made.iterations
+            Shortfall(self._made_steps, needed).save(Path(self._plan.folder))
+            self._end()
+
+    def _end(self) -> None:
+        running, self._running = self._running, None
+        if running is not None:
+            running.close()  # leaves the condition that holds
+        atexit.unregister(self.close)
+
+    def _run(self) -> Generator[None, None, None]:
+        plan = self._plan
+        self._report("warming up")
+        pace = yield from warm_up(plan.warmup)
+        period = pace.period
+        tried = yield from interleaved([Condition("bare", nullcontext)], 1, plan.seconds, period)
+        step_s = statistics.fmean(_steps_s(tried, "bare", period))
+        graphs = _compiled_graphs()
+        tried = yield from self._look(period)
+        if agreed(int(_compiled_graphs() != graphs)):
+            self._places.banned.add("forward")
+            self._absent["forward"] = "the hook for it would have the program compiled again"
+            yield from self._look(period)
+        conditions = self._conditions(agreed(round(max(SHARE * step_s, LEAST_S) * 1e9)) / 1e9)
+        made = yield from interleaved(
+            conditions, plan.rounds, plan.seconds, period, self._report, self._made
+        )
+        self._finish(made, math.lcm(period, *(condition.turn for condition in conditions)))
+
+    def _look(self, period: int) -> Generator[None, None, Blocks]:
+        """See which places the steps pass."""
+        self._places.passed.clear()
+        self._places.asked.clear()
+        self._places.steps = 0
+        base = Condition("base", self._places.installed)
+        return (yield from interleaved([base], 1, 0.0, period))
+
+    def _conditions(self, least_s: float) -> list[Condition]:
+        """What can be measured of this program; the reasons for the rest go into the results."""
+        workers, _, _ = self._loader()
+        probed: list[Condition] = []
+        for place in PLACES:
+            if not self._reached(place):
+                continue
+            # With workers a delay there is one between the steps.
+            if place != "batch":
+                probed += self._levels(place, "host", place, HostSpin, least_s)
+            elif not workers:
+                probed += self._levels("loader", "host", place, HostSpin, least_s)
+            if place in _DEVICE_PLACES and has_gpu():
+                probed += self._levels(place, "device", place, DeviceSpin, least_s)
+        probed += self._workers(least_s)
+        probed += self._collectives(least_s)
+        if not has_gpu():
+            self._absent["device"] = "there is no GPU"
+        found = [Condition("bare", nullcontext)]
+        for number in range(0, len(probed), BASES_EVERY):
+            found.append(Condition(f"base/{number // BASES_EVERY + 1}", self._places.installed))
+            found += probed[number : number + BASES_EVERY]
+        # Workers deliver in turn: only whole turns have the mean pace.
+        return [replace(condition, turn=max(workers, 1)) for condition in found]
+
+    def _reached(self, place: str) -> bool:
+        """Whether the steps of all ranks pass a place, or nearly: an epoch may end between."""
+        name = {"batch": "loader"}.get(place, place)
+        missed = 2 * self._places.passed[place] < self._places.steps
+        if agreed(int(missed)) and name not in self._absent:
+            self._absent[name] = {
+                "batch": "no DataLoader of PyTorch gives the steps their batches",
+                "forward": "no module is called from Python on the thread that trains",
+                "backward": "gradients are not asked for on the thread that trains",
+                "optimizer": "the optimizer does not update on the thread that trains",
+            }.get(place, "the steps do not pass it")
+        return name not in self._absent
+
+    def _loader(self) -> tuple[int, int, float]:
+        """Workers of the loader that feeds the steps, batches in its queues, batches a step."""
+        most = self._places.asked.most_common(1) or [((0, 0), 0)]
+        (workers, queued), count = most[0]
+        return agreed(workers), queued, count / max(self._places.steps, 1)
+
+    def _levels(
+        self, region: str, resource: str, place: str, kind: Callable[[float], Delay], least_s: float
+    ) -> list[Condition]:
+        return [
+            Condition(name, partial(self._delayed, name, place, kind(level * least_s)))
+            for level in LEVELS
+            for name in [f"{region}/{resource}/{level}"]
+        ]
+
+    def _workers(self, least_s: float) -> list[Condition]:
+        workers, queued, batches_per_step = self._loader()
+        if not workers or "loader" in self._absent:
+            return []
+        kind = partial(
+            WorkerDelay,
+            self._file,
+            workers=workers,
+            batches_per_step=batches_per_step,
+            asked=lambda: sum(self._places.asked.values()),
+        )
+        lead_in = min(LEAD_IN + round(queued / batches_per_step), MOST_LEAD_IN)
+        return [
+            Condition(c.name, c.hold, lead_in=lead_in)
+            for c in self._levels("loader", "workers", "", lambda s: kind(seconds=s), least_s)
+        ]
+
+    def _collectives(self, least_s: float) -> list[Condition]:
+        try:
+            groups = held_groups()
+        except Unavailable as reason:
+            self._absent["collectives"] = str(reason)
+            groups = []
+        if agreed(int(not groups)):
+            return []
+        found = []
+        for level in (0, *LEVELS):
+            name = f"collectives/network/{level}"
+            late = LateCollectives(level * least_s, groups)
+            found.append(Condition(name, partial(self._delayed, name, "backward", late)))
+        return found
+
+    @contextmanager
+    def _delayed(self, name: str, place: str, delay: Delay) -> Iterator[None]:
+        given, steps = delay.given_s, self._places.steps
+        with self._places.installed():
+            try:
+                with delay.ready():
+                    self._places.actions[place] = delay
+                    yield
+            finally:
+                self._places.actions.pop(place, None)
+        count = max(self._places.steps - steps, 1)
+        self._given.setdefault(name, []).append((delay.given_s - given) / count)
+
+    def _finish(self, made: Blocks, turn: int) -> None:
+        results = RankProbes(
+            step_s={name: _steps_s(made, name, turn) for name in made.steps},
+            # The first block of each only found out how many steps the others have.
+            given_s={name: given[1:] for name, given in self._given.items() if name in made.steps},
+            steps=made.steps,
+            absent={**self._absent, **made.absent},
+            workers=self._loader()[0],
+            workload={**self._plan.workload, **self._described},
+            **collect_environment(),
+        )
+        results.save(Path(self._plan.folder))
+        self._report(DONE)
+
+
+def _steps_s(made: Blocks, name: str, turn: int) -> list[float]:
+    """A step of each block: the median over turns of so many steps.
+
+    The first step after a wait for the device shows what the host does, which others may hide.
+    """
+    return [statistics.median(_means(block.step_s, turn)) for block in made.of(name)]
+
+
+def _means(steps: list[float], turn: int) -> list[float]:
+    whole = max(len(steps) // turn, 1) * turn
+    return [statistics.fmean(steps[first : first + turn]) for first in range(0, whole, turn)]
+
+
+def _capturing() -> bool:
+    """Whether a CUDA graph is captured, which does not allow waiting for the device."""
+    import torch
+
+    return has_gpu() and torch.cuda.is_current_stream_capturing()
+
+
+def _compiled_graphs() -> int:
+    """Graphs that torch.compile has made in this process."""
+    dynamo: Any = sys.modules.get("torch._dynamo.utils")
+    return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo is not None else 0

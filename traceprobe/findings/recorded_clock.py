@@ -1,0 +1,93 @@
+"""What a recording read of a device's clock in its blocks of steps: whether it was one clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from msgspec import UNSET
+
+from traceprobe.formatting import percent
+from traceprobe.model.sidecar import Block, BlockClock
+from traceprobe.model.throttle_reasons import words_of
+from traceprobe.verdict.thresholds import FIXED
+
+
+@dataclass(frozen=True)
+class RecordedClock:
+    """The clock in the blocks of a rank.
+
+    Args:
+        sentences: what of it is worth saying. changed: whether steps are of different clocks.
+        shared: whether other processes computed on the device.
+        reasons: for a lower clock, by NVML's names.
+    """
+
+    sentences: list[str]
+    changed: bool = False
+    shared: bool = False
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """A clock and how long it is the mean of."""
+
+    mhz: float
+    ms: float
+
+
+def recorded_clock(blocks: Sequence[Block]) -> RecordedClock:
+    """What the blocks that count say of the device.
+
+    The lowest reading of a block says nothing: at its power limit the clock moves all the time.
+    """
+    counted = [b for b in blocks if b.kept and b.clock is not UNSET]
+    plain = _mean(_timed(b) for b in counted if not b.profiled)
+    profiled = _mean(_timed(b) for b in counted if b.profiled)
+    each = [timed for b in counted if (timed := _timed(b)) is not None]
+    low, high = (f(each, key=lambda t: t.mhz, default=None) for f in (min, max))
+    sentences = []
+    if plain and profiled and _differ(plain, profiled):
+        sentences.append(
+            f"the GPU's clock was {plain.mhz:.0f} MHz in the steps without the profiler and "
+            f"{profiled.mhz:.0f} MHz in those with it"
+        )
+    elif low and high and _differ(low, high):
+        sentences.append(
+            f"the GPU's clock was between {low.mhz:.0f} and {high.mhz:.0f} MHz in blocks of steps"
+        )
+    changed = bool(sentences)
+    clocks = [b.clock for b in counted if isinstance(b.clock, BlockClock)]
+    reasons = tuple(dict.fromkeys(name for clock in clocks for name in clock.throttled))
+    if changed and (words := words_of(reasons)):
+        sentences.append(f"what lowered it: {', '.join(words)}")
+    others = max((c.others_percent for c in clocks if c.others_percent is not None), default=0.0)
+    shared = others >= FIXED.clock_others_percent
+    if shared:
+        sentences.append(
+            f"other processes used the GPU for {percent(min(others, 100) / 100)} of the time"
+        )
+    return RecordedClock(sentences, changed, shared, reasons if changed else ())
+
+
+def _timed(block: Block) -> _Timed | None:
+    """The clock of a block; by the kernel of known cycles where nobody could read it."""
+    if not isinstance(block.clock, BlockClock):
+        return None
+    mhz = block.clock.sm_mhz or block.clock.spin_mhz
+    return _Timed(mhz, block.steps * block.step_ms) if mhz else None
+
+
+def _mean(blocks: Iterable[_Timed | None]) -> _Timed | None:
+    """All of them together."""
+    known = [block for block in blocks if block is not None]
+    ms = sum(block.ms for block in known)
+    return _Timed(sum(block.mhz * block.ms for block in known) / ms, ms) if ms else None
+
+
+def _differ(one: _Timed, other: _Timed) -> bool:
+    """Whether two clocks differ by more than the reading of times so short does."""
+    brief = min(one.ms, other.ms) < FIXED.clock_brief_ms
+    least = FIXED.clock_brief_changed if brief else FIXED.clock_changed
+    return max(one.mhz, other.mhz) >= least * min(one.mhz, other.mhz)
