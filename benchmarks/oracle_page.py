@@ -21,9 +21,10 @@ PARTS = {
 _HEAD = """# Ablations of unmodified programs
 
 `traceprobe bench` took parts out of programs that know nothing of it. By hand the same parts were
-taken out of their source: by options of the programs (`--no-loading`, `--one-rank`, `--no-host`), and
-by `fused=True` for their optimizers. Both ran in the same process, one after the other, without a
-profiler. A share is what a step gets shorter by, in per cent of the whole step; below 0 it gets longer.
+taken out of their source: by options of the programs (`--no-loading`, `--one-rank`, `--no-host`),
+and by `fused=True` for their optimizers. Both ran in the same process, one after the other, without
+a profiler. A share is what a step gets shorter by, in per cent of the whole step; below 0 it gets
+longer.
 
     python benchmarks/oracle.py run --out DIR --gpus 2
     python benchmarks/oracle.py collect DIR && python benchmarks/oracle.py page
@@ -101,8 +102,8 @@ def page(results: dict[str, Any]) -> str:
         )
     lines += [
         "\n## The whole step\n",
-        "The step of `full` against that of the program alone, with no hook installed: its first run",
-        "in the process and its last before the trials.\n",
+        "The step of `full` against that of the program alone, with no hook installed, which ran",
+        "twice before the trials.\n",
         "| program | alone, ms | `full`, ms | more |",
         "| --- | --: | --: | --: |",
     ]
