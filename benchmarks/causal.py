@@ -29,6 +29,8 @@ from traceprobe.capture.probe_plan import ProbePlan, RankProbes  # noqa: E402
 
 FOLDER = ROOT / "docs" / "validation"
 TOLERANCE = 0.1
+CYCLES_PER_MS = 1.98e6
+"""Of an H200 at its highest clock; any number does."""
 HOST = ("between/host", "forward/host", "backward/host", "optimizer/host")
 DEVICE = ("forward/device", "backward/device", "optimizer/device")
 WORKERS, IN_PROCESS, NETWORK = "loader/workers", "loader/host", "collectives/network"
@@ -127,22 +129,23 @@ def loop(
             loss.item()
 
 
-def beside(*, side: int, main: int) -> Iterator[None]:
-    """Two streams with products of large matrices; the update waits for both."""
+def beside(*, side_ms: float, main_ms: float) -> Iterator[None]:
+    """Two streams; the update waits for both.
+
+    Their work spins: what computes on one stream would be slowed by what computes on the other,
+    and a delay of one would speed up the other.
+    """
     import torch
 
     model, optimizer = network(64, 4)
     x = torch.randn(8, 64, device=device(), dtype=torch.bfloat16)
-    large = torch.randn(4096, 4096, device=device(), dtype=torch.bfloat16)
     stream = torch.cuda.Stream()
     while True:
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            for _ in range(side):
-                large @ large
+            torch.cuda._sleep(round(side_ms * CYCLES_PER_MS))
         output = model(x)
-        for _ in range(main):
-            large @ large
+        torch.cuda._sleep(round(main_ms * CYCLES_PER_MS))
         output.square().mean().backward()
         torch.cuda.current_stream().wait_stream(stream)
         optimizer.step()
@@ -215,14 +218,14 @@ SCENARIOS = {
         lambda: loop(**LARGE, workers=0, waits=True),
     ),
     "side-long": Scenario(
-        "a side stream computes for longer than forward and backward; the update waits for it",
+        "a side stream spins for longer than forward and backward; the update waits for it",
         expect(critical=("optimizer/device",), hidden=(*HOST, "forward/device", "backward/device")),
-        lambda: beside(side=40, main=2),
+        lambda: beside(side_ms=8.0, main_ms=1.0),
     ),
     "side-short": Scenario(
-        "forward computes for longer than the side stream",
+        "forward spins for longer than the side stream",
         expect(critical=DEVICE, hidden=HOST),
-        lambda: beside(side=8, main=40),
+        lambda: beside(side_ms=1.0, main_ms=8.0),
     ),
     "thread": Scenario(
         "another thread of the host sleeps 8 ms beside forward and backward",

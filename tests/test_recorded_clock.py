@@ -6,14 +6,17 @@ import json
 
 import pytest
 
+from tests import records
 from tests.builders import kineto
 from tests.test_kernel_speed import run
+from tests.test_verdict import step
 from traceprobe import analyze
 from traceprobe.capture.clock_readings import REASONS
 from traceprobe.findings.recorded_clock import recorded_clock
 from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.sidecar import Block, BlockClock
 from traceprobe.model.throttle_reasons import REASON_WORDS, advice_for, words_of
+from traceprobe.verdict.correction import correct
 
 
 def block(mhz=None, *, profiled=False, ms=100.0, kept=True, **clock):
@@ -93,6 +96,7 @@ def test_the_finding_of_a_recording(tmp_path, blocks, status, said):
     path = kineto.write(run([100] * 9), tmp_path / "trace.json")
     document = json.loads(path.read_text())
     document["traceprobe"] = {
+        "unprofiled_step_ms": 1.2,
         "blocks": [
             {
                 "profiled": profiled,
@@ -101,9 +105,20 @@ def test_the_finding_of_a_recording(tmp_path, blocks, status, said):
                 "clock": {"sm_mhz": mhz, "others_percent": others, "samples": 19},
             }
             for profiled, mhz, others in blocks
-        ]
+        ],
     }
     path.write_text(json.dumps(document))
-    found = next(f for f in analyze(read_trace(path)).findings if f.id == "clock-changed")
+    report = analyze(read_trace(path))
+    found = next(f for f in report.findings if f.id == "clock-changed")
+    codes = [warning.code for warning in report.quality.warnings]
+    assert ("calibration-clock" in codes) is (blocks[1][1] != blocks[0][1])
     assert found.status == status
     assert said in " ".join(found.evidence)
+
+
+def test_steps_of_another_clock_do_not_rule_the_host_out():
+    rank = records.rank(step(idle_host=500))
+    ns, heavy = rank.summary.step_ms.mean * 1e6, frozenset({"operators"})
+    assert correct([rank], None, ns, heavy).overhead_ruled_out
+    other = correct([rank], None, ns, heavy, other_clock=True)
+    assert (other.overhead_ruled_out, other.calibration_untrusted) == (False, True)

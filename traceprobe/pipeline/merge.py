@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from traceprobe.errors import DamagedInput, InternalError, UsageError
 from traceprobe.findings import Evidence, examine
 from traceprobe.findings.profiler_distortion import REMEASURE
+from traceprobe.findings.recorded_clock import recorded_clock
 from traceprobe.model.events import Trace
 from traceprobe.model.sidecar import MOST_FLOPS, Sidecar
 from traceprobe.options import Options
@@ -43,7 +44,7 @@ from traceprobe.timeline.operator_time import OperatorTime
 from traceprobe.timeline.stage_waits import IS_MESSAGE, stage_waits
 from traceprobe.verdict import agreement, judge
 from traceprobe.verdict.confidence import RANK_DOUBTS
-from traceprobe.verdict.correction import HEAVY
+from traceprobe.verdict.correction import HEAVY, OTHER_CLOCK
 from traceprobe.verdict.links import links
 from traceprobe.verdict.outliers import with_outlier, with_recurring
 from traceprobe.verdict.roofline import FILLED, roofline, with_limit
@@ -119,6 +120,12 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
         doubts |= {
             "implausible-calibration": "The capture recorded a step time without a profiler that "
             "is no time of these steps; it was not used."
+        }
+    clocks = [recorded_clock(b) for b in calibration.blocks(kept, records).values()]
+    if options.unprofiled_step_ms is None and any(clock.changed for clock in clocks):
+        doubts |= {
+            OTHER_CLOCK: "The GPU's clock was not the same in the steps with and without the "
+            "profiler, so one says less about the other."
         }
     quality = _quality(kept, lost, records, unprofiled, doubts)
 

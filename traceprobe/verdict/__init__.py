@@ -11,7 +11,7 @@ from traceprobe.records.report import Quality, Verdict
 from traceprobe.records.run import Run
 from traceprobe.verdict import confidence, drift, wording
 from traceprobe.verdict.bounds import decide
-from traceprobe.verdict.correction import correct
+from traceprobe.verdict.correction import OTHER_CLOCK, correct
 from traceprobe.verdict.thresholds import Thresholds
 
 __all__ = ["Thresholds", "judge"]
@@ -35,7 +35,10 @@ def judge(
         data_wait_ns: time in the loader's `next` per step without a profiler, if known.
     """
     drained = drift.find_drift(ranks, thresholds)
-    corrected = correct(ranks, run, unprofiled_ns, profiled, data_wait_ns, drained)
+    other_clock = any(warning.code == OTHER_CLOCK for warning in quality.warnings)
+    corrected = correct(
+        ranks, run, unprofiled_ns, profiled, data_wait_ns, drained, other_clock=other_clock
+    )
     decision = decide(corrected, ranks, quality, thresholds)
     terms = confidence.terms(decision, corrected, ranks, run, quality, profiled, thresholds)
     return Verdict(

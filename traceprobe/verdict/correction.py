@@ -17,6 +17,8 @@ from traceprobe.records.run import Run
 from traceprobe.verdict.drift import Drift, iterations_after
 from traceprobe.verdict.thresholds import FIXED
 
+OTHER_CLOCK = "calibration-clock"
+"""Code of the warning that steps with and without the profiler were at other clocks."""
 HEAVY = frozenset({"operators", "stacks", "memory"})
 """Marks of a profiler that slows the host enough to matter."""
 MAX_NOTES = 4
@@ -72,7 +74,8 @@ class Corrected:
             cannot tell it from transfer.
         drift: the change within the capture after which the shares were taken, if there is one.
         calibration_untrusted: the unprofiled step is so much longer than the profiled one that it
-            is that of another clock, another load or another part of the run.
+            is that of another clock, another load or another part of the run; or another clock was
+            read.
     """
 
     shares: dict[str, float]
@@ -119,6 +122,8 @@ def correct(
     profiled: frozenset[str],
     data_wait_ns: float | None = None,
     drift: Drift | None = None,
+    *,
+    other_clock: bool = False,
 ) -> Corrected:
     """Correct and average the ranks.
 
@@ -128,6 +133,7 @@ def correct(
         data_wait_ns: time in the loader's `next` per step without a profiler, if known.
         drift: where the loader's queue ran dry. What a capture timed without a profiler is more
             than what a few of its steps show, so a known `data_wait_ns` comes before it.
+        other_clock: the recording read another clock of the GPU in steps without a profiler.
     """
     if data_wait_ns is not None:
         drift = None
@@ -163,13 +169,14 @@ def correct(
     notes += distorted[:MAX_NOTES]
     if len(distorted) > MAX_NOTES:
         notes.append(f"and {len(distorted) - MAX_NOTES} more such notes about other ranks")
-    ruled_out = untrusted = False
+    ruled_out = untrusted = shorter = False
     # Ranks step together: that the mean of one is a little shorter says nothing.
     if unprofiled_ns is not None and steps:
         step = sum(steps) / len(steps)
-        untrusted = step * FIXED.distortion < unprofiled_ns
+        shorter = step * FIXED.distortion < unprofiled_ns
+        untrusted = shorter or other_clock
         ruled_out = not untrusted and bool(profiled & HEAVY) and step <= unprofiled_ns
-    if untrusted:
+    if shorter:
         notes.append(
             "a step takes far less time under the profiler than without it, which no profiler "
             "does: the two were measured under different conditions, so one says little about the "
