@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,14 @@ def _row(hands: list[Any], trials: list[Any], updates: int) -> dict[str, Any]:
         if part in hand and variant is not None:
             shares[part] = {
                 "hand": round(100 * (1 - hand[part] / hand["full"]), 2),
+                "hand_range": _range(hand[part] / full for full in hands[0]["full"]),
                 "oracle": round(100 * (1 - oracle[variant] / oracle["full"]), 2),
+                "oracle_range": _range(
+                    (a / first["steps"][variant]) / (b / first["steps"]["full"])
+                    for a, b in zip(
+                        first["seconds"][variant], first["seconds"]["full"], strict=True
+                    )
+                ),
                 "variant": variant,
             }
     return {
@@ -76,6 +84,18 @@ def _row(hands: list[Any], trials: list[Any], updates: int) -> dict[str, Any]:
     }
 
 
+def _range(ratios: Iterable[float]) -> list[float]:
+    """Lowest and highest share that single runs, or rounds, come to."""
+    shares = [100 * (1 - ratio) for ratio in ratios]
+    return [round(min(shares), 2), round(max(shares), 2)]
+
+
+def _apart(share: dict[str, Any]) -> float:
+    """Points between the nearest ends of the two ranges; 0 where they overlap."""
+    (a, b), (c, d) = share["hand_range"], share["oracle_range"]
+    return max(0.0, c - b, a - d)
+
+
 def page(results: dict[str, Any]) -> str:
     """The page."""
     rows = results["rows"]
@@ -84,21 +104,29 @@ def page(results: dict[str, Any]) -> str:
         (name, part, share) for name, row in rows.items() for part, share in row["shares"].items()
     ]
     good = sum(abs(s["hand"] - s["oracle"]) <= LIMIT for *_, s in compared)
+    near = sum(_apart(s) <= LIMIT for *_, s in compared)
     hardware = results["machine"].get("hardware", {})
     libraries = results["machine"].get("libraries", {})
+    devices = sorted({gpu["name"] for gpu in hardware.get("gpus", [])}) or ["a CPU"]
+    missing = ", ".join(f"`{row.name}`" for row in ROWS if row.name not in rows)
     lines += [
-        f"{len(rows)} programs on {hardware.get('gpu', 'a CPU')}, driver "
-        f"{hardware.get('driver', 'unknown')}, PyTorch {libraries.get('torch', 'unknown')}. "
-        f"**{good} of {len(compared)} shares are within {LIMIT:g} points.**\n",
-        "| program | taken out | by hand | by `bench` | off by | variant |",
-        "| --- | --- | --: | --: | --: | --- |",
+        f"{len(rows)} programs on {', '.join(devices)}, PyTorch {libraries.get('torch', 'unknown')}; "
+        f"three rounds of 0.3 s. **{good} of {len(compared)} shares are within {LIMIT:g} points; the "
+        f"ranges of {near} are.** A range goes from the lowest to the highest share: by hand against "
+        "either of two runs of the whole program, by `bench` over its rounds. It is wide where the "
+        "same program, unchanged, took another time when it ran again.",
+        f"Not measured, for want of time or of a second GPU: {missing}.\n",
+        "| program | taken out | by hand | range | by `bench` | range | ranges apart | variant |",
+        "| --- | --- | --: | --: | --: | --: | --: | --- |",
     ]
     for name, part, share in compared:
-        off = share["oracle"] - share["hand"]
-        mark = "" if abs(off) <= LIMIT else " **(!)**"
+        ranges = [
+            f"{low:.1f} to {high:.1f}" for low, high in (share["hand_range"], share["oracle_range"])
+        ]
+        mark = "" if _apart(share) <= LIMIT else " **(!)**"
         lines.append(
-            f"| `{name}` | {part} | {share['hand']:.1f} % | {share['oracle']:.1f} % | "
-            f"{off:+.1f}{mark} | `{share['variant']}` |"
+            f"| `{name}` | {part} | {share['hand']:.1f} % | {by_hand} | "
+            f"{share['oracle']:.1f} % | {by_oracle} | {_apart(share):.1f}{mark} | `{share['variant']}` |"
         )
     lines += [
         "\n## The whole step\n",
