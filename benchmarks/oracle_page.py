@@ -109,24 +109,24 @@ def page(results: dict[str, Any]) -> str:
     libraries = results["machine"].get("libraries", {})
     devices = sorted({gpu["name"] for gpu in hardware.get("gpus", [])}) or ["a CPU"]
     missing = ", ".join(f"`{row.name}`" for row in ROWS if row.name not in rows)
+    torch = libraries.get("torch", "unknown")
     lines += [
-        f"{len(rows)} programs on {', '.join(devices)}, PyTorch {libraries.get('torch', 'unknown')}; "
-        f"three rounds of 0.3 s. **{good} of {len(compared)} shares are within {LIMIT:g} points; the "
-        f"ranges of {near} are.** A range goes from the lowest to the highest share: by hand against "
-        "either of two runs of the whole program, by `bench` over its rounds. It is wide where the "
-        "same program, unchanged, took another time when it ran again.",
+        f"{len(rows)} programs on {', '.join(devices)}, PyTorch {torch}; three rounds of 0.3 s.",
+        f"**{good} of {len(compared)} shares are within {LIMIT:g} points; the ranges of {near} are.**",
+        "A range goes from the lowest to the highest share: by hand against either of two runs of",
+        "the whole program, by `bench` over its rounds. It is wide where the same program,",
+        "unchanged, took another time when it ran again.\n",
         f"Not measured, for want of time or of a second GPU: {missing}.\n",
         "| program | taken out | by hand | range | by `bench` | range | ranges apart | variant |",
         "| --- | --- | --: | --: | --: | --: | --: | --- |",
     ]
     for name, part, share in compared:
-        ranges = [
-            f"{low:.1f} to {high:.1f}" for low, high in (share["hand_range"], share["oracle_range"])
-        ]
+        by_hand = "{:.1f} to {:.1f}".format(*share["hand_range"])
+        by_bench = "{:.1f} to {:.1f}".format(*share["oracle_range"])
         mark = "" if _apart(share) <= LIMIT else " **(!)**"
         lines.append(
-            f"| `{name}` | {part} | {share['hand']:.1f} % | {by_hand} | "
-            f"{share['oracle']:.1f} % | {by_oracle} | {_apart(share):.1f}{mark} | `{share['variant']}` |"
+            f"| `{name}` | {part} | {share['hand']:.1f} % | {by_hand} | {share['oracle']:.1f} % "
+            f"| {by_bench} | {_apart(share):.1f}{mark} | `{share['variant']}` |"
         )
     lines += [
         "\n## The whole step\n",
