@@ -112,7 +112,7 @@ def page(results: dict[str, Any]) -> str:
     torch = libraries.get("torch", "unknown")
     lines += [
         f"{len(rows)} programs on {', '.join(devices)}, PyTorch {torch}; three rounds of 0.3 s.",
-        f"**{good} of {len(compared)} shares are within {LIMIT:g} points; the ranges of {near} are.**",
+        f"**{good} of {len(compared)} shares are within {LIMIT:g} points, the ranges of {near}.**",
         "A range goes from the lowest to the highest share: by hand against either of two runs of",
         "the whole program, by `bench` over its rounds. It is wide where the same program,",
         "unchanged, took another time when it ran again.\n",
