@@ -14,6 +14,7 @@ from tests.loader_records import make_loader
 from tests.memory_records import make_memory
 from tests.report_factory import make_ablation, make_report, make_run
 from tests.scaling_runs import run_of
+from tests.watch_records import make_watch
 from traceprobe.compare.compare import compare
 from traceprobe.compare.gpus import compare_gpus
 from traceprobe.compare.ladder import ladder
@@ -40,7 +41,7 @@ WORDS = {*PARTITION, *SHARES, *LOSSES, *PARTS, *OPS, *HOST}
 
 RECORD_NAMES = (
     *("report", "run", "comparison", "ladder", "scaling"),
-    *("gpus", "whatif", "roofline", "peaks", "causal"),
+    *("gpus", "watch", "whatif", "roofline", "peaks", "causal"),
 )
 """Of what `every_record` makes, without making it."""
 
@@ -61,6 +62,7 @@ def every_record() -> dict[str, Any]:
         "ladder": ladder(several, [], [Missing(label="d", change="x", reason="no GPU")], "mine"),
         "scaling": scale([run_of(n, transfer=5 * n - 5, skew=n - 1) for n in (1, 2, 4)]),
         "gpus": compare_gpus(several, {"c": 2.0}),
+        "watch": make_watch(),
         "whatif": _whatif(several[0]),
         "roofline": RooflineRecord(
             schema_version="1.0",

@@ -14,6 +14,7 @@ from tests.conftest import ROOT
 from tests.memory_records import make_memory
 from tests.report_factory import make_ablation
 from tests.scaling_runs import run_of
+from tests.watch_records import make_watch
 from traceprobe import __version__
 from traceprobe.compare.compare import compare
 from traceprobe.compare.gpus import compare_gpus
@@ -78,7 +79,7 @@ def report() -> Report:
 
 RECORD_NAMES = (
     *("report", "ablation", "memory", "comparison", "ladder", "scaling"),
-    *("gpus", "whatif", "roofline", "peaks", "causal", "sweep", "doctor"),
+    *("gpus", "watch", "whatif", "roofline", "peaks", "causal", "sweep", "doctor"),
 )
 """Of what `records` makes, without making it."""
 
@@ -115,6 +116,7 @@ def records() -> dict[str, msgspec.Struct]:
         "ladder": ladder([before, two], name="of mine"),
         "scaling": scale([run_of(1), run_of(2, transfer=9)], "weak", [4]),
         "gpus": compare_gpus([before, two], {"before": 2.0, "after": 3.0}),
+        "watch": make_watch(),
         "whatif": what_if(two, Changes()),
         "roofline": RooflineRecord(
             **VERSIONS, headline="Half of the peak.", inputs=["a.json"], roofline=roofline

@@ -79,6 +79,7 @@ WITH_TORCH = {
         ["profile", "-w", "tiny-mlp", "--settings"],
     ],
     "bench": [["bench", "-w", "tiny-mlp", "--trials", "1", "--seconds", "0.01", "-f", *FOR_TORCH]],
+    "watch": [["watch", "-w", "tiny-mlp", "-f", "-o", "w.json", *FOR_TORCH]],
     "memory": [["memory", "-w", "tiny-mlp", "-f", "-o", "m.json", *FOR_TORCH]],
     "sweep": [["sweep", "ladder.toml", "-f", "-o", "swept", *FOR_TORCH]],
 }

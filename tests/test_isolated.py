@@ -68,6 +68,7 @@ STARTERS = {
     "pipeline/dask.py": "prepares for Dask, which starts its workers itself",
     "system/child.py": "has pipes of multiprocessing, and none of its processes",
     "capture/loader_worker.py": "runs in a worker that the program started",
+    "capture/oracle/worker_delay.py": "the same",
     "capture/batch_source.py": "looks at the loader of the program that it runs in",
 }
 

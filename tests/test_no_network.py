@@ -56,7 +56,7 @@ COMMANDS = {
     "roofline": [["roofline", "run.json", "--flops-per-step", "1e9", "-o", "k.html"]],
     "slice": [["slice", "run.json", "--steps", "1:4", "-o", "part.json.gz"]],
 }
-RUNS_PROGRAMS = {"profile", "bench", "sweep", "memory"}
+RUNS_PROGRAMS = {"profile", "bench", "sweep", "memory", "watch"}
 """Commands that run what the user names, which may do as it likes."""
 
 

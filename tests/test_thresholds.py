@@ -89,7 +89,7 @@ def test_every_fixed_number_is_used():
     # Applied by the accounting, under its own names.
     own = {"warm_up", "straggler", "few_late", "ends_together", "fewest_aligned"}
     own |= {"set_up_us", "set_up_medians", "fewest_steady"}
-    own |= {"clock_changed", "clock_long_us", "clock_kernels", "clock_share"}
+    own |= {"clock_long_us", "clock_kernels", "clock_share"}
     own |= {"long_ms", "long_intervals", "batch_bytes", "scalar_bytes", "recurs"}
     own |= {"long_iteration", "most_long", "lone_wait"}
     assert {n.name for n in fields(FIXED) if f"FIXED.{n.name}" not in source} == own

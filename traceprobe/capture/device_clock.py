@@ -98,6 +98,11 @@ class DeviceClock:
         """All that are kept, in order of time."""
         return list(self._readings.copy())
 
+    @property
+    def latest(self) -> Reading | None:
+        """The last reading; None before the first."""
+        return self._readings[-1] if self._readings else None
+
     def between(self, t0_ns: int, t1_ns: int) -> dict[str, Any]:
         """The fields of `BlockClock` over a time, as `summarize_readings` makes them.
 

@@ -82,25 +82,25 @@ class ProgramEnd:
             on_note(f"{complete} when {self.message}")
 
 
-def rank_command(program: list[str], processes: int | None, folder: Path) -> list[str]:
+def rank_command(program: list[str], processes: int | None, folder: Path | None) -> list[str]:
     """Command line that starts every rank: the program itself, or torch.distributed.run on it.
 
-    There each rank is a process with a log of its own. The program's own interpreter starts them,
-    for its PyTorch does it.
+    There each rank is a process of its own. The program's own interpreter starts them, for its
+    PyTorch does it.
 
     Args:
         processes: ranks to start on this machine; None for the program as it is.
-        folder: where the logs go.
+        folder: where each rank has a log; None for ranks that write where this process does.
 
     Raises:
         UsageError: ranks were asked for of what is no Python script.
     """
     if processes is None:
         return program
+    logs = [] if folder is None else [f"--log-dir={folder / 'logs'}", "--redirects=3"]
     return [
         *(python_interpreter(program), "-c", _TORCHRUN, "--standalone"),
-        *(f"--nproc-per-node={processes}", f"--log-dir={folder / 'logs'}", "--redirects=3"),
-        *("--no-python", *program),
+        *(f"--nproc-per-node={processes}", *logs, "--no-python", *program),
     ]
 
 
@@ -162,7 +162,7 @@ def _program_end(code: int, folder: Path) -> ProgramEnd:
     lines = [line for line in text.splitlines() if line.strip()][-LAST_LINES:]
     # Behind a bar, for no line of a program may be one that a CI system takes for a command.
     last_lines = "\n".join(f"    | {_shortened(line)}" for line in lines)
-    return ProgramEnd(f"{process} {_cause_of_exit(code)}", last_lines)
+    return ProgramEnd(f"{process} {cause_of_exit(code)}", last_lines)
 
 
 def _end_of_log(log: Path) -> str:
@@ -175,7 +175,8 @@ def _shortened(line: str) -> str:
     return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"
 
 
-def _cause_of_exit(code: int) -> str:
+def cause_of_exit(code: int) -> str:
+    """How a process ended that did not succeed, by its exit status; negative for a signal."""
     if code < 0:
         return f"was killed by {_signal_name(-code)}"
     if code - _BY_SIGNAL in signal.valid_signals():

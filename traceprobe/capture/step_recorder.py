@@ -21,6 +21,7 @@ from traceprobe.capture.probe_plan import ProbePlan
 from traceprobe.capture.profiler_ranges import ProfilerRanges
 from traceprobe.capture.recording_plan import RecordingPlan
 from traceprobe.capture.recording_session import RecordingSession
+from traceprobe.capture.watch_plan import WatchPlan
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +31,8 @@ Batch = TypeVar("Batch")
 
 def recorder() -> Recorder:
     """The recorder of this process; it records if `traceprobe profile` started the process."""
-    adopt_recorder()
+    if WatchPlan.current() is None:  # updates count the steps of a watched run in any case
+        adopt_recorder()
     ablation, probes = AblationPlan.current(), ProbePlan.current()
     recording = RecordingPlan.current()
     prediction = current_memory_prediction()

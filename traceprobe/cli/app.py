@@ -23,6 +23,7 @@ from traceprobe.cli import (
     slice,
     sweep,
     top,
+    watch,
     whatif,
 )
 from traceprobe.cli.help import Command, Group
@@ -138,6 +139,14 @@ _add(
     "Record",
     "traceprobe bench -- python train.py",
     "traceprobe bench --workload gpt2 --nproc-per-node 2",
+    settings=profile.CONTEXT,
+)
+_add(
+    "watch",
+    watch.command,
+    "Record",
+    "traceprobe watch -- python train.py",
+    "traceprobe watch -o run.html -- torchrun --nproc-per-node 8 train.py",
     settings=profile.CONTEXT,
 )
 _add(

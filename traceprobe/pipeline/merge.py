@@ -44,7 +44,7 @@ from traceprobe.timeline.operator_time import OperatorTime
 from traceprobe.timeline.stage_waits import IS_MESSAGE, stage_waits
 from traceprobe.verdict import agreement, judge
 from traceprobe.verdict.confidence import RANK_DOUBTS
-from traceprobe.verdict.correction import HEAVY, OTHER_CLOCK
+from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.links import links
 from traceprobe.verdict.outliers import with_outlier, with_recurring
 from traceprobe.verdict.roofline import FILLED, roofline, with_limit
@@ -124,8 +124,8 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
     clocks = [recorded_clock(b) for b in calibration.blocks(kept, records).values()]
     if options.unprofiled_step_ms is None and any(clock.changed for clock in clocks):
         doubts |= {
-            OTHER_CLOCK: "The GPU's clock was not the same in the steps with and without the "
-            "profiler, so one says less about the other."
+            "calibration-clock": "The GPU's clock was not the same in the steps with and without "
+            "the profiler, so one says less about the other."
         }
     quality = _quality(kept, lost, records, unprofiled, doubts)
 

@@ -14,6 +14,7 @@ from traceprobe.records.ladder import Ladder
 from traceprobe.records.peaks import MeasuredPeaks
 from traceprobe.records.roofline import RooflineRecord
 from traceprobe.records.scaling import Scaling
+from traceprobe.records.watch import Watch
 from traceprobe.records.whatif import WhatIf
 
 KINDS: Mapping[str, type[Record]] = {
@@ -24,6 +25,7 @@ KINDS: Mapping[str, type[Record]] = {
     "peaks": MeasuredPeaks,
     "roofline": RooflineRecord,
     "scaling": Scaling,
+    "watch": Watch,
     "whatif": WhatIf,
 }
 """By `kind`, which is also the name of the page in `traceprobe.render.pages`."""

@@ -167,6 +167,30 @@ def memory() -> Chart:
     return alt.layer(areas, peak, phases).properties(height=200)
 
 
+def run() -> Chart:
+    """Steps of a run over time: from shortest to longest, their median, and marks of events."""
+    at = alt.X("at:Q", title="s", scale=alt.Scale(zero=True, nice=False))
+    steps = alt.Chart(alt.NamedData(name="steps")).encode(x=at)
+    colour = SHARE_COLOURS["compute"]
+    ms = alt.Y("least:Q", title="ms", scale=alt.Scale(type="log", nice=False))
+    band = steps.mark_area(color=colour, opacity=0.25).encode(y=ms, y2="most:Q")
+    median = steps.mark_line(color=colour, strokeWidth=1.5).encode(
+        y="median:Q", tooltip=["step:Q", "at:Q", "least:Q", "median:Q", "most:Q"]
+    )
+    events = (
+        alt.Chart(alt.NamedData(name="events"))
+        .mark_point(filled=True, size=45, opacity=0.9, shape="triangle-down")
+        .encode(
+            x=at,
+            y="ms:Q",
+            color=alt.Color("cause:N", scale=alt.Scale(domain=[], range=[]), legend=None),
+            tooltip=["cause:N", "step:Q", "at:Q", "ms:Q"],
+        )
+    )
+    changes = alt.Chart(alt.NamedData(name="changes")).mark_rule(**MARK).encode(x=at)
+    return alt.layer(band, median, changes, events).properties(height=220)
+
+
 def specification(chart: Chart) -> dict[str, Any]:
     """The finished specification; the page's script sets the width."""
     faint = {"gridColor": "currentColor", "gridOpacity": 0.15}
@@ -191,6 +215,7 @@ def render() -> str:
         "curves": curves(alt.Scale(zero=True, nice=True)),
         "curves_log": curves(alt.Scale(type="log", base=2, nice=False)),
         "memory": memory(),
+        "run": run(),
     }
     specs = {name: specification(chart) for name, chart in charts.items()}
     return json.dumps(specs, indent=1, ensure_ascii=False) + "\n"

@@ -60,6 +60,7 @@ def document(causal: Causal) -> Document:
             "terminal": [
                 [Code("\n".join(_lines(causal)))],
                 [Text(cautions, "-")],
+                [Text(["more with -v: the step at each delay"])],
             ]
         },
         version=causal.traceprobe_version,

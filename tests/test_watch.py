@@ -1,0 +1,237 @@
+"""What a watched run is told to be: synthetic steps with known causes, exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.test_tampered import changed
+from tests.watch_records import make_watch, process
+from traceprobe.capture.watch.rows import ROW, Kind, Row, RowLog
+from traceprobe.capture.watch.step_rows import LONG_ROWS, StepRows
+from traceprobe.errors import DamagedRecord
+from traceprobe.records.watch import Watch
+from traceprobe.watch.events import of_one_worker
+from traceprobe.watch.pace import stretches
+from traceprobe.watch.periods import every_seconds, every_steps
+from traceprobe.watch.processes import read_processes
+from traceprobe.watch.summary import Ended, summarize_watch
+
+END = Ended("train", "ended by itself", 0, 100.0)
+
+
+def steps(count=2_000, ms=50.0, scatter=0.01, seed=0):
+    """Durations of a steady run."""
+    return ms * np.exp(np.random.default_rng(seed).normal(0, scatter, count))
+
+
+def told(*processes):
+    return summarize_watch(processes, END)
+
+
+def test_a_quiet_run_has_no_events():
+    run = told(process(steps(20_000, scatter=0.05)))
+    assert (run.events, run.notes, len(run.pace)) == ([], [], 1)
+    assert run.headline == "The run kept its pace, and nothing held it up for long."
+
+
+def test_a_collection_is_named_with_its_step_and_cost():
+    ms = steps()
+    ms[731] += 120
+    run = told(process(ms, events=[(Kind.COLLECTION, 731, 2, 120.0)]))
+    (event,) = run.events
+    assert (event.cause, event.steps, event.longest_ms) == ("garbage-collection", [731], 120.0)
+    assert event.lost_s == pytest.approx(0.12, abs=0.003)
+    assert event.what == "garbage collection: 120 ms"
+
+
+def test_a_pause_that_the_device_did_not_feel_lost_nothing():
+    run = told(process(steps(scatter=0), events=[(Kind.COLLECTION, 731, 2, 120.0)]))
+    assert [(event.cause, event.lost_s) for event in run.events] == [("garbage-collection", 0.0)]
+
+
+def test_checkpoints_have_a_rhythm():
+    ms, due = steps(), range(99, 2_000, 100)
+    ms[list(due)] += 1_800
+    run = told(process(ms, events=[(Kind.SAVE, n, 0, 1_800.0) for n in due]))
+    (event,) = run.events
+    assert (event.cause, event.count, event.every_steps) == ("checkpoint", 20, 100)
+    assert event.what == "checkpoint: every 100th step, 1,800 ms"
+    assert event.lost_s == pytest.approx(36, rel=0.01)
+    assert run.headline.startswith("Most time was lost to this: checkpoint: every 100th step")
+
+
+def test_what_nobody_saw_is_told_by_its_rhythm():
+    ms = steps()
+    ms[7::25] += 30
+    (event,) = told(process(ms)).events
+    assert (event.cause, event.every_steps) == ("unknown", 25)
+
+
+def test_one_slow_worker_is_told_from_a_slow_loader():
+    ms, waits = steps(), np.zeros(2_000)
+    ms[800:960:4] += 300
+    waits[800:960:4] = 300
+    ms[1500] += 200
+    waits[1500] = 200
+    run = told(process(ms, wait_ms=waits, workers=4))
+    (worker,) = run.events
+    assert (worker.cause, worker.count, worker.every_steps) == ("loader-worker", 40, 4)
+    assert worker.what == "one of 4 loader workers is slow: every 4th step, 300 ms"
+    (note,) = run.notes  # 0.2 s of 112
+    assert note.startswith("1 single step took longer, 200 ms in all: the loader was late")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "workers", "found"),
+    [
+        ([3, 5, 7, 9, 40], 2, [True] * 4 + [False]),
+        ([3, 5, 90], 2, [False] * 3),
+        ([3, 4, 5, 6], 1, [False] * 4),
+        ([0, 4, 12, 16], 4, [True] * 4),
+        ([], 4, []),
+    ],
+)
+def test_turns_of_one_worker(numbers, workers, found):
+    assert of_one_worker(np.array(numbers, np.int64), workers).tolist() == found
+
+
+def test_a_lower_clock_is_where_and_why_the_pace_changed():
+    ms = steps()
+    ms[1210:] *= 1.45
+    slow = np.arange(2_000) >= 1210
+    readings = {"sm_mhz": np.where(slow, 1200.0, 1980.0)}
+    throttled = [frozenset({"sw_power_cap"} if late else ()) for late in slow]
+    run = told(process(ms, readings=readings, throttled=throttled))
+    before, after = run.pace
+    assert (before.last, after.first) == (1209, 1210)
+    assert (after.cause, after.why) == ("clock", "GPU clock 1,980 → 1,200 MHz (sw_power_cap)")
+    assert after.lost_s == pytest.approx(790 * 22.5e-3, rel=0.02)
+
+
+def test_a_clock_that_changed_too_little_is_no_cause():
+    ms = steps()
+    ms[1210:] *= 1.45
+    readings = {"sm_mhz": np.where(np.arange(2_000) < 1210, 1980.0, 1950.0)}
+    assert told(process(ms, readings=readings)).pace[1].cause == "unknown"
+
+
+def test_a_thread_without_a_core_is_a_cause():
+    ms = steps()
+    ms[1000:1400] *= 2
+    waited = np.where((np.arange(2_000) >= 1000) & (np.arange(2_000) < 1400), 50e6, 0.0)
+    run = told(process(ms, readings={"cpu_wait_ns": np.cumsum(waited)}))
+    assert [part.cause for part in run.pace] == [None, "cpu-busy", "cpu-busy"]
+    assert (run.pace[1].first, run.pace[1].last) == (1000, 1399)
+
+
+def test_of_ranks_the_one_that_paused_is_named():
+    ms = steps()
+    ms[300] += 400
+    run = told(process(ms), process(ms, rank=3, events=[(Kind.COLLECTION, 300, 2, 400.0)]))
+    assert [(event.rank, event.steps) for event in run.events] == [(3, [300])]
+    assert [rank.rank for rank in run.ranks] == [0, 3]
+
+
+def test_a_start_is_not_held_against_the_run():
+    ms = steps()
+    ms[:3] = 900
+    (event,) = told(process(ms)).events
+    assert (event.cause, event.count) == ("start", 3)
+
+
+def test_steps_under_our_own_profiler_are_no_event():
+    ms = steps()
+    ms[500:506] += 2_000
+    assert told(process(ms, events=[(Kind.CAPTURE, 506, 6, 0.0)])).events == []
+
+
+def test_a_pace_that_wanders_is_said_to():
+    ms = steps(20_000, ms=10.0)
+    for place in range(0, 20_000, 2_000):
+        ms[place : place + 1_000] *= 1.2
+    run = told(process(ms))
+    assert len(run.pace) == 1
+    assert run.notes[-1].startswith("the pace wanders between 9.99 and 12.0 ms")
+
+
+def test_stretches_cover_the_run():
+    ms = steps()
+    ms[400:700] *= 3
+    parts = stretches(ms)
+    assert [(part.start, part.stop) for part in parts] == [(0, 400), (400, 700), (700, 2_000)]
+    assert stretches(np.array([5.0])) == [parts[0].__class__(0, 1, 5.0)]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "period"),
+    [
+        ([10, 20, 30, 40], 10),
+        ([10, 20, 30], None),
+        ([10, 20, 40, 50, 60, 80, 90], 10),
+        ([3, 17, 18, 60, 99], None),
+        ([1, 2, 3, 4, 5], None),
+    ],
+)
+def test_rhythms_in_steps(numbers, period):
+    assert every_steps(np.array(numbers)) == period
+
+
+def test_rhythms_in_seconds():
+    assert every_seconds(np.array([0.0, 60.1, 120.0, 180.2])) == pytest.approx(60.1)
+    assert every_seconds(np.array([0.0, 10.0, 120.0, 180.2])) is None
+
+
+def test_rows_survive_a_kill(tmp_path):
+    log = RowLog(tmp_path / "rank0-7.rows")
+    for number in range(3):
+        log.add(Row(Kind.STEP, number, 1, 10**9 * (number + 1), 10**9, 5, 10**9))
+    log.write()
+    with (tmp_path / "rank0-7.rows").open("ab") as file:
+        file.write(b"\1" * (ROW.size - 1))
+    (tmp_path / "rank0-7.facts").write_text('{"rank": 0, "began_ns": 0, "began_s": 0.0}')
+    (tmp_path / "rank0-7.readings").write_text('{"at_ns": 5, "rss_bytes": 7}\n{"at_ns": 6, "rss')
+    (found,) = read_processes(tmp_path)
+    assert found.ms.tolist() == [1000.0] * 3
+    assert found.readings["rss_bytes"].tolist() == [7.0]
+    assert not found.ended
+    run = told(found)
+    assert run.notes == [
+        "the process was ended from outside: up to a second of steps before that is missing"
+    ]
+
+
+class Rows(list):
+    """Takes the place of a log."""
+
+    add = list.append
+
+
+def test_a_run_of_any_length_fits_on_a_disk():
+    rows = Rows()
+    taker = StepRows(rows, single=64)
+    for number in range(10_000):
+        taker.add(number, number * 100, 1_000 if number == 7_777 else 100, 1)
+    taker.close()
+    assert len(rows) < 400
+    assert sum(row.many for row in rows) == 10_000
+    assert sum(row.ns for row in rows) == 10_000 * 100 + 900
+    assert [row.number for row in rows if row.longest_ns == 1_000] == [7_777]
+    assert LONG_ROWS * ROW.size < 16 << 20
+
+
+@pytest.mark.parametrize(
+    ("path", "to", "said"),
+    [
+        (("steps",), 0, "no steps"),
+        (("ranks",), [], "none is"),
+        (("strip", "most_ms"), [1.0], "differ in length"),
+        (("pace", 0, "last"), 10**6, "out of order"),
+        (("events", 0, "at_s"), [1.0], "contradicts itself"),
+    ],
+)
+def test_a_tampered_run_is_refused(path, to, said):
+    text = make_watch().to_json()
+    assert Watch.from_json(text).to_json() == text
+    with pytest.raises(DamagedRecord, match=said):
+        Watch.from_json(changed(text, *path, to=to))

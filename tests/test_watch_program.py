@@ -1,0 +1,210 @@
+"""`traceprobe watch` on real programs: what they are held up by, and every way to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from tests.cli_runner import MODULE, environment, spawn
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.slow
+
+LOOP = """
+import gc, os, signal, sys, time, torch
+torch.set_num_threads(1)
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+def step():
+    model(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+    time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def watched(tmp_path):
+    """Runs a loop and returns how it ended and the record of it, None without one."""
+
+    def run(code, *options, **settings):
+        (tmp_path / "train.py").write_text(LOOP + textwrap.dedent(code))
+        arguments = ("watch", "-f", "-o", "w.json", *options, "--", sys.executable, "train.py")
+        done = spawn(*arguments, cwd=tmp_path, **settings)
+        record = tmp_path / "w.json"
+        assert not list(tmp_path.glob(".recording-*"))
+        return done, json.loads(record.read_text()) if record.exists() else None
+
+    return run
+
+
+def causes(record):
+    return {event["cause"]: event for event in record["events"]}
+
+
+def test_pauses_are_found_and_named(watched):
+    done, record = watched(
+        """
+        heap = [[n] for n in range(1_500_000)]
+        gc.disable()
+        for number in range(200):
+            step()
+            if number == 120:
+                gc.collect()
+            if number % 40 == 39:
+                torch.save(torch.zeros(4_000_000), "model.pt")
+                time.sleep(0.0)
+        print("trained")
+        """
+    )
+    assert (done.code, done.out) == (0, "trained\n")
+    assert record["steps"] == 199
+    assert record["ended"] == "ended by itself"
+    found = causes(record)
+    assert found["garbage-collection"]["longest_step"] == 120
+    assert set(found["checkpoint"]["steps"]) <= {39, 79, 119, 159}
+    assert "garbage collection" in done.err
+    assert record["ranks"][0]["ended"] is True
+
+
+def test_a_slow_worker_is_named(watched):
+    _, record = watched(
+        """
+        from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+        class Rows(Dataset):
+            def __len__(self):
+                return 120
+            def __getitem__(self, index):
+                time.sleep(0.2 if get_worker_info().id == 1 and index > 40 else 0.001)
+                return index
+
+        for _ in DataLoader(Rows(), batch_size=None, num_workers=2):
+            step()
+        """
+    )
+    worker = causes(record)["loader-worker"]
+    assert worker["rank"] is None
+    assert {step % 2 for step in worker["steps"]} in ({0}, {1})
+    assert record["ranks"][0]["wait_share"] > 0.2
+
+
+def test_an_evaluation_is_named(watched):
+    _, record = watched(
+        """
+        from torch.utils.data import DataLoader, TensorDataset
+        train = DataLoader(TensorDataset(torch.zeros(100, 8)))
+        test = DataLoader(TensorDataset(torch.zeros(10, 8)))
+        for _ in range(4):
+            for number, _ in enumerate(train):
+                step()
+                if number % 25 == 20:
+                    for _ in test:
+                        time.sleep(0.03)
+        """
+    )
+    event = causes(record)["evaluation"]
+    assert event["count"] >= 12
+    assert event["every_steps"] == 25
+
+
+@pytest.mark.parametrize(
+    ("last", "code", "words"),
+    [
+        ("sys.exit(3)", 3, "ended with status 3"),
+        ("raise SystemExit(0)", 0, "ended by itself"),
+        ("raise MemoryError", 1, "ended with status 1"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 137, "was killed by SIGKILL"),
+        ("os._exit(5)", 5, "ended with status 5"),
+    ],
+)
+def test_the_end_of_the_program_is_told_and_passed_on(watched, last, code, words):
+    done, record = watched(f"for _ in range(60): step()\ntime.sleep(1)\n{last}")
+    assert done.code == code
+    assert record["exit_code"] == code
+    assert record["ended"] == words
+    assert record["steps"] == 59
+
+
+def test_a_program_that_catches_the_end_runs_on(watched):
+    done, record = watched(
+        """
+        for number in range(60):
+            try:
+                step()
+                if number % 20 == 5:
+                    sys.exit(9)
+            except SystemExit:
+                pass
+        """
+    )
+    assert (done.code, record["steps"]) == (0, 59)
+
+
+def test_children_of_a_fork_are_not_watched(watched):
+    done, record = watched(
+        """
+        for number in range(60):
+            step()
+            if number == 30:
+                child = os.fork()
+                if not child:
+                    step(); gc.collect()
+                    os._exit(0)
+                os.waitpid(child, 0)
+        """
+    )
+    assert (done.code, record["steps"], len(record["ranks"])) == (0, 59, 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_go_to_the_program_and_the_run_is_told(tmp_path, number):
+    (tmp_path / "train.py").write_text(LOOP + "while True: step(); print('.', flush=True)")
+    process = subprocess.Popen(
+        [*MODULE, "watch", "-q", "-o", "w.json", "--", sys.executable, "train.py"],
+        cwd=tmp_path,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    for _ in range(100):
+        process.stdout.readline()
+    time.sleep(1)
+    os.kill(process.pid, number)
+    process.communicate(timeout=60)
+    record = json.loads((tmp_path / "w.json").read_text())
+    assert process.returncode == record["exit_code"] == 128 + number
+    assert signal.Signals(number).name in record["ended"]
+    assert record["steps"] > 50
+
+
+def test_a_program_without_updates_leaves_no_record(watched):
+    done, record = watched("print('nothing')")
+    assert (done.code, record) == (2, None)
+    assert "no two updates of a PyTorch optimizer were seen" in done.err
+
+
+def test_the_program_has_standard_input(tmp_path):
+    (tmp_path / "train.py").write_text(LOOP + "for _ in range(30): step()\nprint(input())")
+    done = subprocess.run(
+        [*MODULE, "watch", "-q", "-o", "w.json", "--", sys.executable, "train.py"],
+        cwd=tmp_path,
+        env=environment(),
+        input=b"typed\n",
+        capture_output=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (0, b"typed\n")
+
+
+def test_standard_output_is_the_programs(tmp_path):
+    done = spawn("watch", "-o", "-", "--", "true", cwd=tmp_path)
+    assert (done.code, "standard output is the program's" in done.err) == (2, True)

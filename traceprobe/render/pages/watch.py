@@ -1,0 +1,229 @@
+"""A watched run told in sections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from traceprobe.formatting import (
+    NOT_OBSERVED,
+    counted,
+    duration,
+    number,
+    percent,
+    significant,
+    size,
+)
+from traceprobe.records.watch import PaceStretch, RunEvent, Watch
+from traceprobe.render.charts import LINE_COLOURS, Line, curves, specification
+from traceprobe.render.document import Block, Chart, Document, Section, Table
+
+LOSS = 0.01
+"""Share of a run lost to one cause from which on it is the title."""
+MOST_EVENTS, MOST_STRETCHES = 8, 6
+"""Rows of a short output."""
+_HELP = (
+    "A step ends with an update of the optimizer. The chart shows, for equal numbers of steps, the "
+    "shortest, the median and the longest of them; triangles are events, dashed lines changes of "
+    "the pace. Nothing was profiled, so nothing here says which kernel or line a step spent its "
+    "time in: `traceprobe profile` does."
+)
+_EVENTS_HELP = (
+    "Time lost is how much longer the steps were than the pace around them, as far as the cause "
+    "took that long. A cause that took long while the device had enough to do lost nothing. “No "
+    "cause seen” is what nothing that was watched explains."
+)
+
+
+def document(run: Watch) -> Document:
+    """The run for all outputs."""
+    return Document(
+        kind=run.kind,
+        title=_title(run),
+        secondary=run.program,
+        tone="plain",
+        headline=run.headline,
+        points=list(_points(run)),
+        cautions=list(run.notes),
+        sections=list(_sections(run)),
+        version=run.traceprobe_version,
+        json=run.to_json(),
+    )
+
+
+def _title(run: Watch) -> str:
+    lost = sum(event.lost_s for event in run.events) + sum(s.lost_s for s in run.pace)
+    share = lost / max(run.watched_s, 1e-9)
+    if share < LOSS:
+        return "A steady run"
+    return f"{percent(min(share, 1.0), 0)} of the run was lost"
+
+
+def _points(run: Watch) -> Iterator[str]:
+    yield (
+        f"{counted(run.steps, 'step')} in {duration(run.watched_s * 1e9)}, the median "
+        f"{significant(run.step_ms)} ms; the program {run.ended} (status {run.exit_code})"
+    )
+    waits = max(rank.wait_share for rank in run.ranks)
+    yield f"The loop waited for its loader {percent(waits)} of the time"
+    clocks = [rank for rank in run.ranks if rank.sm_mhz is not None]
+    if clocks:
+        slowest = min(clocks, key=lambda rank: rank.sm_mhz or 0.0)
+        of = f" on rank {slowest.rank}, the slowest" if len(run.ranks) > 1 else ""
+        yield (
+            f"GPU clock {number(slowest.sm_mhz)} MHz in the mean, {number(slowest.lowest_sm_mhz)} "
+            f"at least{of}"
+        )
+
+
+def _sections(run: Watch) -> Iterator[Section]:
+    blocks: list[Block] = [_events(run)] if run.events else []
+    text = [] if run.events else ["No step was held up for long."]
+    yield Section(
+        "events", "What held it up", text=text, blocks=blocks, help=_EVENTS_HELP, nav="events"
+    )
+    yield Section("steps", "The run over time", blocks=[_steps(run)], help=_HELP)
+    if len(run.pace) > 1:
+        yield Section("pace", "Changes of the pace", blocks=[_pace(run.pace)])
+    if len(run.ranks) > 1:
+        yield Section("ranks", "Ranks", blocks=[_ranks(run)])
+    if run.captures:
+        rows = [
+            [f"{c.first:,}", str(c.steps), c.why, c.verdict, significant(c.lost_s)]
+            for c in run.captures
+        ]
+        head = ("step", "steps", "why", "verdict", "cost, s")
+        table = Table("Short recordings on the way", head, rows, frozenset({0, 1, 4}))
+        yield Section("captures", "Short recordings", blocks=[table])
+    readings = list(_readings(run))
+    if readings:
+        yield Section("machine", "Clock and memory", blocks=readings, brief=False)
+
+
+def _events(run: Watch) -> Table:
+    rows = [
+        [
+            event.what if event.rank is None else f"{event.what}, rank {event.rank}",
+            _steps_of(event),
+            duration(event.longest_ms * 1e6),
+            significant(event.lost_s),
+            percent(event.lost_s / max(run.watched_s, 1e-9)),
+        ]
+        for event in run.events
+    ]
+    head = ("event", "steps", "longest", "s lost", "of the run")
+    return Table("What held the run up", head, rows, frozenset({2, 3, 4}), most=MOST_EVENTS)
+
+
+def _steps_of(event: RunEvent) -> str:
+    """`731`, or `100, 200, 300 …`."""
+    shown = ", ".join(f"{step:,}" for step in event.steps[:3])
+    return f"{shown} …" if event.count > 3 else shown
+
+
+def _pace(pace: list[PaceStretch]) -> Table:
+    rows = [
+        [
+            f"{s.first:,} to {s.last:,}",
+            significant(s.step_ms),
+            significant(s.lost_s),
+            s.why or NOT_OBSERVED,
+        ]
+        for s in pace
+    ]
+    head = ("steps", "ms", "s lost", "what changed")
+    return Table("Stretches of one pace", head, rows, frozenset({1, 2}), most=MOST_STRETCHES)
+
+
+def _ranks(run: Watch) -> Table:
+    rows = [
+        [
+            str(rank.rank),
+            f"{rank.steps:,}",
+            significant(rank.step_ms),
+            percent(rank.wait_share),
+            significant(rank.paused_s),
+            number(rank.sm_mhz),
+            size(rank.peak_bytes),
+            size(rank.rss_bytes),
+        ]
+        for rank in run.ranks
+    ]
+    head = ("rank", "steps", "ms", "loader", "paused, s", "MHz", "GPU memory", "host memory")
+    return Table("Ranks side by side", head, rows, frozenset(range(8)))
+
+
+def _steps(run: Watch) -> Chart:
+    strip = run.strip
+    causes = list(dict.fromkeys(event.cause for event in run.events))
+    colours = [LINE_COLOURS[1 + n % (len(LINE_COLOURS) - 1)] for n in range(len(causes))]
+    spec = specification("run")
+    spec["layer"][-1]["encoding"]["color"]["scale"].update(domain=causes, range=colours)
+    marks = [
+        (event.cause, step, at, _height(run, at))
+        for event in run.events
+        for step, at in zip(event.steps, event.at_s, strict=True)
+    ]
+    return Chart(
+        id="chart-run",
+        caption="Steps over time",
+        summary=f"{counted(run.steps, 'step')} of {significant(run.step_ms)} ms; the longest took "
+        f"{duration(1e6 * max(strip.most_ms))}. Each mark of the axis is a power of 10.",
+        spec=spec,
+        data={
+            "steps": {
+                "at": strip.at_s,
+                "step": strip.first,
+                "least": [max(ms, 1e-3) for ms in strip.least_ms],
+                "median": [max(ms, 1e-3) for ms in strip.median_ms],
+                "most": [max(ms, 1e-3) for ms in strip.most_ms],
+            },
+            "changes": {"at": [stretch.at_s for stretch in run.pace[1:]]},
+            "events": {
+                "cause": [cause for cause, _, _, _ in marks],
+                "step": [step for _, step, _, _ in marks],
+                "at": [at for _, _, at, _ in marks],
+                "ms": [ms for _, _, _, ms in marks],
+            },
+        },
+        table=_strip_table(run),
+        legend=list(zip(causes, colours, strict=True)),
+    )
+
+
+def _height(run: Watch, at_s: float) -> float:
+    """Where a mark stands: on the longest step of its time."""
+    for at, most in zip(run.strip.at_s, run.strip.most_ms, strict=True):
+        if at >= at_s:
+            return max(most, 1e-3)
+    return max(run.strip.most_ms[-1], 1e-3)
+
+
+def _strip_table(run: Watch) -> Table:
+    strip = run.strip
+    columns = (strip.at_s, strip.first, strip.least_ms, strip.median_ms, strip.most_ms)
+    rows = [
+        [significant(at), f"{first:,}", significant(least), significant(mid), significant(most)]
+        for at, first, least, mid, most in zip(*columns, strict=True)
+    ]
+    head = ("until, s", "first step", "shortest, ms", "median, ms", "longest, ms")
+    return Table("Steps over time", head, rows, frozenset(range(5)), most=10)
+
+
+def _readings(run: Watch) -> Iterator[Block]:
+    readings = run.readings
+    for name, caption, unit, factor in (
+        ("sm_mhz", "Clock of the GPU", "MHz", 1.0),
+        ("power_w", "Power of the GPU", "W", 1.0),
+        ("temperature_c", "Temperature of the GPU", "°C", 1.0),
+        ("reserved_bytes", "Memory of the GPU, reserved by the allocator", "GiB", 2.0**-30),
+        ("rss_bytes", "Memory of the host", "GiB", 2.0**-30),
+    ):
+        values: list[float | None] = getattr(readings, name)
+        points = [
+            (at, value * factor)
+            for at, value in zip(readings.at_s, values, strict=False)
+            if value is not None
+        ]
+        if points:
+            chart_id = f"chart-{name.replace('_', '-')}"
+            yield curves(chart_id, caption, "s", unit, [Line(caption, points)])

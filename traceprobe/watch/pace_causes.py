@@ -1,0 +1,135 @@
+"""Why the pace of a run changed: what else changed at the same time, by enough to explain it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from traceprobe.formatting import percent, significant
+from traceprobe.records.watch import Cause
+from traceprobe.watch.pace import Stretch, without
+from traceprobe.watch.processes import Column, Process
+
+EXPLAINED = 0.4
+"""Share of a change that its cause must explain."""
+CLOCK = 0.97
+"""Ratio of clocks from which on they differ: readings of a steady clock scatter by a percent."""
+
+
+OTHERS = 10.0
+"""Percent of the time by which others must use the GPU more."""
+
+
+WANDERING, BEYOND = 6, 2.0
+"""A pace that changes so often for no known cause wanders by itself: of such changes, only those
+count that are so many times the usual one."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a process did in a stretch of steps; None where it is not known.
+
+    Args:
+        wait_ms: median in which a step waited for its loader. cpu_wait: share of the time in which
+            it had no core. sm_mhz: mean clock. others: time in which other processes used the GPU,
+            percent. throttled: reasons for a lower clock.
+    """
+
+    wait_ms: float
+    cpu_wait: float | None
+    sm_mhz: float | None
+    others: float | None
+    throttled: frozenset[str]
+
+
+def settled(processes: Sequence[Process], ms: Column, pace: Sequence[Stretch]) -> list[Stretch]:
+    """The stretches without those of a pace that wanders, as on a CPU that has other work."""
+    unknown = {
+        n: abs(float(np.log(after.ms / before.ms)))
+        for n, (before, after) in enumerate(pairwise(pace), 1)
+        if why_changed(processes, before, after)[0] == "unknown"
+    }
+    if len(unknown) < WANDERING:
+        return list(pace)
+    usual = float(np.median(list(unknown.values())))
+    return without(ms, pace, [n for n, change in unknown.items() if change < BEYOND * usual])
+
+
+def why_changed(processes: Sequence[Process], before: Stretch, after: Stretch) -> tuple[Cause, str]:
+    """The cause of a change, and the same in words."""
+    first = processes[0]
+    change = after.ms - before.ms
+    for process in processes:
+        of = "" if len(processes) == 1 else f" on rank {process.rank}"
+        old, new = (_surroundings(process, first, stretch) for stretch in (before, after))
+        if (new.wait_ms - old.wait_ms) / change >= EXPLAINED:
+            return "loader", (
+                f"a step waits {significant(new.wait_ms)} ms for its loader{of} instead of "
+                f"{significant(old.wait_ms)}"
+            )
+        if old.sm_mhz and new.sm_mhz and _explains(old.sm_mhz / new.sm_mhz, after.ms / before.ms):
+            slower = new.sm_mhz < old.sm_mhz
+            reasons = sorted(new.throttled - old.throttled) if slower else []
+            why = f" ({', '.join(reasons)})" if reasons else ""
+            return "clock", f"GPU clock {old.sm_mhz:,.0f} → {new.sm_mhz:,.0f} MHz{of}{why}"
+        if change > 0 and (new.others or 0.0) - (old.others or 0.0) >= OTHERS:
+            return "gpu-busy", (
+                f"other processes use the GPU{of} {new.others:.0f} % of the time, before "
+                f"{old.others or 0.0:.0f} %"
+            )
+        if old.cpu_wait is not None and new.cpu_wait is not None:
+            # Of a step, what its thread waited for a core.
+            more = new.cpu_wait * after.ms - old.cpu_wait * before.ms
+            if more / change >= EXPLAINED:
+                return "cpu-busy", (
+                    f"the loop{of} is without a CPU core {percent(new.cpu_wait)} of the time, "
+                    f"before {percent(old.cpu_wait)}"
+                )
+    return "unknown", "nothing that was watched changed with it"
+
+
+def _explains(clocks: float, steps: float) -> bool:
+    """Whether a ratio of clocks explains one of steps: both to the same side, by enough."""
+    if CLOCK < clocks < 1 / CLOCK:
+        return False
+    return bool(np.log(clocks) / np.log(steps) >= EXPLAINED)
+
+
+def _surroundings(process: Process, first: Process, stretch: Stretch) -> Surroundings:
+    numbers = first.number[[stretch.start, stretch.stop - 1]]
+    start, stop = (int(row) for row in process.row_of(numbers))
+    begin_ns = process.end_ns[start] - 1e6 * process.ms[start] * process.count[start]
+    at = process.readings["at_ns"]
+    inside = (at >= begin_ns) & (at <= process.end_ns[stop])
+    found = process.readings.get("cpu_wait_ns")
+    waited = None
+    if found is not None and inside.sum() > 1:
+        (own, times) = found[inside], at[inside]
+        waited = float((own[-1] - own[0]) / (times[-1] - times[0]))
+    return Surroundings(
+        wait_ms=float(np.median(process.wait_ms[start : stop + 1])),
+        cpu_wait=waited,
+        sm_mhz=_mean(process.readings.get("sm_mhz"), inside),
+        others=_mean(process.readings.get("others_percent"), inside),
+        throttled=_often([process.throttled[n] for n in np.flatnonzero(inside)]),
+    )
+
+
+def _mean(values: Column | None, inside: npt.NDArray[np.bool_]) -> float | None:
+    if values is None:
+        return None
+    known = values[inside & ~np.isnan(values)]
+    return float(known.mean()) if known.size else None
+
+
+def _often(sets: list[frozenset[str]]) -> frozenset[str]:
+    """Reasons that a tenth of the readings have."""
+    return frozenset(
+        reason
+        for reason in set().union(*sets)
+        if sum(reason in one for one in sets) * 10 >= len(sets)
+    )
