@@ -57,6 +57,8 @@ NAMED = {
 NAMED_IN = {("AblationVerdict", "shares"): "AblationShares"}
 """Names of one record that mean something else than elsewhere."""
 OPTIONAL = {
+    ("Quality", "recording"),
+    ("Recording", "reason"),
     ("Finding", "predicted"),
     ("Finding", "saving_of"),
     ("Finding", "sites"),

@@ -20,6 +20,7 @@ from traceprobe.records.ablation import (
     VariantName,
 )
 from traceprobe.records.rank import DeviceInfo, Gap, Iteration, Rank, StepMarker
+from traceprobe.records.recording import RecordedBlock, Recording
 from traceprobe.records.report import (
     Bound,
     Finding,
@@ -299,6 +300,16 @@ def make_report(bound: Bound = "io", **changes: Any) -> Report:
                 profiled_step_ms=85.1, unprofiled_step_ms=53.2, ratio=1.6
             ),
             warnings=[Message(code="events-lost", message="3 events could not be read")],
+            recording=Recording(
+                warmup_steps=40,
+                steady=False,
+                period=60,
+                reason="the loop repeats itself after 60 steps, which is more than a block has",
+                blocks=[
+                    RecordedBlock(profiled=False, steps=10, step_ms=53.2, kept=True, sm_mhz=1980.0),
+                    RecordedBlock(profiled=True, steps=11, step_ms=85.1, kept=True, sm_mhz=None),
+                ],
+            ),
         ),
         "ranks": [make_rank(partition)],
         "run": None,

@@ -15,7 +15,10 @@ from tests import records
 from tests.builders import memory
 from tests.test_collective_waits import EARLY, LATE
 from tests.test_collective_waits import rank as rank_of_two
+from traceprobe.records.recording import RecordedBlock, Recording
 from traceprobe.verdict.bounds import decide
+from traceprobe.verdict.calibration_doubt import calibration_doubt
+from traceprobe.verdict.confidence import terms as confidence_terms
 from traceprobe.verdict.correction import correct
 
 HEAVY = frozenset({"operators"})
@@ -158,7 +161,7 @@ def test_a_profiled_step_that_is_much_shorter_says_nothing_of_the_host():
     assert any("different conditions" in note for note in corrected.notes)
     assert {t.name: t.value for t in terms}["calibration"] == -0.1
     near = correct([rank], None, 109e6, HEAVY)
-    assert (near.overhead_ruled_out, near.calibration_untrusted) == (True, False)
+    assert (near.overhead_ruled_out, near.calibration_doubt) == (True, None)
 
 
 def test_of_one_rank_communication_and_overhead_share_the_remainder():
@@ -286,3 +289,49 @@ def test_the_corrected_step_keeps_gpu_work_and_is_as_long_as_it_can(parts, unpro
     assert corrected.shares["compute"] == pytest.approx(kept / step, abs=2e-6)
     captured = correct([rank], together, None, frozenset()).shares
     assert corrected.shares["overhead"] * step <= captured["overhead"] * sum(parts.values()) + 1e-3
+
+
+def test_a_calibration_in_doubt_rules_nothing_out_and_costs_confidence():
+    rank = records.rank(HOST)
+    doubted = correct([rank], None, 100e6, HEAVY, doubt="the pace changed")
+    assert not doubted.overhead_ruled_out
+    assert doubted.notes == ["the pace changed"]
+    decision = decide(doubted, [rank], records.quality(), records.THRESHOLDS)
+    terms = confidence_terms(
+        *(decision, doubted, [rank], None, records.quality(), HEAVY, records.THRESHOLDS)
+    )
+    assert {t.name: t.value for t in terms}["calibration"] == -0.1
+    assert decision.bound == "overhead"
+
+
+def test_a_doubt_about_no_calibration_is_none():
+    assert correct([records.rank(HOST)], None, None, HEAVY, doubt="x").calibration_doubt is None
+
+
+def recording(*blocks, steady=True, period=1):
+    return Recording(
+        warmup_steps=8,
+        steady=steady,
+        period=period,
+        blocks=[
+            RecordedBlock(profiled=ms < 0, steps=10, step_ms=abs(ms), kept=kept, sm_mhz=None)
+            for ms, kept in blocks
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "doubt"),
+    [
+        (recording((50, True), (-80, True), (51, True)), None),
+        (recording((90, False), (-80, False), (50, True), (-70, True), (51, True)), None),
+        (recording((50, True), (-80, True), (51, True), period=5), None),
+        (recording((50, True), (-80, True)), "the program ended before"),
+        (recording((50, True), (-80, True), (54, True)), "50.0 ms before"),
+        (recording((50, True), (-80, True), (51, True), period=3), "after 3 steps"),
+        (recording((50, True), (-80, True), (51, True), steady=False), "8 steps of warm-up"),
+    ],
+)
+def test_a_recording_is_trusted_that_was_steady_before_and_after(found, doubt):
+    said = calibration_doubt(found)
+    assert said is None if doubt is None else doubt in said

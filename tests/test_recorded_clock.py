@@ -120,5 +120,5 @@ def test_steps_of_another_clock_do_not_rule_the_host_out():
     rank = records.rank(step(idle_host=500))
     ns, heavy = rank.summary.step_ms.mean * 1e6, frozenset({"operators"})
     assert correct([rank], None, ns, heavy).overhead_ruled_out
-    other = correct([rank], None, ns, heavy, other_clock=True)
-    assert (other.overhead_ruled_out, other.calibration_untrusted) == (False, True)
+    other = correct([rank], None, ns, heavy, doubt="another clock")
+    assert (other.overhead_ruled_out, other.calibration_doubt) == (False, "another clock")

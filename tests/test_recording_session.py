@@ -228,10 +228,14 @@ def test_the_profiled_block_is_made_again_where_the_pace_changed_around_it(fresh
     assert log.calls.count("export") == 1
 
 
-@pytest.mark.parametrize(("mhz", "same"), [(1980, True), (1800, True), (1700, False)])
-def test_a_clock_that_changed_by_a_tenth_is_another(mhz, same):
-    blocks = [timed_block.TimedBlock(profiled=False, clock={"sm_mhz": m}) for m in (1980, mhz)]
-    assert timed_block.same_clock([*blocks, timed_block.TimedBlock(profiled=True)]) is same
+@pytest.mark.parametrize(
+    ("mhz", "ms", "same"),
+    [(1900, 600, True), (1700, 600, False), (1700, 400, True), (1500, 400, False)],
+)
+def test_a_clock_that_changed_by_a_tenth_is_another_if_it_is_known_well(mhz, ms, same):
+    clocks = ({"sm_mhz": 1980}, {"sm_mhz": mhz}, {})
+    blocks = [timed_block.TimedBlock(True, [0, ms * 1_000_000], [], clock) for clock in clocks]
+    assert timed_block.same_clock(blocks) is same
 
 
 def test_a_program_that_ends_after_the_profiled_block_is_kept_without_the_second_half(fresh):

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 
+def computes() -> bool:
+    """Whether the program has used one."""
+    import torch
+
+    return bool(torch.cuda.is_available() and torch.cuda.is_initialized())
+
+
 def synchronize() -> None:
     """Wait for all that was given to the device."""
     import torch

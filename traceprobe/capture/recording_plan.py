@@ -11,8 +11,6 @@ METADATA_KEY = "traceprobe"
 """Top-level key of a Kineto trace, and table of an Nsight export, that holds the sidecar."""
 LEAD_IN = 2
 """Steps before an unprofiled block that are not timed: a loader was emptied, a profiler ended."""
-LONGEST_BLOCK = 5
-"""Times its planned length that a block may have to hold whole periods of the loop."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +48,8 @@ class RecordingPlan(Plan):
     @property
     def steps(self) -> int:
         """Steps that the timed recording takes, at least."""
-        return self.warmup + self.steps_after_warmup
-
-    @property
-    def steps_after_warmup(self) -> int:
-        """Steps from the end of the warm-up on, where the profiled block is made once."""
         unprofiled = LEAD_IN + self.calibrate_before + LEAD_IN + self.calibrate_after
-        return unprofiled + self.settle + self.active + 1
+        return self.warmup + unprofiled + self.settle + self.active + 1
 
     @property
     def calibrate_before(self) -> int:
@@ -72,12 +65,6 @@ class RecordingPlan(Plan):
     def most_repeats(self) -> int:
         """Times that the profiled block can be made again; nsys opens its capture range once."""
         return 0 if self.backend == "nsys" else self.repeats
-
-
-def whole_periods(steps: int, period: int) -> int:
-    """The fewest steps that are no less and hold whole periods; `steps` where that is too many."""
-    whole = -(-steps // period) * period
-    return whole if whole <= LONGEST_BLOCK * steps else steps
 
 
 def trace_name(rank: int) -> str:

@@ -15,7 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from traceprobe.capture.device import peak_memory, synchronize, watch_peak_memory
+from traceprobe.capture.block_lengths import BlockLengths
+from traceprobe.capture.device import computes, peak_memory, synchronize, watch_peak_memory
 from traceprobe.capture.device_clock import DeviceClock
 from traceprobe.capture.hardware import collect_environment
 from traceprobe.capture.loader_watch import loaders
@@ -33,7 +34,7 @@ from traceprobe.capture.progress import (
     write_result,
 )
 from traceprobe.capture.rank_votes import rank_votes
-from traceprobe.capture.recording_plan import LEAD_IN, RecordingPlan, sidecar_name, whole_periods
+from traceprobe.capture.recording_plan import RecordingPlan, sidecar_name
 from traceprobe.capture.spin_kernel import spin_mhz
 from traceprobe.capture.timed_block import (
     TimedBlock,
@@ -84,6 +85,7 @@ class RecordingSession:
         self._timed: TimedBlock | None = None
         self._profiling = self._finished = False
         self._clock: DeviceClock | None = None
+        self._lengths = BlockLengths(plan)
         self._owners: dict[str, Any] | None = None
         self._peak_memory: int | None = None
         self._described: dict[str, object] = {}
@@ -152,6 +154,7 @@ class RecordingSession:
         """Blocks without, with and without the profiler, until those around it are alike."""
         plan = self.plan
         self._clock = DeviceClock.start()
+        self._measure_lengths()
         before = yield from self._unprofiled(plan.calibrate_before)
         for repeat in range(plan.most_repeats + 1):
             profiled = yield from self._profiled()
@@ -166,21 +169,28 @@ class RecordingSession:
                 self._report("warming up")
                 least = WATCHED_AGAIN * plan.calibrate_before
                 yield from self._warm_up.watch(min(least, plan.most_warmup), synchronize)
+                self._measure_lengths()
                 before = yield from self._unprofiled(plan.calibrate_before)
 
-    def _unprofiled(self, steps: int) -> BlockStage:
+    def _measure_lengths(self) -> None:
+        """Blocks for the loop as the warm-up found it, the same on all ranks."""
+        paces = self._votes.cast(round(1e3 * self._warm_up.pace_ms))
+        pace_ms = max(paces) / 1e3 if paces is not None and computes() else None
+        self._lengths = BlockLengths(self.plan, self._warm_up.period, pace_ms)
+
+    def _unprofiled(self, planned: int) -> BlockStage:
         self._report("calibrating")
         first = not self._blocks
         self.drains = True
         # Who cannot throw batches away uses them up; before the first block nothing was waited for.
         ready = 0 if first or not self._updates_counted else min(loaders.ahead, MOST_AHEAD)
-        for _ in range(max(LEAD_IN, ready)):
+        for _ in range(max(self._lengths.lead_in(planned), ready)):
             yield True
         synchronize()
         if first:
             watch_peak_memory()
             loaders.begin()
-        steps = whole_periods(steps, self._warm_up.period)
+        steps = self._lengths.unprofiled(planned)
         self._timed = block = TimedBlock(profiled=False)
         block.mark()
         for made in range(1, steps + 1):
@@ -197,7 +207,7 @@ class RecordingSession:
     def _profiled(self) -> BlockStage:
         self._report("profiling")
         other_profilers.claim(self.plan.folder, self.plan.backend)
-        active = whole_periods(self.plan.active, self._warm_up.period)
+        active = self._lengths.active
         with other_profilers.ours():
             self._profiler.start(active)
         self._profiling = True
@@ -299,7 +309,7 @@ class RecordingSession:
         """Steps that the timed recording takes with such a warm-up."""
         warmup = max(self._warm_up.steps, self.plan.warmup)
         # Where updates are counted, the first one only shows that there is a loop.
-        return int(self._updates_counted) + warmup + self.plan.steps_after_warmup
+        return int(self._updates_counted) + warmup + self._lengths.steps
 
 
 def _no_more() -> Stage:

@@ -12,8 +12,10 @@ from traceprobe.capture.steadiness import LONG
 
 SAME_PACE = 0.05
 """Blocks without the profiler whose steps differ by less have one pace."""
-SAME_CLOCK = 0.10
-"""Mean clocks of the device that differ by less are one clock."""
+SAME_CLOCK = 1.10
+"""Ratio of mean clocks of the device below which they are one clock."""
+SAME_BRIEF_CLOCK, BRIEF_MS = 1.25, 500.0
+"""The same where a mean is one over a shorter time: at its power limit a clock moves by 12 %."""
 
 
 @dataclass
@@ -76,9 +78,11 @@ def same_pace(before: TimedBlock, after: TimedBlock) -> bool:
 
 def same_clock(blocks: Sequence[TimedBlock]) -> bool:
     """Whether the device had one clock in all of them, as far as it told."""
-    told = (block.clock.get("sm_mhz") or block.clock.get("spin_mhz") for block in blocks)
-    known = [mhz for mhz in told if mhz]
-    return not known or max(known) <= min(known) / (1 - SAME_CLOCK)
+    told = [(b.clock.get("sm_mhz") or b.clock.get("spin_mhz"), b.elapsed_ns / 1e6) for b in blocks]
+    known = [mhz for mhz, _ in told if mhz]
+    brief = any(ms < BRIEF_MS for mhz, ms in told if mhz)
+    most = SAME_BRIEF_CLOCK if brief else SAME_CLOCK
+    return not known or max(known) < most * min(known)
 
 
 def has_long_steps(block: TimedBlock) -> bool:

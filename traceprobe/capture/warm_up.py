@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any
 
+from traceprobe.capture.block_lengths import BlockLengths
 from traceprobe.capture.rank_votes import RankVotes
-from traceprobe.capture.recording_plan import RecordingPlan, whole_periods
+from traceprobe.capture.recording_plan import RecordingPlan
 from traceprobe.capture.steadiness import Steadiness
 
 MOST_S = 60.0
@@ -29,6 +30,8 @@ class WarmUp:
         self._plan, self._votes = plan, votes
         self.steps = 0
         self.period = 1
+        self.pace_ms = 0.0
+        """A step when the warm-up ended."""
         self.steady = False
         self._reason: str | None = None
 
@@ -44,6 +47,7 @@ class WarmUp:
             synchronize()
             watched.add((time.perf_counter_ns() - began) / 1e6)
             self.steps += 1
+            self.pace_ms = watched.pace
             over = watched.steps >= least and self._is_over(watched, most, deadline)
 
     def _is_over(self, watched: Steadiness, most: int, deadline: float) -> bool:
@@ -74,12 +78,11 @@ class WarmUp:
     def _end(self, period: int, reason: str | None) -> None:
         self.period, self._reason = period, reason
         self.steady = reason is None
-        plan = self._plan
-        shortest = min(plan.calibrate_before, plan.calibrate_after)
-        if reason is None and whole_periods(shortest, period) % period:
+        wanting = BlockLengths(self._plan, period).wanting
+        if reason is None and wanting:
             self._reason = (
-                f"the loop repeats itself after {period} steps, and a block has no more than "
-                f"{shortest}: it needs --calibrate {2 * period}"
+                f"the loop repeats itself after {period} steps, which is more than a block has: it "
+                f"needs --calibrate {wanting}"
             )
 
     def facts(self) -> dict[str, Any]:

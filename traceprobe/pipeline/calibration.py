@@ -16,6 +16,8 @@ from traceprobe.pipeline.trace_part import TracePart
 from traceprobe.records import loader as loaders
 from traceprobe.records.loader import Loader
 from traceprobe.records.rank import Rank, mean_step_ms
+from traceprobe.records.recording import RecordedBlock, Recording
+from traceprobe.verdict.calibration_doubt import calibration_doubt
 from traceprobe.verdict.thresholds import FIXED
 
 
@@ -92,6 +94,37 @@ def _steps(part: TracePart) -> int:
     """Steps of the recording that an iteration is."""
     markers = (device.record.step_marker for device in part.devices)
     return max((marker.per_iteration for marker in markers if marker), default=1)
+
+
+def recorded(parts: Sequence[TracePart]) -> tuple[Recording | None, str | None]:
+    """How the steps were recorded, and why the calibration is in doubt: of the worst rank.
+
+    Recordings of older versions say nothing of it; they and numbers of the user's are believed.
+    """
+    told = [found for s in sidecars(parts) if (found := _recording(s)) is not None]
+    doubts = [(recording, calibration_doubt(recording)) for recording in told]
+    return max(doubts, key=lambda each: each[1] is not None, default=(None, None))
+
+
+def _recording(sidecar: Sidecar) -> Recording | None:
+    if sidecar.warmup is UNSET or sidecar.blocks is UNSET:
+        return None
+    return Recording(
+        warmup_steps=sidecar.warmup.steps,
+        steady=sidecar.warmup.steady,
+        period=sidecar.warmup.period,
+        reason=sidecar.warmup.reason,
+        blocks=[
+            RecordedBlock(
+                profiled=block.profiled,
+                steps=block.steps,
+                step_ms=block.step_ms,
+                kept=block.kept,
+                sm_mhz=None if block.clock is UNSET else block.clock.sm_mhz,
+            )
+            for block in sidecar.blocks
+        ],
+    )
 
 
 def blocks(parts: Sequence[TracePart], records: Sequence[Rank]) -> dict[int, list[Block]]:

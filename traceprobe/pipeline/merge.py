@@ -34,6 +34,7 @@ from traceprobe.records.ablation import Ablation
 from traceprobe.records.cleaning import cleaned
 from traceprobe.records.memory import Memory, read
 from traceprobe.records.rank import DeviceInfo, Rank, mean_step_ms
+from traceprobe.records.recording import Recording
 from traceprobe.records.report import LostInput, Message, ObserverEffect, Quality, Report, Verdict
 from traceprobe.records.roofline import Roofline
 from traceprobe.timeline import collectives
@@ -121,26 +122,36 @@ def merge(parts: Sequence[TracePart | Lost], options: Options) -> Report:
             "implausible-calibration": "The capture recorded a step time without a profiler that "
             "is no time of these steps; it was not used."
         }
+    recording, doubt = calibration.recorded(kept)
+    if options.unprofiled_step_ms is not None:
+        doubt = None
+    if doubt is not None:
+        doubts |= {
+            "unsteady-recording": f"The step without the profiler is in doubt: {doubt}. Record "
+            "with more steps (`--warmup`, `--most-warmup`, `--calibrate`), alone on the machine."
+        }
     clocks = [recorded_clock(b) for b in calibration.blocks(kept, records).values()]
     if options.unprofiled_step_ms is None and any(clock.changed for clock in clocks):
-        doubts |= {
-            "calibration-clock": "The GPU's clock was not the same in the steps with and without "
-            "the profiler, so one says less about the other."
-        }
-    quality = _quality(kept, lost, records, unprofiled, doubts)
+        doubt = (
+            "the GPU's clock was not the same in the steps with and without the profiler, so one "
+            "says less about the other"
+        )
+        doubts |= {"calibration-clock": f"{doubt[0].upper()}{doubt[1:]}."}
+    quality = _quality(kept, lost, records, unprofiled, doubts, recording)
 
     def judged(ranks: Sequence[Rank], quality: Quality) -> Verdict:
         effect = quality.observer_effect
         step_ns = None if effect is None else effect.unprofiled_step_ms * 1e6
         wait_ns = calibration.recorded_wait_ns(kept) if unprofiled == noted else None
-        return judge(ranks, together, quality, profiled, step_ns, options.thresholds, wait_ns)
+        marks, limits = profiled, options.thresholds
+        return judge(ranks, together, quality, marks, step_ns, limits, wait_ns, doubt)
 
     every = records
     verdict = usual = judged(records, quality)
     long, regular_quality = [r.long for r in records if r.long is not UNSET], quality
     if long:
         step_ms = calibration.regular_ms(kept, unprofiled, records, regular)
-        regular_quality = _quality(kept, lost, regular, step_ms, doubts)
+        regular_quality = _quality(kept, lost, regular, step_ms, doubts, recording)
         usual = judged(regular, regular_quality)
         if usual.bound != verdict.bound and any(each.once for each in long):
             verdict = usual = with_outlier(usual, verdict, long)
@@ -334,6 +345,7 @@ def _quality(
     records: Sequence[Rank],
     unprofiled_ms: float | None,
     doubts: Mapping[str, str],
+    recording: Recording | None,
 ) -> Quality:
     profiled = mean_step_ms(records)
     effect = None
@@ -365,6 +377,7 @@ def _quality(
         observer_effect=effect,
         warnings=[Message(code=c, message=m) for c, m in sorted(warnings.items())],
         damage=dict(sorted(damage.items())) or UNSET,
+        recording=UNSET if recording is None else recording,
         lost=[LostInput(name=part.name, reason=part.reason) for part in lost] or UNSET,
     )
 

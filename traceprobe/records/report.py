@@ -27,6 +27,7 @@ from traceprobe.records.memory import Memory
 from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.prediction import JointPrediction, PredictedSaving
 from traceprobe.records.rank import Rank, mean_step_ms
+from traceprobe.records.recording import Recording
 from traceprobe.records.roofline import Limit, Roofline
 from traceprobe.records.run import Overview, Run
 from traceprobe.records.site import Site
@@ -96,6 +97,9 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     warnings: list[Message]
     damage: dict[Word, int] | msgspec.UnsetType = UNSET
     """Kinds of damage, by the code of their warning; not there where there was none."""
+    recording: Recording | msgspec.UnsetType = UNSET
+    """How the steps were recorded, of the rank that leaves most doubt; not there where no
+    recording of traceprobe's says so."""
     lost: list[LostInput] | msgspec.UnsetType = UNSET
     """Inputs that the report had to be made without; not there where all could be read."""
 
@@ -109,6 +113,8 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
         effect = self.observer_effect
         if effect is not None and min(effect.profiled_step_ms, effect.unprofiled_step_ms) <= 0:
             yield "quality: a step takes no time"
+        if self.recording is not UNSET:
+            yield from self.recording.problems()
 
 
 class Term(msgspec.Struct, frozen=True, kw_only=True):

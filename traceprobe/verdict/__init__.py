@@ -11,7 +11,7 @@ from traceprobe.records.report import Quality, Verdict
 from traceprobe.records.run import Run
 from traceprobe.verdict import confidence, drift, wording
 from traceprobe.verdict.bounds import decide
-from traceprobe.verdict.correction import OTHER_CLOCK, correct
+from traceprobe.verdict.correction import correct
 from traceprobe.verdict.thresholds import Thresholds
 
 __all__ = ["Thresholds", "judge"]
@@ -25,6 +25,7 @@ def judge(
     unprofiled_ns: float | None,
     thresholds: Thresholds,
     data_wait_ns: float | None = None,
+    doubt: str | None = None,
 ) -> Verdict:
     """The verdict of a run.
 
@@ -33,12 +34,10 @@ def judge(
         profiled: marks of profiling found in the inputs (`Trace.profiled`).
         unprofiled_ns: step time without a profiler, if known.
         data_wait_ns: time in the loader's `next` per step without a profiler, if known.
+        doubt: why that step is not the one of the profiled steps, where it may not be.
     """
     drained = drift.find_drift(ranks, thresholds)
-    other_clock = any(warning.code == OTHER_CLOCK for warning in quality.warnings)
-    corrected = correct(
-        ranks, run, unprofiled_ns, profiled, data_wait_ns, drained, other_clock=other_clock
-    )
+    corrected = correct(ranks, run, unprofiled_ns, profiled, data_wait_ns, drained, doubt)
     decision = decide(corrected, ranks, quality, thresholds)
     terms = confidence.terms(decision, corrected, ranks, run, quality, profiled, thresholds)
     return Verdict(

@@ -147,8 +147,8 @@ def _capture(corrected: Corrected, ranks: Sequence[Rank], thresholds: Thresholds
             )
         elif used < FIXED.few_iterations:
             yield _term("few-iterations", -FIXED.penalty_few, f"{used} iterations were used")
-    if corrected.calibration_untrusted:
-        why = "the unprofiled step was measured under other conditions than the capture"
+    if corrected.calibration_doubt is not None:
+        why = "the unprofiled step may be that of other conditions than the capture's"
         yield _term("calibration", -FIXED.penalty_calibration, why)
     if corrected.split_unknown:
         why = "one rank cannot split the unprofiled remainder into communication and overhead"

@@ -17,8 +17,6 @@ from traceprobe.records.run import Run
 from traceprobe.verdict.drift import Drift, iterations_after
 from traceprobe.verdict.thresholds import FIXED
 
-OTHER_CLOCK = "calibration-clock"
-"""Code of the warning that steps with and without the profiler were at other clocks."""
 HEAVY = frozenset({"operators", "stacks", "memory"})
 """Marks of a profiler that slows the host enough to matter."""
 MAX_NOTES = 4
@@ -73,9 +71,8 @@ class Corrected:
         skew: part of all shares together that is waiting for other ranks; None where one rank
             cannot tell it from transfer.
         drift: the change within the capture after which the shares were taken, if there is one.
-        calibration_untrusted: the unprofiled step is so much longer than the profiled one that it
-            is that of another clock, another load or another part of the run; or another clock was
-            read.
+        calibration_doubt: why the unprofiled step may be that of another clock, another load or
+            another part of the run; None where nothing speaks for that.
     """
 
     shares: dict[str, float]
@@ -85,7 +82,7 @@ class Corrected:
     unexplained_wait: float = 0.0
     skew: float | None = None
     drift: Drift | None = None
-    calibration_untrusted: bool = False
+    calibration_doubt: str | None = None
     unexplained_idle: float = 0.0
     step_ms: float | None = None
     profiled_step_ms: float | None = None
@@ -122,8 +119,7 @@ def correct(
     profiled: frozenset[str],
     data_wait_ns: float | None = None,
     drift: Drift | None = None,
-    *,
-    other_clock: bool = False,
+    doubt: str | None = None,
 ) -> Corrected:
     """Correct and average the ranks.
 
@@ -133,7 +129,7 @@ def correct(
         data_wait_ns: time in the loader's `next` per step without a profiler, if known.
         drift: where the loader's queue ran dry. What a capture timed without a profiler is more
             than what a few of its steps show, so a known `data_wait_ns` comes before it.
-        other_clock: the recording read another clock of the GPU in steps without a profiler.
+        doubt: why the unprofiled step is not that of the profiled ones, where it may not be.
     """
     if data_wait_ns is not None:
         drift = None
@@ -169,19 +165,21 @@ def correct(
     notes += distorted[:MAX_NOTES]
     if len(distorted) > MAX_NOTES:
         notes.append(f"and {len(distorted) - MAX_NOTES} more such notes about other ranks")
-    ruled_out = untrusted = shorter = False
+    ruled_out = False
     # Ranks step together: that the mean of one is a little shorter says nothing.
     if unprofiled_ns is not None and steps:
         step = sum(steps) / len(steps)
-        shorter = step * FIXED.distortion < unprofiled_ns
-        untrusted = shorter or other_clock
-        ruled_out = not untrusted and bool(profiled & HEAVY) and step <= unprofiled_ns
-    if shorter:
-        notes.append(
-            "a step takes far less time under the profiler than without it, which no profiler "
-            "does: the two were measured under different conditions, so one says little about the "
-            "other"
-        )
+        if step * FIXED.distortion < unprofiled_ns:
+            doubt = (
+                "a step takes far less time under the profiler than without it, which no profiler "
+                "does: the two were measured under different conditions, so one says little about "
+                "the other"
+            )
+        ruled_out = doubt is None and bool(profiled & HEAVY) and step <= unprofiled_ns
+        if doubt is not None:
+            notes.append(doubt)
+    else:
+        doubt = None
     if ruled_out:
         notes.append(
             "the profiled step is no longer than the unprofiled one, although the profiler slows "
@@ -197,7 +195,7 @@ def correct(
         unexplained,
         skew if matched else None,
         drift,
-        untrusted,
+        doubt,
         fmean(t.unexplained / t.total if t.total else 0.0 for t in times),
         step_ms=fmean(t.total for t in times) / 1e6 if has_steps else None,
         profiled_step_ms=fmean(steps) / 1e6 if steps else None,

@@ -284,7 +284,7 @@ class Constants:
     penalty_calibration: float = _number(
         0.1,
         POINTS,
-        "the unprofiled step is longer than the profiled one by `distortion` and more",
+        "the unprofiled step is in doubt, or longer than the profiled one by `distortion`",
         "chosen: half of a single rank's",
     )
 
@@ -303,6 +303,12 @@ class Constants:
         STEP,
         "time taken out as the profiler's is reported",
         "chosen: two digits of a per cent",
+    )
+    same_pace: float = _number(
+        1.05,
+        "ratio",
+        "steps without a profiler, before and after the profiled ones, are of one pace",
+        "`notable`; a recording makes its blocks again from there on",
     )
     distortion: float = _number(
         1.1, "ratio", "a profiled step so much longer is distorted", "PyTorch's issues: 10 to 20 %"

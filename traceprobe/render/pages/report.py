@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import msgspec
+from msgspec import UNSET
 
 from traceprobe.formatting import ranges, shorten, significant, size
 from traceprobe.records.base import compact_json
@@ -19,6 +20,7 @@ from traceprobe.render.pages.report_advice import advice_section
 from traceprobe.render.pages.report_communication import communication_section
 from traceprobe.render.pages.report_iterations import iterations_section
 from traceprobe.render.pages.report_kernels import kernels_section
+from traceprobe.render.pages.report_recording import recording_facts
 from traceprobe.render.pages.report_time import time_section
 from traceprobe.render.pages.report_timeline import timeline_section
 from traceprobe.render.pages.report_verdict import doubt, sentence, verdict_blocks
@@ -136,6 +138,8 @@ def _quality(report: Report) -> Section:
             f"{significant(effect.unprofiled_step_ms)} ms without: × {effect.ratio:.2f}"
         )
         facts.append(("effect of the profiler", text))
+    if quality.recording is not UNSET:
+        facts += recording_facts(quality.recording)
     warnings = [f"`{shorten(w.code, MAX_NAME)}` {w.message}" for w in quality.warnings]
     count = len(warnings)
     said = f"{count} warning{'s' * (count > 1)}" if count else "no warnings"
