@@ -85,6 +85,13 @@ def test_iterations_that_are_long_in_a_rhythm_are_left_out():
     assert regular_means(blocks_of(steps, 15)) == [1.0] * 4
 
 
+def test_a_rhythm_is_found_where_blocks_have_one_such_iteration_each():
+    def block(first):
+        return first, [9.0 if n % 5 == 4 else 1.0 for n in range(first, first + 5)]
+
+    assert regular_means([block(first) for first in (0, 14, 28)]) == [1.0] * 3
+
+
 @pytest.mark.parametrize(
     "long",
     [{3, 20, 44, 45, 91}, set(), set(range(0, 120, 2)), {5}],
