@@ -66,7 +66,7 @@ def refused(cli, **changes):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"kind": "sonnet"}, "its kind is 'sonnet', known are comparison"),
+        ({"kind": "sonnet"}, "its kind is 'sonnet', known are causal, comparison"),
         ({"kind": 7}, "`$.kind`"),
         ({"schema_version": "9.1"}, "has schema version 9.1, this traceprobe reads 1."),
         ({"per": "fortnight"}, "`$.per`"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from traceprobe.capture.watch.step_rows import LONG_ROWS, StepRows
 from traceprobe.errors import DamagedRecord
 from traceprobe.records.watch import Watch
 from traceprobe.watch.events import of_one_worker
+from traceprobe.watch.live import Live
 from traceprobe.watch.pace import stretches
 from traceprobe.watch.periods import every_seconds, every_steps
 from traceprobe.watch.processes import read_processes
@@ -85,10 +88,10 @@ def test_one_slow_worker_is_told_from_a_slow_loader():
 @pytest.mark.parametrize(
     ("numbers", "workers", "found"),
     [
-        ([3, 5, 7, 9, 40], 2, [True] * 4 + [False]),
-        ([3, 5, 90], 2, [False] * 3),
+        ([3, 5, 7, 9, 11, 15, 40], 2, [True] * 6 + [False]),
+        ([3, 5, 7, 9, 90], 2, [False] * 5),
         ([3, 4, 5, 6], 1, [False] * 4),
-        ([0, 4, 12, 16], 4, [True] * 4),
+        ([0, 4, 12, 16, 20, 24], 4, [True] * 6),
         ([], 4, []),
     ],
 )
@@ -138,12 +141,6 @@ def test_a_start_is_not_held_against_the_run():
     ms[:3] = 900
     (event,) = told(process(ms)).events
     assert (event.cause, event.count) == ("start", 3)
-
-
-def test_steps_under_our_own_profiler_are_no_event():
-    ms = steps()
-    ms[500:506] += 2_000
-    assert told(process(ms, events=[(Kind.CAPTURE, 506, 6, 0.0)])).events == []
 
 
 def test_a_pace_that_wanders_is_said_to():
@@ -218,6 +215,28 @@ def test_a_run_of_any_length_fits_on_a_disk():
     assert sum(row.ns for row in rows) == 10_000 * 100 + 900
     assert [row.number for row in rows if row.longest_ns == 1_000] == [7_777]
     assert LONG_ROWS * ROW.size < 16 << 20
+
+
+def test_metrics_tell_what_was_noted(tmp_path):
+    (tmp_path / "rank1-7.facts").write_text('{"rank": 1, "began_ns": 0}')
+    log = RowLog(tmp_path / "rank1-7.rows")
+    live = Live(tmp_path, tmp_path / "run.prom", tmp_path / "run.jsonl")
+    for number in range(4):
+        log.add(Row(Kind.STEP, number, 1, 10**9 * (number + 1), 10**9, 25 * 10**7, 10**9))
+        log.add(Row(Kind.SAVE, number, 0, 10**9 * (number + 1), 5 * 10**8))
+        log.write()
+        live.look()
+    text = (tmp_path / "run.prom").read_text()
+    assert '# TYPE traceprobe_steps_total counter\ntraceprobe_steps_total{rank="1"} 4\n' in text
+    assert 'traceprobe_step_seconds{rank="1"} 1\n' in text
+    assert 'traceprobe_loader_wait_seconds_total{rank="1"} 1\n' in text
+    assert 'traceprobe_event_seconds_total{rank="1",cause="checkpoint"} 2\n' in text
+    lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    assert lines[:2] == [
+        {"at_s": 1.0, "rank": 1, "event": "checkpoint", "step": 0, "ms": 500.0},
+        {"rank": 1, "steps": 1, "step_ms": 1000.0, "wait_share": 0.25},
+    ]
+    assert len(lines) == 8
 
 
 @pytest.mark.parametrize(

@@ -208,3 +208,24 @@ def test_the_program_has_standard_input(tmp_path):
 def test_standard_output_is_the_programs(tmp_path):
     done = spawn("watch", "-o", "-", "--", "true", cwd=tmp_path)
     assert (done.code, "standard output is the program's" in done.err) == (2, True)
+
+
+def test_metrics_are_there_while_the_run_goes_on(watched, tmp_path):
+    _, record = watched(
+        """
+        for number in range(300):
+            step()
+            if number == 100:
+                torch.save(torch.zeros(1_000_000), "model.pt")
+        assert os.path.exists("run.prom") and os.path.getsize("run.jsonl")
+        """,
+        *("--prometheus", "run.prom", "--jsonl", "run.jsonl"),
+    )
+    assert record["exit_code"] == 0
+    text = (tmp_path / "run.prom").read_text()
+    assert 'traceprobe_steps_total{rank="0"} 299\n' in text
+    assert 'traceprobe_events_total{rank="0",cause="checkpoint"} 1\n' in text
+    lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    saved = next(line for line in lines if line.get("event") == "checkpoint")
+    assert (saved["step"], saved["rank"]) == (100, 0)
+    assert lines[-1]["steps"] == 299

@@ -9,7 +9,6 @@ from traceprobe.records.watch import (
     PaceStretch,
     ReadingStrip,
     RunEvent,
-    ShortCapture,
     StepStrip,
     Watch,
     WatchedRank,
@@ -90,11 +89,6 @@ def make_watch() -> Watch:
             reserved_bytes=[2.0**34, 2.0**34],
             rss_bytes=[2.0**33, 2.0**33],
         ),
-        captures=[
-            ShortCapture(
-                first=300, steps=5, lost_s=1.2, why="a checkpoint was due", verdict="Compute-bound"
-            )
-        ],
         notes=["rank 1 was ended from outside: up to a second of steps before that is missing"],
     )
 

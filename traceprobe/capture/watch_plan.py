@@ -14,10 +14,8 @@ class WatchPlan(Plan):
 
     Args:
         clock_seconds: time between two readings of the device's clock.
-        captures: short recordings that may be made of spikes.
     """
 
     VARIABLE: ClassVar[str] = "TRACEPROBE_WATCH"
 
     clock_seconds: float = 0.5
-    captures: int = 3

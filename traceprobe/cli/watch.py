@@ -51,6 +51,23 @@ def command(
             help="Time between two readings of clock and memory, seconds.",
         ),
     ] = 0.5,
+    prometheus: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=OUTPUT,
+            help="Metrics of the run while it goes on, in Prometheus' text format; replaced every "
+            "second.",
+        ),
+    ] = None,
+    jsonl: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=OUTPUT,
+            help="A line of JSON for each event, and each second for the pace.",
+        ),
+    ] = None,
     redact: Redact = False,
     force: Force = False,
     quiet: Quiet = False,
@@ -63,14 +80,15 @@ def command(
     from traceprobe.capture.program import workspace
     from traceprobe.capture.run_watch import run_watched
     from traceprobe.capture.watch_plan import WatchPlan
-    from traceprobe.cli.outputs import Delivery
+    from traceprobe.cli import outputs
     from traceprobe.cli.program import chosen, named
+    from traceprobe.watch.live import Live
     from traceprobe.watch.processes import read_processes
     from traceprobe.watch.summary import Ended, summarize_watch
 
     program, name = chosen(workload, list(context.args), "watch")
     targets = output or [Path(f"traceprobe-{name}-watch{suffix}") for suffix in (".html", ".json")]
-    delivery = Delivery(
+    delivery = outputs.Delivery(
         targets=targets,
         redact=redact,
         github_summary=False,
@@ -81,10 +99,13 @@ def command(
     if Path("-") in targets:
         misused("-o -: standard output is the program's; write to a file")
     delivery.check(named(program))
+    for path in filter(None, (prometheus, jsonl)):
+        outputs.check_file(path, named(program), force=force)
     with workspace(_folder(targets)) as work:
-        end = run_watched(
-            program, WatchPlan(clock_seconds=readings), nproc_per_node, work, lambda: None
-        )
+        live = Live(work, prometheus, jsonl)
+        plan = WatchPlan(clock_seconds=readings)
+        end = run_watched(program, plan, nproc_per_node, work, live.look)
+        live.look()
         processes = read_processes(work)
     if not processes:
         _nothing(end)

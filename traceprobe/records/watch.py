@@ -26,7 +26,7 @@ Cause = Literal[
     "clock",
     "unknown",
 ]
-MOST_POINTS, MOST_PLACES = 600, 50
+MOST_POINTS, MOST_PLACES = 600, 500
 """Of a strip, and steps of an event that are listed."""
 Points = Annotated[list[float], Meta(max_length=MOST_POINTS)]
 Gaps = Annotated[list[float | None], Meta(max_length=MOST_POINTS)]
@@ -131,20 +131,6 @@ class ReadingStrip(msgspec.Struct, frozen=True, kw_only=True):
     rss_bytes: Gaps = []
 
 
-class ShortCapture(msgspec.Struct, frozen=True, kw_only=True):
-    """A few steps that were recorded with a profiler on the way.
-
-    Args:
-        why: they were. verdict: of their analysis, or why there is none.
-    """
-
-    first: int
-    steps: int
-    lost_s: float
-    why: Sentence
-    verdict: Sentence
-
-
 class Watch(Record, frozen=True, kw_only=True):
     """As `traceprobe watch` writes it; times of the lowest rank where there are several."""
 
@@ -165,7 +151,6 @@ class Watch(Record, frozen=True, kw_only=True):
     """What cost most first."""
     strip: StepStrip
     readings: ReadingStrip
-    captures: list[ShortCapture]
     notes: list[Sentence]
 
     def problems(self) -> Iterator[str]:

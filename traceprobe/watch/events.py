@@ -32,6 +32,8 @@ OF_IT = 0.4
 """Share of a lengthening that a cause must explain."""
 UNEXPLAINED = 0.5
 """Share of it that must be left for another cause."""
+TURNS = 5
+"""Late batches in turn after the first by which a slow worker is known: a few are chance."""
 STARTING = 50
 """Steps that a start takes at most."""
 FEW = 5
@@ -62,7 +64,6 @@ def find_events(processes: Sequence[Process], parts: Parts, level_ms: Column) ->
     """
     first = processes[0]
     rest = first.longest_ms - level_ms
-    rest[captured(first)] = 0.0
     longer = rest.copy()
     yield from _start(rest, level_ms)
     for cause in TIMED:
@@ -99,20 +100,11 @@ def of_one_worker(numbers: Whole, workers: int | None) -> npt.NDArray[np.bool_]:
     if not workers or workers < 2:
         return found
     gaps = np.diff(numbers)
-    turn = np.isin(gaps, (workers, 2 * workers))
-    twice = np.flatnonzero(turn[:-1] & turn[1:])
-    for shift in range(3):
-        found[twice + shift] = True
+    turn = np.isin(gaps, (workers, 2 * workers)).astype(np.int64)
+    kept = np.convolve(turn, np.ones(TURNS, np.int64), "valid") if turn.size >= TURNS else turn[:0]
+    for shift in range(TURNS + 1):
+        found[np.flatnonzero(kept == TURNS) + shift] = True
     return found
-
-
-def captured(process: Process) -> Whole:
-    """Rows of the steps under our own profiler, and of those in which it was started and ended."""
-    rows = [
-        process.row_of(np.arange(number - count - 1, number + 2))
-        for number, count, _, _ in process.events[Kind.CAPTURE]
-    ]
-    return np.unique(np.concatenate(rows)) if rows else np.empty(0, np.int64)
 
 
 def _take(cause: Cause, rows: Whole, part: Column, owner: Whole, rest: Column) -> Iterator[Found]:

@@ -14,13 +14,12 @@ from traceprobe.records.watch import (
     Cause,
     PaceStretch,
     RunEvent,
-    ShortCapture,
     Watch,
     WatchedRank,
 )
 from traceprobe.version import __version__
 from traceprobe.watch.causes import parts_of
-from traceprobe.watch.events import Found, captured, find_events
+from traceprobe.watch.events import Found, find_events
 from traceprobe.watch.pace import Stretch, stretches
 from traceprobe.watch.pace_causes import settled, why_changed
 from traceprobe.watch.periods import every_seconds, every_steps
@@ -57,9 +56,7 @@ class Ended:
     seconds: float
 
 
-def summarize_watch(
-    processes: Sequence[Process], end: Ended, captures: Sequence[ShortCapture] = ()
-) -> Watch:
+def summarize_watch(processes: Sequence[Process], end: Ended) -> Watch:
     """What became of a run.
 
     Args:
@@ -69,7 +66,6 @@ def summarize_watch(
     parts = parts_of(processes)
     timed = sum(parts.ms[cause] for cause in ("checkpoint", "evaluation", "garbage-collection"))
     plain = np.maximum(first.ms - timed, 0.05 * np.median(first.ms))
-    plain[captured(first)] = np.median(plain)
     pace = stretches(plain)
     level = np.concatenate([np.full(s.stop - s.start, s.ms) for s in pace])
     found = list(find_events(processes, parts, level))
@@ -99,7 +95,6 @@ def summarize_watch(
         events=events,
         strip=step_strip(first),
         readings=reading_strip(first),
-        captures=list(captures),
         notes=[*_notes(found, events, processes), *_wandering(pace, lasting)],
     )
 

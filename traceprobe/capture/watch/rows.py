@@ -38,8 +38,6 @@ class Kind(IntEnum):
     """Times that the allocator gave back all it had cached and asked the device again."""
     PASS = 7
     """Passes over the loader that began."""
-    CAPTURE = 8
-    """Steps under our own profiler."""
 
 
 class Row(NamedTuple):

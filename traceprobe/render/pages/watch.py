@@ -86,14 +86,6 @@ def _sections(run: Watch) -> Iterator[Section]:
         yield Section("pace", "Changes of the pace", blocks=[_pace(run.pace)])
     if len(run.ranks) > 1:
         yield Section("ranks", "Ranks", blocks=[_ranks(run)])
-    if run.captures:
-        rows = [
-            [f"{c.first:,}", str(c.steps), c.why, c.verdict, significant(c.lost_s)]
-            for c in run.captures
-        ]
-        head = ("step", "steps", "why", "verdict", "cost, s")
-        table = Table("Short recordings on the way", head, rows, frozenset({0, 1, 4}))
-        yield Section("captures", "Short recordings", blocks=[table])
     readings = list(_readings(run))
     if readings:
         yield Section("machine", "Clock and memory", blocks=readings, brief=False)
