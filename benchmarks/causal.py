@@ -2,6 +2,7 @@
 
     python benchmarks/causal.py measure DIR [--scenarios NAME …]   # on a machine with a GPU
     torchrun --nproc-per-node 2 benchmarks/causal.py measure DIR --scenarios ddp-late ddp-early
+    nvidia-smi --query-gpu=driver_version --format=csv,noheader > DIR/driver.txt
     python benchmarks/causal.py summarize DIR                      # causal.json
     python benchmarks/causal.py page                               # causal.md beside it
 
@@ -296,7 +297,11 @@ def summarize(folder: Path) -> dict[str, Any]:
             continue
         made = summarize_probes(ranks)
         gpus = made.hardware.get("gpus") or [{}]
-        found |= {"gpu": gpus[0].get("name"), "torch": made.libraries.get("torch")}
+        found |= {
+            "gpu": gpus[0].get("name"),
+            "torch": made.libraries.get("torch"),
+            "driver": (folder / "driver.txt").read_text().strip(),
+        }
         slopes = {f"{r.region}/{r.resource}": r for r in made.regions}
         regions = [
             {
@@ -345,7 +350,8 @@ def page(found: dict[str, Any]) -> str:
         "",
         f"Loops that are built so that each region is critical or hidden, probed as "
         f"`traceprobe bench --causal` does ([method](../causal.md)), on {found['gpu']}, PyTorch "
-        f"{found['torch']}. Written by `benchmarks/causal.py` from `causal.json`.",
+        f"{found['torch']}, driver {found['driver']}. Written by "
+        "`benchmarks/causal.py` from `causal.json`.",
         "",
         f"**{len(within)} of {len(rows)} slopes are within {TOLERANCE} of what they must be; "
         f"{len(right)} are judged so. The largest error is {far:.2f}.**",
@@ -363,6 +369,10 @@ def page(found: dict[str, Any]) -> str:
                 f"{_number(region['high'])} | {region['judgement']} |"
             )
     lines += [
+        "",
+        "Of `wait`, a part of a delay of forward on the device is hidden: the spin is launched "
+        "before the first kernel, whose launch it covers. The host's time in `host` scatters, as "
+        "its intervals say.",
         "",
         "## What the hooks cost",
         "",

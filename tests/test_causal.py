@@ -10,8 +10,10 @@ from statistics import median
 
 import pytest
 
+from benchmarks import causal as causal_page
 from tests.causal_records import DEVICE_BOUND, HOST_BOUND, make_causal, make_region
 from tests.cli_runner import Cli, write_trace
+from tests.conftest import ROOT
 from tests.report_factory import make_report
 from traceprobe.capture.probe_plan import RankProbes
 from traceprobe.capture.probe_record import summarize_probes
@@ -247,3 +249,9 @@ def test_a_verdict_that_probes_contradict_is_said_in_the_report():
 def test_few_trials_are_refused_before_anything_runs(cli):
     done = cli("bench", "--causal", "--trials", "1", "--", sys.executable, "-c", "1").expect(2)
     assert "--trials 2" in done.err
+
+
+def test_the_page_of_known_programs_is_made_of_its_record():
+    record = json.loads((ROOT / "docs" / "validation" / "causal.json").read_text())
+    assert (ROOT / "docs" / "validation" / "causal.md").read_text() == causal_page.page(record)
+    assert sum(len(scenario["regions"]) for scenario in record["scenarios"]) >= 30

@@ -10,6 +10,7 @@ from tests.lazy import Lazy
 from traceprobe.capture.oracle.blocks import Unavailable
 from traceprobe.capture.oracle.fused_optimizer import fused
 from traceprobe.capture.oracle.rare_steps import regular_means
+from traceprobe.capture.oracle.resident import ResidentBatches
 
 pytestmark = pytest.mark.usefixtures("pytorch")
 torch = Lazy("torch")
@@ -85,6 +86,13 @@ def test_iterations_that_are_long_in_a_rhythm_are_left_out():
     assert regular_means(blocks_of(steps, 15)) == [1.0] * 4
 
 
+def test_a_rhythm_is_found_where_blocks_have_one_such_iteration_each():
+    def block(first):
+        return first, [9.0 if n % 5 == 4 else 1.0 for n in range(first, first + 5)]
+
+    assert regular_means([block(first) for first in (0, 14, 28)]) == [1.0] * 3
+
+
 @pytest.mark.parametrize(
     "long",
     [{3, 20, 44, 45, 91}, set(), set(range(0, 120, 2)), {5}],
@@ -93,3 +101,34 @@ def test_iterations_that_are_long_in_a_rhythm_are_left_out():
 def test_others_are_not(long):
     steps = [9.0 if n in long else 1.0 for n in range(120)]
     assert regular_means([(0, steps)]) is None
+
+
+def test_without_a_gpu_no_copy_can_be_taken_out():
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    before = dict(vars(torch.Tensor))
+    resident = ResidentBatches(lambda: iter([torch.zeros(2)]))
+    with pytest.raises(Unavailable, match="no GPU"), resident.hold():
+        pass
+    assert dict(vars(torch.Tensor)) == before
+
+
+def test_copies_of_kept_batches_find_them_on_the_device():
+    if not torch.cuda.is_available():
+        pytest.skip("there is no GPU")
+    gpu = torch.zeros(1).cuda().device
+    tokens, pictures = torch.arange(64).reshape(4, 16), torch.randn(5, 3).pin_memory()
+    resident = ResidentBatches(lambda: iter([{"t": tokens, "p": [pictures]}]))
+    before, static = dict(vars(torch.Tensor)), torch.empty(5, 3, device=gpu)
+    with resident.hold():
+        whole, again = tokens.to(gpu), tokens.to("cuda")
+        view = tokens[:, :-1].to(gpu, non_blocking=True)
+        static.copy_(pictures.cuda())
+        other = tokens.float().to(gpu)
+    assert whole.data_ptr() == again.data_ptr() == view.data_ptr() != other.data_ptr()
+    assert torch.equal(view.cpu(), tokens[:, :-1])
+    assert torch.equal(static.cpu(), pictures)
+    assert dict(vars(torch.Tensor)) == before
+    whole.add_(1)
+    with pytest.raises(Unavailable, match="in place"), resident.hold():
+        pass

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any, Protocol
 
-from traceprobe.capture.owners.graph_capture import graph_captures
 from traceprobe.capture.recording_plan import METADATA_KEY, RecordingPlan, trace_name
 
 _HEAD = 64
@@ -58,7 +56,6 @@ class TorchBackend:
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
         plan = self._plan
-        let_go_of_the_device()
         self._running = profile(
             activities=activities,
             schedule=schedule(wait=0, warmup=plan.settle, active=active + 1, repeat=1),
@@ -95,17 +92,6 @@ class TorchBackend:
             shutil.copyfileobj(trace, file)
         plain.unlink()
         temporary.replace(self._target)
-
-
-def let_go_of_the_device() -> None:
-    """Have profilers that end take CUPTI out of the process, which slows every launch.
-
-    Kineto leaves it in unless the environment says so. Measured on an H200: GPT-2 took 34 ms a step
-    before a profiler ran and 42 after it. Where CUDA graphs were captured CUPTI stays: a graph that
-    is replayed after it was taken out has crashed programs.
-    """
-    if not graph_captures.graphs:
-        os.environ.setdefault("TEARDOWN_CUPTI", "1")
 
 
 def sync_events() -> dict[str, Any]:

@@ -23,6 +23,13 @@ def calibration_doubt(recording: Recording) -> str | None:
             f"without the profiler a step took {significant(first)} ms before the profiled steps "
             f"and {significant(last)} ms after them"
         )
+    clean = recording.blocks[0]
+    if not clean.profiled and min(first, last) > FIXED.same_pace * clean.step_ms:
+        return (
+            f"a step took {significant(clean.step_ms)} ms before a profiler ran for the first time "
+            f"and {significant(last)} ms after it: the pace changed, or what a profiler leaves in "
+            "the process slows the host"
+        )
     if any(block.steps % recording.period for block in plain):
         return (
             f"the loop repeats itself after {counted(recording.period, 'step')}, and what was "

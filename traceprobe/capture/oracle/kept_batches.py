@@ -224,7 +224,10 @@ class KeptBatches:
         made_of = next(each for each in found if each is not None)
         owners = (made_of, getattr(iterator, "_collate_fn", None))
         size = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
-        return self._loaders.setdefault((id(owners[0]), id(owners[1]), str(size)), Kept(owners))
+        key = (id(owners[0]), id(owners[1]), str(size))
+        if key not in self._loaders:
+            self._loaders[key] = Kept(owners)
+        return self._loaders[key]
 
     def _again(self, loader: Kept) -> Any:
         if _ended(loader.iterator):

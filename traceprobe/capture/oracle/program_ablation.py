@@ -192,4 +192,4 @@ def _capturing() -> bool:
     """Whether the step becomes part of a CUDA graph, where nothing may be waited for."""
     import torch
 
-    return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())

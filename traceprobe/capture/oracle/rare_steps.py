@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from math import isqrt
 from statistics import fmean, median
 
 LONG = 1.5
@@ -51,12 +52,20 @@ def _rhythm(long: Sequence[int], numbers: Sequence[range]) -> tuple[int, int] | 
         long: those that are. numbers: of all iterations.
     """
     some = long[:_CANDIDATES]
-    for length in sorted({b - a for a in some for b in some if b - a >= SHORTEST}):
+    # Blocks lie apart: what is between two of their iterations is some number of rhythms.
+    apart = {b - a for a in some for b in some if b > a}
+    for length in sorted({part for whole in apart for part in _divisors(whole)}):
         for place, hits in Counter(number % length for number in long).items():
             inside = sum(len(range(*_places(block, length, place))) for block in numbers)
             if hits >= FEWEST and hits >= (1 - MOST_MISSED) * inside:
                 return length, place
     return None
+
+
+def _divisors(number: int) -> list[int]:
+    """Those that can be a rhythm."""
+    small = [part for part in range(1, isqrt(number) + 1) if number % part == 0]
+    return [part for part in (*small, *(number // p for p in small)) if part >= SHORTEST]
 
 
 def _places(block: range, length: int, place: int) -> tuple[int, int, int]:

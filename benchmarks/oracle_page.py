@@ -1,0 +1,151 @@
+"""What `oracle.py` measured, as numbers and as a page."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.program_rows import ROWS
+
+LIMIT = 3.0
+"""Points that a share may be off."""
+PARTS = {
+    "loading": ("synthetic-device", "synthetic-host"),
+    "communication": ("full-no-comm",),
+    "host": ("full-regular",),
+    "fused": ("full-fused",),
+}
+"""The variants of the oracle that take out what is taken out by hand; the first that it has."""
+_HEAD = """# Ablations of unmodified programs
+
+`traceprobe bench` took parts out of programs that know nothing of it. By hand the same parts were
+taken out of their source: by options of the programs (`--no-loading`, `--one-rank`, `--no-host`),
+and by `fused=True` for their optimizers. Both ran in the same process, one after the other, without
+a profiler. A share is what a step gets shorter by, in per cent of the whole step; below 0 it gets
+longer.
+
+    python benchmarks/oracle.py run --out DIR --gpus 2
+    python benchmarks/oracle.py collect DIR && python benchmarks/oracle.py page
+"""
+
+
+def collect(folder: Path) -> dict[str, Any]:
+    """The rows of a run; of one that was made again the last."""
+    known = {row.name: row for row in ROWS}
+    rows: dict[str, Any] = {}
+    machine: dict[str, Any] = {}
+    for line in (folder / "rows.jsonl").read_text().splitlines():
+        found = json.loads(line)
+        files = found["files"]
+        hands = [value for name, value in files.items() if name.startswith("hand")]
+        trials = [value for name, value in files.items() if name.endswith(".trials.json")]
+        if len(trials) < known[found["name"]].ranks:
+            continue
+        rows[found["name"]] = _row(hands, trials, known[found["name"]].updates)
+        machine = files["machine0.json"]
+    return {"machine": machine, "rows": rows}
+
+
+def _row(hands: list[Any], trials: list[Any], updates: int) -> dict[str, Any]:
+    hand = {name: max(statistics.fmean(h[name]) for h in hands) for name in hands[0]}
+    first = trials[0]
+    oracle = {
+        name: max(
+            statistics.median(rank["seconds"][name]) / rank["steps"][name] * 1e3 * updates
+            for rank in trials
+        )
+        for name in first["seconds"]
+    }
+    shares = {}
+    for part, variants in PARTS.items():
+        variant = next((name for name in variants if name in oracle), None)
+        if part in hand and variant is not None:
+            shares[part] = {
+                "hand": round(100 * (1 - hand[part] / hand["full"]), 2),
+                "hand_range": _range(hand[part] / full for full in hands[0]["full"]),
+                "oracle": round(100 * (1 - oracle[variant] / oracle["full"]), 2),
+                "oracle_range": _range(
+                    (a / first["steps"][variant]) / (b / first["steps"]["full"])
+                    for a, b in zip(
+                        first["seconds"][variant], first["seconds"]["full"], strict=True
+                    )
+                ),
+                "variant": variant,
+            }
+    return {
+        "hand_ms": {name: round(value, 3) for name, value in hand.items()},
+        "hand_full_ms": [round(value, 3) for value in hands[0]["full"]],
+        "oracle_ms": {name: round(value, 3) for name, value in oracle.items()},
+        "absent": first["absent"],
+        "shares": shares,
+    }
+
+
+def _range(ratios: Iterable[float]) -> list[float]:
+    """Lowest and highest share that single runs, or rounds, come to."""
+    shares = [100 * (1 - ratio) for ratio in ratios]
+    return [round(min(shares), 2), round(max(shares), 2)]
+
+
+def _apart(share: dict[str, Any]) -> float:
+    """Points between the nearest ends of the two ranges; 0 where they overlap."""
+    (a, b), (c, d) = share["hand_range"], share["oracle_range"]
+    return max(0.0, c - b, a - d)
+
+
+def page(results: dict[str, Any]) -> str:
+    """The page."""
+    rows = results["rows"]
+    lines = [_HEAD]
+    compared = [
+        (name, part, share) for name, row in rows.items() for part, share in row["shares"].items()
+    ]
+    good = sum(abs(s["hand"] - s["oracle"]) <= LIMIT for *_, s in compared)
+    near = sum(_apart(s) <= LIMIT for *_, s in compared)
+    hardware = results["machine"].get("hardware", {})
+    libraries = results["machine"].get("libraries", {})
+    devices = sorted({gpu["name"] for gpu in hardware.get("gpus", [])}) or ["a CPU"]
+    missing = ", ".join(f"`{row.name}`" for row in ROWS if row.name not in rows)
+    torch = libraries.get("torch", "unknown")
+    lines += [
+        f"{len(rows)} programs on {', '.join(devices)}, PyTorch {torch}; three rounds of 0.3 s.",
+        f"**{good} of {len(compared)} shares are within {LIMIT:g} points, the ranges of {near}.**",
+        "A range goes from the lowest to the highest share: by hand against either of two runs of",
+        "the whole program, by `bench` over its rounds. It is wide where the same program,",
+        "unchanged, took another time when it ran again.\n",
+        f"Not measured, for want of time or of a second GPU: {missing}.\n",
+        "| program | taken out | by hand | range | by `bench` | range | ranges apart | variant |",
+        "| --- | --- | --: | --: | --: | --: | --: | --- |",
+    ]
+    for name, part, share in compared:
+        by_hand = "{:.1f} to {:.1f}".format(*share["hand_range"])
+        by_bench = "{:.1f} to {:.1f}".format(*share["oracle_range"])
+        mark = "" if _apart(share) <= LIMIT else " **(!)**"
+        lines.append(
+            f"| `{name}` | {part} | {share['hand']:.1f} % | {by_hand} | {share['oracle']:.1f} % "
+            f"| {by_bench} | {_apart(share):.1f}{mark} | `{share['variant']}` |"
+        )
+    lines += [
+        "\n## The whole step\n",
+        "The step of `full` against that of the program alone, with no hook installed, which ran",
+        "twice before the trials.\n",
+        "| program | alone, ms | `full`, ms | more |",
+        "| --- | --: | --: | --: |",
+    ]
+    for name, row in rows.items():
+        alone, full = row["hand_ms"]["full"], row["oracle_ms"]["full"]
+        both = ", ".join(f"{value:.2f}" for value in row["hand_full_ms"])
+        lines.append(f"| `{name}` | {both} | {full:.2f} | {100 * (full / alone - 1):+.1f} % |")
+    if (cost := results.get("cost")) is not None:
+        lines += [
+            "\n## What the hooks cost\n",
+            f"A program whose step does next to nothing ({cost['plain']:.0f} µs) ran in "
+            f"{cost['rounds']} blocks of {cost['steps']} steps without hooks, with hooks that do "
+            "nothing, and with those of a session that measures, in turns. Medians of the "
+            f"differences: **{cost['idle_more']:.1f} µs** and **{cost['measuring_more']:.1f} µs** "
+            "a step.",
+        ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,164 @@
+"""The runs of `oracle.py`: each program in a fork of this process, which has imported all."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import io
+import json
+import multiprocessing
+import os
+import runpy
+import shlex
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from benchmarks.program_rows import ROWS, Row
+from traceprobe.capture.ablation_plan import AblationPlan
+from traceprobe.capture.hardware import collect_environment
+from traceprobe.capture.loader_hook import install_loader_hook
+from traceprobe.capture.optimizer_hook import install_optimizer_hook
+
+PROGRAMS = Path(__file__).resolve().parents[1] / "workloads" / "programs"
+LEFT_OUT = frozenset({"fsdp-small", "fsdp-large", "gpipe", "1f1b", "tensor-parallel"})
+"""Rows with collectives that nothing takes out."""
+MODULES = ("torch", "torchvision", "torchvision.models", "timm", "transformers", "lightning")
+MOST_STEPS = 3000
+PATIENCE_S = 100.0
+TRIALS, SECONDS = 3, 0.3
+FIRST_PORT = 29591
+Fork = multiprocessing.get_context("fork").Process
+
+
+def run(out: Path, gpus: int, names: str | None, deadline: float, *, tiny: bool) -> None:
+    """Every row: those of more ranks first, then those of one side by side on the GPUs."""
+    began = time.monotonic()
+    out.mkdir(parents=True, exist_ok=True)
+    known = {row.name: row for row in ROWS if row.name not in LEFT_OUT}
+    rows = [known[name] for name in names.split(",")] if names else list(known.values())
+    for name in MODULES:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    import torch.utils.data.dataloader  # noqa: F401
+
+    sys.path.insert(0, str(PROGRAMS))
+    print(f"imported after {time.monotonic() - began:.0f} s", flush=True)
+    single = [row for row in rows if row.ranks == 1]
+    lock = threading.Lock()
+
+    def work(gpu: int) -> None:
+        while True:
+            with lock:
+                if not single or time.monotonic() - began > deadline:
+                    return
+                row = single.pop(0)
+            _row(row, [gpu], out, began, tiny)
+
+    for row in rows:
+        if 1 < row.ranks <= max(gpus, 2 * tiny) and time.monotonic() - began < deadline:
+            _row(row, list(range(row.ranks)), out, began, tiny)
+    threads = [threading.Thread(target=work, args=(gpu,)) for gpu in range(max(gpus, 1))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _row(row: Row, gpus: list[int], out: Path, began: float, tiny: bool) -> None:
+    """One row on its GPUs; what came of it goes into the lines of `rows.jsonl`."""
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [Fork(target=_work, args=(row, n, gpus, folder, tiny)) for n in range(row.ranks)]
+        for rank in ranks:
+            rank.start()
+        for rank in ranks:
+            rank.join(max(0.0, PATIENCE_S - (time.monotonic() - start)))
+        for rank in ranks:
+            rank.kill()
+        found = {path.name: json.loads(path.read_text()) for path in Path(folder).glob("*.json")}
+        said = "".join(path.read_text()[-3000:] for path in Path(folder).glob("*.log"))
+    line = {"name": row.name, "seconds": round(time.monotonic() - start, 1), "files": found}
+    with (out / "rows.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    print(f"{time.monotonic() - began:.0f} s: {row.name} {sorted(found)}\n{said}", flush=True)
+
+
+def _work(row: Row, rank: int, gpus: list[int], folder: str, tiny: bool) -> None:
+    """The runs of one rank: by hand, and then as `traceprobe bench` does it."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
+    if row.ranks > 1:
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "MASTER_ADDR": "localhost"}
+        os.environ |= {"WORLD_SIZE": str(row.ranks), "MASTER_PORT": str(FIRST_PORT)}
+    place, log = Path(folder), Path(folder) / f"{rank}.log"
+    options = [*shlex.split(row.options), *(["--tiny"] if tiny else [])]
+    hand: dict[str, list[float]] = {}
+
+    def timed(name: str, *more: str) -> None:
+        counts = ["--steps", str(row.steps), "--timed", str(row.timed)]
+        text = _program(row, [*options, *counts, *more])
+        steps = [json.loads(x)["step_ms"] for x in text.splitlines() if '"step_ms"' in x]
+        hand.setdefault(name, []).append(steps[-1])
+        (place / f"hand{rank}.json").write_text(json.dumps(hand))
+
+    try:
+        timed("full")
+        for part, option in row.without.items():
+            timed(part, option)
+        with _fused_by_hand():
+            timed("fused")
+        timed("full")
+        (place / f"machine{rank}.json").write_text(json.dumps(collect_environment()))
+        plan = AblationPlan(folder, 5, {"name": row.name}, count=TRIALS, seconds=SECONDS)
+        os.environ[plan.VARIABLE] = str(plan.save())
+        install_loader_hook(sys.modules["torch.utils.data.dataloader"])
+        install_optimizer_hook(sys.modules["torch.optim.optimizer"])
+        _program(row, [*options, "--steps", str(MOST_STEPS)])
+    except BaseException:  # of any program
+        log.write_text(traceback.format_exc())
+    os._exit(0)
+
+
+def _program(row: Row, arguments: list[str]) -> str:
+    """What a program says that runs in this process until it ends, or is ended."""
+    said, before = io.StringIO(), sys.argv
+    # Ranks that part and meet again do so at another place.
+    os.environ["MASTER_PORT"] = str(int(os.environ.get("MASTER_PORT", FIRST_PORT)) + 1)
+    path = str(PROGRAMS / f"{row.program}.py")
+    sys.argv = [path, *arguments]
+    try:
+        with contextlib.redirect_stdout(said):
+            runpy.run_path(path, run_name="__main__")
+    except SystemExit as end:
+        if end.code:
+            raise
+    finally:
+        sys.argv = before
+    return said.getvalue()
+
+
+@contextlib.contextmanager
+def _fused_by_hand() -> Any:
+    """Optimizers are made with `fused=True`, as who writes the program would."""
+    import torch
+
+    kinds = [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD]
+    before = [(kind, kind.__init__) for kind in kinds]
+    for kind, own in before:
+
+        def begin(self: Any, *args: Any, own: Any = own, **options: Any) -> None:
+            options = {**options, "fused": True, "foreach": None}
+            own(self, *args, **options)
+
+        functools.update_wrapper(begin, own)
+        kind.__init__ = begin  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for kind, own in before:
+            kind.__init__ = own  # type: ignore[method-assign]
