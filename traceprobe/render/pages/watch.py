@@ -78,9 +78,7 @@ def _points(run: Watch) -> Iterator[str]:
 def _sections(run: Watch) -> Iterator[Section]:
     blocks: list[Block] = [_events(run)] if run.events else []
     text = [] if run.events else ["No step was held up for long."]
-    yield Section(
-        "events", "What held it up", text=text, blocks=blocks, help=_EVENTS_HELP, nav="events"
-    )
+    yield Section("events", "What held it up", text=text, blocks=blocks, help=_EVENTS_HELP)
     yield Section("steps", "The run over time", blocks=[_steps(run)], help=_HELP)
     if len(run.pace) > 1:
         yield Section("pace", "Changes of the pace", blocks=[_pace(run.pace)])
@@ -159,7 +157,7 @@ def _steps(run: Watch) -> Chart:
         id="chart-run",
         caption="Steps over time",
         summary=f"{counted(run.steps, 'step')} of {significant(run.step_ms)} ms; the longest took "
-        f"{duration(1e6 * max(strip.most_ms))}. Each mark of the axis is a power of 10.",
+        f"{duration(1e6 * max(strip.most_ms))}. The axis of times is logarithmic.",
         spec=spec,
         data={
             "steps": {
