@@ -39,10 +39,17 @@ def _off(run: dict[str, Any], plain: float) -> float:
 def _counts(quiet: list[dict[str, Any]]) -> str:
     after = sum(abs(_off(run, _truth(run))) <= WITHIN for run in quiet)
     changed = sum(_clock_ratio(run) >= 1.1 for run in quiet)
+    early = [run for run in quiet if "before" in run]
+    first, counted = (
+        sum(abs(100 * (of(run) / run["before"]["step_ms"] - 1)) <= WITHIN for run in early)
+        for of in (lambda run: run["blocks"][0]["step_ms"], lambda run: run["unprofiled_step_ms"])
+    )
     return (
         f"Alone on the GPU, {after} of {len(quiet)} unprofiled steps lie within {WITHIN:.0f} % of "
         f"the plain loop after the recording; in {changed} of {len(quiet)} runs the mean clocks of "
-        "the blocks that count differ by 10 % and more.\n"
+        f"the blocks that count differ by 10 % and more. Of {len(early)} runs that were timed "
+        f"plainly before any profiler ran, {first} first blocks and {counted} unprofiled steps lie "
+        f"within {WITHIN:.0f} % of that.\n"
     )
 
 

@@ -328,6 +328,7 @@ def recording(*blocks, steady=True, period=1):
         (recording((50, True), (-80, True), (51, True), period=5), None),
         (recording((50, False), (-80, False), (60, True), (-80, True), (61, True)), "profiler ran"),
         (recording((50, True), (-80, True)), "the program ended before"),
+        (recording((50, True), (-80, True), (60, False)), "the steps before it count"),
         (recording((50, True), (-80, True), (54, True)), "50.0 ms before"),
         (recording((50, True), (-80, True), (51, True), period=3), "after 3 steps"),
         (recording((50, True), (-80, True), (51, True), steady=False), "8 steps of warm-up"),

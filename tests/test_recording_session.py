@@ -255,3 +255,43 @@ def test_a_program_that_ends_while_it_is_profiled_says_how_many_steps_it_needs(f
     session.close()
     assert log.calls[-1] == "abandon"
     assert steps_missing(tmp_path) == (8, 13)
+
+
+def block(ms, profiled=False, **clock):
+    made = timed_block.TimedBlock(profiled=profiled)
+    made.marks = [round(number * ms * 1e6) for number in range(81)]
+    made.clock = clock
+    return made
+
+
+ALONE = {"sm_mhz": 1980.0, "others_percent": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("after", "slowed"),
+    [
+        (block(12, **ALONE), True),
+        (block(10.2, **ALONE), False),
+        (block(8, **ALONE), False),
+        (block(12), False),
+        (block(12, sm_mhz=1500.0, others_percent=0.0), False),
+        (block(12, sm_mhz=1980.0, others_percent=40.0), False),
+    ],
+    ids=["longer", "alike", "shorter", "untold", "another clock", "a neighbour"],
+)
+def test_steps_are_slowed_by_a_profiler_where_nothing_else_changed(after, slowed):
+    before, profiled = block(10, **ALONE), block(18, profiled=True, **ALONE)
+    assert timed_block.slowed_by_profiler(before, profiled, after) is slowed
+
+
+def test_only_steps_before_the_profiler_count_where_it_slows_those_after(tmp_path, monkeypatch):
+    monkeypatch.setattr("traceprobe.capture.recording_session.slowed_by_profiler", lambda *_: True)
+    log = Log()
+    plan = plans.RecordingPlan(folder=str(tmp_path), **{**PLAN, "repeats": 2})
+    list(Recorder(RecordingSession(plan, log)).steps(range(100)))
+    assert [(b["profiled"], b["kept"]) for b in log.metadata["blocks"]] == [
+        (False, True),
+        (True, True),
+        (False, False),
+    ]
+    assert log.metadata["calibration_steps"] == log.metadata["blocks"][0]["steps"]

@@ -42,6 +42,7 @@ from traceprobe.capture.timed_block import (
     has_long_steps,
     same_clock,
     same_pace,
+    slowed_by_profiler,
 )
 from traceprobe.capture.warm_up import WarmUp
 
@@ -83,7 +84,7 @@ class RecordingSession:
         self._warm_up = WarmUp(plan, self._votes)
         self._blocks: list[TimedBlock] = []
         self._timed: TimedBlock | None = None
-        self._profiling = self._finished = False
+        self._profiling = self._finished = self._slowed = False
         self._clock: DeviceClock | None = None
         self._lengths = BlockLengths(plan)
         self._owners: dict[str, Any] | None = None
@@ -160,7 +161,8 @@ class RecordingSession:
             profiled = yield from self._profiled()
             after = yield from self._unprofiled(plan.calibrate_after)
             alike = same_pace(before, after) and same_clock([before, profiled, after])
-            votes = self._votes.cast(int(alike))
+            self._slowed = not repeat and slowed_by_profiler(before, profiled, after)
+            votes = self._votes.cast(int(alike or self._slowed))
             if votes is None or all(votes) or repeat == plan.most_repeats:
                 return
             votes = self._votes.cast(int(has_long_steps(before) or has_long_steps(after)))
@@ -239,9 +241,12 @@ class RecordingSession:
         return block
 
     def _calibration(self) -> dict[str, Any]:
-        """The warm-up and the blocks; the last profiled one counts, and those beside it."""
+        """The warm-up and the blocks; the last profiled one counts, and those beside it.
+
+        Not the one after it, where the profiler slowed that.
+        """
         last = max(place for place, block in enumerate(self._blocks) if block.profiled)
-        kept = self._blocks[last - 1 : last + 2]
+        kept = self._blocks[last - 1 : last + 1 + (not self._slowed)]
         return {
             **calibration([block for block in kept if not block.profiled]),
             "peak_memory_bytes": self._peak_memory,

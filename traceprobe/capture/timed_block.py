@@ -17,6 +17,9 @@ SAME_CLOCK = 1.10
 SAME_BRIEF_CLOCK, BRIEF_MS = 1.25, 500.0
 """The same where a mean is one over a shorter time: at its power limit a clock moves by 12 %."""
 
+OTHERS_PERCENT = 5
+"""Of the device's time, from which on other processes count."""
+
 
 @dataclass
 class TimedBlock:
@@ -83,6 +86,20 @@ def same_clock(blocks: Sequence[TimedBlock]) -> bool:
     brief = any(ms < BRIEF_MS for mhz, ms in told if mhz)
     most = SAME_BRIEF_CLOCK if brief else SAME_CLOCK
     return not known or max(known) < most * min(known)
+
+
+def slowed_by_profiler(before: TimedBlock, profiled: TimedBlock, after: TimedBlock) -> bool:
+    """Whether steps take longer once a profiler ran, though nothing else is known to have changed.
+
+    What a profiler leaves in the process slows a host that launches; to make the blocks again only
+    repeats that. It needs a device that tells its clock: without, it may as well be another pace.
+    """
+    blocks = before, profiled, after
+    alone = all((block.clock.get("others_percent") or 0) < OTHERS_PERCENT for block in blocks)
+    told = all(block.clock.get("sm_mhz") for block in blocks)
+    usual = not has_long_steps(before) and not has_long_steps(after)
+    longer = after.step_ms > (1 + SAME_PACE) * before.step_ms
+    return longer and usual and told and alone and same_clock(blocks)
 
 
 def has_long_steps(block: TimedBlock) -> bool:

@@ -15,6 +15,13 @@ def calibration_doubt(recording: Recording) -> str | None:
     """
     kept = [block for block in recording.blocks if block.kept]
     plain = [block for block in kept if not block.profiled]
+    later = recording.blocks[-1]
+    if len(plain) == 1 and not later.profiled and not later.kept:
+        return (
+            f"a step took {significant(plain[0].step_ms)} ms before the profiler ran and "
+            f"{significant(later.step_ms)} ms after it, at the same clock: what it leaves in the "
+            "process slows the host, or the pace changed; the steps before it count"
+        )
     if len(plain) < 2:
         return "the program ended before steps without the profiler were timed after the others"
     first, last = plain[0].step_ms, plain[-1].step_ms
