@@ -75,8 +75,7 @@ def _points(run: Watch) -> Iterator[str]:
         surest = max(run.captures, key=lambda capture: capture.confidence or 0.0)
         yield (
             f"{counted(len(run.captures), 'short capture')} in "
-            f"{duration(run.captures_lost_s * 1e9)}; step {surest.step:,}, {surest.why}: "
-            f"{_found(surest)}"
+            f"{duration(run.captures_lost_s * 1e9)}; step {surest.step:,}: {_found(surest)}"
         )
     clocks = [rank for rank in run.ranks if rank.sm_mhz is not None]
     if clocks:
@@ -146,7 +145,7 @@ def _found(capture: ShortCapture) -> str:
     """The verdict of a capture, and what to do first."""
     if capture.bound is None or capture.confidence is None:
         return capture.headline
-    verdict = f"{BOUND_LABELS[capture.bound].lower()}, {percent(capture.confidence, 0)} sure"
+    verdict = f"{BOUND_LABELS[capture.bound]}, {percent(capture.confidence, 0)} sure"
     return f"{verdict}. {capture.advice}" if capture.advice else verdict
 
 
