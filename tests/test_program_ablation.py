@@ -8,12 +8,13 @@ from itertools import pairwise
 import pytest
 
 from tests.lazy import Lazy
-from traceprobe.capture.ablation_plan import AblationPlan, shortfall, trial_results
+from traceprobe.capture.ablation_plan import AblationPlan, RankTrials
 from traceprobe.capture.batch_feed import feed
 from traceprobe.capture.batch_source import BatchSource
-from traceprobe.capture.oracle import blocks, communication, program_ablation, ranks
+from traceprobe.capture.oracle import blocks, communication, program_ablation, ranks, trial_session
 from traceprobe.capture.oracle.busy_time import union_ns
 from traceprobe.capture.oracle.program_ablation import ProgramAblation
+from traceprobe.capture.rank_results import Shortfall
 
 pytestmark = pytest.mark.usefixtures("pytorch", "quick")
 torch = Lazy("torch")
@@ -76,7 +77,7 @@ def test_gradients_are_synchronised_in_all_steps_but_those_without_communication
         model(x).sum().backward()
         assert len(calls) == expected
         model.zero_grad()
-    (found,) = trial_results(tmp_path).values()
+    (found,) = RankTrials.of_ranks(tmp_path).values()
     assert PLAIN | {"full-no-comm", "synthetic-no-comm"} <= set(found.seconds)
     each = blocks.LEAD_IN + blocks.PROBE + trials.count * (blocks.LEAD_IN + blocks.FEWEST)
     assert seen[False] == 2 * each
@@ -96,8 +97,8 @@ def test_a_loop_that_ends_early_leaves_the_model_as_it_was_and_says_how_far_it_c
     steps.close()
     assert model.require_backward_grad_sync
     assert feed.source is None
-    assert trial_results(tmp_path) == {}
-    short = shortfall(tmp_path)
+    assert RankTrials.of_ranks(tmp_path) == {}
+    (short,) = Shortfall.of_ranks(tmp_path).values()
     assert (short.steps, short.needed) == (made - 1, None)
 
 
@@ -107,7 +108,7 @@ def test_a_loop_that_ends_in_its_trials_says_what_they_need(trials, tmp_path):
     for _ in range(in_full - 3):
         next(steps)
     steps.close()
-    short = shortfall(tmp_path)
+    (short,) = Shortfall.of_ranks(tmp_path).values()
     assert short.steps == in_full - 4
     assert in_full - 1 <= short.needed <= in_full + 8
 
@@ -115,7 +116,7 @@ def test_a_loop_that_ends_in_its_trials_says_what_they_need(trials, tmp_path):
 def test_batches_are_repeated_where_nothing_is_loaded(trials, tmp_path):
     batches = [{"x": torch.full((2, 3), float(i)), "label": str(i)} for i in range(500)]
     labels = [int(batch["label"]) for batch in fed(trials, batches)]
-    (found,) = trial_results(tmp_path).values()
+    (found,) = RankTrials.of_ranks(tmp_path).values()
     assert set(found.seconds) >= PLAIN
     assert {len(times) for times in found.seconds.values()} == {2}
     assert {"synthetic-device", "full-no-comm", "synthetic-no-comm"} <= set(found.absent)
@@ -136,14 +137,14 @@ def test_entries_that_the_program_takes_out_of_a_batch_are_there_again(trials, t
     for batch in fed(trials, Loader()):
         batch.pop("x")
         batch["y"].pop()
-    (found,) = trial_results(tmp_path).values()
+    (found,) = RankTrials.of_ranks(tmp_path).values()
     assert set(found.seconds) >= PLAIN
 
 
 def test_batches_that_are_changed_in_place_are_not_given_again(trials, tmp_path):
     for batch in fed(trials, [torch.zeros(2) for _ in range(9)]):
         batch.add_(1)
-    (found,) = trial_results(tmp_path).values()
+    (found,) = RankTrials.of_ranks(tmp_path).values()
     assert "in place" in found.absent["synthetic-host"]
     assert "full" in found.seconds
 
@@ -153,7 +154,7 @@ def test_what_the_program_says_of_its_samples_counts(trials, tmp_path):
     session.describe({"samples_per_step": 99, "tokens_per_step": 5})
     for _ in fed(trials, [torch.zeros(2)], session):
         pass
-    (found,) = trial_results(tmp_path).values()
+    (found,) = RankTrials.of_ranks(tmp_path).values()
     assert found.workload == {"name": "test", "samples_per_step": 99, "tokens_per_step": 5}
 
 
@@ -164,7 +165,7 @@ def test_trials_that_load_have_whole_turns_of_the_workers(trials, tmp_path):
 
     for _ in fed(trials, Loader([torch.zeros(2)] * 9)):
         pass
-    (found,) = trial_results(tmp_path).values()
+    (found,) = RankTrials.of_ranks(tmp_path).values()
     assert (found.steps["io"], found.steps["full"], found.steps["synthetic-host"]) == (6, 6, 4)
 
 
@@ -173,7 +174,7 @@ def test_a_program_without_a_loader_has_its_whole_loop_measured(trials, tmp_path
     for number in range(1000):
         if not session.before_step(number):
             break
-    (found,) = trial_results(tmp_path).values()
+    (found,) = RankTrials.of_ranks(tmp_path).values()
     assert "full" in found.seconds
     assert "no DataLoader" in found.absent["io"]
     assert feed.source is None
@@ -182,7 +183,7 @@ def test_a_program_without_a_loader_has_its_whole_loop_measured(trials, tmp_path
 
 def test_a_process_that_the_program_forked_is_left_alone(trials, tmp_path, monkeypatch):
     session = ProgramAblation(trials)
-    monkeypatch.setattr(program_ablation.os, "getpid", lambda: -1)
+    monkeypatch.setattr(trial_session.os, "getpid", lambda: -1)
     assert all(session.before_step(number) for number in range(1000))
     monkeypatch.undo()
     session.close()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from traceprobe.capture.environment import Plan
-from traceprobe.capture.progress import current_rank, write_result
+from traceprobe.capture.rank_results import RankResult
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ def short_ablation(warmup: int, workload: dict[str, Any]) -> AblationPlan:
 
 
 @dataclass(frozen=True)
-class RankTrials:
+class RankTrials(RankResult):
     """What one rank measured.
 
     Args:
@@ -43,6 +41,8 @@ class RankTrials:
         workload, hardware, libraries, flags: as in the calibration of a recording.
     """
 
+    NAME: ClassVar[str] = "trials"
+
     seconds: dict[str, list[float]]
     steps: dict[str, int]
     absent: dict[str, str]
@@ -52,40 +52,3 @@ class RankTrials:
     hardware: dict[str, Any]
     libraries: dict[str, Any]
     flags: dict[str, Any]
-
-    def save(self, folder: Path) -> None:
-        """Leave the results of this rank in the folder, whole or not at all."""
-        text = json.dumps(asdict(self), sort_keys=True)
-        write_result(folder / f"rank{current_rank()}.trials.json", text)
-
-
-@dataclass(frozen=True)
-class Shortfall:
-    """A loop that ended before its trials did.
-
-    Args:
-        steps: that it made. needed: by the trials; None where it ended before that was known.
-    """
-
-    steps: int
-    needed: int | None
-
-    def save(self, folder: Path) -> None:
-        """Leave it in the folder, for the process that started the program."""
-        write_result(folder / f"rank{current_rank()}.short.json", json.dumps(asdict(self)))
-
-
-def shortfall(folder: Path) -> Shortfall | None:
-    """What the first rank left that ended too early."""
-    paths = sorted(folder.glob("rank*.short.json"))
-    return Shortfall(**json.loads(paths[0].read_text())) if paths else None
-
-
-def trial_results(folder: Path) -> dict[int, RankTrials]:
-    """What the ranks left in the folder, by rank."""
-    return {
-        int(path.name.removeprefix("rank").split(".")[0]): RankTrials(
-            **json.loads(path.read_text())
-        )
-        for path in sorted(folder.glob("rank*.trials.json"))
-    }

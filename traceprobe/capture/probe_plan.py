@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from traceprobe.capture.environment import Plan
-from traceprobe.capture.progress import current_rank, write_result
+from traceprobe.capture.rank_results import RankResult
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class ProbePlan(Plan):
 
 
 @dataclass(frozen=True)
-class RankProbes:
+class RankProbes(RankResult):
     """What one rank measured.
 
     Args:
@@ -40,6 +38,8 @@ class RankProbes:
         workload, hardware, libraries, flags: as in the calibration of a recording.
     """
 
+    NAME: ClassVar[str] = "probes"
+
     step_s: dict[str, list[float]]
     given_s: dict[str, list[float]]
     steps: dict[str, int]
@@ -49,18 +49,3 @@ class RankProbes:
     hardware: dict[str, Any]
     libraries: dict[str, Any]
     flags: dict[str, Any]
-
-    def save(self, folder: Path) -> None:
-        """Leave the results of this rank in the folder, whole or not at all."""
-        text = json.dumps(asdict(self), sort_keys=True)
-        write_result(folder / f"rank{current_rank()}.probes.json", text)
-
-
-def probe_results(folder: Path) -> dict[int, RankProbes]:
-    """What the ranks left in the folder, by rank."""
-    return {
-        int(path.name.removeprefix("rank").split(".")[0]): RankProbes(
-            **json.loads(path.read_text())
-        )
-        for path in sorted(folder.glob("rank*.probes.json"))
-    }

@@ -104,15 +104,14 @@ def _ablate(
     folder: Path,
     on_state: Callable[[str], None],
 ) -> Document:
-    from traceprobe.capture.ablation_plan import AblationPlan
+    from traceprobe.capture.ablation_plan import AblationPlan, RankTrials
     from traceprobe.capture.ablation_record import summarize_ablation
-    from traceprobe.capture.run_ablation import run_ablation
+    from traceprobe.capture.run_trials import run_trials
     from traceprobe.render.pages.ablation import document
 
     plan = AblationPlan(warmup=warmup, count=trials, seconds=seconds, workload={"name": name})
-    return document(
-        summarize_ablation(run_ablation(program, plan, processes, folder, on_state, warn))
-    )
+    ranks = run_trials(program, plan, RankTrials, processes, folder, on_state, warn)
+    return document(summarize_ablation(ranks))
 
 
 def _probe(
@@ -125,11 +124,12 @@ def _probe(
     folder: Path,
     on_state: Callable[[str], None],
 ) -> Document:
-    from traceprobe.capture.probe_plan import ProbePlan
+    from traceprobe.capture.probe_plan import ProbePlan, RankProbes
     from traceprobe.capture.probe_record import check_rounds, summarize_probes
-    from traceprobe.capture.run_probes import run_probes
+    from traceprobe.capture.run_trials import run_trials
     from traceprobe.render.pages.causal import document
 
     check_rounds(trials)
     plan = ProbePlan(warmup=warmup, rounds=trials, seconds=seconds, workload={"name": name})
-    return document(summarize_probes(run_probes(program, plan, processes, folder, on_state, warn)))
+    ranks = run_trials(program, plan, RankProbes, processes, folder, on_state, warn)
+    return document(summarize_probes(ranks))

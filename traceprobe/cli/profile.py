@@ -241,11 +241,12 @@ def _list_settings(program: list[str]) -> None:
 
 
 def _ablate(request: RecordingRequest, folder: Path, state: Callable[[str], None]) -> Ablation:
-    from traceprobe.capture.ablation_plan import short_ablation
+    from traceprobe.capture.ablation_plan import RankTrials, short_ablation
     from traceprobe.capture.ablation_record import summarize_ablation
-    from traceprobe.capture.run_ablation import run_ablation
+    from traceprobe.capture.run_trials import run_trials
 
     plan = short_ablation(request.plan.warmup, request.plan.workload)
+    processes = request.processes
     return summarize_ablation(
-        run_ablation(request.program, plan, request.processes, folder, state, warn)
+        run_trials(request.program, plan, RankTrials, processes, folder, state, warn)
     )

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
-import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from pathlib import Path
 
-from traceprobe.capture.ablation_plan import AblationPlan, RankTrials, Shortfall
+from traceprobe.capture.ablation_plan import AblationPlan, RankTrials
 from traceprobe.capture.batch_feed import feed
 from traceprobe.capture.hardware import collect_environment, world_size
 from traceprobe.capture.oracle.blocks import (
@@ -27,72 +24,29 @@ from traceprobe.capture.oracle.kept_batches import THERE, KeptBatches
 from traceprobe.capture.oracle.ranks import agreed
 from traceprobe.capture.oracle.rare_steps import NONE_RARE, regular_means
 from traceprobe.capture.oracle.resident import ResidentBatches
-from traceprobe.capture.progress import DONE, refuse, report_state
+from traceprobe.capture.oracle.trial_session import TrialSession
+from traceprobe.capture.progress import DONE
 
 _BARE = ("synthetic-no-comm", "synthetic-device", "synthetic-host", "full-no-comm", "full")
 """Variants with the least in them first."""
 
 
-class ProgramAblation:
-    """Takes a loop through its trials; `before_step` says whether it goes on.
-
-    Args:
-        plan: number and length of the trials.
-    """
+class ProgramAblation(TrialSession):
+    """Takes a loop through its trials, each without some part."""
 
     def __init__(self, plan: AblationPlan) -> None:
+        super().__init__(plan)
         self._plan = plan
-        self._report = partial(report_state, plan.folder)
-        self._described: dict[str, object] = {}
         self._batches = KeptBatches()
-        self._made = Blocks()
-        self._steps = self._warmed = 0
-        self._process = os.getpid()
-        self._running: Generator[None, None, None] | None = self._run()
+        self._warmed = 0
         feed.source = self._batches
-        atexit.register(self.close)
 
-    phases: None = None
-    """Its steps have no phases."""
-
-    def memory(self, model: object, optimizer: object) -> None:
-        """What memory is for does not matter here."""
-
-    def describe(self, described: dict[str, object]) -> None:
-        """Facts about the workload, for the results."""
-        self._described.update(described)
-
-    def before_step(self, number: int) -> bool:
-        """Iteration `number` is about to begin; False where all trials are done."""
-        if os.getpid() != self._process or _capturing():
-            return True
-        if self._running is None:
-            return False
-        self._steps = number
+    def _step_ends(self) -> None:
         self._batches.step()
-        try:
-            next(self._running)
-        except StopIteration:
-            self._restore()
-            return False
-        except Exception as error:  # of ours: the program must not train on with parts taken out
-            self._restore()
-            refuse(self._plan.folder, f"the trials failed ({type(error).__name__}: {error})")
-        return True
 
-    def close(self) -> None:
-        """The program ends its loop: before its trials are done, where they still go on."""
-        if self._running is not None and os.getpid() == self._process:
-            Shortfall(self._steps, self._needed).save(Path(self._plan.folder))
-            self._restore()
-
-    def _restore(self) -> None:
-        running, self._running = self._running, None
-        if running is not None:
-            running.close()  # leaves the condition that holds
+    def _give_back(self) -> None:
         feed.source = None
         self._batches.end()
-        atexit.unregister(self.close)
 
     def _run(self) -> Generator[None, None, None]:
         self._report("warming up")
@@ -160,9 +114,7 @@ class ProgramAblation:
             loaded("full-fused", lambda: fused(optimizers)),
         ]
 
-    @property
     def _needed(self) -> int | None:
-        """Steps that the program has to make for all trials, as soon as that is known."""
         return None if self._made.wanted is None else self._warmed + self._made.wanted + BUSY_STEPS
 
     def _finish(self, made: Blocks, busy: BusyTime) -> None:
@@ -182,14 +134,7 @@ class ProgramAblation:
             absent=absent,
             busy_ns=busy.ns,
             collectives=busy.collectives,
-            workload={**self._plan.workload, **guessed, **self._described},
+            workload={**self._workload, **guessed, **self._described},
             **collect_environment(),
-        ).save(Path(self._plan.folder))
+        ).save(self._folder)
         self._report(DONE)
-
-
-def _capturing() -> bool:
-    """Whether the step becomes part of a CUDA graph, where nothing may be waited for."""
-    import torch
-
-    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())

@@ -9,19 +9,15 @@ Conditions that take turns, a block of steps each:
 
 from __future__ import annotations
 
-import atexit
 import math
-import os
 import statistics
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from traceprobe.capture.ablation_plan import Shortfall
 from traceprobe.capture.hardware import collect_environment
 from traceprobe.capture.oracle.blocks import (
     LEAD_IN,
@@ -35,9 +31,10 @@ from traceprobe.capture.oracle.delays import Delay, DeviceSpin, HostSpin
 from traceprobe.capture.oracle.late_collectives import LateCollectives, held_groups
 from traceprobe.capture.oracle.places import PLACES, Places
 from traceprobe.capture.oracle.ranks import agreed, has_gpu
+from traceprobe.capture.oracle.trial_session import TrialSession
 from traceprobe.capture.oracle.worker_delay import DelayFile, WorkerDelay
 from traceprobe.capture.probe_plan import ProbePlan, RankProbes
-from traceprobe.capture.progress import DONE, refuse, report_state
+from traceprobe.capture.progress import DONE
 
 SHARE = 0.05
 """Of a step: the smaller delay. Larger ones change what they are to measure."""
@@ -51,65 +48,23 @@ MOST_LEAD_IN = 32
 _DEVICE_PLACES = ("forward", "backward", "optimizer")
 
 
-class ProgramProbes:
-    """Leads a program through its blocks; `before_step` ends when all are done."""
+class ProgramProbes(TrialSession):
+    """Takes a loop through its blocks, each with a delay somewhere."""
 
     def __init__(self, plan: ProbePlan) -> None:
+        super().__init__(plan)
         self._plan = plan
-        self._report = partial(report_state, plan.folder)
         self._places = Places()
         self._file = DelayFile.of_this_process(plan.folder)
         self._given: dict[str, list[float]] = {}
         self._absent: dict[str, str] = {}
-        self._described: dict[str, object] = {}
-        self._made = Blocks()
-        self._made_steps = 0
-        self._process = os.getpid()
-        self._running: Generator[None, None, None] | None = self._run()
-        atexit.register(self.close)
 
-    phases: None = None
-    """Its steps have no phases."""
-
-    def memory(self, model: object, optimizer: object) -> None:
-        """What memory is for does not matter here."""
-
-    def describe(self, described: dict[str, object]) -> None:
-        """Facts about the workload, for the results."""
-        self._described.update(described)
-
-    def before_step(self, number: int) -> bool:
-        """Whether iteration `number` is to be made, after what is due before it is done."""
-        if os.getpid() != self._process or _capturing():
-            return True
-        if self._running is None:
-            return False
-        self._made_steps = number
-        try:
-            next(self._running)
-        except StopIteration:
-            self._end()
-            return False
-        except Exception as error:  # the hooks are gone by now
-            self._end()
-            refuse(self._plan.folder, f"the probes failed ({type(error).__name__}: {error})")
+    def _step_begins(self) -> None:
         self._places.step()
-        return True
 
-    def close(self) -> None:
-        """The program ends its loop: before its blocks are made, where they still go on."""
-        if self._running is not None and os.getpid() == self._process:
-            needed = self._made.wanted
-            if needed is not None:
-                needed += self._made_steps - self._made.iterations
-            Shortfall(self._made_steps, needed).save(Path(self._plan.folder))
-            self._end()
-
-    def _end(self) -> None:
-        running, self._running = self._running, None
-        if running is not None:
-            running.close()  # leaves the condition that holds
-        atexit.unregister(self.close)
+    def _needed(self) -> int | None:
+        wanted = self._made.wanted
+        return None if wanted is None else wanted + self._steps - self._made.iterations
 
     def _run(self) -> Generator[None, None, None]:
         plan = self._plan
@@ -237,17 +192,16 @@ class ProgramProbes:
         self._given.setdefault(name, []).append((delay.given_s - given) / count)
 
     def _finish(self, made: Blocks, turn: int) -> None:
-        results = RankProbes(
+        RankProbes(
             step_s={name: _steps_s(made, name, turn) for name in made.steps},
             # The first block of each only found out how many steps the others have.
             given_s={name: given[1:] for name, given in self._given.items() if name in made.steps},
             steps=made.steps,
             absent={**self._absent, **made.absent},
             workers=self._loader()[0],
-            workload={**self._plan.workload, **self._described},
+            workload={**self._workload, **self._described},
             **collect_environment(),
-        )
-        results.save(Path(self._plan.folder))
+        ).save(self._folder)
         self._report(DONE)
 
 
@@ -262,13 +216,6 @@ def _steps_s(made: Blocks, name: str, turn: int) -> list[float]:
 def _means(steps: list[float], turn: int) -> list[float]:
     whole = max(len(steps) // turn, 1) * turn
     return [statistics.fmean(steps[first : first + turn]) for first in range(0, whole, turn)]
-
-
-def _capturing() -> bool:
-    """Whether a CUDA graph is captured, which does not allow waiting for the device."""
-    import torch
-
-    return has_gpu() and torch.cuda.is_current_stream_capturing()
 
 
 def _compiled_graphs() -> int:

@@ -1,4 +1,4 @@
-"""One ablation from start to the trials of its ranks; nothing left behind on failure."""
+"""The trials of a program from start to what its ranks measured; nothing left behind on failure."""
 
 from __future__ import annotations
 
@@ -6,40 +6,36 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from traceprobe.capture.ablation_plan import (
-    AblationPlan,
-    RankTrials,
-    Shortfall,
-    shortfall,
-    trial_results,
-)
-from traceprobe.capture.environment import program_environment
+from traceprobe.capture.environment import Plan, program_environment
 from traceprobe.capture.launch import rank_command, run_program
 from traceprobe.capture.program import workspace
 from traceprobe.capture.progress import all_ranks_done
+from traceprobe.capture.rank_results import AnyResult, Shortfall
 from traceprobe.errors import UsageError
 
 
-def run_ablation(
+def run_trials(
     program: list[str],
-    plan: AblationPlan,
+    plan: Plan,
+    measured: type[AnyResult],
     processes: int | None,
     folder: Path,
     on_state: Callable[[str], None],
     on_note: Callable[[str], None],
-) -> dict[int, RankTrials]:
+) -> dict[int, AnyResult]:
     """What each rank measured, by rank, after the program has run through its trials.
 
     Args:
         program: command line; with `processes` a Python script and its arguments.
         plan: number and length of the trials; its folder is filled in here.
+        measured: what the ranks leave.
         processes: ranks to start on this machine; None runs the program as it is.
         folder: where temporary files may be.
         on_state: called with what the program is doing.
         on_note: called with how a program failed whose trials were complete before; they are kept.
 
     Raises:
-        UsageError: the program made too few steps.
+        UsageError: the program made too few steps, or none that an optimizer ends.
         RecordingFailed: the program failed.
     """
     with workspace(folder) as work:
@@ -49,14 +45,14 @@ def run_ablation(
         end = run_program(command, environment, work, on_state, on_note)
         if not all_ranks_done(work, processes):
             end.expect_success()
-        trials, short = trial_results(work), shortfall(work)
-    if not trials:
-        raise UsageError(too_few(short))
+        results, short = measured.of_ranks(work), Shortfall.of_ranks(work)
+    if not results:
+        raise UsageError(_too_few(next(iter(short.values()), None)))
     end.note_failure("the trials were complete", on_note)
-    return trials
+    return results
 
 
-def too_few(short: Shortfall | None) -> str:
+def _too_few(short: Shortfall | None) -> str:
     """Why there are no trials, and what helps."""
     if short is None:
         return (

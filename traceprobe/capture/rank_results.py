@@ -1,0 +1,48 @@
+"""What each rank of a program leaves in the shared folder for the process that started it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+from traceprobe.capture.progress import current_rank, write_result
+
+AnyResult = TypeVar("AnyResult", bound="RankResult")
+
+
+@dataclass(frozen=True)
+class RankResult:
+    """Fields that JSON can hold."""
+
+    NAME: ClassVar[str]
+    """What files of it are called, besides their rank."""
+
+    def save(self, folder: str) -> None:
+        """Leave it in the folder, whole or not at all."""
+        path = Path(folder) / f"rank{current_rank()}.{self.NAME}.json"
+        write_result(path, json.dumps(asdict(self), sort_keys=True))
+
+    @classmethod
+    def of_ranks(cls: type[AnyResult], folder: Path) -> dict[int, AnyResult]:
+        """What the ranks left in the folder, by rank."""
+        found = {
+            int(path.name.removeprefix("rank").split(".")[0]): cls(**json.loads(path.read_text()))
+            for path in folder.glob(f"rank*.{cls.NAME}.json")
+        }
+        return dict(sorted(found.items()))
+
+
+@dataclass(frozen=True)
+class Shortfall(RankResult):
+    """A loop that ended before its trials did.
+
+    Args:
+        steps: that it made. needed: by the trials; None where it ended before that was known.
+    """
+
+    NAME: ClassVar[str] = "short"
+
+    steps: int
+    needed: int | None
