@@ -9,12 +9,13 @@ import pytest
 
 from tests.test_tampered import changed
 from tests.watch_records import make_watch, process
+from traceprobe.capture.watch.capture_trigger import APART, CaptureTrigger, Reason
 from traceprobe.capture.watch.rows import ROW, Kind, Row, RowLog
 from traceprobe.capture.watch.step_rows import LONG_ROWS, StepRows
 from traceprobe.errors import DamagedRecord
 from traceprobe.records.watch import Watch
 from traceprobe.watch.events import of_one_worker
-from traceprobe.watch.live import Live
+from traceprobe.watch.live import Live, LiveProcess, state_line
 from traceprobe.watch.pace import stretches
 from traceprobe.watch.periods import every_seconds, every_steps
 from traceprobe.watch.processes import read_processes
@@ -239,9 +240,82 @@ def test_metrics_tell_what_was_noted(tmp_path):
     assert len(lines) == 8
 
 
+def test_a_line_tells_how_a_run_goes_on(tmp_path):
+    (tmp_path / "rank0-7.facts").write_text('{"rank": 0, "began_ns": 0}')
+    log = RowLog(tmp_path / "rank0-7.rows")
+    for number in range(4):
+        log.add(Row(Kind.STEP, number, 1, 10**8 * (number + 1), 10**8, 25 * 10**6, 10**8))
+    log.write()
+    process = LiveProcess(tmp_path / "rank0-7.facts")
+    assert list(process.read()) == []
+    assert state_line([process]) == "4 steps, 100 ms, loader 25.0 %"
+    log.add(Row(Kind.SAVE, 3, 0, 10**9, 18 * 10**8))
+    log.write()
+    lines = []
+    Live(tmp_path, None, None, lines.append).look()
+    assert lines == ["4 steps, 100 ms, loader 25.0 %, last checkpoint at step 3: 1,800 ms"]
+
+
+def captures_of(ms, *, captures, every=0, explained=()):
+    """When captures would be made of steps of such lengths."""
+    trigger = CaptureTrigger(captures, every, lead=2)
+    for number, took in explained:
+        trigger.explain(number, took * 10**6)
+    made: dict[int, Reason] = {}
+    for number, took in enumerate(ms):
+        if (reason := trigger.due(number)) is not None:
+            made[number] = reason
+        trigger.see(number, round(took * 1e6))
+    return made
+
+
+def test_a_rhythm_is_captured_two_steps_before_its_next_turn():
+    ms = steps(1_000)
+    ms[30::100] += 200
+    ms[[77, 299, 310]] += 60  # of no rhythm, and not as long
+    made = captures_of(ms, captures=5)
+    (begin,) = [number for number, reason in made.items() if reason.kind == "rhythm"]
+    assert (begin, made[begin].step, made[begin].period) == (428, 430, 100)
+
+
+def test_single_long_steps_leave_a_capture_for_a_rhythm():
+    ms = steps(4_000)
+    ms[[100, 110, 451, 1_023, 2_399]] += 200
+    made = captures_of(ms, captures=3)
+    assert {number: reason.step for number, reason in made.items()} == {101: 100, 452: 451}
+    assert {reason.kind for reason in made.values()} == {"spike"}
+    assert list(captures_of(ms, captures=1)) == [101]
+    assert captures_of(ms, captures=0) == {}
+
+
+def test_what_was_timed_needs_no_capture():
+    ms = steps(1_000)
+    ms[500] += 200
+    assert captures_of(ms, captures=2, explained=[(500, 200)]) == {}
+
+
+def test_captures_at_intervals_are_bounded_and_apart():
+    assert list(captures_of(steps(2_000), captures=3, every=400)) == [400, 800, 1_200]
+    every = list(captures_of(steps(2_000), captures=100, every=1))
+    assert np.diff(every).min() == APART
+
+
+def test_steps_of_a_capture_are_no_event_and_no_pace():
+    ms = steps()
+    ms[500:507] = 900  # those under the profiler, and the one in which its trace was written
+    ms[1_700] += 900
+    quiet = told(process(ms, events=[(Kind.CAPTURE, 506, 7, 800.0)]))
+    assert [event.steps for event in quiet.events] == [[1_700]]
+    assert len(quiet.pace) == 1
+    assert quiet.captures_lost_s == pytest.approx(7 * 0.85, rel=0.01)
+    assert len(told(process(ms)).pace) == 3
+
+
 @pytest.mark.parametrize(
     ("path", "to", "said"),
     [
+        (("captures", 0, "steps"), 0, "capture at step 210 contradicts itself"),
+        (("captures", 0, "confidence"), 1.5, "capture at step 210 contradicts itself"),
         (("steps",), 0, "no steps"),
         (("ranks",), [], "none is"),
         (("strip", "most_ms"), [1.0], "differ in length"),

@@ -229,3 +229,71 @@ def test_metrics_are_there_while_the_run_goes_on(watched, tmp_path):
     saved = next(line for line in lines if line.get("event") == "checkpoint")
     assert (saved["step"], saved["rank"]) == (100, 0)
     assert lines[-1]["steps"] == 299
+
+
+SLOW_TURNS = """
+for number in range(500):
+    step()
+    if number % 50 == 30:
+        time.sleep(0.3)
+"""
+
+
+def test_a_rhythm_is_captured_at_its_next_turn(watched, tmp_path):
+    done, record = watched(SLOW_TURNS, "--captures", "6")
+    assert done.code == 0
+    (rhythm,) = [each for each in record["captures"] if "every 50th step" in each["why"]]
+    assert (rhythm["reason"], rhythm["step"] % 50) == ("rhythm", 28)  # the long one is 30
+    assert len(record["captures"]) <= 6
+    assert "USDT" not in done.err
+    for capture in record["captures"]:
+        assert capture["bound"] is not None
+        assert (tmp_path / "w-captures" / capture["file"]).stat().st_size > 1_000
+    covered = {each["step"] + n for each in record["captures"] for n in range(each["steps"])}
+    found = {step for event in record["events"] for step in event["steps"]}
+    assert not covered & found
+
+
+def test_a_profiler_of_the_programs_own_comes_first(watched, tmp_path):
+    done, record = watched(
+        """
+        from torch.profiler import profile
+        for number in range(120):
+            step()
+            if number == 42:  # in the middle of one of ours
+                with profile() as theirs:
+                    for _ in range(60):
+                        step()
+        assert any(event.name == "aten::addmm" for event in theirs.events())
+        """,
+        *("--captures", "3", "--every", "40"),
+    )
+    assert (done.code, record["steps"]) == (0, 179)
+    assert record["captures"]
+    assert min(each["step"] for each in record["captures"]) >= 103
+    kept = {path.name for path in (tmp_path / "w-captures").iterdir()}
+    assert kept == {each["file"] for each in record["captures"]}
+
+
+def test_a_killed_program_leaves_the_captures_it_had_made(watched):
+    done, record = watched(
+        """
+        for number in range(100):
+            step()
+        time.sleep(1)
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        *("--captures", "1", "--every", "60"),
+    )
+    assert done.code == 137
+    assert [each["step"] for each in record["captures"]] == [60]
+
+
+def test_captures_that_are_there_are_not_overwritten(tmp_path):
+    (tmp_path / "w-captures").mkdir()
+    (tmp_path / "w-captures" / "step-7.json.gz").write_bytes(b"kept")
+    arguments = ("watch", "-o", "w.json", "--captures", "1", "--", sys.executable, "train.py")
+    done = spawn(*arguments, cwd=tmp_path)
+    assert (done.code, "has captures" in done.err) == (2, True)
+    done = spawn("watch", "-o", "v.json", "--every", "5", "--", "true", cwd=tmp_path)
+    assert (done.code, "--captures" in done.err) == (2, True)

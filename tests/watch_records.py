@@ -9,6 +9,7 @@ from traceprobe.records.watch import (
     PaceStretch,
     ReadingStrip,
     RunEvent,
+    ShortCapture,
     StepStrip,
     Watch,
     WatchedRank,
@@ -89,6 +90,28 @@ def make_watch() -> Watch:
             reserved_bytes=[2.0**34, 2.0**34],
             rss_bytes=[2.0**33, 2.0**33],
         ),
+        captures=[
+            ShortCapture(
+                step=210,
+                steps=6,
+                reason="rhythm",
+                why="every 100th step is long, 240 ms the last time; step 212 was due",
+                file="step-210.json.gz",
+                headline="I/O-bound: 61 % of the time goes to loading and copying.",
+                bound="io",
+                confidence=0.8,
+                advice="Give the loader more workers.",
+            ),
+            ShortCapture(
+                step=320,
+                steps=6,
+                reason="interval",
+                why="at the interval that was asked for",
+                file="step-320.json.gz",
+                headline="it could not be analysed; `traceprobe analyze` says why",
+            ),
+        ],
+        captures_lost_s=1.4,
         notes=["rank 1 was ended from outside: up to a second of steps before that is missing"],
     )
 

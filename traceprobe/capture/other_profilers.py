@@ -34,6 +34,8 @@ class OtherProfilers:
         """The arguments that one of the program's own was started with; None while none runs."""
         self._claim: tuple[str, str] | None = None
         """Folder and backend of our recording, while it lasts."""
+        self._give_up: Callable[[], None] | None = None
+        """Ends our short capture, while one lasts."""
         self._ours = 0
 
     def watch(self) -> None:
@@ -63,9 +65,22 @@ class OtherProfilers:
         if self._theirs is not None:
             self._check(self._theirs)
 
+    def borrow(self, give_up: Callable[[], None]) -> bool:
+        """Whether the profiler is free for a short capture, until it is released.
+
+        The program comes first: where it starts a profiler of its own, `give_up` is called before.
+        """
+        self.watch()
+        import torch
+
+        if self._theirs is not None or torch.autograd._profiler_enabled():
+            return False
+        self._give_up = give_up
+        return True
+
     def release(self) -> None:
-        """Our recording has ended."""
-        self._claim = None
+        """Our recording or capture has ended."""
+        self._claim = self._give_up = None
 
     @contextmanager
     def ours(self) -> Iterator[None]:
@@ -90,6 +105,9 @@ class OtherProfilers:
         self._theirs = None
 
     def _check(self, arguments: tuple[Any, ...]) -> None:
+        give_up, self._give_up = self._give_up, None
+        if give_up is not None:
+            give_up()
         if self._claim is None:
             return
         folder, backend = self._claim

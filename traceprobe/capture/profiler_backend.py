@@ -82,8 +82,17 @@ class TorchBackend:
 
     def export(self, metadata: dict[str, Any]) -> None:
         """Write the trace whole or not at all."""
+        self.pack(self.unload(), metadata)
+
+    def unload(self) -> Path:
+        """A plain file with the trace, which is no longer held. No other thread runs meanwhile."""
         plain = self._target.with_name(f".{self._target.name}.json")
-        self._recorded.export_chrome_trace(str(plain))
+        recorded, self._recorded = self._recorded, None
+        recorded.export_chrome_trace(str(plain))
+        return plain
+
+    def pack(self, plain: Path, metadata: dict[str, Any]) -> None:
+        """Make a plain file the trace. Other threads run on."""
         temporary = self._target.with_name("." + self._target.name)
         with plain.open("rb") as trace, gzip.open(temporary, "wb") as file:
             # The profiler takes metadata only while it runs, when not all of this is known.

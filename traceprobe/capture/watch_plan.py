@@ -14,8 +14,12 @@ class WatchPlan(Plan):
 
     Args:
         clock_seconds: time between two readings of the device's clock.
+        captures: short captures with a profiler, at most.
+        every: steps between two of them; 0 where only slow steps cause them.
     """
 
     VARIABLE: ClassVar[str] = "TRACEPROBE_WATCH"
 
     clock_seconds: float = 0.5
+    captures: int = 0
+    every: int = 0

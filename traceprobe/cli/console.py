@@ -24,6 +24,8 @@ MAX_MESSAGE = 4_000
 """Characters of a line on standard error."""
 MAX_NAME = 60
 """Characters of a file's name beside its bar."""
+MAX_TITLE = 120
+"""Characters of the title of a window."""
 MAX_WIDTH = 1_000
 """Columns that are believed of a terminal."""
 
@@ -207,6 +209,32 @@ def states(*, quiet: bool) -> Iterator[Callable[[str], None]]:
     console = _messages()
     with console.status(Text("starting")) as status:
         yield lambda text: status.update(Text(shorten(text, console.width)))
+
+
+@contextmanager
+def window_title(*, quiet: bool) -> Iterator[Callable[[str], None] | None]:
+    """The title of the terminal's window, for a state beside what a program prints there.
+
+    A line among those of the program would be overwritten by it, or would overwrite what it has
+    not ended. The title is nobody's line. It is the old one afterwards.
+
+    Yields:
+        What sets it; None where standard error is no terminal that has one.
+    """
+    if quiet or not _on_terminal() or os.environ.get("TERM", "dumb") in ("dumb", "linux"):
+        yield None
+        return
+    from traceprobe.formatting import shorten
+
+    def say(text: str) -> None:
+        with suppress(OSError):
+            os.write(sys.stderr.fileno(), text.encode())
+
+    say("\x1b[22;2t")  # xterm keeps the title, https://invisible-island.net/xterm/ctlseqs
+    try:
+        yield lambda text: say(f"\x1b]2;traceprobe: {shorten(text, MAX_TITLE)}\x07")
+    finally:
+        say("\x1b]2;\x07\x1b[23;2t")
 
 
 def _bars(text: str, count: ProgressColumn) -> Progress:

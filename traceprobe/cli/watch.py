@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traceprobe.cli.console import misused, warn
+from traceprobe.cli.console import misused, note, states, warn, window_title
 from traceprobe.cli.options import (
     MEASURING,
     OUTPUT,
@@ -23,6 +23,9 @@ from traceprobe.cli.options import (
 
 if TYPE_CHECKING:
     from traceprobe.capture.run_watch import WatchedEnd
+
+MOST_CAPTURES = 100
+"""Each is a file of some MB, and holds the program up."""
 
 
 def command(
@@ -51,6 +54,26 @@ def command(
             help="Time between two readings of clock and memory, seconds.",
         ),
     ] = 0.5,
+    captures: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=MOST_CAPTURES,
+            metavar="N",
+            rich_help_panel=MEASURING,
+            help="Profile a few steps up to N times: at the next turn of long steps that come in a "
+            "rhythm, else after a long step.",
+        ),
+    ] = 0,
+    every: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            rich_help_panel=MEASURING,
+            help="Make captures every N steps too; with --captures.",
+        ),
+    ] = 0,
     prometheus: Annotated[
         Path | None,
         typer.Option(
@@ -82,6 +105,7 @@ def command(
     from traceprobe.capture.watch_plan import WatchPlan
     from traceprobe.cli import outputs
     from traceprobe.cli.program import chosen, named
+    from traceprobe.watch.captures import analysed, check_folder, kept_captures
     from traceprobe.watch.live import Live
     from traceprobe.watch.processes import read_processes
     from traceprobe.watch.summary import Ended, summarize_watch
@@ -98,20 +122,35 @@ def command(
     )
     if Path("-") in targets:
         misused("-o -: standard output is the program's; write to a file")
+    if every and not captures:
+        misused("--every: how many captures? Give --captures too")
     delivery.check(named(program))
+    traces = targets[0].with_name(f"{targets[0].stem}-captures")
+    if captures:
+        check_folder(traces, replace=force)
     for path in filter(None, (prometheus, jsonl)):
         outputs.check_file(path, named(program), force=force)
     with workspace(_folder(targets)) as work:
-        live = Live(work, prometheus, jsonl)
-        plan = WatchPlan(clock_seconds=readings)
-        end = run_watched(program, plan, nproc_per_node, work, live.look)
-        live.look()
+        plan = WatchPlan(clock_seconds=readings, captures=captures, every=every)
+        with window_title(quiet=quiet) as title:
+            live = Live(work, prometheus, jsonl, title)
+            end = run_watched(program, plan, nproc_per_node, work, live.look)
+            live.look()
         processes = read_processes(work)
+        try:
+            kept = kept_captures(work, traces, replace=force) if captures else {}
+        except OSError as error:  # the run is told all the same
+            warn(f"traceprobe: {traces}: the captures are lost: {error.strerror}")
+            kept = {}
     if not processes:
         _nothing(end)
     ended = Ended(name, end.words, end.exit_code, end.seconds)
+    with states(quiet=quiet or not kept) as state:
+        found = analysed(kept, state)
     with redirect_stdout(sys.stderr):  # standard output is the program's
-        delivery.deliver(summarize_watch(processes, ended))
+        delivery.deliver(summarize_watch(processes, ended, found))
+    for path in kept:
+        note(f"kept {path}", quiet=quiet)
     raise typer.Exit(end.exit_code)
 
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from traceprobe.records.base import Record
+from traceprobe.records.report import Bound
 from traceprobe.records.texts import Name, Sentence
 
 Cause = Literal[
@@ -131,6 +132,29 @@ class ReadingStrip(msgspec.Struct, frozen=True, kw_only=True):
     rss_bytes: Gaps = []
 
 
+class ShortCapture(msgspec.Struct, frozen=True, kw_only=True):
+    """A few steps under a profiler, and what they are bound by.
+
+    Args:
+        step: the first that was profiled. steps: how many, with those that are thrown away.
+        reason: a long step before, one that was expected, or the interval that was asked for.
+        why: the same in words.
+        file: name of the trace in the folder of the captures.
+        bound, confidence, headline: of its report; None and why not where there is none.
+        advice: what that says to do first; empty where it has nothing.
+    """
+
+    step: int
+    steps: int
+    reason: Literal["spike", "rhythm", "interval"]
+    why: Sentence
+    file: Name
+    headline: Sentence
+    bound: Bound | None = None
+    confidence: float | None = None
+    advice: Sentence = ""
+
+
 class Watch(Record, frozen=True, kw_only=True):
     """As `traceprobe watch` writes it; times of the lowest rank where there are several."""
 
@@ -151,6 +175,10 @@ class Watch(Record, frozen=True, kw_only=True):
     """What cost most first."""
     strip: StepStrip
     readings: ReadingStrip
+    captures: list[ShortCapture]
+    """In order of time."""
+    captures_lost_s: float
+    """Time that the run took longer by them, about."""
     notes: list[Sentence]
 
     def problems(self) -> Iterator[str]:
@@ -168,6 +196,9 @@ class Watch(Record, frozen=True, kw_only=True):
         edges = [edge for stretch in self.pace for edge in (stretch.first, stretch.last)]
         if not edges or edges != sorted(edges):
             yield "stretches of the pace are out of order"
+        for capture in self.captures:
+            if capture.steps < 1 or not 0 <= (capture.confidence or 0.0) <= 1:
+                yield f"the capture at step {capture.step} contradicts itself"
         for event in self.events:
             if event.count < 1 or event.lost_s < 0 or len(event.steps) != len(event.at_s):
                 yield f"an event of {event.cause} contradicts itself"

@@ -34,6 +34,8 @@ class Parts:
     owner: Mapping[Cause, Whole]
     marked: Mapping[Cause, npt.NDArray[np.bool_]]
     """Steps in which a cause of `WHOLE` took place."""
+    captured: npt.NDArray[np.bool_]
+    """Steps that may be longer by a short capture of ours."""
 
 
 def parts_of(processes: Sequence[Process]) -> Parts:
@@ -57,7 +59,14 @@ def parts_of(processes: Sequence[Process]) -> Parts:
             numbers = process.events[kind][:, 0]
             steps[first.row_of(numbers[numbers <= first.number[-1]])] = True
         marked[cause] = steps
-    return Parts(ms, owner, marked)
+    return Parts(ms, owner, marked, _captured(first))
+
+
+def _captured(first: Process) -> npt.NDArray[np.bool_]:
+    steps = np.zeros(first.number.size, bool)
+    for last, count, _, _ in first.events[Kind.CAPTURE]:
+        steps |= (first.number <= last) & (first.number + first.count > last - count + 1)
+    return steps
 
 
 def _sums(first: Process, events: Whole) -> Column:

@@ -70,6 +70,7 @@ def find_events(processes: Sequence[Process], parts: Parts, level_ms: Column) ->
         part = parts.ms[cause]
         rows = np.flatnonzero(part >= np.maximum(LEAST_SHARE * level_ms, LEAST_MS))
         yield from _take(cause, rows, part, parts.owner[cause], rest)
+    rest[parts.captured] = 0.0  # an event of ours is none of the run
     for cause in WHOLE:
         rows = np.flatnonzero(parts.marked[cause] & (rest >= LATE * level_ms))
         yield from _take(cause, rows, rest, np.zeros(rest.size, np.int64), rest)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
 from traceprobe.capture.watch.rows import FACTS, ROW, SUFFIX, Kind
+from traceprobe.formatting import counted, duration, percent
 from traceprobe.system.atomic_write import write_whole
 
 RECENT = 100
@@ -21,6 +22,7 @@ _NAMES = {
     Kind.COMPILATION: "compilation",
     Kind.RETRY: "allocator",
     Kind.PASS: "loader-pass",
+    Kind.CAPTURE: "capture",
 }
 
 
@@ -37,6 +39,7 @@ class LiveProcess:
         self._path, self._offset = facts.with_suffix(SUFFIX), 0
         self._recent: deque[float] = deque(maxlen=RECENT)
         self.steps, self.seconds, self.waited_s = 0, 0.0, 0.0
+        self.last: dict[str, object] | None = None
         self.events: Counter[str] = Counter()
         self.event_seconds: Counter[str] = Counter()
 
@@ -62,13 +65,14 @@ class LiveProcess:
             name = _NAMES[Kind(kind)]
             self.events[name] += 1
             self.event_seconds[name] += ns / 1e9
-            yield {
+            self.last = {
                 "at_s": round((end_ns - self._began_ns) / 1e9, 3),
                 "rank": self.rank,
                 "event": name,
                 "step": number,
                 "ms": round(ns / 1e6, 3),
             }
+            yield self.last
 
     def summary(self) -> dict[str, object]:
         """How far it is, and at which pace."""
@@ -87,17 +91,25 @@ class Live:
         work: folder in which they leave what they note.
         prometheus: file that is replaced at each look, in the text format of Prometheus.
         lines: file that gets a line of JSON for each event and for each look.
+        on_state: takes a line for the person who waits, at each look.
     """
 
-    def __init__(self, work: Path, prometheus: Path | None, lines: Path | None) -> None:
+    def __init__(
+        self,
+        work: Path,
+        prometheus: Path | None,
+        lines: Path | None,
+        on_state: Callable[[str], None] | None = None,
+    ) -> None:
         self._work, self._prometheus, self._lines = work, prometheus, lines
+        self._on_state = on_state
         self._processes: dict[Path, LiveProcess] = {}
         if lines is not None:
             lines.write_text("", encoding="utf-8")
 
     def look(self) -> None:
         """Read what is new, and tell it. A disk that is full does not end the run."""
-        if self._prometheus is None and self._lines is None:
+        if self._prometheus is None and self._lines is None and self._on_state is None:
             return
         with suppress(OSError):
             for facts in self._work.glob(f"*{FACTS}"):
@@ -112,6 +124,26 @@ class Live:
             if self._prometheus is not None:
                 with write_whole(self._prometheus, replace=True) as temporary:
                     temporary.write_text(prometheus_text(processes), encoding="utf-8")
+            if self._on_state is not None and processes:
+                self._on_state(state_line(processes))
+
+
+def state_line(processes: Sequence[LiveProcess]) -> str:
+    """`12,345 steps, 84 ms, loader 2.1 %, last checkpoint at step 12,300: 1.8 s`.
+
+    Steps are those of the lowest rank, the share is that of the one that waits most.
+    """
+    first = processes[0]
+    share = max(process.waited_s / max(process.seconds, 1e-9) for process in processes)
+    line = (
+        f"{counted(first.steps, 'step')}, {duration(first.step_s * 1e9)}, loader {percent(share)}"
+    )
+    noted = [process.last for process in processes if process.last is not None]
+    if not noted:
+        return line
+    last = max(noted, key=lambda event: float(str(event["at_s"])))
+    took = duration(float(str(last["ms"])) * 1e6)
+    return f"{line}, last {last['event']} at step {last['step']:,}: {took}"
 
 
 def prometheus_text(processes: list[LiveProcess]) -> str:

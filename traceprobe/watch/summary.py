@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from traceprobe.capture.watch.rows import Kind
 from traceprobe.formatting import counted, duration, percent, significant
@@ -14,6 +15,7 @@ from traceprobe.records.watch import (
     Cause,
     PaceStretch,
     RunEvent,
+    ShortCapture,
     Watch,
     WatchedRank,
 )
@@ -56,19 +58,23 @@ class Ended:
     seconds: float
 
 
-def summarize_watch(processes: Sequence[Process], end: Ended) -> Watch:
+def summarize_watch(
+    processes: Sequence[Process], end: Ended, captures: Sequence[ShortCapture] = ()
+) -> Watch:
     """What became of a run.
 
     Args:
         processes: at least one, by rank.
+        captures: made meanwhile, and analysed.
     """
     first = processes[0]
     parts = parts_of(processes)
     timed = sum(parts.ms[cause] for cause in ("checkpoint", "evaluation", "garbage-collection"))
     plain = np.maximum(first.ms - timed, 0.05 * np.median(first.ms))
-    pace = stretches(plain)
+    pace = stretches(_as_before(plain, parts.captured))
     level = np.concatenate([np.full(s.stop - s.start, s.ms) for s in pace])
     found = list(find_events(processes, parts, level))
+    captured_ms = np.clip(plain - level, 0.0, None)[parts.captured]
     watched_s = float(first.ms @ first.count) / 1e3
     told_of = [
         _event(one, processes, level, watched_s) for each in found for one in _by_owner(each)
@@ -95,8 +101,18 @@ def summarize_watch(processes: Sequence[Process], end: Ended) -> Watch:
         events=events,
         strip=step_strip(first),
         readings=reading_strip(first),
+        captures=list(captures),
+        captures_lost_s=round(float(captured_ms.sum()) / 1e3, 3),
         notes=[*_notes(found, events, processes), *_wandering(pace, lasting)],
     )
+
+
+def _as_before(plain: Column, captured: npt.NDArray[np.bool_]) -> Column:
+    """Steps that were captured as long as the last one that was not: they tell no pace."""
+    if not captured.any() or captured.all():
+        return plain
+    rows = np.maximum.accumulate(np.where(captured, -1, np.arange(plain.size)))
+    return plain[np.where(rows < 0, np.argmin(captured), rows)]
 
 
 def _by_owner(found: Found) -> Iterator[Found]:

@@ -38,6 +38,8 @@ class Kind(IntEnum):
     """Times that the allocator gave back all it had cached and asked the device again."""
     PASS = 7
     """Passes over the loader that began."""
+    CAPTURE = 8
+    """Steps up to this one that a short capture of ours lengthened; the time is its pauses'."""
 
 
 class Row(NamedTuple):

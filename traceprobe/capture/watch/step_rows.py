@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from traceprobe.capture.watch.rows import Kind, Row, RowLog
 
 SINGLE = 1 << 20
@@ -57,3 +59,20 @@ class StepRows:
         if self._rows >= self._limit:
             self._limit += self._size // 2
             self._group = min(self._group * 2, 1 << 15)
+
+
+class SeenSteps(StepRows):
+    """Steps that are also shown to somebody as they end.
+
+    Args:
+        see: takes the number of a step and its time, ns.
+    """
+
+    def __init__(self, log: RowLog, see: Callable[[int, int], None]) -> None:
+        super().__init__(log)
+        self._see = see
+
+    def add(self, number: int, end_ns: int, ns: int, wait_ns: int) -> None:
+        """A step has ended."""
+        self._see(number, ns)
+        super().add(number, end_ns, ns, wait_ns)

@@ -13,7 +13,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from traceprobe.capture.batch_feed import feed
 from traceprobe.capture.progress import current_rank, write_result
@@ -23,8 +23,11 @@ from traceprobe.capture.watch.loader_waits import LoaderWaits
 from traceprobe.capture.watch.pauses import Collections, Saves
 from traceprobe.capture.watch.readings import Readings
 from traceprobe.capture.watch.rows import FACTS, READINGS, SUFFIX, Kind, Row, RowLog
-from traceprobe.capture.watch.step_rows import StepRows
+from traceprobe.capture.watch.step_rows import SeenSteps, StepRows
 from traceprobe.capture.watch_plan import WatchPlan
+
+if TYPE_CHECKING:
+    from traceprobe.capture.watch.short_captures import ShortCaptures
 
 
 class WatchSession:
@@ -40,6 +43,7 @@ class WatchSession:
         self._graphs = 0
         self._retries: int | None = None
         self._facts: dict[str, Any] = {}
+        self._captures: ShortCaptures | None = None
         try:
             self._begin(plan)
         except Exception as error:
@@ -58,7 +62,7 @@ class WatchSession:
         rank = _rank()
         self._stem = Path(plan.folder) / f"rank{rank}-{os.getpid()}"
         self._log = RowLog(self._stem.with_suffix(SUFFIX))
-        self._steps = step_taker(StepRows(self._log))
+        self._steps = step_taker(self._rows(plan, rank))
         self._waits = LoaderWaits(self._note)
         self._collections, self._saves = Collections(self._note), Saves(self._note)
         self._device = device = DeviceReadings(plan.clock_seconds)
@@ -78,8 +82,17 @@ class WatchSession:
         feed.source = self._waits.next
         self._on = True
         atexit.register(self.close)
-        os.register_at_fork(after_in_child=self._leave)
+        os.register_at_fork(after_in_child=self._forked)
         self._ended_ns = time.perf_counter_ns()
+
+    def _rows(self, plan: WatchPlan, rank: int) -> StepRows:
+        """Of ranks the first makes captures: it waits for the others, so it is late with them."""
+        if not plan.captures or rank:
+            return StepRows(self._log)
+        from traceprobe.capture.watch.short_captures import ShortCaptures
+
+        self._captures = ShortCaptures(plan, self._note, rank)
+        return SeenSteps(self._log, self._captures.see)
 
     def _step(self) -> None:
         now = time.perf_counter_ns()
@@ -90,9 +103,13 @@ class WatchSession:
             self._graphs = graphs
         self._ended_ns = now
         self._number += 1
+        if self._captures is not None:
+            self._captures.between(self._number)
 
     def _note(self, kind: Kind, count: int, end_ns: int, ns: int) -> None:
         self._log.add(Row(kind, self._number, count, end_ns, ns))
+        if self._captures is not None:
+            self._captures.explain(self._number, ns)
 
     def _reading(self, reading: dict[str, Any]) -> None:
         """After each reading: what is in it of steps, and what has been kept is written."""
@@ -112,14 +129,22 @@ class WatchSession:
         self._leave()
         atexit.unregister(self.close)
         with suppress(Exception):
+            if self._captures is not None:
+                self._captures.close()
             self._steps.close()
             self._readings.end()
             self._facts["ended"] = True
             self._write_facts()
         self._device.end()
 
+    def _forked(self) -> None:
+        """In a process that was forked: the files are those of its parent."""
+        if self._captures is not None:
+            self._captures.forget()
+        self._leave()
+
     def _leave(self) -> None:
-        """Watch no more; also a process that was forked, whose files are those of its parent."""
+        """Watch no more."""
         self._on = False
         feed.source = None
         self._collections.end()
@@ -131,6 +156,8 @@ class WatchSession:
     def _fail(self, error: Exception) -> None:
         with suppress(Exception):
             self._leave()
+            if self._captures is not None:
+                self._captures.close()
         if sys.stderr is not None:
             sys.stderr.write(
                 f"traceprobe: watching ended, the program goes on: {type(error).__name__}: "

@@ -13,13 +13,14 @@ from traceprobe.formatting import (
     significant,
     size,
 )
-from traceprobe.records.watch import PaceStretch, RunEvent, Watch
+from traceprobe.model.taxonomy import BOUND_LABELS
+from traceprobe.records.watch import PaceStretch, RunEvent, ShortCapture, Watch
 from traceprobe.render.charts import LINE_COLOURS, Line, curves, specification
 from traceprobe.render.document import Block, Chart, Document, Section, Table
 
 LOSS = 0.01
 """Share of a run lost to one cause from which on it is the title."""
-MOST_EVENTS, MOST_STRETCHES = 8, 6
+MOST_EVENTS, MOST_STRETCHES, MOST_CAPTURES = 8, 6, 3
 """Rows of a short output."""
 _HELP = (
     "A step ends with an update of the optimizer. The chart shows, for equal numbers of steps, the "
@@ -31,6 +32,11 @@ _EVENTS_HELP = (
     "Time lost is how much longer the steps were than the pace around them, as far as the cause "
     "took that long. A cause that took long while the device had enough to do lost nothing. “No "
     "cause seen” is what nothing that was watched explains."
+)
+
+_CAPTURES_HELP = (
+    "Now and then a few steps ran under a profiler, and their trace was analysed as `traceprobe "
+    "analyze` does. They and the pauses around them are no events and no pace."
 )
 
 
@@ -65,6 +71,12 @@ def _points(run: Watch) -> Iterator[str]:
     )
     waits = max(rank.wait_share for rank in run.ranks)
     yield f"The loop waited for its loader {percent(waits)} of the time"
+    if run.captures:
+        surest = max(run.captures, key=lambda capture: capture.confidence or 0.0)
+        yield (
+            f"{counted(len(run.captures), 'short capture')} in "
+            f"{duration(run.captures_lost_s * 1e9)}; step {surest.step:,}: {_found(surest)}"
+        )
     clocks = [rank for rank in run.ranks if rank.sm_mhz is not None]
     if clocks:
         slowest = min(clocks, key=lambda rank: rank.sm_mhz or 0.0)
@@ -79,6 +91,8 @@ def _sections(run: Watch) -> Iterator[Section]:
     blocks: list[Block] = [_events(run)] if run.events else []
     text = [] if run.events else ["No step was held up for long."]
     yield Section("events", "What held it up", text=text, blocks=blocks, help=_EVENTS_HELP)
+    if run.captures:
+        yield Section("captures", "Short captures", blocks=[_captures(run)], help=_CAPTURES_HELP)
     yield Section("steps", "The run over time", blocks=[_steps(run)], help=_HELP)
     if len(run.pace) > 1:
         yield Section("pace", "Changes of the pace", blocks=[_pace(run.pace)])
@@ -108,6 +122,31 @@ def _steps_of(event: RunEvent) -> str:
     """`731`, or `100, 200, 300 …`."""
     shown = ", ".join(f"{step:,}" for step in event.steps[:3])
     return f"{shown} …" if event.count > 3 else shown
+
+
+def _captures(run: Watch) -> Table:
+    rows = [
+        [
+            f"{capture.step:,}",
+            capture.why,
+            NOT_OBSERVED if capture.bound is None else BOUND_LABELS[capture.bound],
+            NOT_OBSERVED if capture.confidence is None else percent(capture.confidence, 0),
+            capture.headline,
+            capture.advice or NOT_OBSERVED,
+            capture.file,
+        ]
+        for capture in run.captures
+    ]
+    head = ("step", "why", "bound", "sure", "what it says", "first advice", "file")
+    return Table("A few steps under a profiler", head, rows, frozenset({0, 3}), most=MOST_CAPTURES)
+
+
+def _found(capture: ShortCapture) -> str:
+    """The verdict of a capture, and what to do first."""
+    if capture.bound is None or capture.confidence is None:
+        return capture.headline
+    verdict = f"{BOUND_LABELS[capture.bound]}, {percent(capture.confidence, 0)} sure"
+    return f"{verdict}. {capture.advice}" if capture.advice else verdict
 
 
 def _pace(pace: list[PaceStretch]) -> Table:
