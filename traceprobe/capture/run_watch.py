@@ -52,7 +52,8 @@ class WatchedEnd:
         asked = f" after {' and '.join(self.signals)}" if self.signals else ""
         if not self.code:
             return f"ended by itself{asked}"
-        return f"{cause_of_exit(self.code)}{asked}"
+        ended = cause_of_exit(self.code)
+        return ended if all(name in ended for name in self.signals) else f"{ended}{asked}"
 
 
 def run_watched(

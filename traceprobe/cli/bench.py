@@ -75,11 +75,14 @@ def command(
     """Measure what limits a training loop: without its loader, its copies, its communication."""
     from traceprobe.cli import outputs
     from traceprobe.cli.program import chosen, named
+    from traceprobe.errors import UsageError
     from traceprobe.render.save import save_text
 
     program, name = chosen(workload, list(context.args), "bench")
     target = output or Path(f"traceprobe-{name}-{'causal' if causal else 'bench'}.json")
     if str(target) != "-":
+        if target.suffix in (".html", ".md"):
+            raise UsageError(f"{target}: bench writes JSON; name a .json file, or - to print it")
         outputs.check_file(target, named(program), force=force)
     folder = target.parent if str(target) != "-" else Path()
     measure = _probe if causal else _ablate

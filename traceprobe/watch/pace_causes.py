@@ -16,6 +16,8 @@ from traceprobe.watch.processes import Column, Process
 
 EXPLAINED = 0.4
 """Share of a change that its cause must explain."""
+LEAST = 0.01
+"""Share of the time in which a loop that goes on runs, at least."""
 CLOCK = 0.97
 """Ratio of clocks from which on they differ: readings of a steady clock scatter by a percent."""
 
@@ -82,9 +84,9 @@ def why_changed(processes: Sequence[Process], before: Stretch, after: Stretch) -
                 f"{old.others or 0.0:.0f} %"
             )
         if old.cpu_wait is not None and new.cpu_wait is not None:
-            # Of a step, what its thread waited for a core.
-            more = new.cpu_wait * after.ms - old.cpu_wait * before.ms
-            if more / change >= EXPLAINED:
+            # What is left of the time to run in is to steps what a clock is.
+            running = max(1 - old.cpu_wait, LEAST), max(1 - new.cpu_wait, LEAST)
+            if _explains(running[0] / running[1], after.ms / before.ms):
                 return "cpu-busy", (
                     f"the loop{of} is without a CPU core {percent(new.cpu_wait)} of the time, "
                     f"before {percent(old.cpu_wait)}"

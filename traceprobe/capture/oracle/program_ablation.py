@@ -21,7 +21,7 @@ from traceprobe.capture.oracle.busy_time import BUSY_STEPS, BusyTime, busy_time
 from traceprobe.capture.oracle.communication import Replicas, instances
 from traceprobe.capture.oracle.fused_optimizer import fused
 from traceprobe.capture.oracle.kept_batches import THERE, KeptBatches
-from traceprobe.capture.oracle.ranks import agreed
+from traceprobe.capture.oracle.ranks import agreed, has_gpu
 from traceprobe.capture.oracle.rare_steps import NONE_RARE, regular_means
 from traceprobe.capture.oracle.resident import ResidentBatches
 from traceprobe.capture.oracle.trial_session import TrialSession
@@ -63,7 +63,8 @@ class ProgramAblation(TrialSession):
             self._report,
             self._made,
         )
-        self._report("measuring the GPU")
+        if has_gpu():
+            self._report("measuring the GPU")
         known = {condition.name: condition for condition in conditions}
         bare = next(name for name in _BARE if name in made.steps)
         busy = yield from busy_time(known[bare].hold(), self._plan.folder, period)

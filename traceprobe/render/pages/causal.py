@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from traceprobe.formatting import NOT_OBSERVED, shorten, significant
+from traceprobe.formatting import NOT_OBSERVED, counted, shorten, significant
 from traceprobe.model.taxonomy import AGREEMENT_LABELS
 from traceprobe.records.causal import Causal, Judgement, ProbedRegion, Slope
 from traceprobe.records.critical_path import CriticalPath
@@ -25,6 +25,8 @@ from traceprobe.verdict.second_opinion import label
 
 TITLE = "What one more millisecond costs"
 MAX_PROSE = 400
+NOISY = 0.05
+"""Part of a step; an interval that is wider tells nothing of the hooks."""
 CELLS = 20
 """Of a bar of text for a slope of 1."""
 _COLOURS: dict[Judgement, str] = {
@@ -92,7 +94,12 @@ def beside(report: Report, causal: Causal) -> Section:
 def title(causal: Causal) -> str:
     """The regions that the step waits for."""
     critical = _named(causal, "critical")
-    return f"Critical: {', '.join(critical)}" if critical else "No region is critical"
+    if critical:
+        return f"Critical: {', '.join(critical)}"
+    unclear = len(_named(causal, "unclear"))
+    if unclear:
+        return f"Too noisy to tell: {unclear} of {counted(len(causal.regions), 'region')} unclear"
+    return "No region is critical"
 
 
 def sentence(causal: Causal) -> str:
@@ -137,6 +144,8 @@ def _cost(causal: Causal) -> str:
     """What the hooks take of a step, as far as it is known."""
     hooks = causal.hooks_ms
     spread = f"95 % interval {1e3 * hooks.low:.0f} to {1e3 * hooks.high:.0f} µs a step"
+    if hooks.high - hooks.low > NOISY * causal.step_ms:
+        return f"what the hooks cost is lost in the noise ({spread})".replace("-", "−")
     if hooks.low <= 0 <= hooks.high:
         return f"the hooks cost nothing that shows ({spread})".replace("-", "−")
     share = 100 * hooks.value / causal.step_ms

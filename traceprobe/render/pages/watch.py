@@ -56,6 +56,11 @@ def document(run: Watch) -> Document:
     )
 
 
+def _status(run: Watch) -> str:
+    """The exit code, where how the program ended does not say it."""
+    return "" if f"status {run.exit_code}" in run.ended else f" (status {run.exit_code})"
+
+
 def _title(run: Watch) -> str:
     lost = sum(event.lost_s for event in run.events) + sum(s.lost_s for s in run.pace)
     share = lost / max(run.watched_s, 1e-9)
@@ -67,7 +72,7 @@ def _title(run: Watch) -> str:
 def _points(run: Watch) -> Iterator[str]:
     yield (
         f"{counted(run.steps, 'step')} in {duration(run.watched_s * 1e9)}, the median "
-        f"{significant(run.step_ms)} ms; the program {run.ended} (status {run.exit_code})"
+        f"{significant(run.step_ms)} ms; the program {run.ended}{_status(run)}"
     )
     waits = max(rank.wait_share for rank in run.ranks)
     yield f"The loop waited for its loader {percent(waits)} of the time"
