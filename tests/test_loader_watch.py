@@ -25,7 +25,7 @@ from traceprobe.records import loader as loaders
 
 pytestmark = pytest.mark.usefixtures("pytorch")
 
-PLAN = {"warmup": 2, "most_warmup": 2, "calibrate": 16, "settle": 1, "active": 2, "repeats": 0}
+PLAN = {"warmup": 2, "most_warmup": 2, "calibrate": 32, "settle": 1, "active": 2, "repeats": 0}
 SLOW_S = 0.004
 PROGRAM = """
 import sys, time, torch

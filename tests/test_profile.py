@@ -125,7 +125,7 @@ def test_an_ablation_comes_first_and_into_the_report(tmp_path, script):
     assert made["verdict"]["bound"]
     assert "Checked by ablation" in (out / "report.html").read_text()
     assert "by ablation: " in done.stdout
-    assert done.stderr.index("trial 3 of 3") < done.stderr.index("calibrating")
+    assert done.stderr.index("round 3 of 3") < done.stderr.index("calibrating")
 
 
 @pytest.mark.slow
