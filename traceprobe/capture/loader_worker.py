@@ -109,6 +109,7 @@ class _Sampler:
         # Not in step with what is sampled; the program's own generator is left alone.
         vary = random.Random(os.getpid()).uniform
         tally, pause, rounds = self.tally, PERIOD_S, 0
+        spent = dearest = 0.0
         last = time.perf_counter_ns()
         while not self._ended:
             time.sleep(pause * vary(0.5, 1.5))
@@ -118,7 +119,10 @@ class _Sampler:
             rounds += 1
             if os.path.exists(self._end):  # noqa: PTH110 - the quicker one
                 break
-            cost = time.thread_time() / rounds
+            before, spent = spent, time.thread_time()
+            dearest = max(dearest, spent - before)
+            # The first sample looks up much that later ones know; short-lived workers have few.
+            cost = (spent - dearest) / rounds
             pause = min(max(PERIOD_S, cost / _MOST_COST), _LONGEST_S)
         self._save()
 
