@@ -26,7 +26,7 @@ SOURCES = (
 
 def called(profile):
     for path, line, name in pstats.Stats(profile).stats:
-        defining = name.startswith("<") or name.lstrip("_")[0].isupper()  # modules, classes
+        defining = name.startswith("<") or name.lstrip("_")[:1].isupper()  # modules, classes
         making = any(source in path for source in SOURCES) or name == "scenario"
         if making and not defining:
             yield f"{Path(path).name}:{line} {name}"

@@ -344,7 +344,8 @@ def test_the_clock_of_the_wall_measures_nothing():
     code = {path: path.read_text(encoding="utf-8") for path in (ROOT / "traceprobe").rglob("*.py")}
     assert len(code) > 100
     wall = re.compile(r"\btime\.time(_ns)?\(|\bdatetime\b|import time_ns|from time import time\b")
-    assert [path for path, text in code.items() if wall.search(text)] == []
+    found = [path.name for path, text in code.items() if wall.search(text)]
+    assert found == ["nvml.py"]  # the driver asks since when by the wall's clock, and answers so
 
 
 SLOW = """

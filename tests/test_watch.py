@@ -187,7 +187,7 @@ def test_rows_survive_a_kill(tmp_path):
     log.write()
     with (tmp_path / "rank0-7.rows").open("ab") as file:
         file.write(b"\1" * (ROW.size - 1))
-    (tmp_path / "rank0-7.facts").write_text('{"rank": 0, "began_ns": 0, "began_s": 0.0}')
+    (tmp_path / "rank0-7.facts").write_text('{"rank": 0, "began_ns": 0}')
     (tmp_path / "rank0-7.readings").write_text('{"at_ns": 5, "rss_bytes": 7}\n{"at_ns": 6, "rss')
     (found,) = read_processes(tmp_path)
     assert found.ms.tolist() == [1000.0] * 3

@@ -14,8 +14,7 @@ import pytest
 
 from tests.cli_runner import MODULE, environment, spawn
 
-pytest.importorskip("torch")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("pytorch")]
 
 LOOP = """
 import gc, os, signal, sys, time, torch

@@ -136,7 +136,6 @@ def process(ms, *, rank=0, wait_ms=None, events=(), readings=None, throttled=Non
         device=None,
         workers=workers,
         ended=True,
-        began_s=0.0,
         began_ns=0,
         number=np.arange(ms.size),
         count=count,

@@ -30,7 +30,6 @@ class _Facts(msgspec.Struct, frozen=True):
 
     rank: int
     began_ns: int
-    began_s: float
     device: str | None = None
     workers: int | None = None
     ended: bool = False
@@ -43,7 +42,6 @@ class Process:
     Args:
         rank: of it. device: name of its GPU. workers: of its loader.
         ended: whether it came to its own end.
-        began_s: time of day at `began_ns` of its clock, s after 1970.
         number, count, end_ns, ms, wait_ms, longest_ms: steps, or groups of `count` of them; times
             are means of one.
         events: by kind, rows of number, count, end and duration in ns.
@@ -55,7 +53,6 @@ class Process:
     device: str | None
     workers: int | None
     ended: bool
-    began_s: float
     began_ns: int
     number: Whole
     count: Whole
@@ -102,7 +99,6 @@ def _read(path: Path) -> Process | None:
         device=facts.device,
         workers=facts.workers,
         ended=facts.ended,
-        began_s=facts.began_s,
         began_ns=facts.began_ns,
         number=steps["number"].astype(np.int64),
         count=count,

@@ -69,7 +69,6 @@ class WatchSession:
         self._facts = {
             "rank": rank,
             "began_ns": time.perf_counter_ns(),
-            "began_s": time.time(),
             "device": device.name,
             "workers": None,
             "ended": False,
