@@ -224,6 +224,8 @@ def test_the_next_command_fits_the_report():
     command, _ = next_step.next_command(change(report, ranks=[stepless]))
     assert command == f"traceprobe inspect {report.inputs[0].name}"
     assert next_step.next_command(change(report, inputs=[], ranks=[])) is None
+    undrawn = change(rank, picture=change(rank.picture, windows=[]))
+    assert next_step.next_command(change(report, ranks=[undrawn])) is None
 
 
 def test_findings_that_ask_for_nothing_are_folded_by_their_state():

@@ -42,7 +42,9 @@ def slice_command(report: Report, paths: Sequence[str] = ()) -> str | None:
     names = _names(report, paths)
     for rank in report.ranks:
         picture = rank.picture
-        k = picture.windows[0].iteration if isinstance(picture, Picture) else None
+        if not isinstance(picture, Picture) or not picture.windows:
+            continue
+        k = picture.windows[0].iteration
         if k is not None:
             ending = "sqlite.gz" if report.inputs[rank.input].format == "nsys" else "json.gz"
             # One more than is wanted: the last iteration of a slice has no end.
