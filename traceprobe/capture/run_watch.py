@@ -21,7 +21,6 @@ from traceprobe.capture.environment import program_environment
 from traceprobe.capture.launch import cause_of_exit, rank_command
 from traceprobe.capture.watch_plan import WatchPlan
 
-KINETO_QUIET = "KINETO_LOG_LEVEL"
 TICK_S = 1.0
 """Between two looks at how far the program is."""
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -96,9 +95,6 @@ def _environment(plan: WatchPlan) -> Mapping[str, str]:
     """Only what starts the watching is added: the run is to be as it would be."""
     ours = {plan.VARIABLE, "PYTHONPATH"}
     wanted = program_environment(plan.VARIABLE, plan.save())
-    if plan.captures:  # the profiler's library writes a line where each begins and ends
-        wanted = {KINETO_QUIET: "6", **wanted}
-        ours.add(KINETO_QUIET)
     return {name: value for name, value in wanted.items() if name in os.environ or name in ours}
 
 

@@ -7,12 +7,13 @@ thread compresses it.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from traceprobe.capture.device import synchronize
 from traceprobe.capture.other_profilers import other_profilers
@@ -27,6 +28,9 @@ MOST_BYTES = 1 << 30
 """Of a trace before it is compressed; a longer one is thrown away."""
 PACK_S = 60.0
 """Time that the last trace has when the program ends."""
+KINETO_QUIET = "KINETO_LOG_LEVEL", "6"
+"""Variable and value; else the profiler's library writes a line where each capture begins and ends.
+The library looks once, when it is first used."""
 
 
 def may_capture(give_up: Callable[[], None]) -> bool:
@@ -53,18 +57,25 @@ class ShortCapture:
         folder: of its trace.
         rank: of this process.
         active: steps that are kept.
+        steps: as of `TorchBackend`.
     """
 
-    def __init__(self, folder: Path, rank: int, active: int = ACTIVE) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        rank: int,
+        active: int = ACTIVE,
+        steps: Literal["numbered", "named"] = "numbered",
+    ) -> None:
         self.began_ns = time.perf_counter_ns()
         self.steps = 0
         """That have ended since it began."""
         self.trace = folder / trace_name(rank)
         self._active = active
         plan = RecordingPlan(folder=str(folder), settle=SETTLE, active=active)
-        self._backend = TorchBackend(plan, rank)
+        self._backend = TorchBackend(plan, rank, steps)
         try:
-            with other_profilers.ours():
+            with other_profilers.ours(), _quiet():
                 self._backend.start(active)
         except Exception:
             self.abandon()
@@ -121,3 +132,17 @@ class ShortCapture:
         other_profilers.release()
         with suppress(Exception), other_profilers.ours():
             self._backend.abandon()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Ask the profiler's library to be quiet, where the user asks it for nothing."""
+    name, value = KINETO_QUIET
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
