@@ -1,6 +1,6 @@
 """From a capture to its report, beside the training: a thread that waits, a process that works.
 
-The process has the lowest priority and ends with the training. Nothing here imports what an
+The process has a low priority and ends with the training. Nothing here imports what an
 analysis needs: that is for the process to do.
 """
 
@@ -25,7 +25,8 @@ REPORT = ("report.html", "report.json")
 GATHER_S = 60.0
 """How long the first rank waits for the traces of the others."""
 _LOOK_S = 0.1
-_NICE = 19
+_NICE = 10
+"""Of the process, below the training; the lowest of all would never end on a busy machine."""
 
 
 class Outcome(NamedTuple):

@@ -51,12 +51,12 @@ class TrainingSession:
         self._pace: deque[int] = deque(maxlen=PACED)
         self._capture: ShortCapture | None = None
         self._analyses: list[Analysis] = []
-        self._done = self._began = self._recorded = self._recordings = 0
+        self._done = self._began = self._recorded = 0
         self._ended_ns = self._tries = 0
         self._process = os.getpid()
         self._active = False
         """Between the beginning and the end of a training."""
-        self._on = self._in_step = self._again = False
+        self._on = self._in_step = self._again = self._ever_due = False
 
     @property
     def recording(self) -> bool:
@@ -69,8 +69,8 @@ class TrainingSession:
         self._process, self._active = os.getpid(), True
         self._done = self._began = done
         self._on = session_of_process() is None  # else `traceprobe` records, and we only mark
-        self._in_step = self._again = False
-        self._recordings = self._tries = self._ended_ns = 0
+        self._in_step = self._again = self._ever_due = False
+        self._tries = self._ended_ns = 0
         self._pace.clear()
         if not self._on:
             return
@@ -167,7 +167,7 @@ class TrainingSession:
         if self._capture is not None or not (due or self._again):
             return
         if due:
-            self._tries = 0
+            self._tries, self._ever_due = 0, True
         self._again = captures_graph()  # then nothing may be asked of the device
         if self._again:
             return
@@ -198,7 +198,6 @@ class TrainingSession:
         assert capture is not None
         plain = capture.stop()
         self._capture = None
-        self._recordings += 1
         analysis = Analysis(
             capture,
             plain,
@@ -241,7 +240,7 @@ class TrainingSession:
         for analysis in self._analyses:
             analysis.join(max(deadline - time.monotonic(), 0.0))
         self._deliver()
-        if self._on and not self._recordings and self._settings.every and capture is None:
+        if self._on and self._settings.every and not self._ever_due:
             self._say(
                 f"no recording was made: the training had {self._done - self._began} steps, and "
                 f"one is made every {self._settings.every}"
@@ -314,5 +313,14 @@ class TrainingSession:
         who = f"rank {self._rank}: " if self._rank else ""
         if text not in self._said and sys.stderr is not None:
             self._said.add(text)
-            with suppress(OSError, ValueError):
-                sys.stderr.write(f"traceprobe: {who}{text}\n")
+            with suppress(Exception):
+                _write_line(f"traceprobe: {who}{text}")
+
+
+def _write_line(line: str) -> None:
+    """Write to standard error; above the progress bars of trainers, where there are some."""
+    tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
+    if tqdm is None:
+        sys.stderr.write(f"{line}\n")
+    else:
+        tqdm.write(line, file=sys.stderr)
