@@ -24,9 +24,14 @@ def requests(folder, rank=0, ranks=1, said=None, **settings):
     return Requests(asked, rank, ranks, [].append if said is None else said.append)
 
 
+def unknown():
+    """The pace of a training of few steps."""
+    return 0.0
+
+
 def due_at(asked, steps, first=0):
     asked.open(first)
-    found = [done for done in range(first, steps) if asked.due(done, 0.0)]
+    found = [done for done in range(first, steps) if asked.due(done, unknown)]
     asked.close()
     return found
 
@@ -40,7 +45,7 @@ def test_intervals_are_those_of_the_whole_training(tmp_path):
 def test_two_updates_in_a_step_do_not_jump_over_a_recording(tmp_path):
     asked = requests(tmp_path, every=5)
     asked.open(0)
-    assert [done for done in range(0, 30, 2) if asked.due(done, 0.0)] == [6, 10, 16, 20, 26]
+    assert [done for done in range(0, 30, 2) if asked.due(done, unknown)] == [6, 10, 16, 20, 26]
 
 
 def test_a_file_asks_once_and_is_taken(tmp_path):
@@ -48,7 +53,7 @@ def test_a_file_asks_once_and_is_taken(tmp_path):
     asked.open(0)
     (tmp_path / "record").touch()
     time.sleep(LOOK_S)
-    assert [done for done in range(5) if asked.due(done, 0.0)] == [0]
+    assert [done for done in range(5) if asked.due(done, unknown)] == [0]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -59,9 +64,9 @@ def test_a_signal_asks_and_its_handler_is_put_back(tmp_path):
         theirs = signal.getsignal(signal.SIGUSR2)
         asked = requests(tmp_path, signal=signal.SIGUSR2)
         asked.open(0)
-        assert not asked.due(0, 0.0)
+        assert not asked.due(0, unknown)
         signal.raise_signal(signal.SIGUSR2)
-        assert [done for done in range(1, 5) if asked.due(done, 0.0)] == [1]
+        assert [done for done in range(1, 5) if asked.due(done, unknown)] == [1]
         assert heard == ["theirs"]
         asked.close()
         assert signal.getsignal(signal.SIGUSR2) is theirs
@@ -88,7 +93,7 @@ def test_ranks_begin_with_the_same_step_whoever_is_asked(tmp_path, asking):
     found = {0: [], 1: []}
     for done in range(2 * AHEAD_STEPS + 5):
         for rank in (0, 1):
-            found[rank] += [done] if ranks[rank].due(done, 0.0) else []
+            found[rank] += [done] if ranks[rank].due(done, unknown) else []
         time.sleep(1.1 * LOOK_S if done < 3 else 0)
     for rank in (0, 1) if asking == 1 else (1, 0):
         ranks[rank].close()
@@ -177,7 +182,7 @@ def test_a_recording_is_named_analysed_and_logged(run, tmp_path):
     done = run(
         """
         train(new(every=20), 30)
-        train(new(every=20), 30)  # again, as after a resumption: nothing is overwritten
+        train(new(every=20), 23)  # again, and to the middle of the recording
         print(*[outcome.folder.name for outcome in logged], "KINETO_LOG_LEVEL" in os.environ)
         """
     ).expect(0)
@@ -187,9 +192,14 @@ def test_a_recording_is_named_analysed_and_logged(run, tmp_path):
     assert [line.split(":")[:2] for line in done.err.splitlines()] == [
         ["traceprobe", f" step {step}"] for step in (20, 20)
     ]
-    report = json.loads((tmp_path / "profiles" / "step-20" / "report.json").read_text())
-    labels = [each["label"] for each in report["ranks"][0]["iterations"]]
-    assert labels == ["step 22", "step 23", "step 24"]  # the first one under the profiler settles
+    reports = [json.loads((tmp_path / "profiles" / f / "report.json").read_text()) for f in folders]
+    used = [
+        [each["label"] for each in report["ranks"][0]["iterations"] if each["used"]]
+        for report in reports
+    ]
+    assert used[0] == ["step 22", "step 23", "step 24"]  # the first one under the profiler settles
+    assert used[1] == ["step 22", "step 23"]
+    report = reports[0]
     assert report["quality"]["observer_effect"]["unprofiled_step_ms"] > 0
 
 

@@ -88,6 +88,11 @@ class ShortCapture:
         """Steps so far that the trace will have."""
         return max(self.steps - SETTLE, 0)
 
+    @property
+    def cut_to(self) -> int | None:
+        """Steps that are whole, where it was ended in the middle of one; else None."""
+        return self.kept if self.kept <= self._active else None
+
     def step(self) -> bool:
         """A step has ended; whether the capture goes on."""
         self.steps += 1

@@ -24,7 +24,7 @@ FOLDER = "step-{}"
 REPORT = ("report.html", "report.json")
 GATHER_S = 60.0
 """How long the first rank waits for the traces of the others."""
-_LOOK_S = 0.1
+_LOOK_S, _CANCEL_S = 0.1, 2.0
 _NICE = 10
 """Of the process, below the training; the lowest of all would never end on a busy machine."""
 
@@ -114,7 +114,8 @@ class Analysis(threading.Thread):
             if not self._rank:
                 self._report()
         except Exception as error:
-            self.error = error
+            if not self._cancelled:
+                self.error = error
         finally:
             self.packed.set()
 
@@ -124,7 +125,7 @@ class Analysis(threading.Thread):
         child = self._child
         if child is not None:
             child.tell_to_end()
-        self.join(_LOOK_S)
+        self.join(_CANCEL_S)
 
     def _report(self) -> None:
         work = self._plain.parent
@@ -156,7 +157,7 @@ class Analysis(threading.Thread):
             started.append(child)
             self._child = child
             child.answer()
-            child.give(analyse, folder, names)
+            child.give(analyse, folder, names, self._capture.cut_to)
             while True:
                 said = child.answer()
                 if isinstance(said, Failed):
@@ -166,8 +167,13 @@ class Analysis(threading.Thread):
                     return dict(said.result)
 
 
-def analyse(folder: str, names: list[str], tell: Callable[[float], None]) -> dict[str, Any]:
+def analyse(
+    folder: str, names: list[str], whole: int | None, tell: Callable[[float], None]
+) -> dict[str, Any]:
     """What the process does: read the traces in turn, and write the report beside them.
+
+    Args:
+        whole: steps that count, where one more has begun that is not whole.
 
     Returns:
         The fields of `Outcome` that the report has.
@@ -179,7 +185,8 @@ def analyse(folder: str, names: list[str], tell: Callable[[float], None]) -> dic
     from traceprobe.pipeline.trace_part import read_in_turn
     from traceprobe.render.save import save
 
-    report = merge(read_in_turn([Path(folder) / name for name in names], Options()), Options())
+    options = Options(steps=None if whole is None else (0, whole))
+    report = merge(read_in_turn([Path(folder) / name for name in names], options), options)
     save(report, [Path(folder) / name for name in REPORT], replace=True)
     verdict = report.verdict
     return {

@@ -67,23 +67,26 @@ class Requests:
             with suppress(OSError):
                 self._announcement.unlink(missing_ok=True)
 
-    def due(self, done: int, step_s: float) -> bool:
+    def due(self, done: int, pace: Callable[[], float]) -> bool:
         """Whether a recording is to begin with the step after `done` ones.
 
         Args:
-            step_s: how long a step takes; 0 where that is not known.
+            pace: asked how long a step takes, s; 0 where that is not known.
         """
         crossed = bool(self._every) and done // self._every > self._last // self._every
         self._last = done
         if self._asked_for() and self._at is None:
-            ahead = max(AHEAD_STEPS, math.ceil(AHEAD_S / step_s) if step_s else AHEAD_STEPS)
-            self._at = done if self._alone else done + ahead
-            if not self._alone:
-                write_result(self._announcement, str(self._at))
+            self._at = done if self._alone else self._announced(done, pace())
         if self._at is None or done < self._at:
             return crossed
         on_time, self._at = done == self._at, None
         return on_time or crossed
+
+    def _announced(self, done: int, step_s: float) -> int:
+        """A step that no rank has come to, and that all will know of by then."""
+        ahead = max(AHEAD_STEPS, math.ceil(AHEAD_S / step_s) if step_s else AHEAD_STEPS)
+        write_result(self._announcement, str(done + ahead))
+        return done + ahead
 
     def _asked_for(self) -> bool:
         """Whether somebody has asked since the last time; the first rank answers for all."""

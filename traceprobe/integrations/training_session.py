@@ -120,17 +120,12 @@ class TrainingSession:
         return self._mark(name)
 
     def interrupted(self) -> None:
-        """An evaluation begins: it is no part of the steps, so they are recorded after it."""
-        if self._capture is None:
-            return
-        self._drop()
-        self._tries += 1
-        self._again = self._tries < TRIES
-        if not self._again:
-            self._say(
-                f"no recording: {TRIES} times in a row an evaluation came before its "
-                f"{self._settings.steps} steps had ended; take fewer with steps=1"
-            )
+        """An evaluation begins, which is no part of a step: half a recording is made again."""
+        if self._capture is not None:
+            try:
+                self._interrupt(self._capture)
+            except Exception as error:
+                self._fail(error)
 
     def end(self) -> None:
         """The training ends in order: wait a while for what is not ready, and say what is lost."""
@@ -189,21 +184,35 @@ class TrainingSession:
         if self._ended_ns and not busy:
             self._pace.append(now - self._ended_ns)
         if self._capture is not None and not self._capture.step():
-            self._stop()
-        self._deliver()
+            self._stop(self._capture)
+        if self._analyses:
+            self._deliver()
         self._ended_ns = 0 if busy else time.perf_counter_ns()
 
-    def _stop(self) -> None:
-        capture = self._capture
-        assert capture is not None
+    def _interrupt(self, capture: ShortCapture) -> None:
+        if 2 * capture.kept >= self._settings.steps:
+            self._stop(capture)
+            return
+        self._drop()
+        self._tries += 1
+        self._again = self._tries < TRIES
+        if not self._again:
+            self._say(
+                f"no recording: {TRIES} times in a row an evaluation came before half of its "
+                f"{self._settings.steps} steps had ended; take fewer with steps=1"
+            )
+
+    def _stop(self, capture: ShortCapture) -> None:
+        self._leave()
         plain = capture.stop()
         self._capture = None
+        step_s = self._step_s()
         analysis = Analysis(
             capture,
             plain,
             step=self._recorded,
             output=self._output,
-            facts={"unprofiled_step_ms": 1e3 * self._step_s} if self._step_s else {},
+            facts={"unprofiled_step_ms": 1e3 * step_s} if step_s else {},
             rank=self._rank,
             ranks=self._ranks,
         )
@@ -211,7 +220,6 @@ class TrainingSession:
         analysis.start()
         self._pace.clear()
 
-    @property
     def _step_s(self) -> float:
         """How long a step takes without the profiler, s; 0 while too few have been seen."""
         return median(self._pace) / 1e9 if len(self._pace) >= ENOUGH else 0.0
@@ -232,8 +240,8 @@ class TrainingSession:
     def _end(self) -> None:
         capture = self._capture
         if capture is not None and capture.kept:
-            self._stop()
-        elif capture is not None:
+            self._stop(capture)
+        elif capture is not None or self._again:
             self._drop()
             self._say(f"the training ended before a step after step {self._recorded} was recorded")
         deadline = time.monotonic() + self._settings.wait_s

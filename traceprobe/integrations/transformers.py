@@ -141,5 +141,10 @@ def _caller() -> CallbackHandler | None:
 
     A callback is not told whose it is, and there is no other way to the trainer's loggers.
     """
-    handler = sys._getframe(2).f_locals.get("self")
-    return handler if isinstance(handler, CallbackHandler) else None
+    frame = sys._getframe().f_back
+    while frame is not None:
+        handler = frame.f_locals.get("self")
+        if isinstance(handler, CallbackHandler):
+            return handler
+        frame = frame.f_back
+    return None
