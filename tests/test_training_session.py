@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli_runner import environment, spawn
-from traceprobe.integrations.analysis import Outcome
+from traceprobe.integrations.analysis import Outcome, keep_leftovers
 from traceprobe.integrations.recording_requests import AHEAD_STEPS, LOOK_S, Requests
 from traceprobe.integrations.settings import Settings
 
@@ -119,6 +119,20 @@ def test_numbers_have_names_that_loggers_group(tmp_path):
         "traceprobe/share_compute": 0.25,
     }
     assert "traceprobe/step_ms" not in outcome._replace(step_ms=None).numbers()
+
+
+def test_what_a_killed_training_left_is_kept_where_it_is_whole(tmp_path):
+    for name in ("rank0.json.gz", "rank11.json.gz", ".rank1.json.gz", ".rank1.json.gz.json"):
+        for step in ("step-5", "step-6"):
+            path = tmp_path / ".recording" / step / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if step == "step-5" or name.startswith("."):
+                path.touch()
+    (tmp_path / "step-5").mkdir()
+    keep_leftovers(tmp_path)
+    assert files(tmp_path) == ["step-5-2/rank0.json.gz", "step-5-2/rank11.json.gz"]
+    assert not (tmp_path / ".recording").exists()
+    keep_leftovers(tmp_path)
 
 
 def test_what_a_training_imports_is_light():

@@ -7,9 +7,11 @@ analysis needs: that is for the process to do.
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -131,9 +133,7 @@ class Analysis(threading.Thread):
         work = self._plain.parent
         names = self._gathered(work)
         with self._one:
-            self.folder = folder = _new_folder(self._output, self.step)
-            for name in names:
-                (work / name).replace(folder / name)
+            self.folder = folder = _moved(work, names, self._output)
             _remove_empty(work)
             if not self._cancelled:
                 said = self._in_a_process(str(folder), names)
@@ -197,24 +197,35 @@ def analyse(
     }
 
 
-def _new_folder(output: Path, step: int) -> Path:
-    """A folder for a recording; a training that was resumed may come to the same step again."""
+def keep_leftovers(output: Path) -> None:
+    """Take up what a training left that was killed: whole traces are kept, halves are removed."""
+    for work in sorted((output / WORK).glob(FOLDER.format("*"))):
+        names = [path.name for path in work.glob(trace_name(0).replace("0", "*"))]
+        if names:
+            _moved(work, names, output)
+        shutil.rmtree(work, ignore_errors=True)
+        _remove_empty(work)
+
+
+def _moved(work: Path, names: list[str], output: Path) -> Path:
+    """A new folder with the traces; a training that was resumed may come to the same step again."""
     number = 1
     while True:
         again = f"-{number}" if number > 1 else ""
-        folder = output / f"{FOLDER.format(step)}{again}"
+        folder = output / f"{work.name}{again}"
         try:
             folder.mkdir()
         except FileExistsError:
             number += 1
         else:
-            return folder
+            break
+    for name in names:
+        (work / name).replace(folder / name)
+    return folder
 
 
 def _remove_empty(work: Path) -> None:
     """Remove folders that nothing is left in; a late rank may still come."""
     for folder in (work, work.parent):
-        try:
+        with suppress(OSError):
             folder.rmdir()
-        except OSError:
-            return

@@ -18,9 +18,8 @@ from statistics import median
 from traceprobe.capture.loop_session import session_of_process
 from traceprobe.capture.other_profilers import other_profilers
 from traceprobe.capture.profiler_ranges import ProfilerRange, ProfilerRanges
-from traceprobe.capture.recording_plan import trace_name
 from traceprobe.capture.short_capture import PACK_S, ShortCapture, captures_graph, may_capture
-from traceprobe.integrations.analysis import WORK, Analysis, Outcome
+from traceprobe.integrations.analysis import FOLDER, WORK, Analysis, Outcome, keep_leftovers
 from traceprobe.integrations.recording_requests import Requests
 from traceprobe.integrations.settings import Settings
 from traceprobe.system import shell
@@ -76,7 +75,8 @@ class TrainingSession:
             return
         try:
             self._output.mkdir(parents=True, exist_ok=True)
-            self._clear()
+            if not self._rank:
+                keep_leftovers(self._output)
             self._requests.open(done)
             other_profilers.watch()
             atexit.register(self.abandon)
@@ -173,7 +173,7 @@ class TrainingSession:
             return
         self._leave()
         self._recorded = self._done
-        work = self._output / WORK / f"step-{self._done}"
+        work = self._output / WORK / FOLDER.format(self._done)
         work.mkdir(parents=True, exist_ok=True)
         self._capture = ShortCapture(work, self._rank, self._settings.steps, "named")
         self._enter(self._step_name)
@@ -265,7 +265,7 @@ class TrainingSession:
                 self._warn(f"the recording after step {analysis.step} is lost: {analysis.error}")
             return
         why = f": {analysis.error}" if analysis.error is not None else " in time"
-        folder = analysis.folder or self._output / WORK / f"step-{analysis.step}"
+        folder = analysis.folder or self._output / WORK / FOLDER.format(analysis.step)
         with suppress(OSError):
             if any(folder.glob("*.json.gz")):
                 why += f"; to do it: traceprobe analyze {shell.file(str(folder))}"
@@ -281,11 +281,6 @@ class TrainingSession:
         while self._open:
             with suppress(Exception):
                 self._open.pop().__exit__(None, None, None)
-
-    def _clear(self) -> None:
-        """Remove what this rank left half-done in a training that was killed."""
-        for path in (self._output / WORK).glob(f"*/*{trace_name(self._rank)}*"):
-            path.unlink(missing_ok=True)
 
     def _drop(self) -> None:
         self._leave()
