@@ -13,8 +13,8 @@ from typing import Any
 
 from traceprobe.capture.device import computes
 from traceprobe.capture.oracle.blocks import Unavailable
-from traceprobe.capture.oracle.kept_batches import CHANGED, version_of
-from traceprobe.capture.oracle.nested import tensors
+from traceprobe.capture.oracle.kept_batches import CHANGED
+from traceprobe.capture.oracle.nested import tensors, version_of
 
 NO_GPU = "there is no GPU"
 NO_COPIES = (
