@@ -12,6 +12,8 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from traceprobe.cli.console import note
+
 OTHER = "Other options"
 _TYPE = re.compile(r" <.*>$")
 """What kind of value it is, as Python calls it."""
@@ -72,6 +74,14 @@ class Group(TyperGroup):
         _examples(formatter, examples)
         formatter.write_paragraph()
         formatter.write_text(rest)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Ctrl-C is said; Typer ends with 130 and no word."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            note("traceprobe: interrupted", quiet=False)
+            raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """`traceprobe FILE` is `traceprobe analyze FILE`."""
