@@ -189,7 +189,7 @@ def command(
         with _kept(traces):
             report = analyze_recording(traces, folder, ablation, replace=force)
     if not quiet:
-        summary(report, verbose=verbose)
+        summary(report, [str(path) for path in traces], verbose=verbose)
     written = [BENCH, *REPORT] if ablate else REPORT
     for path in (*traces, *(folder / name for name in written)):
         note(f"wrote {path}", quiet=quiet)
