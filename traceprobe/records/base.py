@@ -96,7 +96,6 @@ class Rendered(Saved, frozen=True, kw_only=True):
         found: alt.Chart = resolve_name(f"{RENDERER}.notebook:chart")(self, name, rank)
         return found
 
-
     def frame(self, name: str) -> pl.DataFrame:
         """A table of the result, as a polars frame; `docs/library.md` has the names and columns.
 
@@ -111,6 +110,10 @@ class Record(Rendered, frozen=True, kw_only=True):
     """A result that says what it is in `kind`, as all but reports do."""
 
     kind: Word
+
+    def __repr__(self) -> str:
+        """Its headline, where it has one: a line in a list or at a prompt."""
+        return f"<{type(self).__name__}: {getattr(self, 'headline', self.kind)}>"
 
 
 def json_of(record: msgspec.Struct) -> str:
