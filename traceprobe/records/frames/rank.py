@@ -99,9 +99,8 @@ def _partition(rank: Rank) -> Iterator[list[object]]:
     for group, classes in SHARE_CLASSES.items():
         for name in classes:
             ns = summary.partition_ns.get(name)
-            each = (None, None)
-            if ns is not None:
-                each = (ns / summary.steps / 1e6, ns / max(summary.window_ns, 1))
+            parts = [summary.steps * 1e6, max(summary.window_ns, 1)]
+            each = [None if ns is None else ns / part for part in parts]
             yield [name, group, ns, summary.busy_ns.get(name), *each]
 
 
