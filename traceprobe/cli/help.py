@@ -90,6 +90,17 @@ class Group(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
+def everything(ctx: Any) -> str:
+    """The help of the program and, below it, of each of its commands."""
+    group: Group = ctx.command
+    texts = [ctx.get_help()]
+    for name in group.list_commands(ctx):
+        command = group.commands[name]
+        inner = command.make_context(name, [], parent=ctx, resilient_parsing=True)
+        texts.append(f"{name}\n{'=' * len(name)}\n\n{command.get_help(inner)}")
+    return "\n\n\n".join(texts)
+
+
 def is_input(word: str) -> bool:
     """Whether what stands in the place of a command is rather a trace: it is there, or a path."""
     if word.startswith("-"):

@@ -16,6 +16,10 @@ READS = (
     "SQLite exports of Nsight Systems"
 )
 """What is supported, as the end of a refusal."""
+_PROFILE = (
+    ", which knows neither iterations nor phases (record with torch.profiler, which has the same "
+    "kernels on ROCm)"
+)
 _ASCEND = "a trace of Ascend NPUs, by torch_npu or MindSpore"
 _XLA = "a trace of XLA's profiler (JAX, TensorFlow or a TPU)"
 FOREIGN_PROCESSES = frozenset({"Ascend Hardware", "CANN", "Browser", "Renderer"})
@@ -23,12 +27,12 @@ FOREIGN_PROCESSES = frozenset({"Ascend Hardware", "CANN", "Browser", "Renderer"}
 _PROCESSES = (
     (re.compile(r"Ascend Hardware$|CANN$"), _ASCEND),
     (re.compile(r"/(host|device|job):"), _XLA),
-    (re.compile(r"\d+ (CPU H(IP|SA) API|GPU\d+|COPY)$"), "a trace of rocprof"),
+    (re.compile(r"\d+ (CPU H(IP|SA) API|GPU\d+|COPY)$"), f"a trace of rocprof{_PROFILE}"),
     (re.compile(r"Renderer$|Browser$"), "a trace of the Chrome browser"),
 )
 FOREIGN_KEYS = {
     "viztracer_metadata": "a trace of VizTracer",
-    "rocprofiler-sdk-tool": "a trace of rocprofv3",
+    "rocprofiler-sdk-tool": f"a trace of rocprofv3{_PROFILE}",
     "androidProcessDump": "a trace of Android",
 }
 """Top-level keys that only other tools write, and whose they are."""
@@ -56,6 +60,7 @@ MEMORY_TIMELINE = (
 _HEADS = (
     (re.compile(rb'\{\s*"\$schema"\s*:\s*"https?://www\.speedscope'), "a speedscope profile"),
     (re.compile(rb'\{\s*"rocprofiler-sdk-tool"'), FOREIGN_KEYS["rocprofiler-sdk-tool"]),
+    (re.compile(rb'"(Kind|Domain)","(Agent_Id|Function|Name)"'), f"a table of rocprofv3{_PROFILE}"),
     (re.compile(rb"[{\xfb][)(\xa9\xa8]"), "a profile of cProfile"),
     (
         re.compile(rb"\x80[\x02-\x05].*(device_traces|segments)", re.DOTALL),
@@ -67,7 +72,7 @@ _HEADS = (
     (re.compile(rb"\n.{0,300}/(host|device):(CPU|GPU|TPU|metadata)", re.DOTALL), _XLA),
 )
 _TABLES = (
-    (re.compile(r"rocpd_"), "a database of rocprof (rocpd)"),
+    (re.compile(r"rocpd_"), f"a database of rocprofv3 (rocpd){_PROFILE}"),
     (re.compile(r"CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL$"), "a profile of nvprof"),
 )
 
