@@ -26,7 +26,7 @@ from traceprobe.cli import (
     watch,
     whatif,
 )
-from traceprobe.cli.help import Command, Group
+from traceprobe.cli.help import Command, Group, everything
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -57,12 +57,24 @@ def _version(show: bool) -> None:
         raise typer.Exit
 
 
+def _help_all(ctx: typer.Context, show: bool) -> None:
+    if show:
+        typer.echo(everything(ctx))
+        raise typer.Exit
+
+
 @app.callback()
 def _globals(
     version: Annotated[
         bool,
         typer.Option(
             "--version", "-V", callback=_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+    help_all: Annotated[
+        bool,
+        typer.Option(
+            "--help-all", callback=_help_all, is_eager=True, help="Show the help of all commands."
         ),
     ] = False,
 ) -> None:

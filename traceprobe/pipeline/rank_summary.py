@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from traceprobe.model.events import Call, Int64s, Kind, Trace
-from traceprobe.model.kernel_classes import TENSOR_CORES, kernel_class
+from traceprobe.model.kernel_classes import on_matrix_units
 from traceprobe.model.taxonomy import COMPUTE_PHASES, SHARE_CLASSES, Phase
 from traceprobe.pipeline import communication
 from traceprobe.pipeline.host_activity import host_activity
@@ -203,9 +203,7 @@ def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[KernelShare]:
             total_ns=row["total"],
             mean_ns=round(row["total"] / row["count"], 1),
             phase_share=round(row["total"] / max(of_phase[row["label"]], 1), 6),
-            tensor_cores=TENSOR_CORES.get(kernel_class(names[row["name"]]))
-            if row["label"] >= 0
-            else None,
+            tensor_cores=on_matrix_units(names[row["name"]]) if row["label"] >= 0 else None,
         )
         for row in top
     ]

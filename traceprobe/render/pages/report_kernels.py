@@ -25,7 +25,8 @@ _TENSOR_CORES = {True: "yes", False: "no", None: NOT_OBSERVED}
 _HELP = (
     "Kernels that differ in the arguments of their template only are one row; its name opens to "
     "the whole names, as the trace has them. Kernels that run at once count twice. “Of phase” is "
-    "the part of the kernel time of a phase; “tensor cores” is told by the name where it tells. "
+    "the part of the kernel time of a phase; “matrix units”, tensor cores or AMD's matrix cores, "
+    "is told by the name where it tells. "
     "Who owns the time: every nanosecond of a step has one owner, so that rows add up; idle time "
     "is owned by what the host did in it. An operator in the table of operators owns what it "
     "launched itself, and not through an operator inside it."
@@ -139,7 +140,7 @@ def kernels_table(rank: Rank) -> Table:
         for group in shown
     ]
     unit = "per step" if rank.summary.iterations_used else "in the capture"
-    head = ["kernel", "phase", "ms", "of all", "of phase", "count", "mean (µs)", "tensor cores"]
+    head = ["kernel", "phase", "ms", "of all", "of phase", "count", "mean (µs)", "matrix units"]
     cores = len(head) - 1
     if all(row[cores] == NOT_OBSERVED for row in rows):
         head, rows = head[:cores], [row[:cores] for row in rows]
