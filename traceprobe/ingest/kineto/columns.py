@@ -14,7 +14,7 @@ from traceprobe.ingest.collective_metadata import collective_operation, group_id
 from traceprobe.ingest.joins import Table, concatenate_tables, keep_rows, narrow_table
 from traceprobe.ingest.kineto.event import Args, Event, Number
 from traceprobe.ingest.kineto.frames import own_frame
-from traceprobe.ingest.kineto.occupancy import Occupancy
+from traceprobe.ingest.kineto.occupancy import Occupancy, percent
 from traceprobe.ingest.kineto.operands import OperandTable
 from traceprobe.ingest.kineto.sync_notes import SYNC_NOTES, sync_notes
 from traceprobe.ingest.kineto.values import floats, in_range, integers, nanoseconds, times_or_zero
@@ -178,8 +178,8 @@ class EventColumns:
         category = map(_WORK_OF.__getitem__, map(_CATEGORY, events))
         times = self._times(events)
         duration = np.where(times["t0"] == _MISSING, 0, times["t1"] - times["t0"])
-        blocks = floats(args, _BLOCKS)
-        self.occupancy.add(duration, blocks, floats(args, _OCCUPANCY))
+        blocks, occupancy = floats(args, _BLOCKS), floats(args, _OCCUPANCY)
+        self.occupancy.add(duration, blocks, occupancy)
         return {
             **times,
             "name": self._names(map(_copy_name if named else _NAME, events), len(events)),
@@ -189,6 +189,7 @@ class EventColumns:
             "correlation": integers(args, _CORRELATION),
             "external": _external(args),
             "grid": grid_number(blocks * 1000),
+            "occupancy": percent(occupancy),
             "graph": np.maximum(integers(args, _GRAPH), integers(args, _GRAPH_NODE)),
             **_messages(events, args),
         }
