@@ -53,6 +53,11 @@ def read_kineto(
         ):
             columns.add(events)
             limits.check("names", len(columns.names), path.name)
+    if columns.made_of is not None:
+        raise UnsupportedInput(
+            f"{path.name}: was made by `traceprobe annotate` for viewers; analyse what it was made "
+            f"of: {columns.made_of}"
+        )
     if not columns.events and quality.events_lost:
         raise DamagedInput(
             f"{path.name}: none of its {quality.events_lost} events can be read; capture or copy "
