@@ -74,8 +74,7 @@ def command(
     report = found.report
     for lost in [] if report.quality.lost is UNSET else report.quality.lost:
         note(f"warning: {lost.reason}", quiet=quiet)
-    no_steps = all(rank.summary.step_ms is None for rank in report.ranks)
-    if no_steps:
+    if not any(rank.iterations for rank in report.ranks):
         note("no iterations were found: name them with --step", quiet=quiet)
     if found.adrift:
         note(
