@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 from collections import defaultdict
@@ -231,6 +232,17 @@ def test_every_event_of_every_rank_is_there_once_its_moves_are_undone(tmp_path):
         assert not moved & seen  # no process is of two ranks
         seen |= moved
     assert next(kept, None) is None
+
+
+def test_strange_times_and_names_of_fields_stay_as_they_are(tmp_path):
+    paths = ranks_of_a_run(tmp_path)
+    strange = b'{"ph":"i","name":"odd","pid":[1],"ts":1e999999999,"caf\xc3\xa9":"\xff","\xff":1},'
+    text = paths[1].read_bytes().replace(b'"traceEvents": [', b'"traceEvents": [' + strange)
+    paths[1].write_bytes(text)
+    target = annotated(*paths)
+    written = gzip.decompress(target.read_bytes())
+    assert b'"ts":1e999999999' in written
+    assert written.decode("utf-8", "replace").count('"odd"') == 1
 
 
 @pytest.mark.parametrize("formats", [kineto, nsight])

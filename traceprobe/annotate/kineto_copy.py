@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ _ARROWS = ("s", "t", "f", "b", "n", "e")
 _CUDA = 1
 """`Device Type` of memory on a GPU."""
 _LARGEST_ID = 1 << 40
+_MOST_DIGITS = 20
+"""Of a time in µs; a longer one is none, and takes long to write."""
 
 
 class _Args(msgspec.Struct, gc=False):
@@ -241,7 +243,10 @@ class KinetoCopy:
             for pid, new in self.pids.items()
         }
         shift = Decimal(moves.shift_ns) / 1000
-        events = _fields(whole)
+        try:
+            events = _fields(whole)
+        except UnicodeDecodeError:  # names of fields are read here, and nowhere else
+            events = _fields(whole.decode("utf-8", "replace").encode())
         for event in events:
             if (pid := event.get("pid")) is not None:
                 event["pid"] = renamed.get(bytes(pid), pid)
@@ -273,9 +278,10 @@ def _later(time: Raw, shift: Decimal) -> Raw:
     """A time stamp in µs plus a shift, exactly; what is no number stays."""
     try:
         found = Decimal(bytes(time).strip(b'"').decode()) + shift
-    except (InvalidOperation, UnicodeDecodeError):
+    except (ArithmeticError, UnicodeDecodeError):
         return time
-    return Raw(format(found, "f").encode()) if found.is_finite() else time
+    usable = found.is_finite() and found.adjusted() < _MOST_DIGITS
+    return Raw(format(found, "f").encode()) if usable else time
 
 
 def _renumbered(number: Raw, shift: int) -> Raw:
