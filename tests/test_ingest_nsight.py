@@ -75,7 +75,7 @@ def test_the_two_formats_agree_on_every_column_but_the_names_of_copies(tmp_path)
     scenario = LOOP.scenario()
     one = read_trace(kineto.write(scenario, tmp_path / "t.json", operators=False))
     two = read(scenario.shifted(kineto.EPOCH_NS), tmp_path)
-    own = ("name", "role", "grid")  # each notes the size of a grid in its own way
+    own = ("name", "role", "grid", "occupancy")  # what each notes in its own way, or not at all
     assert_frame_equal(one.gpu_ops.drop(*own), two.gpu_ops.drop(*own))
     assert_frame_equal(one.host_calls.drop("name"), two.host_calls.drop("name"))
     assert truth.seen_ranges(one) == truth.seen_ranges(two)

@@ -199,7 +199,8 @@ class _Rows:
             args["memory bandwidth (GB/s)"] = op.bytes / max(op.t1 - op.t0, 1)
         if cat == "kernel":
             args |= {"queued": 0, "registers per thread": 32, "shared memory": 0}
-            args |= {"grid": [132, 1, 1], "block": [128, 1, 1], "est. achieved occupancy %": 0}
+            args |= {"grid": [132, 1, 1], "block": [128, 1, 1]}
+            args |= {"est. achieved occupancy %": op.occupancy}
         if op.blocks is not None:
             args["blocks per SM"] = op.blocks / 132
         if op.message:

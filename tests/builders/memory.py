@@ -48,7 +48,7 @@ def trace(scenario: Scenario, profiled: Iterable[str] = (), **metadata: object) 
         row
         | {"name": number(op.label), "role": _role(scenario, row)}
         | _message(op)
-        | {"grid": op.blocks or UNKNOWN}
+        | {"grid": op.blocks or UNKNOWN, "occupancy": UNKNOWN}
         for op, row in _ops(scenario)
     ]
     calls = [row | {"name": number(row["name"])} for row in truth.host_calls(scenario)]

@@ -72,6 +72,7 @@ class Op:
     graph: bool = False
     message: Message | None = None
     blocks: int | None = None
+    occupancy: int = 0
 
     @property
     def label(self) -> str:

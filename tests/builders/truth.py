@@ -99,7 +99,7 @@ def ordered(rows: list[Row]) -> list[Row]:
 
 def seen_ops(trace: Trace) -> list[Row]:
     """The trace's GPU rows, as `gpu_ops` words them."""
-    left_out = ("name", "role", "operation", "group", "group_size", "grid")
+    left_out = ("name", "role", "operation", "group", "group_size", "grid", "occupancy")
     return ordered(trace.gpu_ops.drop(*left_out).to_dicts())
 
 

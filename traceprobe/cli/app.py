@@ -9,6 +9,7 @@ import typer
 
 from traceprobe.cli import (
     analyze,
+    annotate,
     bench,
     compare,
     doctor,
@@ -120,6 +121,14 @@ _add(
     "Analyse",
     "traceprobe inspect trace.json.gz",
     "traceprobe inspect --anonymise trace.json.gz -o bug.json.gz",
+)
+_add(
+    "annotate",
+    annotate.command,
+    "Analyse",
+    "traceprobe annotate trace.json.gz -o annotated.json.gz",
+    "traceprobe annotate rank*.json.gz -o run.json.gz",
+    "traceprobe annotate run.sqlite -o run.json.gz",
 )
 _add(
     "doctor",

@@ -113,6 +113,7 @@ GPU_OPS: Mapping[str, Any] = {
     "group": pl.Int64,  # process group: the same number in every rank's file; UNKNOWN without one
     "group_size": pl.Int64,  # ranks in that group; UNKNOWN where not recorded
     "grid": pl.Int32,  # tells launches of one kernel with other grids apart; UNKNOWN without one
+    "occupancy": pl.Int8,  # threads of the device that a kernel fills, percent; or UNKNOWN
 }
 """Columns of GPU work: kernels, copies, memsets, collectives; a row each."""
 

@@ -116,5 +116,6 @@ def _unknown_ops(count: int) -> dict[str, Any]:
     unknown, no = np.full(count, UNKNOWN, dtype=np.int64), np.zeros(count, dtype=bool)
     return {
         **dict.fromkeys(("bytes", "correlation", "group", "group_size", "grid"), unknown),
+        "occupancy": unknown,
         **dict.fromkeys(("pageable", "graph"), no),
     }

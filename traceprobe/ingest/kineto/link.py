@@ -283,7 +283,7 @@ def _gpu_ops(
     by_name = collective_operations(kind, gpu["name"], names)
     same = (
         *("device", "stream", "name", "t0", "t1", "bytes"),
-        *("correlation", "group", "group_size", "grid"),
+        *("correlation", "group", "group_size", "grid", "occupancy"),
     )
     return {
         **{c: gpu[c] for c in same},

@@ -1,7 +1,4 @@
-"""How much of the GPU the kernels of a trace fill, by what the profiler notes of each of them.
-
-Only the totals are kept: two more columns of every kernel would cost more than they tell.
-"""
+"""How much of the GPU the kernels of a trace fill, by what the profiler notes of each of them."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceprobe.model.events import Int64s
+from traceprobe.model.events import UNKNOWN, Int64s, Ints
 
 Floats = NDArray[np.float64]
 
@@ -52,6 +49,12 @@ class Occupancy:
             return {}
         means = (self.covered_ns / self.kernel_ns, self.occupied_ns / self.kernel_ns)
         return dict(zip(NAMES, (round(mean, 6) for mean in means), strict=True))
+
+
+def percent(occupancy: Floats) -> Ints:
+    """The profiler's numbers as whole percent; UNKNOWN of kernels without a plausible one."""
+    known = (occupancy >= 0) & (occupancy <= 100)
+    return np.where(known, np.rint(np.where(known, occupancy, 0)), UNKNOWN).astype(np.int8)
 
 
 NAMES: Sequence[str] = ("multiprocessors_covered", "occupancy")

@@ -54,6 +54,11 @@ def read_kineto(
         ):
             columns.add(events)
             limits.check("names", len(columns.names), path.name)
+    if columns.made_of is not None:
+        raise UnsupportedInput(
+            f"{path.name}: was made by `traceprobe annotate` for viewers; analyse what it was made "
+            f"of: {columns.made_of}"
+        )
     if not columns.events:
         known = known_without_events(path, gzipped=detected.gzipped)
         if known is not None:

@@ -197,6 +197,7 @@ def _op(
         "graph": no if graph is None else graph,
         "correlation": rows["correlationId"],
         "grid": _grids(rows),
+        "occupancy": np.full(count, UNKNOWN, dtype=np.int8),
     }
 
 
