@@ -13,6 +13,7 @@ from traceprobe.cli import (
     compare,
     doctor,
     gpus,
+    hang,
     inspect,
     ladder,
     memory,
@@ -116,6 +117,13 @@ _add(
     "traceprobe doctor",
     "traceprobe doctor trace.json.gz",
     "traceprobe doctor rank*.json.gz -o - | jq .sections",
+)
+_add(
+    "hang",
+    hang.command,
+    "Analyse",
+    "traceprobe hang /tmp/nccl_trace_rank_*",
+    "traceprobe hang dumps/ -o hang.html",
 )
 _add(
     "render",
