@@ -59,12 +59,13 @@ class Room:
 def members(group: GroupKey, views: Mapping[int, RankView]) -> tuple[int, ...]:
     """The ranks of a group.
 
-    Where the dumps do not list them, they are all up to the last for the default group, else those
-    that called it. One caller alone would not wait: then all ranks may be meant.
+    Those that are listed, and whoever called it. Where the dumps list none, they are all up to the
+    last for the default group, else those that called it. One caller alone would not wait: then all
+    ranks may be meant.
     """
-    if group.ranks:
-        return group.ranks
     callers = sorted(rank for rank, view in views.items() if group in view.groups)
+    if group.ranks:
+        return tuple(sorted({*group.ranks, *callers}))
     if group.description == DEFAULT_GROUP and max(views) < MOST_UNLISTED:
         return tuple(range(max(views) + 1))
     return tuple(callers if len(callers) > 1 else sorted(views))

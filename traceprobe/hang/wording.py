@@ -21,8 +21,8 @@ GLOO = (
 )
 VERSIONS = "the dumps have different versions: they may be of different runs"
 NO_ENTRIES = (
-    "the dumps have no entries: set TORCH_FR_BUFFER_SIZE (TORCH_NCCL_TRACE_BUFFER_SIZE before "
-    "PyTorch 2.9) to 2000 or more, for the recorder was off"
+    "the dumps have no entries: the recorder was off; set TORCH_FR_BUFFER_SIZE (by its older name "
+    "TORCH_NCCL_TRACE_BUFFER_SIZE) to 2000"
 )
 _LONGEST = 60
 
@@ -175,7 +175,7 @@ def _last_seen(ranks: Sequence[int], views: Mapping[int, RankView]) -> Iterator[
         if last is None:
             yield f"Rank {rank} issued nothing that its dump still holds"
         else:
-            yield f"The last that rank {rank} issued is {_entry(last)}, which is done"
+            yield f"The last that rank {rank} completed is {_entry(last)}"
 
 
 def _pair(pair: Pair) -> str:

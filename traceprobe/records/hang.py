@@ -75,7 +75,7 @@ class HangGroup(msgspec.Struct, frozen=True, kw_only=True):
             self.stuck is None and self.standings
         ):
             yield f"{name}: is stuck for no cause, or not stuck for one"
-        if self.completed < 0 or (self.stuck or 1) <= 0:
+        if self.completed < 0 or (self.stuck is not None and self.stuck <= 0):
             yield f"{name}: a number of a collective is not above 0"
 
 

@@ -12,8 +12,8 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-MOST_VALUES = 8_000_000
-"""Values that are put on the stack; a dump of 20,000 collectives with their stacks has 1.5 million.
+MOST_VALUES = 4_000_000
+"""Values that are put on the stack; a dump of 20,000 collectives with their stacks has two million.
 The smallest takes a byte of the file and an empty dictionary 64 of memory."""
 _LONGEST_NUMBER = 16
 """Bytes of an integer."""

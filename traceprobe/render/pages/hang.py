@@ -9,7 +9,7 @@ from traceprobe.records.hang import Call, Cause, Hang, HangGroup, Pair, Where
 from traceprobe.render.document import Document, Section, Table, Tone
 
 CAUSES: dict[Cause, str] = {
-    "none": "goes on",
+    "none": NOT_OBSERVED,
     "mismatch": "ranks issued different collectives",
     "absent": "ranks never issued it",
     "unmatched": "a message has no partner",
@@ -81,7 +81,7 @@ def _ranks_of(group: HangGroup, name: str, *, folded: bool = False) -> Section:
         blocks=[_standings(group)],
         folded=folded,
         brief=not folded,
-        nav="ranks" if not folded else f"ranks of {_title(group)}",
+        nav=f"Ranks of {_title(group)}" if folded else "Ranks",
     )
 
 
@@ -106,7 +106,7 @@ def _standings(group: HangGroup) -> Table:
     ]
     return Table(
         "Ranks and the call that each is at",
-        ("rank", "", "call", "of group", "line"),
+        ("rank", "where it is", "call", "of group", "line"),
         rows,
         frozenset({0}),
         [_ODD.get(each.where, "plain") for each in told],
@@ -142,7 +142,7 @@ def _groups(groups: list[HangGroup]) -> Table:
     ]
     return Table(
         "Groups, and how far their collectives came",
-        ("group", "ranks", "completed by all", "hangs in", ""),
+        ("group", "ranks", "completed by all", "hangs in", "why"),
         rows,
         frozenset({2, 3}),
         ["plain" if group.cause == "none" else "bad" for group in groups],
