@@ -19,7 +19,7 @@ from tests.flight_records import SCENARIOS, Run, absent, healthy, sizes, unmatch
 from tests.hang_records import make_hang
 from tests.test_hostile_folder import needs_torch
 from traceprobe.anonymise.redact import redact
-from traceprobe.errors import DamagedRecord
+from traceprobe.errors import DamagedInput, DamagedRecord
 from traceprobe.hang.explain import explain
 from traceprobe.ingest.nccl.flight_recorder import rank_in_name, read_flight_record
 from traceprobe.records.hang import Hang
@@ -235,6 +235,31 @@ def test_what_is_no_dump_is_refused_in_one_line(cli, name):
     (line,) = cli("hang", "nccl_trace_rank_0", "-o", "a.html").expect(2).err.splitlines()
     assert line.startswith("traceprobe: nccl_trace_rank_0: ")
     assert cli.files() == {"nccl_trace_rank_0"}
+
+
+def laughing(levels=40):
+    """A list that holds 2 ** levels texts, in as many lists."""
+    found = ["ha"]
+    for _ in range(levels):
+        found = [found, found]
+    return found
+
+
+@pytest.mark.parametrize("field", ["profiling_name", "process_group", "frames", "state"])
+def test_what_would_be_endless_when_written_out_is_not(tmp_path, field):
+    dump = absent().dump(0)
+    dump["entries"] = [{**entry, field: laughing()} for entry in dump["entries"]]
+    dump["pg_config"]["0"]["desc"] = laughing()
+    (tmp_path / "rank_0").write_bytes(pickle.dumps(dump))
+    assert len(explain([read_flight_record(tmp_path / "rank_0")]).to_json()) < 10_000
+
+
+def test_many_groups_that_share_one_long_text(tmp_path):
+    about = {"desc": "", "ranks": "[" + " " * 1_000_000 + "]"}
+    dump = {**absent().dump(0), "pg_config": {str(n): about for n in range(100_000)}}
+    (tmp_path / "rank_0").write_bytes(pickle.dumps(dump))
+    with pytest.raises(DamagedInput, match="members of groups"):
+        read_flight_record(tmp_path / "rank_0")
 
 
 def test_other_misuse_is_refused(cli):

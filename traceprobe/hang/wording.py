@@ -89,11 +89,7 @@ def headline(told: Told) -> str:
         case "absent":
             return f"{waits}, which {_ranks(room.absent, small=True)} never issued."
         case "no-dump":
-            return (
-                f"{waits}; of {_ranks(room.no_dump, small=True)} no dump was given, so "
-                f"{'it is' if len(room.no_dump) == 1 else 'they are'} most likely dead, or hung "
-                "outside of a collective."
-            )
+            return f"{waits}; of {_ranks(room.no_dump, small=True)} no dump was given{_so(told)}."
         case "circle":
             return _circle(told)
         case "follows":
@@ -176,6 +172,14 @@ def _last_seen(ranks: Sequence[int], views: Mapping[int, RankView]) -> Iterator[
             yield f"Rank {rank} issued nothing that its dump still holds"
         else:
             yield f"The last that rank {rank} completed is {_entry(last)}"
+
+
+def _so(told: Told) -> str:
+    """What follows from missing dumps: nothing where most are missing."""
+    if len(told.without) >= len(told.views):
+        return ": name the dumps of all ranks to see which of them is missing"
+    they = "it is" if len(told.without) == 1 else "they are"
+    return f", so {they} most likely dead, or hung outside of a collective"
 
 
 def _pair(pair: Pair) -> str:

@@ -32,13 +32,14 @@ MOST_BYTES = 128 << 20
 """Of a dump; one of 20,000 collectives with their stacks has some 10 MB."""
 MOST_ENTRIES = 200_000
 """The recorder keeps 2,000 unless it is told otherwise."""
-MOST_MEMBERS = 1 << 20
+MOST_MEMBERS = 1 << 22
 """Members of all groups of a dump together."""
 _LONGEST_RANKS = 1 << 20
 """Characters of a list of ranks: a group of 100,000 has 700 thousand."""
 _MOST_TENSORS = 4_096
 _MOST_DIMENSIONS = 64
 _MOST_FRAMES = 256
+_LONGEST_PATH = 4_096
 _LARGEST_SEQUENCE = 1 << 50
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/torch/", "/lib/python3.", "<frozen ")
 """What the files of libraries have in their paths."""
@@ -80,11 +81,8 @@ def find_dumps(folder: Path) -> list[Path]:
     return sorted(named, key=natural_order)
 
 
-def read_flight_record(path: Path, rank: int | None = None) -> FlightRecord:
-    """The dump of a rank.
-
-    Args:
-        rank: whose it is; else the number that its name ends in.
+def read_flight_record(path: Path) -> FlightRecord:
+    """The dump of the rank whose number its name ends in.
 
     Raises:
         UnsupportedInput: the file is no dump, or its name has no rank.
@@ -92,17 +90,18 @@ def read_flight_record(path: Path, rank: int | None = None) -> FlightRecord:
         OSError: it cannot be read.
     """
     name = path.name
-    rank = rank_in_name(name) if rank is None else rank
+    with open_regular(path) as file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise DamagedInput(f"{name}: has more than {MOST_BYTES >> 20} MiB, as no dump has")
+    value = _value(name, data)
+    rank = rank_in_name(name)
     if rank is None:
         raise UnsupportedInput(
             f"{name}: no rank is in its name, and the dump does not say whose it is; call it "
             f"{name}_rank_0, with the number of its rank"
         )
-    with open_regular(path) as file:
-        data = file.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise DamagedInput(f"{name}: has more than {MOST_BYTES >> 20} MiB, as no dump has")
-    return _record(name, rank, _value(name, data))
+    return _record(name, rank, value)
 
 
 def _value(name: str, data: bytes) -> Mapping[str, Any]:
@@ -128,7 +127,7 @@ def _value(name: str, data: bytes) -> Mapping[str, Any]:
 
 
 def _record(name: str, rank: int, value: Mapping[str, Any]) -> FlightRecord:
-    version = bounded_text(value["version"])
+    version = _text(value["version"])
     if not re.fullmatch(r"[12]\.\d{1,4}", version):
         raise UnsupportedInput(
             f"{name}: its format has version {version!r}, traceprobe reads 2.x; "
@@ -171,14 +170,18 @@ def _groups(file: str, config: object) -> dict[str, GroupKey]:
     for name, about in config.items() if isinstance(config, dict) else ():
         if not isinstance(about, dict) or name == "":
             continue
-        ranks = _members(about.get("ranks"))
-        members += 1 + len(ranks)
+        given = about.get("ranks")
+        # What takes long to read counts, whatever it holds: many groups may share one text.
+        length = len(given) if isinstance(given, list) else 0
+        members += 1 + (len(given) // 16 if isinstance(given, str) else length)
         if members > MOST_MEMBERS:
             raise DamagedInput(
                 f"{file}: has more than {MOST_MEMBERS:,} members of groups, as no dump has"
             )
-        text = bounded_text(name)
-        found[text] = GroupKey(text, bounded_text(about.get("desc", "")), ranks)
+        ranks = _members(given)
+        members += len(ranks)
+        text = _text(name)
+        found[text] = GroupKey(text, _text(about.get("desc")), ranks)
     return found
 
 
@@ -198,12 +201,12 @@ def _completed(
     """The last collective that ended in each group, whose number (`pg_id`) the entries name."""
     numbered: dict[str, GroupKey] = {}
     for row in rows:
-        if isinstance(row, dict) and type(row.get("pg_id")) is int:
-            numbered.setdefault(str(row["pg_id"]), _group(row, groups))
+        if isinstance(row, dict):
+            numbered.setdefault(str(integer(row.get("pg_id"))), _group(row, groups))
     found = {}
     for number, about in status.items() if isinstance(status, dict) else ():
         last = integer(about.get("last_completed_collective")) if isinstance(about, dict) else -1
-        group = numbered.get(bounded_text(number))
+        group = numbered.get(_text(number))
         if group is not None and 0 < last < _LARGEST_SEQUENCE:
             found[group] = last
     return found
@@ -212,7 +215,7 @@ def _completed(
 def _group(row: Mapping[str, Any], groups: Mapping[str, GroupKey]) -> GroupKey:
     given = row.get("process_group")
     name, description = (
-        (bounded_text(given[0]), bounded_text(given[1]))
+        (_text(given[0]), _text(given[1]))
         if isinstance(given, (list, tuple)) and len(given) == 2
         else ("", "")
     )
@@ -229,7 +232,7 @@ class _Parser:
 
     def entry(self, row: Mapping[str, Any]) -> Entry:
         """One entry; what it does not say is empty or UNKNOWN."""
-        backend, _, called = bounded_text(row.get("profiling_name", "")).rpartition(":")
+        backend, _, called = _text(row.get("profiling_name")).rpartition(":")
         peers = _PEERS.fullmatch(called)
         state = row.get("state")
         point_to_point = row.get("is_p2p") is True or peers is not None
@@ -256,16 +259,10 @@ class _Parser:
         )
 
     def _line(self, frames: object) -> str | None:
-        # A pickle holds each frame once, and the stacks refer to it.
         if not isinstance(frames, list) or not frames:
             return None
-        inner = frames[:_MOST_FRAMES]
-        own = next((frame for frame in inner if not self._of_library(frame)), inner[-1])
-        return self._kept(_place(own) if isinstance(own, dict) else None)
-
-    def _of_library(self, frame: object) -> bool:
-        file = frame.get("filename") if isinstance(frame, dict) else None
-        return not isinstance(file, str) or any(word in file for word in _LIBRARIES)
+        (place,) = self._once(frames, "frames", _own_line)
+        return self._kept(place)
 
     def _tensors(self, sizes: object, dtypes: object) -> Tensors:
         read = self._once(sizes, "sizes", _sizes)
@@ -309,13 +306,30 @@ def _sizes(value: list[Any]) -> tuple[tuple[int, ...], ...]:
 
 
 def _texts(value: list[Any]) -> tuple[str, ...]:
-    return tuple(bounded_text(each) for each in value[:_MOST_TENSORS] if isinstance(each, str))
+    return tuple(_text(each) for each in value[:_MOST_TENSORS] if isinstance(each, str))
+
+
+def _text(value: object, longest: int = LONGEST_TEXT) -> str:
+    """A bounded text. Nothing else is written out: a list may hold another a billion times."""
+    return bounded_text(value, longest) if isinstance(value, str) else ""
+
+
+def _own_line(frames: list[Any]) -> tuple[str | None]:
+    """The place of the innermost frame of the program, else of the outermost of all."""
+    inner = [frame for frame in frames[:_MOST_FRAMES] if isinstance(frame, dict)]
+    own = (frame for frame in inner if not _of_library(_text(frame.get("filename"), _LONGEST_PATH)))
+    found = next(own, inner[-1] if inner else None)
+    return (None if found is None else _place(found),)
+
+
+def _of_library(file: str) -> bool:
+    return not file or any(word in file for word in _LIBRARIES)
 
 
 def _place(frame: Mapping[str, Any]) -> str:
     """`train.py(57): step`; folders are nobody's business."""
-    file = bounded_text(frame.get("filename", ""), 4 * LONGEST_TEXT).replace("\\", "/")
-    function = bounded_text(frame.get("name", ""))
+    file = _text(frame.get("filename"), _LONGEST_PATH).replace("\\", "/")
+    function = _text(frame.get("name"))
     return (
         f"{PurePosixPath(file).name or 'unknown'}({max(integer(frame.get('line')), 0)}): {function}"
     )
