@@ -9,23 +9,22 @@ its debug pipe is written to, or by `torch._C._distributed_c10d._dump_fr_trace()
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar, cast
+from pathlib import Path
+from typing import Any, cast
 
 from traceprobe.errors import DamagedInput, UnsupportedInput
+from traceprobe.ingest.nccl.entries import (
+    LARGEST_SEQUENCE,
+    EntryParser,
+    group_of,
+    plain_text,
+)
 from traceprobe.ingest.nccl.plain_pickle import NotPlain, loads
 from traceprobe.ingest.trace_folder import natural_order
-from traceprobe.ingest.untrusted_values import (
-    LONGEST_TEXT,
-    bounded_text,
-    integer,
-    json_object,
-    rank_number,
-)
-from traceprobe.model.events import UNKNOWN
-from traceprobe.model.flight_record import Entry, FlightRecord, GroupKey, State, Tensors
+from traceprobe.ingest.untrusted_values import integer, json_object, rank_number
+from traceprobe.model.flight_record import Entry, FlightRecord, GroupKey
 from traceprobe.system.reading import open_regular
 
 MOST_BYTES = 128 << 20
@@ -36,21 +35,8 @@ MOST_MEMBERS = 1 << 22
 """Members of all groups of a dump together."""
 _LONGEST_RANKS = 1 << 20
 """Characters of a list of ranks: a group of 100,000 has 700 thousand."""
-_MOST_TENSORS = 4_096
-_MOST_DIMENSIONS = 64
-_MOST_FRAMES = 256
-_LONGEST_PATH = 4_096
-_LARGEST_SEQUENCE = 1 << 50
-_LIBRARIES = ("/site-packages/", "/dist-packages/", "/torch/", "/lib/python3.", "<frozen ")
-"""What the files of libraries have in their paths."""
 _RANK = re.compile(r"(\d{1,9})(?:\.(?:json|pickle|pkl|pt|bin|dump))?$", re.IGNORECASE)
-_PEERS = re.compile(r"(send|recv) (\d{1,9})(->|<-)(\d{1,9})")
 _RANKS = re.compile(r"\[[\d,\s]*\]")
-_STATES = ("scheduled", "started", "completed")
-_NEVER_SEEN_TO_END = ("gloo",)
-"""Backends without events of a device: of theirs, an entry that is retired has ended."""
-Made = TypeVar("Made", bound=Hashable)
-Part = TypeVar("Part")
 
 
 def rank_in_name(name: str) -> int | None:
@@ -127,7 +113,7 @@ def _value(name: str, data: bytes) -> Mapping[str, Any]:
 
 
 def _record(name: str, rank: int, value: Mapping[str, Any]) -> FlightRecord:
-    version = _text(value["version"])
+    version = plain_text(value["version"])
     if not re.fullmatch(r"[12]\.\d{1,4}", version):
         raise UnsupportedInput(
             f"{name}: its format has version {version!r}, traceprobe reads 2.x; "
@@ -138,7 +124,7 @@ def _record(name: str, rank: int, value: Mapping[str, Any]) -> FlightRecord:
     rows = listed if isinstance(listed, list) else []
     if len(rows) > MOST_ENTRIES:
         raise DamagedInput(f"{name}: has more than {MOST_ENTRIES:,} entries, as no dump has")
-    parse = _Parser(groups)
+    parse = EntryParser(groups)
     entries = [parse.entry(row) for row in rows if isinstance(row, dict)]
     return FlightRecord(
         name=name,
@@ -180,8 +166,8 @@ def _groups(file: str, config: object) -> dict[str, GroupKey]:
             )
         ranks = _members(given)
         members += len(ranks)
-        text = _text(name)
-        found[text] = GroupKey(text, _text(about.get("desc")), ranks)
+        text = plain_text(name)
+        found[text] = GroupKey(text, plain_text(about.get("desc")), ranks)
     return found
 
 
@@ -202,134 +188,11 @@ def _completed(
     numbered: dict[str, GroupKey] = {}
     for row in rows:
         if isinstance(row, dict):
-            numbered.setdefault(str(integer(row.get("pg_id"))), _group(row, groups))
+            numbered.setdefault(str(integer(row.get("pg_id"))), group_of(row, groups))
     found = {}
     for number, about in status.items() if isinstance(status, dict) else ():
         last = integer(about.get("last_completed_collective")) if isinstance(about, dict) else -1
-        group = numbered.get(_text(number))
-        if group is not None and 0 < last < _LARGEST_SEQUENCE:
+        group = numbered.get(plain_text(number))
+        if group is not None and 0 < last < LARGEST_SEQUENCE:
             found[group] = last
     return found
-
-
-def _group(row: Mapping[str, Any], groups: Mapping[str, GroupKey]) -> GroupKey:
-    given = row.get("process_group")
-    name, description = (
-        (_text(given[0]), _text(given[1]))
-        if isinstance(given, (list, tuple)) and len(given) == 2
-        else ("", "")
-    )
-    return groups.get(name) or GroupKey(name, description, ())
-
-
-class _Parser:
-    """Entries of one dump. Lists that a pickle shares are read once."""
-
-    def __init__(self, groups: Mapping[str, GroupKey]) -> None:
-        self._groups = groups
-        self._read: dict[tuple[int, str], Any] = {}
-        self._values: dict[Any, Any] = {}
-
-    def entry(self, row: Mapping[str, Any]) -> Entry:
-        """One entry; what it does not say is empty or UNKNOWN."""
-        backend, _, called = _text(row.get("profiling_name")).rpartition(":")
-        peers = _PEERS.fullmatch(called)
-        state = row.get("state")
-        point_to_point = row.get("is_p2p") is True or peers is not None
-        done = state == "completed" or (
-            row.get("retired") is True and backend in _NEVER_SEEN_TO_END
-        )
-        return Entry(
-            number=integer(row.get("record_id")),
-            group=_group(row, self._groups),
-            # Versions below 2.0 had one number for both.
-            sequence=_sequence(
-                row.get("p2p_seq_id" if point_to_point else "collective_seq_id", row.get("seq_id"))
-            ),
-            backend=backend,
-            operation=called.partition(" ")[0],
-            point_to_point=point_to_point,
-            peers=None if peers is None else _ends(peers),
-            inputs=self._tensors(row.get("input_sizes"), row.get("input_dtypes")),
-            outputs=self._tensors(row.get("output_sizes"), row.get("output_dtypes")),
-            state=cast("State", state) if state in _STATES else "scheduled",
-            done=done,
-            created_ns=integer(row.get("time_created_ns")),
-            line=self._line(row.get("frames")),
-        )
-
-    def _line(self, frames: object) -> str | None:
-        if not isinstance(frames, list) or not frames:
-            return None
-        (place,) = self._once(frames, "frames", _own_line)
-        return self._kept(place)
-
-    def _tensors(self, sizes: object, dtypes: object) -> Tensors:
-        read = self._once(sizes, "sizes", _sizes)
-        names = self._once(dtypes, "dtypes", _texts)
-        return self._kept(Tensors(read, names))
-
-    def _kept(self, value: Made) -> Made:
-        """The first value that equals it: most calls are of few sizes, at few lines."""
-        kept: Made = self._values.setdefault(value, value)
-        return kept
-
-    def _once(
-        self, value: object, what: str, make: Callable[[list[Any]], tuple[Part, ...]]
-    ) -> tuple[Part, ...]:
-        if not isinstance(value, list):
-            return ()
-        key = (id(value), what)
-        if key not in self._read:
-            self._read[key] = make(value)
-        found: tuple[Part, ...] = self._read[key]
-        return found
-
-
-def _sequence(value: object) -> int:
-    found = integer(value)
-    return found if found < _LARGEST_SEQUENCE else UNKNOWN
-
-
-def _ends(peers: re.Match[str]) -> tuple[int, int]:
-    """Source and target of `send 1->2` or `recv 3<-0`."""
-    first, second = int(peers[2]), int(peers[4])
-    return (first, second) if peers[3] == "->" else (second, first)
-
-
-def _sizes(value: list[Any]) -> tuple[tuple[int, ...], ...]:
-    return tuple(
-        tuple(integer(side) for side in sides[:_MOST_DIMENSIONS])
-        for sides in value[:_MOST_TENSORS]
-        if isinstance(sides, list)
-    )
-
-
-def _texts(value: list[Any]) -> tuple[str, ...]:
-    return tuple(_text(each) for each in value[:_MOST_TENSORS] if isinstance(each, str))
-
-
-def _text(value: object, longest: int = LONGEST_TEXT) -> str:
-    """A bounded text. Nothing else is written out: a list may hold another a billion times."""
-    return bounded_text(value, longest) if isinstance(value, str) else ""
-
-
-def _own_line(frames: list[Any]) -> tuple[str | None]:
-    """The place of the innermost frame of the program, else of the outermost of all."""
-    inner = [frame for frame in frames[:_MOST_FRAMES] if isinstance(frame, dict)]
-    own = (frame for frame in inner if not _of_library(_text(frame.get("filename"), _LONGEST_PATH)))
-    found = next(own, inner[-1] if inner else None)
-    return (None if found is None else _place(found),)
-
-
-def _of_library(file: str) -> bool:
-    return not file or any(word in file for word in _LIBRARIES)
-
-
-def _place(frame: Mapping[str, Any]) -> str:
-    """`train.py(57): step`; folders are nobody's business."""
-    file = _text(frame.get("filename"), _LONGEST_PATH).replace("\\", "/")
-    function = _text(frame.get("name"))
-    return (
-        f"{PurePosixPath(file).name or 'unknown'}({max(integer(frame.get('line')), 0)}): {function}"
-    )
