@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tests.causal_records import make_causal
+from tests.hang_records import make_hang
 from tests.loader_records import make_loader
 from tests.memory_records import make_memory
 from tests.report_factory import make_ablation, make_report, make_run
@@ -41,7 +42,7 @@ WORDS = {*PARTITION, *SHARES, *LOSSES, *PARTS, *OPS, *HOST}
 
 RECORD_NAMES = (
     *("report", "run", "comparison", "ladder", "scaling"),
-    *("gpus", "watch", "whatif", "roofline", "peaks", "causal"),
+    *("gpus", "watch", "whatif", "roofline", "peaks", "causal", "hang"),
 )
 """Of what `every_record` makes, without making it."""
 
@@ -84,6 +85,7 @@ def every_record() -> dict[str, Any]:
             h2d_gbps=50.0,
         ),
         "causal": make_causal(),
+        "hang": make_hang(),
     }
     assert tuple(made) == RECORD_NAMES
     return made

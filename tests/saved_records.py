@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tests.analyses import report_of
 from tests.causal_records import make_causal
 from tests.conftest import ROOT
+from tests.hang_records import make_hang
 from tests.memory_records import make_memory
 from tests.report_factory import make_ablation
 from tests.scaling_runs import run_of
@@ -79,7 +80,7 @@ def report() -> Report:
 
 RECORD_NAMES = (
     *("report", "ablation", "memory", "comparison", "ladder", "scaling"),
-    *("gpus", "watch", "whatif", "roofline", "peaks", "causal", "sweep", "doctor"),
+    *("gpus", "watch", "whatif", "roofline", "peaks", "causal", "hang", "sweep", "doctor"),
 )
 """Of what `records` makes, without making it."""
 
@@ -123,6 +124,7 @@ def records() -> dict[str, msgspec.Struct]:
         ),
         "peaks": MeasuredPeaks(**VERSIONS, **told, **size),
         "causal": make_causal(),
+        "hang": make_hang(),
         "sweep": Sweep(
             schema_version="1.0",
             traceprobe_version=__version__,

@@ -15,6 +15,7 @@ import typer.main
 
 from tests.cli_runner import LOOP, MODULE, SCRIPT, Done, needs_workers_of_dask, spawn, write_trace
 from tests.conftest import ROOT
+from tests.flight_records import absent
 from traceprobe.cli import app
 
 EXECUTED = "EXECUTED"
@@ -71,6 +72,7 @@ COMMANDS = {
     "top": [["top", "run.json", "--by", "kernel"]],
     "roofline": [["roofline", "run.json", "--flops-per-step", "1e9", "-f", "-o", "i.html"]],
     "annotate": [["annotate", "run.json", "-f", "-o", "annotated.json.gz"]],
+    "hang": [["hang", "dumps", "-f", "-o", "l.html"]],
     "slice": [["slice", "run.json", "--steps", "1:4", "-f", "-o", "part.json.gz"]],
 }
 WITH_TORCH = {
@@ -91,6 +93,8 @@ def folder(tmp_path_factory):
     """Traces, a report, a ladder, and modules that tell when they are executed."""
     folder = tmp_path_factory.mktemp("hostile")
     (folder / "folder").mkdir()
+    (folder / "dumps").mkdir()
+    absent().write(folder / "dumps")
     for name in ("run.json", "run.sqlite.gz"):
         write_trace(folder / name)
     for number in range(2):

@@ -14,6 +14,7 @@ import typer.main
 
 from tests.cli_runner import LOOP, MODULE, spawn, write_trace
 from tests.conftest import ROOT
+from tests.flight_records import absent
 from traceprobe.cli import app
 
 FORBIDDING = """
@@ -55,6 +56,7 @@ COMMANDS = {
     "top": [["top", "run.json", "--by", "kernel"]],
     "roofline": [["roofline", "run.json", "--flops-per-step", "1e9", "-o", "k.html"]],
     "annotate": [["annotate", "ranks", "-o", "annotated.json.gz"]],
+    "hang": [["hang", "dumps", "-o", "l.html"]],
     "slice": [["slice", "run.json", "--steps", "1:4", "-o", "part.json.gz"]],
 }
 RUNS_PROGRAMS = {"profile", "bench", "sweep", "memory", "watch"}
@@ -66,6 +68,8 @@ def folder(tmp_path_factory):
     """Traces, a report, and a start-up file that forbids the network."""
     folder = tmp_path_factory.mktemp("offline")
     (folder / "ranks").mkdir()
+    (folder / "dumps").mkdir()
+    absent().write(folder / "dumps")
     for name in ("run.json", "run.sqlite.gz", "ranks/0.json"):
         write_trace(folder / name)
     write_trace(folder / "ranks/1.json", replace(LOOP, forward_ns=LOOP.forward_ns + 1000))

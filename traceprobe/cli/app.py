@@ -14,6 +14,7 @@ from traceprobe.cli import (
     compare,
     doctor,
     gpus,
+    hang,
     inspect,
     ladder,
     memory,
@@ -137,6 +138,13 @@ _add(
     "traceprobe doctor",
     "traceprobe doctor trace.json.gz",
     "traceprobe doctor rank*.json.gz -o - | jq .sections",
+)
+_add(
+    "hang",
+    hang.command,
+    "Analyse",
+    "traceprobe hang /tmp/nccl_trace_rank_*",
+    "traceprobe hang dumps/ -o hang.html",
 )
 _add(
     "render",

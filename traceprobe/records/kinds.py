@@ -10,6 +10,7 @@ from traceprobe.records.base import Record
 from traceprobe.records.causal import Causal
 from traceprobe.records.comparison import Comparison
 from traceprobe.records.gpus import GpuComparison
+from traceprobe.records.hang import Hang
 from traceprobe.records.ladder import Ladder
 from traceprobe.records.peaks import MeasuredPeaks
 from traceprobe.records.roofline import RooflineRecord
@@ -21,6 +22,7 @@ KINDS: Mapping[str, type[Record]] = {
     "causal": Causal,
     "comparison": Comparison,
     "gpus": GpuComparison,
+    "hang": Hang,
     "ladder": Ladder,
     "peaks": MeasuredPeaks,
     "roofline": RooflineRecord,

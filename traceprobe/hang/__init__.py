@@ -1,0 +1,1 @@
+"""Dumps of all ranks to what a run hangs in."""

@@ -1,0 +1,1 @@
+"""What PyTorch and NCCL themselves note of collectives: files to plain values."""
