@@ -37,7 +37,7 @@ MAX_KERNEL = 600
 MAX_COLLECTIVES = 20
 _SUMMARISED = (
     *("name", "kind", "phase", "t0", "t1", "launch_t0", "launch_t1", "thread"),
-    *("bytes", "pageable", "linked", "graph"),
+    *("bytes", "pageable", "linked", "graph", "correlation"),
 )
 """Columns of the ops that the summary is made of."""
 

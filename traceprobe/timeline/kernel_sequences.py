@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from traceprobe.model.events import Int64s, Kind
 from traceprobe.model.kernel_classes import kernel_class
@@ -28,6 +29,7 @@ MOST_NAMES = 5_000
 LEAST_SHARE = 0.01
 """Part of all launches that a sequence stands for at least."""
 LEAST_PER_STEP = 2
+Hashes = NDArray[np.uint64]
 _BASE = np.uint64(0x9E3779B97F4A7C15)
 """Odd, so that hashes modulo 2^64 lose nothing: the golden ratio's bits."""
 
@@ -130,7 +132,7 @@ def _runs(rows: pl.DataFrame, token: Int64s) -> _Runs:
     return _Runs(first, kind.ravel(), first[example], length[example])
 
 
-def _prefixes(token: Int64s) -> np.typing.NDArray[np.uint64]:
+def _prefixes(token: Int64s) -> Hashes:
     """Sums of names times powers of the base, before each place: hashes of all stretches.
 
     A stretch has the difference of two of them, which `_hashes` moves to one power.
@@ -139,18 +141,17 @@ def _prefixes(token: Int64s) -> np.typing.NDArray[np.uint64]:
     return np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed * _powers(len(token)))])
 
 
-def _powers(count: int) -> np.typing.NDArray[np.uint64]:
+def _powers(count: int) -> Hashes:
     factors = np.full(count, _BASE, dtype=np.uint64)
     factors[:1] = 1
     return np.cumprod(factors)
 
 
-def _hashes(
-    until: np.typing.NDArray[np.uint64], start: Int64s, length: Int64s | int
-) -> np.typing.NDArray[np.uint64]:
+def _hashes(until: Hashes, start: Int64s, length: Int64s | int) -> Hashes:
     """Hash of each stretch, modulo 2^64."""
     powers = _powers(len(until))
-    return (until[start + length] - until[start]) * powers[len(until) - 1 - start]
+    found: Hashes = (until[start + length] - until[start]) * powers[len(until) - 1 - start]
+    return found
 
 
 def _distinct(runs: _Runs, token: Int64s) -> tuple[Int64s, Int64s, Int64s]:

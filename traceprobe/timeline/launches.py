@@ -49,12 +49,14 @@ class QueueTimes:
 def launch_times(ops: pl.DataFrame) -> LaunchTimes | None:
     """Calls and delays; None where no operation has a call of its own.
 
-    Kernels of a graph have none: their call launches all of them.
+    Kernels of a graph have none: their call launches all of them, so that they share its number.
 
     Args:
-        ops: columns t0, t1, launch_t0, launch_t1, linked, graph of GPU_OPS.
+        ops: of one process, columns t0, t1, launch_t0, launch_t1, linked, graph, correlation of
+            GPU_OPS.
     """
-    rows = ops.filter(pl.col("linked") & ~pl.col("graph"))
+    shared = pl.col("correlation").is_duplicated()
+    rows = ops.filter(pl.col("linked") & ~pl.col("graph") & ~shared)
     if rows.is_empty():
         return None
     t0, t1, begin, end = (rows[c].to_numpy() for c in ("t0", "t1", "launch_t0", "launch_t1"))
@@ -81,7 +83,7 @@ def queue_times(
     if steps.is_empty():
         return None
     time, value = steps["time_ns"].to_numpy(), steps["value"].to_numpy()
-    start = np.unique(np.concatenate([time, edges]))
+    start = np.sort(np.concatenate([time, edges]), kind="stable")  # of two that are sorted
     at = np.searchsorted(time, start, "right") - 1
     waiting = np.where(at >= 0, value[np.maximum(at, 0)], 0)[:-1]
     window = np.searchsorted(edges, start, "right")[:-1] - 1
