@@ -97,7 +97,7 @@ def _set(report: Report, **changes: Any) -> Report:
 def _full_report() -> Report:
     report = make_report("io")
     rank = report.ranks[0]
-    summary = replace(rank.summary, launches=_launches(), sequences=[_sequence()])
+    summary = replace(rank.summary, launches=make_launches(), sequences=[make_sequence()])
     return replace(
         report,
         ranks=[replace(rank, summary=summary), *report.ranks[1:]],
@@ -110,7 +110,7 @@ def _full_report() -> Report:
     )
 
 
-def _launches() -> Launches:
+def make_launches() -> Launches:
     queue = LaunchQueue(p50=0, p90=3, longest=12, empty_ns=2_000, starved_ns=1_000)
     return Launches(
         count=900,
@@ -123,7 +123,7 @@ def _launches() -> Launches:
     )
 
 
-def _sequence() -> KernelSequence:
+def make_sequence() -> KernelSequence:
     return KernelSequence(
         kernels=["vectorized_elementwise_kernel<4, my_company_kernel>", "reduce_kernel"],
         operators=["my_company::norm", None],
