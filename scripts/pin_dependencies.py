@@ -4,7 +4,8 @@ Give it one interpreter for each Python version that the project supports:
 
     python scripts/pin_dependencies.py python3.10 python3.11 python3.12 python3.13
 
-Each resolves the runtime dependencies and the dev group afresh in an empty environment. A package
+Each resolves the runtime dependencies and the dev group afresh in an empty environment, in which an
+empty package stands for PyTorch, since the trainers that tests use depend on it. A package
 whose version is the same everywhere gets one line; where an older Python needs an older release,
 each version gets a line with a marker.
 """
@@ -18,6 +19,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
+from zipfile import ZipFile
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "constraints.txt"
@@ -40,9 +42,11 @@ def resolve(interpreter: str, folder: Path) -> tuple[Python, dict[str, str]]:
     python = str(folder / "bin" / "python")
     subprocess.run([python, "-m", "pip", "install", "-q", PIP], check=True)
     report = folder / "report.json"
+    write_torch_stub(folder)
     dry_run = [python, "-m", "pip", "install", "-q", "--dry-run", "--ignore-installed"]
+    wanted = [PIP, f"{TORCH}+stub", "-e", ".[dask]", "--group", "dev"]
     subprocess.run(
-        [*dry_run, "--report", report, PIP, "-e", ".[dask]", "--group", "dev"],
+        [*dry_run, "--find-links", folder, "--report", report, *wanted],
         check=True,
         cwd=ROOT,
     )
@@ -54,6 +58,22 @@ def resolve(interpreter: str, folder: Path) -> tuple[Python, dict[str, str]]:
     name, _, version = TORCH.partition("==")
     versions[name] = version
     return (int(major), int(minor)), versions
+
+
+def write_torch_stub(folder: Path) -> None:
+    """A wheel of PyTorch's name and version that needs nothing."""
+    name, _, version = f"{TORCH}+stub".partition("==")
+    stem = f"{name}-{version}"
+    with ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(
+            f"{stem}.dist-info/METADATA",
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        )
+        wheel.writestr(
+            f"{stem}.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
+        wheel.writestr(f"{stem}.dist-info/RECORD", "")
 
 
 def lines(name: str, versions: dict[Python, str], pythons: list[Python]) -> list[str]:

@@ -47,6 +47,8 @@ SLOWEST = (
     "profile",
     "kept_recordings",
     "program_environment",
+    "integrations",
+    "training_session",
     "anonymise",
     "report_browser",
     "document_browser",

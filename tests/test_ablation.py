@@ -98,6 +98,16 @@ def test_the_busy_time_is_that_of_the_busiest_rank():
     assert summarize_ablation({0: rank(seconds)}).gpu_busy_ms is None
 
 
+def test_a_loop_that_nothing_was_taken_out_of_is_not_called_computing():
+    found = summarize_ablation({0: rank({"full": [2.0, 2.1], "full-fused": [1.9, 2.0]})})
+    assert found.oracle.bound == "inconclusive"
+    assert set(found.oracle.shares.values()) == {None}
+    assert "nothing could be taken out of it" in found.oracle.reasons[1]
+    assert "Inconclusive" in ablation_text.document(found).title
+    alone = summarize_ablation({0: rank({"full": [2.0]}, busy_ns=190e6)})
+    assert alone.oracle.bound == "compute"
+
+
 def test_variants_come_in_the_order_in_which_they_are_described():
     seconds = {name: [1.0, 1.0] for name in reversed(INCLUDES)}
     found = summarize_ablation({0: rank(seconds)})
@@ -128,7 +138,7 @@ def test_what_was_measured_keeps_to_the_schema_and_can_be_read_back():
     ("path", "value"),
     [
         (("schema_version",), "2.0"),
-        (("oracle", "bound"), "inconclusive"),
+        (("oracle", "bound"), "luck"),
         (("oracle", "shares", "io", "value"), 1.5),
         (("oracle", "shares", "io"), 0.5),
         (("variants", 0, "name"), "half"),

@@ -216,7 +216,9 @@ def test_traces_of_other_tools_are_refused_by_name(tmp_path, processes, keys, na
             b'{"$schema":"https://www.speedscope.app/file-format-schema.json","profiles":[]}',
             "speed",
         ),
-        (b'{ "rocprofiler-sdk-tool": []}', "rocprofv3"),
+        (b'{ "rocprofiler-sdk-tool": []}', r"rocprofv3, .*\(record with torch\.profiler"),
+        (b'"Kind","Agent_Id","Queue_Id","Kernel_Name"\n', "a table of rocprofv3"),
+        (b'"Domain","Function","Process_Id"\n', "a table of rocprofv3"),
         (b"{\xa9\x03\xfa\x08train.py\xe9\x01\x00\x00\x00", "cProfile"),
         (b"NVR\x00\x01\x00", "Nsight Compute"),
         (b"\n\x80\x05\x12\x0b/device:TPU:0 (pid 1)" + bytes(60), "XLA"),
@@ -231,7 +233,7 @@ def test_files_of_other_tools_are_told_by_how_they_begin(tmp_path, head, named):
 
 @pytest.mark.parametrize(
     ("table", "named"),
-    [("rocpd_kernelapi", "rocpd"), ("CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "nvprof")],
+    [("rocpd_kernel_dispatch_00a1", "rocpd"), ("CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "nvprof")],
 )
 def test_databases_of_other_tools_are_told_by_their_tables(tmp_path, table, named):
     path = nsight.write(training_loop(**LOOP)[0], tmp_path / "run.sqlite")

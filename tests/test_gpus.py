@@ -22,7 +22,7 @@ def named(item):
 
 def test_the_table_reaches_from_kepler_to_blackwell_and_cdna():
     names = {entry.name for entry in ENTRIES}
-    assert {"K80", "A100 SXM4 40GB", "H200 SXM", "B200", "MI250X", "MI300X"} <= names
+    assert {"K80", "A100 SXM4 40GB", "H200 SXM", "B200", "MI250X", "MI300X", "MI355X"} <= names
     assert len(names) == len(ENTRIES)
 
 
@@ -108,7 +108,7 @@ def test_names_mean_their_gpu(name, expected):
         "NVIDIA GeForce RTX 4090 Laptop GPU",
         "Quadro RTX 6000",
         "NVIDIA RTX 6000",
-        "AMD Instinct MI300A",
+        "AMD Instinct MI308X",
         "AMD Radeon Graphics",
         "Tesla V100-SXM2-32GB-LS",
         "NVIDIA A100-SXM4-40GB MIG 9g.99gb",
@@ -174,6 +174,8 @@ def test_without_a_name_the_facts_tell():
     found = gpus.find_gpu(None, "9.4", 304, 206_141_652_992, 64)
     assert (found.name, found.matched) == ("MI300X", "fingerprint")
     assert gpus.find_gpu("AMD Radeon Graphics", "9.0", 104, 68_702_699_520, 64).name == "MI210"
+    assert gpus.find_gpu("", "9.4", 304, 256 * GIB, 64).name == "MI325X"
+    assert gpus.find_gpu("", "9.5", 256, 288 * GIB, 64) is None  # MI350X or MI355X
     assert gpus.find_gpu("", "10.0", 148, 191_503_138_816, 32).name == "B200"
 
 

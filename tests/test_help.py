@@ -42,6 +42,13 @@ def test_options_are_in_groups_in_words_and_examples_come_last(cli, name):
     assert all(line.startswith(f"  traceprobe {name}") for line in examples)
 
 
+def test_the_help_of_all_commands_is_that_of_each(cli):
+    text = cli("--help-all").expect(0).out
+    assert text.startswith(cli("--help").out.rstrip())
+    for name in COMMANDS:
+        assert f"\n{name}\n{len(name) * '='}\n\n{cli(name, '--help').out.rstrip()}\n" in text
+
+
 def test_a_wide_terminal_is_used(cli, monkeypatch):
     narrow = cli("analyze", "--help").out
     monkeypatch.setenv("COLUMNS", "120")

@@ -70,6 +70,7 @@ COMMANDS = {
     ],
     "top": [["top", "run.json", "--by", "kernel"]],
     "roofline": [["roofline", "run.json", "--flops-per-step", "1e9", "-f", "-o", "i.html"]],
+    "annotate": [["annotate", "run.json", "-f", "-o", "annotated.json.gz"]],
     "slice": [["slice", "run.json", "--steps", "1:4", "-f", "-o", "part.json.gz"]],
 }
 WITH_TORCH = {

@@ -52,6 +52,14 @@ def test_no_name_of_a_report_is_an_option_of_nsys(cli, tmp_path, monkeypatch, ns
     assert all(word.startswith(("/", "--")) for word in nsys()[1:])
 
 
+def test_every_command_that_reads_traces_reads_a_report(cli, tmp_path, nsys):
+    report = report_in(tmp_path / "theirs") / "run.nsys-rep"
+    assert "Nsight" in cli("inspect", report).expect(0).out
+    cli("slice", report, "--steps", "0:2", "-o", "cut.sqlite").expect(0)
+    assert "iterations" in cli("analyze", "cut.sqlite", "-o", "-", "-q").expect(0).out
+    assert "run.sqlite" in cli("doctor", report).expect(0).out
+
+
 SIDECARS = {
     "rankX.traceprobe.json": "{}",
     "rank.traceprobe.json": "{}",

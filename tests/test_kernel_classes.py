@@ -113,6 +113,66 @@ NAMES = {
         "scandal_kernel",
     ],
 }
+ROCM = {
+    "matmul_half": [
+        "Cijk_Ailk_Bljk_BBS_BH_MT64x64x64_MI16x16x16x1_SN_1LDSB0_APM1_ABV0_ACED0_AF0EM1",
+        "Cijk_Alik_Bljk_HHS_BH_Bias_HAS_SAV_UserArgs_MT256x128x32_MI16x16x1_SN_LDSB1",
+        "Cijk_Ailk_Bljk_B_BS_BH_Bias_HA_S_SAV_UserArgs_MT64x288x64_MI16x16x1_SN_LDSB1",
+        "Custom_Cijk_Alik_Bljk_F8B8BS_BH_Bias_shortname1_gfx942",
+        "igemm_fwd_gtcx3_nhwc_bf16_bx0_ex1_bt128x128x32_wt32x32x8_ws1x1_wr2x2_ta1x8x2x1",
+        "_ZN2ck16tensor_operation6device37kernel_batched_gemm_xdlops_bwd_weightINS_47"
+        "GridwiseGemm_bk0mk1_bk0nk1_mn_xdlops_bwd_weightILi64EttftLNS_25InMemoryDataOperationEnumE1E",
+        "_ZN2ck16tensor_operation6device12_GLOBAL__N_149kernel_grouped_conv_fwd_multiple_abd_xdl_"
+        "cshuffleINS_34GridwiseGemmMultipleD_xdl_cshuffleItttftNS_5TupleIJEEEtNS0_12element",
+        "void ck::kernel_gemm_xdl_cshuffle_v3<ck::GridwiseGemmMultiD_ABScale_xdl_cshuffle_v3<"
+        "ck::tensor_layout::gemm::RowMajor, ck::f8_fnuz_t, ck::f8_fnuz_t, float>>(int)",
+        "void ck_tile::kentry<256, 1, ck_tile::FmhaBwdDQDKDVKernel<ck_tile::BlockFmhaBwdPipeline<"
+        "unsigned short, unsigned short>>>(ck_tile::FmhaBwdDQDKDVKernel::Kargs)",
+        "aiter::fmha_fwd_hd128_bf16_causal_group",
+        "aiter::fmha_bwd_hd128_bf16_causal_a32_psskddv",
+        "aiter::mla_dec_stage1_bf16_a16w16_subQ16_mqa16",
+        "_ZN5aiter37fmha_fwd_hd128_bf16_causal_rtna_groupE",
+        "void wvSplitK_hf_sml_<__hip_bfloat16, 64, 2, 16, 8, 2, 1>(int, int)",
+        "miopenSp3AsmConv_v30_3_1_gfx9_fp16_dot2_edc_f2x3_stride1",
+    ],
+    "matmul_fp32": [
+        "Cijk_Ailk_Bljk_SB_MT128x128x16_MI32x32x2x1_SN_1LDSB0",
+        "Cijk_Ailk_Bljk_S_B_Bias_HA_S_SAV_UserArgs_MT16x16x128_MI16x16x1_SN_LDSB1",
+        "miopenSp3AsmConv_v21_1_2_gfx9_fp32_f2x3_stride1",
+    ],
+    "matmul_unknown": [
+        "Cijk_Ailk_Bljk_DB_MT64x64x16_MI16x16x4x1_SN",
+        "attn_fwd",
+        "bwd_kernel_dk_dv",
+        "naive_conv_nonpacked_fwd_nchw_ushort_double_ushort",
+        "void ck_tile::kentry<1, ck_tile::GroupedGemmKernel<ck_tile::GemmSpatiallyLocalTile>>(int)",
+        "void ck_tile::kentry<1, ck_tile::UnifiedAttentionKernel<ck_tile::Pipeline>>(int)",
+    ],
+    "layout": ["batched_transpose_16x64_pack_1x4_ediv_1x2_half", "batched_transpose_256x4_half"],
+    "other": [
+        "void ck_tile::kentry<1, ck_tile::Rmsnorm2dFwd<ck_tile::Rmsnorm2dFwdPipelineOnePass>>(int)",
+        "SubTensorOpWithScalar1d",
+        "Im2d2Col_v2",
+        "Op2dTensorGeneric",
+        "MIOpenBatchNormBwdSpatialFinalDScaleDBias",
+        "transpose_NCHW2CNHW_V2_2D_WG_off64",
+        "void rocprim::detail::trampoline_kernel<rocprim::detail::target_arch>(int)",
+        "_ZN7rocprim6detail17trampoline_kernelINS0_14default_configE",
+        "__amd_rocclr_fillBufferAligned",
+        "__amd_rocclr_copyBuffer",
+    ],
+    "fused": ["triton_poi_fused_gelu_view_8"],
+    "unknown": ["ck_tile::kentry", "void my::kentry<1, Gemm>(int)"],
+}
+MATRIX_UNITS = [
+    ("Cijk_Ailk_Bljk_SB_MT128x128x16_MI32x32x2x1_SN_1LDSB0", True),  # fp32, and yet on them
+    ("Custom_Cijk_Alik_Bljk_BBS_BH_MT64x64x64_MI16x16x16x1_SN", True),
+    ("Cijk_Ailk_Bljk_SB_MT64x64x8_SE_1LDSB0_TT4_4_WG16_16_1", False),
+    ("volta_sgemm_64x64_nt", False),
+    ("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", True),
+    ("attn_fwd", None),
+    ("triton_poi_fused_gelu_view_8", None),
+]
 FAMILIES = {
     "other": [
         "void at_cuda_detail::cub::DeviceRadixSortOnesweepKernel<at_cuda_detail::cub::Policy<int>>",
@@ -161,7 +221,7 @@ FAMILIES = {
 
 @pytest.mark.parametrize(
     ("expected", "name"),
-    [(c, n) for table in (NAMES, FAMILIES) for c, names in table.items() for n in names],
+    [(c, n) for table in (NAMES, ROCM, FAMILIES) for c, names in table.items() for n in names],
 )
 def test_a_kernel_is_known_by_its_name(expected, name):
     assert kernel_classes.kernel_class(name) == expected
@@ -252,3 +312,8 @@ def test_kernels_are_counted_by_phase(samples):
     host = rank.summary.host
     assert set(host.phase_kernels) == {"forward", "backward", "optimizer"}
     assert sum(host.phase_kernels.values()) == pytest.approx(host.kernels_per_step, abs=2e-3)
+
+
+@pytest.mark.parametrize(("name", "expected"), MATRIX_UNITS)
+def test_matrix_units_are_told_by_the_instruction_where_a_name_has_it(name, expected):
+    assert kernel_classes.on_matrix_units(name) is expected

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import typing
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,7 +18,7 @@ import traceprobe
 from tests.cli_runner import LOOP, environment, write_trace
 from tests.conftest import ROOT
 from tests.saved_records import record_types
-from traceprobe.errors import UnsupportedInput
+from traceprobe.errors import UnsupportedInput, UsageError
 from traceprobe.records.report import Report
 from traceprobe.timeline.phases import RANGE_NAMES
 from traceprobe.verdict import Thresholds
@@ -94,6 +95,12 @@ def test_the_defaults_change_nothing(trace, report):
     assert traceprobe.analyze(trace, traceprobe.Options()) == report
     assert traceprobe.analyze([trace]) == report
     assert report.verdict.thresholds == Thresholds().as_dict()
+
+
+def test_who_gives_a_path_is_told_what_to_give():
+    for wrong in ("run.json", Path("run.json"), ["run.json"], [None]):
+        with pytest.raises(UsageError, match=r"traceprobe\.analyze\(traceprobe\.load\(path\)\)"):
+            traceprobe.analyze(wrong)
 
 
 def test_thresholds_are_options(trace, report):

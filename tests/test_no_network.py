@@ -54,6 +54,7 @@ COMMANDS = {
     "whatif": [["whatif", "report.json", "--remove", "host", "-o", "j.html"]],
     "top": [["top", "run.json", "--by", "kernel"]],
     "roofline": [["roofline", "run.json", "--flops-per-step", "1e9", "-o", "k.html"]],
+    "annotate": [["annotate", "ranks", "-o", "annotated.json.gz"]],
     "slice": [["slice", "run.json", "--steps", "1:4", "-o", "part.json.gz"]],
 }
 RUNS_PROGRAMS = {"profile", "bench", "sweep", "memory", "watch"}

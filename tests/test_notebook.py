@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from html import unescape
 
 import pytest
 
+from tests.browsing import browser, tabs
 from tests.every_record import every_record
 from tests.lazy import Lazy
 from tests.memory_records import make_memory
@@ -20,6 +22,8 @@ from tests.report_factory import (
 from tests.test_report_render import Page
 from traceprobe.errors import UsageError
 from traceprobe.render import notebook
+
+__all__ = ["browser"]
 
 altair = Lazy("altair")
 REPORTS = {
@@ -67,13 +71,59 @@ def test_other_records_have_charts_too():
         assert notebook.chart(records[kind], name).to_dict()["datasets"]["points"]
 
 
+def framed(shown):
+    """The page in the frame that a cell shows."""
+    return unescape(re.search('srcdoc="([^"]*)"', shown)[1])
+
+
+def test_a_frame_is_as_high_as_its_content_up_to_a_limit():
+    def height(kind):
+        shown = every_record()[kind]._repr_html_()
+        return int(re.search(r'style="width: 100%; height: (\d+)px', shown)[1])
+
+    assert notebook.SHORTEST < height("peaks") < height("whatif") < height("ladder")
+    assert height("report") == notebook.TALLEST
+
+
+def test_every_other_record_is_a_line_at_a_prompt():
+    for kind, record in every_record().items():
+        assert "\n" not in repr(record), kind
+        assert len(repr(record)) < 400, kind
+    assert repr(every_record()["roofline"]) == "<RooflineRecord: Compute decides.>"
+    assert repr(every_record()["peaks"]) == "<MeasuredPeaks: peaks>"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["light", "dark"])
+def test_cells_are_as_dark_as_the_notebook(browser, tmp_path, system):
+    report = REPORTS["io"]()
+    other = {"light": "false", "dark": "true"}[system]
+    path = tmp_path / "notebook.html"
+    path.write_text(
+        f'<title>n</title><body data-jp-theme-light="{other}">{2 * report._repr_html_()}',
+        encoding="utf-8",
+    )
+    with tabs(browser) as open_page:
+        page = open_page(path, color_scheme=system)
+        turned = page.eval_on_selector_all(
+            "iframe", "frames => frames.map(f => getComputedStyle(f).filter)"
+        )
+        assert [text.startswith("invert") for text in turned] == [True, True]
+        page.evaluate("document.body.removeAttribute('data-jp-theme-light')")
+        assert page.eval_on_selector("iframe", "f => getComputedStyle(f).filter") == "none"
+        for frame in page.frames[1:]:
+            wide = frame.evaluate("document.documentElement.scrollWidth > innerWidth")
+            assert (frame.title(), wide) == (page.frames[1].title(), False)
+        assert page.asked == [path.as_uri()]
+        assert page.logged == []
+
+
 @pytest.mark.parametrize("kind", REPORTS)
 def test_a_cell_shows_verdict_and_findings_in_a_small_frame_without_scripts(kind):
     report = REPORTS[kind]()
     shown = report._repr_html_()
     assert len(shown) < 200_000
-    assert shown.startswith("<iframe srcdoc=")
-    page = Page(unescape(shown.split('"')[1]))
+    page = Page(framed(shown))
     applying = [f for f in report.findings if f.status != "not-applicable"]
     assert {"verdict", *(f"finding-{f.id}" for f in applying)} <= set(page.ids)
     assert page.tags["script"] == page.tags["button"] == 0

@@ -134,6 +134,7 @@ APPEARS = {
     "analyze": ["analyze", "one.json", "-q", "-o", "new.html"],
     "whatif": ["whatif", "one.json", "-q", "-o", "new.json"],
     "doctor": ["doctor", "one.json", "-q", "-o", "new.json"],
+    "annotate": ["annotate", "one.json", "-o", "new.json.gz"],
     "slice": ["slice", "one.json", "--steps", "1:3", "-o", "new.json.gz"],
     "anonymise": ["inspect", "--anonymise", "one.json", "-o", "new.json"],
 }

@@ -17,7 +17,7 @@ from traceprobe.records.watch import Watch
 from traceprobe.watch.events import of_one_worker
 from traceprobe.watch.live import Live, LiveProcess, state_line
 from traceprobe.watch.pace import stretches
-from traceprobe.watch.periods import every_seconds, every_steps
+from traceprobe.watch.periods import every_seconds, every_steps, in_rhythm
 from traceprobe.watch.processes import read_processes
 from traceprobe.watch.summary import Ended, summarize_watch
 
@@ -70,6 +70,28 @@ def test_what_nobody_saw_is_told_by_its_rhythm():
     ms[7::25] += 30
     (event,) = told(process(ms)).events
     assert (event.cause, event.every_steps) == ("unknown", 25)
+
+
+def test_a_rhythm_is_seen_among_steps_that_are_long_by_chance():
+    noise = np.random.default_rng(1)
+    ms = steps(scatter=0.05)
+    ms[noise.choice(2_000, 60, replace=False)] += 60
+    ms[14::15] += 40
+    ms[14::150] -= 40  # some turns are missing
+    run = told(process(ms))
+    event, others = run.events
+    assert (event.cause, event.every_steps) == ("unknown", 15)
+    assert event.count == pytest.approx(119, abs=4)
+    assert event.what.startswith("the program does more: every 15th step, ")
+    assert (others.cause, others.every_steps) == ("unknown", None)
+    assert others.count == pytest.approx(56, abs=4)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_chance_has_no_rhythm(seed):
+    some = np.random.default_rng(seed)
+    for count in (4, 8, 30, 200):
+        assert in_rhythm(np.sort(some.choice(2_000, count, replace=False)), 2_000).size == 0
 
 
 def test_one_slow_worker_is_told_from_a_slow_loader():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from traceprobe.capture.environment import Plan
-from traceprobe.capture.rank_results import RankResult
+from traceprobe.capture.rank_results import RankMeasurements
 
 
 @dataclass(frozen=True)
@@ -30,25 +30,17 @@ def short_ablation(warmup: int, workload: dict[str, Any]) -> AblationPlan:
 
 
 @dataclass(frozen=True)
-class RankTrials(RankResult):
+class RankTrials(RankMeasurements):
     """What one rank measured.
 
     Args:
-        seconds: duration of each trial, by variant. steps: steps of each of its trials.
-        absent: variants that could not be measured, and why.
+        seconds: duration of each trial, by variant.
         busy_ns: busy time of the GPU per synthetic step, collectives left out; None without a GPU.
         collectives: whether the ranks still communicated in those steps.
-        workload, hardware, libraries, flags: as in the calibration of a recording.
     """
 
     NAME: ClassVar[str] = "trials"
 
     seconds: dict[str, list[float]]
-    steps: dict[str, int]
-    absent: dict[str, str]
     busy_ns: float | None
     collectives: bool
-    workload: dict[str, Any]
-    hardware: dict[str, Any]
-    libraries: dict[str, Any]
-    flags: dict[str, Any]

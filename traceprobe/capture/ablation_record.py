@@ -34,10 +34,7 @@ def summarize_ablation(
     return Ablation(
         schema_version=Ablation.SCHEMA_VERSION,
         traceprobe_version=__version__,
-        workload=first.workload or None,
-        hardware=first.hardware,
-        libraries=first.libraries,
-        flags=first.flags,
+        **first.run,
         ranks=len(ranks),
         variants=[
             Variant(
@@ -51,7 +48,6 @@ def summarize_ablation(
             )
             for name, values in trials.items()
         ],
-        absent=dict(sorted(first.absent.items())),
         gpu_busy_ms=busy_ms,
         overlap=verdict.overlap(trials),
         # Where communication could not be taken out, idle GPU may be waiting for other ranks.

@@ -1,4 +1,8 @@
-"""The device that the program computes on, where it has one."""
+"""The device that the program computes on, where it has one.
+
+A program that trains on the CPU of a machine with a GPU must not have one woken up: that takes
+seconds, and memory of the GPU.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ def synchronize() -> None:
     """Wait for all that was given to the device."""
     import torch
 
-    if torch.cuda.is_available():
+    if computes():
         torch.cuda.synchronize()
 
 
@@ -22,7 +26,7 @@ def watch_peak_memory() -> None:
     """Forget how much memory was in use at most so far."""
     import torch
 
-    if torch.cuda.is_available():
+    if computes():
         torch.cuda.reset_peak_memory_stats()
 
 
@@ -30,4 +34,4 @@ def peak_memory() -> int | None:
     """Most bytes in use since `watch_peak_memory`; None without a device."""
     import torch
 
-    return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
+    return torch.cuda.max_memory_allocated() if computes() else None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from traceprobe.capture.environment import Plan
-from traceprobe.capture.rank_results import RankResult
+from traceprobe.capture.rank_results import RankMeasurements
 
 
 @dataclass(frozen=True)
@@ -25,27 +25,18 @@ class ProbePlan(Plan):
 
 
 @dataclass(frozen=True)
-class RankProbes(RankResult):
+class RankProbes(RankMeasurements):
     """What one rank measured.
 
     Args:
         step_s: seconds of a step in each block, by condition; see `program_probes`.
         given_s: seconds of delay a step that were given in each of them; none for conditions
             without a delay.
-        steps: steps of a block, by condition.
-        absent: regions that could not be probed, and why.
         workers: processes that load batches; 0 for none.
-        workload, hardware, libraries, flags: as in the calibration of a recording.
     """
 
     NAME: ClassVar[str] = "probes"
 
     step_s: dict[str, list[float]]
     given_s: dict[str, list[float]]
-    steps: dict[str, int]
-    absent: dict[str, str]
     workers: int
-    workload: dict[str, Any]
-    hardware: dict[str, Any]
-    libraries: dict[str, Any]
-    flags: dict[str, Any]

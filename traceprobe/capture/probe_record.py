@@ -49,10 +49,7 @@ def summarize_probes(ranks: Mapping[int, RankProbes]) -> Causal:
     return Causal(
         schema_version=Causal.SCHEMA_VERSION,
         traceprobe_version=__version__,
-        workload=first.workload or None,
-        hardware=first.hardware,
-        libraries=first.libraries,
-        flags=first.flags,
+        **first.run,
         ranks=len(ranks),
         rounds=rounds,
         steps_per_block=first.steps["base/1"],
@@ -65,7 +62,6 @@ def summarize_probes(ranks: Mapping[int, RankProbes]) -> Causal:
             for resource in get_args(Resource)
             if (levels := _levels(f"{region}/{resource}/", given, steps))
         ],
-        absent=dict(sorted(first.absent.items())),
     )
 
 

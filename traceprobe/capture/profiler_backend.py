@@ -6,7 +6,7 @@ import gzip
 import json
 import shutil
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from traceprobe.capture.recording_plan import METADATA_KEY, RecordingPlan, trace_name
 
@@ -39,10 +39,16 @@ def profiler_backend(plan: RecordingPlan, rank: int) -> Backend:
 
 
 class TorchBackend:
-    """torch.profiler over the settling and active steps: a gzipped Kineto trace per rank."""
+    """torch.profiler over the settling and active steps: a gzipped Kineto trace per rank.
 
-    def __init__(self, plan: RecordingPlan, number: int) -> None:
-        self._plan = plan
+    Args:
+        steps: `numbered` from 0 by ranges of the profiler, or `named` by ranges of the program.
+    """
+
+    def __init__(
+        self, plan: RecordingPlan, number: int, steps: Literal["numbered", "named"] = "numbered"
+    ) -> None:
+        self._plan, self._steps = plan, steps
         self._target = Path(plan.folder) / trace_name(number)
         self._running: Any = None
         self._recorded: Any = None
@@ -64,6 +70,8 @@ class TorchBackend:
             profile_memory=plan.memory,
             **sync_events(),
         )
+        if self._steps == "named":
+            self._running.record_steps = False
         self._running.__enter__()
 
     def step(self) -> None:

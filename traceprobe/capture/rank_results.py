@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from traceprobe.capture.progress import current_rank, write_result
 
@@ -32,6 +32,35 @@ class RankResult:
             for path in folder.glob(f"rank*.{cls.NAME}.json")
         }
         return dict(sorted(found.items()))
+
+
+@dataclass(frozen=True)
+class RankMeasurements(RankResult):
+    """What every measurement of a loop says besides its times.
+
+    Args:
+        steps: of a block, by condition.
+        absent: what could not be measured, and why.
+        workload, hardware, libraries, flags: as in the calibration of a recording.
+    """
+
+    steps: dict[str, int]
+    absent: dict[str, str]
+    workload: dict[str, Any]
+    hardware: dict[str, Any]
+    libraries: dict[str, Any]
+    flags: dict[str, Any]
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """What the records of such measurements have of the run."""
+        return {
+            "workload": self.workload or None,
+            "hardware": self.hardware,
+            "libraries": self.libraries,
+            "flags": self.flags,
+            "absent": dict(sorted(self.absent.items())),
+        }
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from traceprobe.capture.block_lengths import BlockLengths
+from traceprobe.capture.calibration_facts import calibration, throughput
 from traceprobe.capture.device import computes, peak_memory, synchronize, watch_peak_memory
 from traceprobe.capture.device_clock import DeviceClock
 from traceprobe.capture.hardware import collect_environment
@@ -38,7 +39,6 @@ from traceprobe.capture.recording_plan import RecordingPlan, sidecar_name
 from traceprobe.capture.spin_kernel import spin_mhz
 from traceprobe.capture.timed_block import (
     TimedBlock,
-    calibration,
     has_long_steps,
     same_clock,
     same_pace,
@@ -240,29 +240,6 @@ class RecordingSession:
         self._blocks.append(block)
         return block
 
-    def _calibration(self) -> dict[str, Any]:
-        """The warm-up and the blocks; the last profiled one counts, and those beside it.
-
-        Not the one after it, where the profiler slowed that.
-        """
-        last = max(place for place, block in enumerate(self._blocks) if block.profiled)
-        kept = self._blocks[last - 1 : last + 1 + (not self._slowed)]
-        return {
-            **calibration([block for block in kept if not block.profiled]),
-            "peak_memory_bytes": self._peak_memory,
-            "warmup": self._warm_up.facts(),
-            "blocks": [block.facts(kept=block in kept) for block in self._blocks],
-        }
-
-    def _throughput(self, unprofiled_step_ms: float) -> dict[str, float]:
-        """Samples and tokens per second without a profiler, of what the program describes."""
-        seconds = unprofiled_step_ms / 1e3
-        return {
-            f"{unit}_per_second": round(count / seconds, 3)
-            for unit in ("samples", "tokens")
-            if isinstance(count := self._described.get(f"{unit}_per_step"), (int, float))
-        }
-
     def _finish(self) -> None:
         self._report("writing the trace")
         if self._clock is not None:
@@ -270,10 +247,12 @@ class RecordingSession:
         memory = None if self._memory is None else self._memory.facts
         owners = self._owners
         loader = loaders.facts(self.plan.folder)
-        measured = self._calibration()
+        measured = calibration(self._blocks, slowed=self._slowed)
         sidecar = {
             **measured,
-            **self._throughput(measured["unprofiled_step_ms"]),
+            **throughput(self._described, measured["unprofiled_step_ms"]),
+            "peak_memory_bytes": self._peak_memory,
+            "warmup": self._warm_up.facts(),
             "workload": {**self.plan.workload, **self._described},
             **collect_environment(),
             **({} if memory is None else {"memory": memory}),

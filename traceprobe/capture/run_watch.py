@@ -11,8 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -20,8 +20,8 @@ from types import FrameType
 from traceprobe.capture.environment import program_environment
 from traceprobe.capture.launch import cause_of_exit, rank_command
 from traceprobe.capture.watch_plan import WatchPlan
+from traceprobe.system.signals import handled
 
-KINETO_QUIET = "KINETO_LOG_LEVEL"
 TICK_S = 1.0
 """Between two looks at how far the program is."""
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -96,14 +96,10 @@ def _environment(plan: WatchPlan) -> Mapping[str, str]:
     """Only what starts the watching is added: the run is to be as it would be."""
     ours = {plan.VARIABLE, "PYTHONPATH"}
     wanted = program_environment(plan.VARIABLE, plan.save())
-    if plan.captures:  # the profiler's library writes a line where each begins and ends
-        wanted = {KINETO_QUIET: "6", **wanted}
-        ours.add(KINETO_QUIET)
     return {name: value for name, value in wanted.items() if name in os.environ or name in ours}
 
 
-@contextmanager
-def _passed_on(process: subprocess.Popen[bytes], seen: list[str]) -> Iterator[None]:
+def _passed_on(process: subprocess.Popen[bytes], seen: list[str]) -> AbstractContextManager[None]:
     """While this lasts, signals go to the program; it gets those of a terminal's keys by itself."""
 
     def pass_on(number: int, frame: FrameType | None) -> None:
@@ -111,15 +107,7 @@ def _passed_on(process: subprocess.Popen[bytes], seen: list[str]) -> Iterator[No
         if number != signal.SIGINT or not _in_foreground():
             process.send_signal(number)
 
-    before = {number: signal.getsignal(number) for number in _PASSED_ON}
-    handled = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
-    for number in handled:
-        signal.signal(number, pass_on)
-    try:
-        yield
-    finally:
-        for number in handled:
-            signal.signal(number, before[number])
+    return handled(_PASSED_ON, pass_on)
 
 
 def _in_foreground() -> bool:

@@ -106,17 +106,3 @@ def has_long_steps(block: TimedBlock) -> bool:
     """Whether some steps take far longer; the last, which waits for the device, does not count."""
     steps = sorted(block.durations_ms[:-1])
     return bool(steps) and steps[-1] > LONG * steps[len(steps) // 2]
-
-
-def calibration(blocks: Sequence[TimedBlock]) -> dict[str, Any]:
-    """What the sidecar says of the steps without a profiler, all blocks together."""
-    count = sum(block.steps for block in blocks)
-    elapsed = sum(block.elapsed_ns for block in blocks)
-    waits = [wait for block in blocks for wait in block.waits]
-    return {
-        "unprofiled_step_ms": round(elapsed / count / 1e6, 6),
-        # None where nobody measures the waiting in the loader.
-        "unprofiled_data_wait_ms": round(sum(waits) / count / 1e6, 6) if waits else None,
-        "calibration_steps": count,
-        "calibration_step_ms": [ms for block in blocks for ms in block.durations_ms],
-    }

@@ -9,6 +9,7 @@ import typer
 
 from traceprobe.cli import (
     analyze,
+    annotate,
     bench,
     compare,
     doctor,
@@ -26,7 +27,7 @@ from traceprobe.cli import (
     watch,
     whatif,
 )
-from traceprobe.cli.help import Command, Group
+from traceprobe.cli.help import Command, Group, everything
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -57,12 +58,24 @@ def _version(show: bool) -> None:
         raise typer.Exit
 
 
+def _help_all(ctx: typer.Context, show: bool) -> None:
+    if show:
+        typer.echo(everything(ctx))
+        raise typer.Exit
+
+
 @app.callback()
 def _globals(
     version: Annotated[
         bool,
         typer.Option(
             "--version", "-V", callback=_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+    help_all: Annotated[
+        bool,
+        typer.Option(
+            "--help-all", callback=_help_all, is_eager=True, help="Show the help of all commands."
         ),
     ] = False,
 ) -> None:
@@ -108,6 +121,14 @@ _add(
     "Analyse",
     "traceprobe inspect trace.json.gz",
     "traceprobe inspect --anonymise trace.json.gz -o bug.json.gz",
+)
+_add(
+    "annotate",
+    annotate.command,
+    "Analyse",
+    "traceprobe annotate trace.json.gz -o annotated.json.gz",
+    "traceprobe annotate rank*.json.gz -o run.json.gz",
+    "traceprobe annotate run.sqlite -o run.json.gz",
 )
 _add(
     "doctor",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -21,6 +22,7 @@ from traceprobe.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from traceprobe.capture.environment import Plan
     from traceprobe.render.document import Document
 
 
@@ -73,6 +75,7 @@ def command(
     verbose: Verbose = False,
 ) -> None:
     """Measure what limits a training loop: without its loader, its copies, its communication."""
+    from traceprobe.capture.run_trials import run_trials
     from traceprobe.cli import outputs
     from traceprobe.cli.program import chosen, named
     from traceprobe.errors import UsageError
@@ -85,9 +88,11 @@ def command(
             raise UsageError(f"{target}: bench writes JSON; name a .json file, or - to print it")
         outputs.check_file(target, named(program), force=force)
     folder = target.parent if str(target) != "-" else Path()
-    measure = _probe if causal else _ablate
+    measured = _probes(warmup, trials, seconds) if causal else _trials(warmup, trials, seconds)
+    plan = replace(measured.plan, workload={"name": name})
     with states(quiet=quiet) as state:
-        document = measure(program, name, trials, seconds, warmup, nproc_per_node, folder, state)
+        ranks = run_trials(program, plan, measured.result, nproc_per_node, folder, state, warn)
+    document = measured.document(ranks)
     if str(target) == "-":
         json_out(document.json)
         return
@@ -97,42 +102,28 @@ def command(
     note(f"wrote {target}", quiet=quiet)
 
 
-def _ablate(
-    program: list[str],
-    name: str,
-    trials: int,
-    seconds: float,
-    warmup: int,
-    processes: int | None,
-    folder: Path,
-    on_state: Callable[[str], None],
-) -> Document:
+class _Measured(NamedTuple):
+    """What is asked of a program, what its ranks leave, and the document of that."""
+
+    plan: Plan
+    result: type[Any]
+    document: Callable[[Mapping[int, Any]], Document]
+
+
+def _trials(warmup: int, trials: int, seconds: float) -> _Measured:
     from traceprobe.capture.ablation_plan import AblationPlan, RankTrials
     from traceprobe.capture.ablation_record import summarize_ablation
-    from traceprobe.capture.run_trials import run_trials
     from traceprobe.render.pages.ablation import document
 
-    plan = AblationPlan(warmup=warmup, count=trials, seconds=seconds, workload={"name": name})
-    ranks = run_trials(program, plan, RankTrials, processes, folder, on_state, warn)
-    return document(summarize_ablation(ranks))
+    plan = AblationPlan(warmup=warmup, count=trials, seconds=seconds)
+    return _Measured(plan, RankTrials, lambda ranks: document(summarize_ablation(ranks)))
 
 
-def _probe(
-    program: list[str],
-    name: str,
-    trials: int,
-    seconds: float,
-    warmup: int,
-    processes: int | None,
-    folder: Path,
-    on_state: Callable[[str], None],
-) -> Document:
+def _probes(warmup: int, trials: int, seconds: float) -> _Measured:
     from traceprobe.capture.probe_plan import ProbePlan, RankProbes
     from traceprobe.capture.probe_record import check_rounds, summarize_probes
-    from traceprobe.capture.run_trials import run_trials
     from traceprobe.render.pages.causal import document
 
     check_rounds(trials)
-    plan = ProbePlan(warmup=warmup, rounds=trials, seconds=seconds, workload={"name": name})
-    ranks = run_trials(program, plan, RankProbes, processes, folder, on_state, warn)
-    return document(summarize_probes(ranks))
+    plan = ProbePlan(warmup=warmup, rounds=trials, seconds=seconds)
+    return _Measured(plan, RankProbes, lambda ranks: document(summarize_probes(ranks)))

@@ -12,6 +12,8 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from traceprobe.cli.console import note
+
 OTHER = "Other options"
 _TYPE = re.compile(r" <.*>$")
 """What kind of value it is, as Python calls it."""
@@ -73,11 +75,30 @@ class Group(TyperGroup):
         formatter.write_paragraph()
         formatter.write_text(rest)
 
+    def invoke(self, ctx: Any) -> Any:
+        """Ctrl-C is said; Typer ends with 130 and no word."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            note("traceprobe: interrupted", quiet=False)
+            raise
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """`traceprobe FILE` is `traceprobe analyze FILE`."""
         if args and args[0] not in self.commands and is_input(args[0]):
             args = ["analyze", *args]
         return super().resolve_command(ctx, args)
+
+
+def everything(ctx: Any) -> str:
+    """The help of the program and, below it, of each of its commands."""
+    group: Group = ctx.command
+    texts = [ctx.get_help()]
+    for name in group.list_commands(ctx):
+        command = group.commands[name]
+        inner = command.make_context(name, [], parent=ctx, resilient_parsing=True)
+        texts.append(f"{name}\n{'=' * len(name)}\n\n{command.get_help(inner)}")
+    return "\n\n\n".join(texts)
 
 
 def is_input(word: str) -> bool:

@@ -58,8 +58,8 @@ def command(
     from traceprobe.pipeline.inspection import describe
     from traceprobe.pipeline.load import load
 
-    with progress([trace], quiet=quiet) as bar:
-        loaded = load(trace, bar(0), limits=limits)
+    with inputs.readable([trace]) as files, progress(files, quiet=quiet) as bar:
+        loaded = load(files[0], bar(0), limits=limits)
     lines = [f"{subject:<10} {clean(text)}\n" for subject, text in describe(loaded)]
     text_out("".join(lines), getattr(sys.stdout, "encoding", None) or "utf-8")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -163,8 +163,8 @@ def command(
     if settings:
         _list_settings(program)
     folder = output or Path(f"traceprobe-{name}")
-    prepare(folder, force=force)
-    for result in (BENCH, *REPORT):
+    check_folder(folder, force=force)
+    for result in (BENCH, *REPORT) if folder.exists() else ():
         outputs.check_file(folder / result, named(program), force=force)
     plan = RecordingPlan(
         folder="",
@@ -182,14 +182,14 @@ def command(
     )
     request = RecordingRequest(program, plan, nproc_per_node, replace=force)
     check_recording_request(request)
-    with states(quiet=quiet) as state:
+    with filled(folder), states(quiet=quiet) as state:
         ablation = _ablate(request, folder, state) if ablate else None
         traces = run_recording(request, folder, state, warn)
         state("analysing")
         with _kept(traces):
             report = analyze_recording(traces, folder, ablation, replace=force)
     if not quiet:
-        summary(report, verbose=verbose)
+        summary(report, [str(path) for path in traces], verbose=verbose)
     written = [BENCH, *REPORT] if ablate else REPORT
     for path in (*traces, *(folder / name for name in written)):
         note(f"wrote {path}", quiet=quiet)
@@ -217,8 +217,8 @@ def _words(files: list[Path]) -> str:
     return " ".join(shell.file(str(path)) for path in files)
 
 
-def prepare(folder: Path, *, force: bool) -> None:
-    """Make the folder of the outputs.
+def check_folder(folder: Path, *, force: bool) -> None:
+    """Refuse, before anything runs, a folder that outputs cannot go to.
 
     Raises:
         UsageError: it is no folder, or holds something and `force` is not set.
@@ -231,7 +231,20 @@ def prepare(folder: Path, *, force: bool) -> None:
         raise UsageError(
             f"{folder}: is not empty; overwrite with --force, or choose another with -o"
         )
+
+
+@contextmanager
+def filled(folder: Path) -> Iterator[None]:
+    """A folder for outputs; made here, it does not stay where nothing came of them."""
+    made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        if made:
+            with suppress(OSError):  # it has something in it
+                folder.rmdir()
+        raise
 
 
 def _list_settings(program: list[str]) -> None:

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from types import FrameType
+
+from traceprobe.system.signals import handled
 
 _ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
-@contextmanager
-def ended_in_order() -> Iterator[None]:
+def ended_in_order() -> AbstractContextManager[None]:
     """While this lasts, SIGTERM and SIGHUP end processes and remove files as Ctrl-C does.
 
-    The exit code is 128 and the number of the signal. What is ignored (`nohup`) stays ignored.
+    The exit code is 128 and the number of the signal.
     """
-    before = {number: signal.getsignal(number) for number in _ENDS}
-    handled = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
-    for number in handled:
-        signal.signal(number, _exit)
-    try:
-        yield
-    finally:
-        for number in handled:
-            signal.signal(number, before[number])
+    return handled(_ENDS, _exit)
 
 
 def _exit(number: int, frame: FrameType | None) -> None:

@@ -43,8 +43,10 @@ def command(
     """Cut some steps out of a trace, without what is private, for a bug report or a sample."""
     from traceprobe.cli import outputs
     from traceprobe.cli.analyze import span
+    from traceprobe.cli.inputs import readable
     from traceprobe.slicing.slice_trace import slice_trace
 
     outputs.check_file(output, [trace], force=force)
-    slice_trace(trace, output, span(steps), step, replace=force)
+    with readable([trace]) as files:
+        slice_trace(files[0], output, span(steps), step, replace=force)
     note(f"wrote {output} ({outputs.size(output)})", quiet=quiet)

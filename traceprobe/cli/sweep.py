@@ -12,7 +12,7 @@ import typer
 
 from traceprobe.cli.console import document_summary, misused, note, states, warn
 from traceprobe.cli.options import MEASURING, MOST_PROCESSES, OUTPUT, RUNNING, Force, Quiet, Verbose
-from traceprobe.cli.profile import Backend, prepare
+from traceprobe.cli.profile import Backend, check_folder, filled
 
 if TYPE_CHECKING:
     from traceprobe.capture.ladder import Rung
@@ -92,12 +92,12 @@ def command(
     plan = read_ladder(find_ladder(ladder), nproc_per_node)
     chosen = _chosen(plan.rungs, rungs)
     folder = output or Path(f"traceprobe-{plan.name}")
-    prepare(folder, force=force or resume)
+    check_folder(folder, force=force or resume)
     profiler = backend.value if backend else plan.profile.backend
     settings = SweepSettings(plan, profiler, context.args, folder, replace=force or resume)
     earlier = earlier_results(settings) if resume else {}
     note(plan.note, quiet=quiet or not plan.note)
-    with _resumable(folder), states(quiet=quiet) as state:
+    with filled(folder), _resumable(folder), states(quiet=quiet) as state:
         results = sweep(settings, chosen, earlier, state, warn)
     _conclude(settings, results, quiet=quiet, verbose=verbose)
     failed = [rung.name for rung in results.rungs if rung.state == "failed"]

@@ -17,7 +17,7 @@ from traceprobe.model.sidecar import Block
 from traceprobe.model.taxonomy import COMPUTE_PHASES, TRANSFERS
 from traceprobe.records.loader import Loader
 from traceprobe.records.memory import Memory
-from traceprobe.records.rank import LongIterations, Rank, mean_class_ms
+from traceprobe.records.rank import LongIterations, Rank, Vendor, mean_class_ms
 from traceprobe.records.report import Quality, Status, Verdict
 from traceprobe.records.run import Run
 from traceprobe.records.site import Site
@@ -86,6 +86,12 @@ class Evidence:
     def on_cpu(self) -> bool:
         """Whether the run used no GPU; one whose GPU rows are missing did."""
         return runs_on_cpu(self.ranks) and not unrecorded_ranks(self.ranks, self.quality)
+
+    @property
+    def vendor(self) -> Vendor | None:
+        """Whose GPUs the run used; AMD's where any is, None without."""
+        vendors = {rank.device.vendor for rank in self.ranks} - {None}
+        return min(vendors, default=None, key=str)
 
     @property
     def idle(self) -> str:

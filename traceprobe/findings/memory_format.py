@@ -6,6 +6,13 @@ from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
 from traceprobe.verdict.thresholds import FIXED
 
+ADVICE = (
+    "Use the layout that tensor cores read: `model.to(memory_format=torch.channels_last)`, and the "
+    "same for every batch. For volumes it is `channels_last_3d`."
+)
+ADVICE_AMD = " Before ROCm 7 PyTorch also needs `PYTORCH_MIOPEN_SUGGEST_NHWC=1`."
+"""MIOpen 3.5, of ROCm 7.0, is the first that PyTorch gives NHWC by itself (pytorch #170947)."""
+
 
 @rule(
     "memory-format",
@@ -30,7 +37,6 @@ def memory_format(evidence: Evidence) -> Answer:
         status,
         [f"{evidence.amount(ms)} in kernels that convert NCHW to NHWC or back"],
         evidence.saving(most, "layout", "other") if status == "warn" else None,
-        "Use the layout that tensor cores read: `model.to(memory_format=torch.channels_last)`, and "
-        "the same for every batch. For volumes it is `channels_last_3d`.",
+        ADVICE + ADVICE_AMD if evidence.vendor == "amd" else ADVICE,
         changes=evidence.faster(ms, FIXED.fusion_margin),
     )

@@ -11,6 +11,11 @@ ADVICE = (
     "Start the program with `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, which lets "
     "segments grow instead of leaving gaps; keep the shapes of batches the same from step to step."
 )
+ADVICE_AMD = (
+    "Start the program with `PYTORCH_HIP_ALLOC_CONF=garbage_collection_threshold:0.8`, which frees "
+    "cached blocks before the device is full; keep the shapes of batches the same from step to "
+    "step."
+)
 
 
 @rule(
@@ -38,5 +43,5 @@ def memory_slack(evidence: Evidence) -> Answer:
             f"peak: {percent(share)}",
             f"{percent(crowded)} of the device is reserved",
         ],
-        advice=ADVICE if warned else "",
+        advice=(ADVICE_AMD if evidence.vendor == "amd" else ADVICE) if warned else "",
     )

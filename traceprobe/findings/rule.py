@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from msgspec import UNSET
 
 from traceprobe.findings.evidence import Evidence, Saving
+from traceprobe.findings.vendors import in_words_of
 from traceprobe.records.report import Finding, Status
 from traceprobe.records.site import Site
 from traceprobe.replay.scenario import Changes
@@ -48,6 +50,8 @@ def inconclusive(why: str, advice: str = "") -> Answer:
 class Rule:
     """A question about a run; `docs/findings.md` has the same texts.
 
+    They are written for NVIDIA's GPUs; a run on others gets them in the words of their vendor.
+
     Args:
         definition: how status and saving are computed.
         verify: how a user can check the finding.
@@ -78,16 +82,17 @@ class Rule:
         else:
             answer = self.answer(evidence)
         asking = answer.status in ("warn", "fail")
+        say = partial(in_words_of, evidence.vendor)
         finding = Finding(
             id=self.id,
             status=answer.status,
-            title=(self.title_on_cpu if evidence.on_cpu else "") or self.title,
+            title=say((self.title_on_cpu if evidence.on_cpu else "") or self.title),
             saving_ms_per_step=None if answer.saving is None else answer.saving.ms,
             saving_of=UNSET if answer.saving is None else list(answer.saving.classes),
-            evidence=[line for line in answer.evidence if line],
-            advice=answer.advice,
-            rule=self.definition,
-            verify=self.verify,
+            evidence=[say(line) for line in answer.evidence if line],
+            advice=say(answer.advice),
+            rule=say(self.definition),
+            verify=say(self.verify),
             sites=list(answer.sites) if asking and answer.sites else UNSET,
         )
         return finding, answer.changes if asking and answer.saving is not None else None

@@ -33,6 +33,8 @@ def tf32_off(evidence: Evidence) -> Answer:
     status = evidence.flag(ms)
     if status == "pass":
         return Answer(status, [time])
+    if evidence.vendor == "amd":
+        return not_applicable("PyTorch's switches for TF32 are those of NVIDIA's GPUs")
     if evidence.allows_tf32:
         return Answer("pass", [f"{time}; TF32 is allowed, but libraries chose these anyway"])
     devices = evidence.devices()

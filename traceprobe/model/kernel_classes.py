@@ -2,7 +2,11 @@
 
 Libraries name their kernels by convention: cuBLAS and cuDNN (`sm80_xmma_gemm_f32f32_tf32f32…`,
 `nvjet_sm90_tst…`), CUTLASS (`cutlass_80_simt_sgemm…`, `…tensorop…s1688gemm_bf16…_align1`), older
-ones by architecture (`volta_sgemm…`, `ampere_fp16_s16816gemm…`). Where the name of a matrix kernel
+ones by architecture (`volta_sgemm…`, `ampere_fp16_s16816gemm…`); of AMD's, rocBLAS and hipBLASLt by
+the indices of the product and the types of its operands (Tensile: `Cijk_Ailk_Bljk_BBS_BH…` is bf16
+to bf16, summed in fp32), MIOpen (`igemm_fwd_gtcx3_nhwc_bf16…`, `miopenSp3AsmConv…`), Composable
+Kernel (`ck::kernel_gemm_xdl…`, `ck_tile::kentry<1, ck_tile::FmhaFwdKernel<…`, mangled ones with `t`
+for a bf16) and AITER (`aiter::fmha_fwd_hd128_bf16…`). Where the name of a matrix kernel
 does not say its precision, the class is `matmul_unknown`, not a guess. Kernels that are neither
 PyTorch's nor those of a known library are told by the words of their names (`layer_norm`,
 `batchedTranspose`), and those without such a word are `unknown`.
@@ -16,7 +20,10 @@ _MATMUL = re.compile(
     r"gemm|gemv|bmm_|xmma|cutlass|nvjet|cublas|(?<![a-z])[sh]\d*cudnn"
     r"|convolve|conv\dd|conv(fwd|bwd|_)|wgrad|dgrad|fprop|winograd|fmha|sdpa|^cijk_|igemm"
     r"|(?<![a-z])(wg|[a-z])?mma_|paged_attention|(?<![a-z])attn_(fwd|bwd)"
-    r"|flash(?!infer::)|flashinfer::\w*(batch|single|mla|gemm)",
+    r"|flash(?!infer::)|flashinfer::\w*(batch|single|mla|gemm)"
+    # AMD's: Tensile, MIOpen, AITER (also mangled), Composable Kernel, vLLM's and AOTriton's.
+    r"|^custom_cijk_|asmconv|miopenconv|^_?(aiter::|zn5aiter\d+)(mla|pa|fmoe)_"
+    r"|^ck_tile::\w*attention|wvsp?li?tk|^bwd_kernel_(dk_dv|dq|fuse)",
     re.IGNORECASE,
 )
 _NO_MATMUL = re.compile(
@@ -51,6 +58,7 @@ _FUSED = re.compile(
 _FAMILIES = re.compile(
     r"^(at|c10|cub|thrust|at_cuda_detail|fbgemm_gpu|dali|epilogue)::|^cudnn::(ops|cnn|bn_)|^cask\w*_cudnn"
     r"|^_ZN(2at|3c10|3cub|6thrust|14at_cuda_detail)|cunn_|split[kK]reduce|multi_tensor_apply"
+    r"|^(rocprim|hipcub)::|^_ZN(7rocprim|6hipcub)|^(Im\d?d?2(d2)?Col|Col2Im|Op\d?d?Tensor)"
 )
 """Libraries whose other kernels are element-wise, reductions, copies or indexing."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -67,16 +75,25 @@ WORDS = frozenset(
     )
 )
 """What element-wise kernels, reductions, copies and indexing are called, each a whole word."""
-_WRAPPED = re.compile(r"^std::enable_if<.*>::type |^void |\(anonymous namespace\)::|<unnamed>::")
+_WRAPPED = re.compile(
+    r"^std::enable_if<.*>::type |^void |\(anonymous namespace\)::|<unnamed>::"
+    r"|\bck_tile::kentry<[\d, ]*"
+)
 _UNALIGNED = re.compile(r"_align[12](?!\d)")
 _HALF = re.compile(
     r"bf16|f16(?!f32_f32)|fp16|half|bfloat16|h(884|1688|16816)|nvjet_(sm\d+_)?(h|t|q)|e4m3|e5m2|fp8"
-    r"|wgmma|hmma_fp(16|32)|^cijk_.*_(bbs|hhs|bss|hss)_",
+    r"|wgmma|hmma_fp(16|32)|^(custom_)?cijk_[a-z]+_[a-z]+_(f8|b8|h|b)"
+    r"|^_ZN(2ck|7ck_tile)\d.*[IE](t{2,}f|(DF16_){2})"
+    r"|^(void )?ck(_tile)?::.*(unsigned short|_Float16|f8_)",
     re.IGNORECASE,
 )
+_TENSILE = re.compile(r"(Custom_)?Cijk_\w*_MT\d")
+_MATRIX_INSTRUCTION = re.compile(r"_MI\d+x\d+")
 _TF32 = re.compile(r"tf32|tensor16x8x8|s1688gemm|nvjet_(sm\d+_)?s(?!m\d)", re.IGNORECASE)
 _FP32 = re.compile(
-    r"simt|ffma|sgemm|scudnn|f32f32_f32f32|float_engine|_f32_|<float|sgemv", re.IGNORECASE
+    r"simt|ffma|sgemm|scudnn|f32f32_f32f32|float_engine|_f32_|<float|sgemv"
+    r"|^(custom_)?cijk_[a-z]+_[a-z]+_s|asmconv\w*_fp32",
+    re.IGNORECASE,
 )
 
 
@@ -115,7 +132,7 @@ def _other_class(base: str) -> str:
     return "other" if known else "unknown"
 
 
-TENSOR_CORES = {
+_TENSOR_CORES = {
     "matmul_fp32": False,
     "matmul_3xtf32": True,
     "matmul_tf32": True,
@@ -123,3 +140,13 @@ TENSOR_CORES = {
     "matmul_unaligned": True,
 }
 """Classes of kernels that are known to run on tensor cores, or not to."""
+
+
+def on_matrix_units(name: str) -> bool | None:
+    """Whether a matrix kernel runs on tensor cores or matrix cores; None where no name tells.
+
+    AMD's take fp32 as well: Tensile writes the tile of their instruction (`MI16x16x4`) into a name.
+    """
+    if _TENSILE.match(name):
+        return _MATRIX_INSTRUCTION.search(name) is not None
+    return _TENSOR_CORES.get(kernel_class(name))

@@ -90,13 +90,13 @@ KERNEL_CLASSES = (
 )
 """What a kernel is, by its name.
 
-`matmul_fp32` runs without tensor cores; `matmul_3xtf32` is PyTorch's fused attention in 32 bits,
-which makes each product of three in TF32, whatever is allowed; `matmul_half` has operands of 16 or
-8 bits; `matmul_unaligned` runs on tensor cores, but reads one or two elements at a time; `fused` is
-several operations in one, made by a compiler or by hand; `softmax` is that of scores, as of
-attention that is not fused (that of a loss is a logarithm, and is `other`); `layout` turns images
-from NCHW to NHWC or back; `other` is element-wise, reductions, copies and indexing; `unknown` is
-what no name tells, and a whole CUDA graph in one row.
+`matmul_fp32` runs without tensor cores (AMD's in 32 bits also on matrix cores); `matmul_3xtf32` is
+PyTorch's fused attention in 32 bits, which makes each product of three in TF32, whatever is
+allowed; `matmul_half` has operands of 16 or 8 bits; `matmul_unaligned` runs on tensor cores, but
+reads one or two elements at a time; `fused` is several operations in one, made by a compiler or by
+hand; `softmax` is that of scores, as of attention that is not fused (that of a loss is a logarithm,
+and is `other`); `layout` turns images from NCHW to NHWC or back; `other` is element-wise,
+reductions, copies and indexing; `unknown` is what no name tells, and a whole CUDA graph in one row.
 """
 
 WindowKind = Literal["typical", "fastest", "slowest", "only", "long", "capture"]

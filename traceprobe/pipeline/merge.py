@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from os import PathLike
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -64,7 +65,11 @@ def analyze(traces: Trace | Sequence[Trace], options: Options | None = None) -> 
     Raises:
         UsageError: an option is invalid, or the inputs are of several runs.
     """
-    inputs = [traces] if isinstance(traces, Trace) else list(traces)
+    inputs = [traces] if isinstance(traces, Trace | str | PathLike) else list(traces)
+    if not all(isinstance(trace, Trace) for trace in inputs):
+        raise UsageError(
+            "analyze() takes what load() returns: traceprobe.analyze(traceprobe.load(path))"
+        )
     chosen = options or Options()
     if not inputs:
         raise UsageError("no input")

@@ -10,7 +10,7 @@ import polars as pl
 from msgspec import UNSET
 
 from traceprobe.model.events import Call, Int64s, Kind, Trace
-from traceprobe.model.kernel_classes import TENSOR_CORES, kernel_class
+from traceprobe.model.kernel_classes import on_matrix_units
 from traceprobe.model.taxonomy import COMPUTE_PHASES, SHARE_CLASSES, Phase
 from traceprobe.pipeline import communication
 from traceprobe.pipeline.build_launches import launches
@@ -216,9 +216,7 @@ def _top_kernels(
             total_ns=row["total"],
             mean_ns=round(row["total"] / row["count"], 1),
             phase_share=round(row["total"] / max(of_phase[row["label"]], 1), 6),
-            tensor_cores=TENSOR_CORES.get(kernel_class(names[row["name"]]))
-            if row["label"] >= 0
-            else None,
+            tensor_cores=on_matrix_units(names[row["name"]]) if row["label"] >= 0 else None,
             beside_communication_ns=row["beside"]
             if row["label"] >= 0 and len(communication.t0)
             else UNSET,

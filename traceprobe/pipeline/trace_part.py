@@ -7,10 +7,10 @@ so that each is made where there is a core and the memory for one trace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -42,6 +42,9 @@ from traceprobe.timeline.rank_collectives import RankCollectives, rank_collectiv
 if TYPE_CHECKING:
     from traceprobe.ingest.read_trace import Progress
     from traceprobe.pipeline.cache import Use
+
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -132,8 +135,13 @@ def read_or_lose(
         UnsupportedInput: the file is no trace at all, so it was given by mistake.
         UsageError: an option makes no sense.
     """
+    return or_lost(path, lambda: read_part(path, options, folder, progress))
+
+
+def or_lost(path: Path, read: Callable[[], Result]) -> Result | Lost:
+    """What is read of one file of several, or why it is not. Errors are those of `read_or_lose`."""
     try:
-        return read_part(path, options, folder, progress)
+        return read()
     except (DamagedInput, EmptyTrace) as error:
         return Lost(path.name, str(error))
     except TraceprobeError:
@@ -179,14 +187,14 @@ def part_of(trace: Trace, options: Options) -> TracePart:
         DamagedInput: it has more iterations than the limit.
         EmptyTrace: its work takes no time.
     """
+    return part_with(trace, accounts(trace, options))
+
+
+def part_with(trace: Trace, found: Iterable[tuple[Device, DeviceTimeline]]) -> TracePart:
+    """The part of a trace with the accounts of its devices. Errors are those of `part_of`."""
     calls = trace.host_calls
     unrecorded = calls["call"].filter(~calls["recorded"]).to_numpy()
-    devices = list(_devices(trace, options))
-    if not devices:
-        raise EmptyTrace(
-            f"{trace.origin.name}: its GPU work has no duration, so there is nothing to account "
-            "for; capture it again"
-        )
+    devices = [_device(account, trace, device) for device, account in found]
     asks = [int(Call.LAUNCH), int(Call.GRAPH_LAUNCH), int(Call.COPY)]
     return TracePart(
         input=_input(trace),
@@ -223,10 +231,11 @@ def _warn_of_unfit(found: Attribution, trace: Trace) -> None:
         )
 
 
-def _devices(trace: Trace, options: Options) -> Iterator[DevicePart]:
+def accounts(trace: Trace, options: Options) -> Iterator[tuple[Device, DeviceTimeline]]:
+    """The devices of a trace that did something, one after the other. Errors: see `part_of`."""
     names = phases.compile_phase_names(options.phases)
     prepared: dict[int, ProcessTimeline] = {}
-    windows = 0
+    windows, idle = 0, True
     for found in trace.devices:
         if found.pid not in prepared:
             prepared[found.pid] = process_timeline(trace, found.pid, options.step, names)
@@ -242,7 +251,13 @@ def _devices(trace: Trace, options: Options) -> Iterator[DevicePart]:
             continue
         if options.steps is not None:
             account = _limit(account, options.steps)
-        yield _device(account, trace, found)
+        idle = False
+        yield found, account
+    if idle:
+        raise EmptyTrace(
+            f"{trace.origin.name}: its GPU work has no duration, so there is nothing to account "
+            "for; capture it again"
+        )
 
 
 def _device(account: DeviceTimeline, trace: Trace, device: Device) -> DevicePart:

@@ -15,7 +15,7 @@ from traceprobe.model.taxonomy import SHARES
 from traceprobe.records.base import Saved
 from traceprobe.records.texts import PRIVATE, Facts, Sentence, Word
 
-AblationBound = Literal["io", "compute", "communication", "overhead", "mixed"]
+AblationBound = Literal["io", "compute", "communication", "overhead", "mixed", "inconclusive"]
 VariantName = Literal[
     "io",
     "synthetic-host",

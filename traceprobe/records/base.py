@@ -16,8 +16,11 @@ from traceprobe.records.texts import Word
 
 if TYPE_CHECKING:
     import altair as alt
+    import polars as pl
     from typing_extensions import Self
 
+FRAMES = "traceprobe.records.frames"
+"""Module of the tables of all records, found the same way: they know what they are tables of."""
 RENDERER = "traceprobe.render"
 """Module that makes the outputs, found by its name when one is asked for: records know no pages."""
 _COLUMN = re.compile(r"\[\n\s+-?\d[-\d,\s]*\]")
@@ -93,11 +96,24 @@ class Rendered(Saved, frozen=True, kw_only=True):
         found: alt.Chart = resolve_name(f"{RENDERER}.notebook:chart")(self, name, rank)
         return found
 
+    def frame(self, name: str) -> pl.DataFrame:
+        """A table of the result, as a polars frame; `docs/library.md` has the names and columns.
+
+        Raises:
+            UsageError: results of this kind have no such table; the message names those they have.
+        """
+        found: pl.DataFrame = resolve_name(f"{FRAMES}:frame")(self, name)
+        return found
+
 
 class Record(Rendered, frozen=True, kw_only=True):
     """A result that says what it is in `kind`, as all but reports do."""
 
     kind: Word
+
+    def __repr__(self) -> str:
+        """Its headline, where it has one: a line in a list or at a prompt."""
+        return f"<{type(self).__name__}: {getattr(self, 'headline', self.kind)}>"
 
 
 def json_of(record: msgspec.Struct) -> str:

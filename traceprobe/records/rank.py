@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Literal
@@ -16,6 +17,10 @@ from traceprobe.records.texts import Name, Sentence, Word
 from traceprobe.records.tree import Tree
 
 DeviceKind = Literal["gpu", "cpu"]
+Vendor = Literal["nvidia", "amd"]
+_AMD = re.compile(r"(amd|radeon|instinct)\b", re.IGNORECASE)
+_WAVEFRONT = 64
+"""Threads that AMD's GPUs for training run together; NVIDIA's run 32."""
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +33,18 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     multiprocessors: int | None = None
     memory_bytes: int | None = None
     warp_size: int | None = None
+
+    @property
+    def vendor(self) -> Vendor | None:
+        """Whose GPU it is, of the two whose traces are read; None for a CPU.
+
+        AMD's say so in their names, which ROCm 7 leaves empty, and by their wavefronts. Their
+        compute capabilities do not tell: NVIDIA has the same numbers.
+        """
+        if self.kind == "cpu":
+            return None
+        amd = self.warp_size == _WAVEFRONT or _AMD.match(self.name or "")
+        return "amd" if amd else "nvidia"
 
     @property
     def facts(self) -> tuple[str | None, str | None, int | None, int | None, int | None]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from html import escape
+import re
+from html import escape, unescape
 from typing import TYPE_CHECKING, Any
 
 from traceprobe.errors import UsageError
@@ -17,8 +18,21 @@ if TYPE_CHECKING:
 
 INK = "#7a828a"
 """Grey that reads on light and dark paper: the theme of a notebook is not known."""
-HEIGHT = 560
-"""Pixels of a report in a cell; more of it is scrolled to."""
+SHORTEST, TALLEST = 240, 560
+"""Pixels of a result in a cell; more of it is scrolled to, or dragged open."""
+PER_CHARACTER = 0.45
+"""Pixels that a character takes in the mean; without scripts a frame does not know its content."""
+_UNSEEN = re.compile(r"<head>.*?</head>|<details.*?</details>|<[^>]+>|\s{2,}", re.DOTALL)
+"""What takes no room: markup, and what is folded."""
+_TURNED = "{filter:invert(0.91) hue-rotate(180deg)}"
+STYLE = (
+    '<style>@media (prefers-color-scheme:light){[data-jp-theme-light="false"] .traceprobe,'
+    f'.vscode-dark .traceprobe,html[theme="dark"] .traceprobe{_TURNED}}}'
+    '@media (prefers-color-scheme:dark){[data-jp-theme-light="true"] .traceprobe,'
+    f'.vscode-light .traceprobe,html[theme="light"] .traceprobe{_TURNED}}}</style>'
+)
+"""A frame is as light or dark as the system; where Jupyter, VS Code or Colab are set to the other,
+it is turned, as browsers do not tell frames of the theme of the page around them."""
 SHOWN = ("findings",)
 """Sections that a cell shows below the verdict."""
 
@@ -61,14 +75,16 @@ def _with_data(chart: Chart) -> dict[str, Any]:
 
 
 def html(record: Rendered) -> str:
-    """The result of a record in a frame, for a report also its findings; about 40 kB.
+    """The result of a record in a frame, for a report also its findings; 25 to 70 kB.
 
     A frame keeps the page's style and the notebook's apart, in Jupyter and in VS Code alike. There
     are no scripts in it: notebooks that are not trusted run none, and the charts' libraries would
     add 0.8 MB to the notebook each time one is shown.
     """
-    page = escape(excerpt(document_of(record), SHOWN))
+    page = excerpt(document_of(record), SHOWN)
+    height = SHORTEST + PER_CHARACTER * len(unescape(_UNSEEN.sub("", page)))
     return (
-        f'<iframe srcdoc="{page}" sandbox="allow-popups" title="traceprobe" '
-        f'style="width: 100%; height: {HEIGHT}px; border: 0"></iframe>'
+        f'{STYLE}<iframe class="traceprobe" srcdoc="{escape(page)}" sandbox="allow-popups" '
+        f'title="traceprobe" style="width: 100%; height: {min(height, TALLEST):.0f}px; border: 0; '
+        'resize: vertical; overflow: auto"></iframe>'
     )

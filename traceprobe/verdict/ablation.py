@@ -8,8 +8,9 @@ A step of the whole loop is cut in four by taking out one part after the other:
     compute        the GPU's busy time
 
 `synthetic` is the variant with batches on the device, or in host memory where there is no GPU; the
-whole loop where no loader of it is known, which then has no share of io. The
-thresholds are those of the verdict from a trace, so that the two can be compared.
+whole loop where no loader of it is known, which then has no share of io. Where nothing could be
+taken out, and there is no GPU, nothing says what the step is spent on. The thresholds are those of
+the verdict from a trace, so that the two can be compared.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from traceprobe.records.ablation import AblationVerdict, Interval, Overlap, Share, VariantName
+from traceprobe.records.ablation import (
+    AblationBound,
+    AblationVerdict,
+    Interval,
+    Overlap,
+    Share,
+    VariantName,
+)
 from traceprobe.verdict.bounds import CANDIDATES, by_threshold
 from traceprobe.verdict.thresholds import FIXED, Thresholds
 
@@ -88,8 +96,9 @@ def judge_ablation(
     }
     values = {name: known[name].value if name in known else 0.0 for name in CANDIDATES}
     decision = by_threshold(values, thresholds)
+    bound: AblationBound = "compute" if decision.bound == "inconclusive" else decision.bound
     return AblationVerdict(
-        bound=decision.bound if decision.bound != "inconclusive" else "compute",
+        bound=bound if known else "inconclusive",
         secondary=decision.secondary,
         margin=round(decision.margin, 6),
         shares={name: known.get(name) for name in (*CANDIDATES, "compute")},
@@ -111,8 +120,10 @@ def _shares(step: Mapping[VariantName, Floats], busy: float | None) -> dict[str,
         step: step times of each variant, all equally many.
     """
     full, fed = step["full"], bare_variant(step)
-    synthetic = np.minimum(step[fed], full)
     alone: VariantName = "full-no-comm" if fed == "full" else "synthetic-no-comm"
+    if fed == "full" and alone not in step and busy is None:
+        return {}
+    synthetic = np.minimum(step[fed], full)
     bare = np.minimum(step.get(alone, synthetic), synthetic)
     work = bare if busy is None else np.minimum(busy, bare)
     shares = {"compute": work / full}
@@ -134,6 +145,8 @@ def _reasons(trials: Trials, busy_ms: float | None) -> list[str]:
         "synthetic-device": f", {step[bare]:.2f} ms without loading and copying",
     }
     sentences = [f"{full:.2f} ms a step with everything{without[bare]}"]
+    if bare == "full" and "full-no-comm" not in step and busy_ms is None:
+        sentences.append("nothing could be taken out of it, so nothing says what it is spent on")
     if full < FIXED.disturbed * step[bare]:
         sentences.append(
             "training without loading took longer, which must be a disturbance: measure again"

@@ -53,7 +53,11 @@ def _messages(ranks: Sequence[Rank], world_size: int) -> list[Message]:
 
 
 def nvlink_gbps(ranks: Sequence[Rank]) -> float | None:
-    """What NVLink of the devices does in one direction; None where they differ or are not known."""
+    """What NVLink of the devices does in one direction; None where they differ or are not known.
+
+    AMD's Infinity Fabric has none: each pair of GPUs has a link of its own, so how much of all of
+    them a collective can use depends on how many take part.
+    """
     gpus = [find_gpu(*facts) for facts in {rank.device.facts for rank in ranks}]
-    peaks = {None if gpu is None else gpu.nvlink_gbps for gpu in gpus}
+    peaks = {gpu.nvlink_gbps if gpu and gpu.vendor == "nvidia" else None for gpu in gpus}
     return peaks.pop() if len(peaks) == 1 else None

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from traceprobe.capture.watch.rows import Kind
 from traceprobe.records.watch import Cause
 from traceprobe.watch.causes import TIMED, WHOLE, Parts
-from traceprobe.watch.periods import every_steps
+from traceprobe.watch.periods import in_rhythm
 from traceprobe.watch.processes import Column, Process, Whole
 
 LEAST_MS, LEAST_SHARE = 1.0, 0.05
@@ -82,10 +82,12 @@ def find_events(processes: Sequence[Process], parts: Parts, level_ms: Column) ->
     yield from _take("loader", rows[~one], late, parts.owner["loader"], rest)
     yield from _retries(processes, level_ms, rest)
     rest[rest < UNEXPLAINED * longer] = 0.0  # its cause is known, and nearly all of it
-    rows = _unknown_rows(first, level_ms, rest)
+    nobody = np.zeros(rest.size, np.int64)
+    # A rhythm in steps is the program's own, whatever else the machine does.
+    yield from _take("unknown", _rhythmic(first, level_ms, rest), rest, nobody, rest)
+    rows = _single(level_ms, rest)
     waited = np.array([_waited_for_cpu(processes, first, int(row)) for row in rows])
     busy = rows[waited >= OF_IT * rest[rows]] if rows.size else rows
-    nobody = np.zeros(rest.size, np.int64)
     unknown = np.setdiff1d(rows, busy)
     yield from _take("cpu-busy", busy, rest, nobody, rest)
     yield from _take("unknown", unknown, rest, nobody, rest)
@@ -157,14 +159,17 @@ def _scatter(values: Column) -> float:
     return 1.4826 * float(np.median(np.abs(values - np.median(values))))
 
 
-def _unknown_rows(first: Process, level_ms: Column, rest: Column) -> Whole:
-    """Steps that stay longer than chance makes them: in a rhythm also those a little longer."""
-    scatter = _scatter(rest)
-    several = np.flatnonzero(rest >= np.maximum(RHYTHMIC * level_ms, SCATTERS * scatter))
-    if several.size and every_steps(first.number[several]) is not None:
-        return several
-    enough = np.maximum(np.maximum(LONG * level_ms, LONG_MS), SINGLE_SCATTERS * scatter)
-    return np.flatnonzero(rest >= enough)
+def _rhythmic(first: Process, level_ms: Column, rest: Column) -> Whole:
+    """Steps that are a little longer than chance makes them, and come in a rhythm."""
+    enough = np.maximum(RHYTHMIC * level_ms, SCATTERS * _scatter(rest))
+    longer = first.number[np.flatnonzero(rest >= enough)]
+    return first.row_of(in_rhythm(longer, first.steps))
+
+
+def _single(level_ms: Column, rest: Column) -> Whole:
+    """Steps that are much longer than chance makes them."""
+    enough = np.maximum(LONG * level_ms, LONG_MS)
+    return np.flatnonzero(rest >= np.maximum(enough, SINGLE_SCATTERS * _scatter(rest)))
 
 
 def _waited_for_cpu(processes: Sequence[Process], first: Process, row: int) -> float:

@@ -39,6 +39,8 @@ def event_words(
     """
     steps, seconds = rhythm
     name = NAMES[cause]
+    if cause == "unknown" and steps is not None:  # whatever keeps step with it is the program's
+        name = "the program does more"
     if cause == "loader-worker" and workers:
         name = f"one of {workers} loader workers is slow"
     long = duration(typical_ms * 1e6)

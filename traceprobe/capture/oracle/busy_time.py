@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from traceprobe.capture.device import computes
 from traceprobe.capture.oracle.blocks import LEAD_IN
-from traceprobe.capture.oracle.ranks import has_gpu, synchronize
+from traceprobe.capture.oracle.ranks import synchronize
 from traceprobe.capture.other_profilers import other_profilers
 
 BUSY_STEPS = 6
@@ -44,7 +45,7 @@ def busy_time(
     import torch
 
     # Beside a profiler of the program's own there is no busy time, but all the rest.
-    if not has_gpu() or torch.autograd._profiler_enabled():
+    if not computes() or torch.autograd._profiler_enabled():
         return BusyTime()
     steps = BUSY_STEPS + -BUSY_STEPS % period
     with hold:

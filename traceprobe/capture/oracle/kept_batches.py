@@ -12,13 +12,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 from traceprobe.capture.batch_feed import Give, feed
 from traceprobe.capture.batch_source import READY_S, wait_for_workers
 from traceprobe.capture.oracle.blocks import Unavailable
-from traceprobe.capture.oracle.nested import rebuilt, tensors
+from traceprobe.capture.oracle.kept_loader import KeptLoader
+from traceprobe.capture.oracle.nested import tensors
 
 KEPT = 8
 """Batches of a loader: where their sizes differ, a block sees several."""
@@ -33,54 +33,11 @@ THERE = "the loader's batches are on the device already"
 CHANGED = "the program changes its batches in place, so that they cannot be given again"
 
 
-@dataclass
-class Kept:
-    """What is known of a loader.
-
-    Args:
-        owners: what its key is made of, kept alive. batches: as they were given first.
-        versions: of their tensors at that time. asked: batches that the program asked for.
-        fed: steps that it asked in. last_step: the last of them.
-        iterator, give: of the last of them. given: how many were given again.
-        second: a pass over it that the program knows nothing of. due: batches to be taken from it.
-    """
-
-    owners: tuple[Any, ...]
-    batches: list[Any] = field(default_factory=list)
-    versions: list[tuple[Any, int]] = field(default_factory=list)
-    asked: int = 0
-    fed: int = 0
-    last_step: int = -1
-    iterator: Any = None
-    give: Give | None = None
-    given: int = 0
-    second: Any = None
-    due: float = 0.0
-
-    @property
-    def workers(self) -> int:
-        """Processes that load."""
-        of_iterator = getattr(self.iterator, "_num_workers", None)
-        return int(of_iterator or getattr(self.iterator, "workers", 0) or 0)
-
-    @property
-    def ahead(self) -> int:
-        """Batches that they may hold ready."""
-        of_source = getattr(self.iterator, "ahead", None)
-        prefetched = int(getattr(self.iterator, "_prefetch_factor", 0) or 2)
-        return self.workers * prefetched if of_source is None else int(of_source)
-
-    @property
-    def changed(self) -> bool:
-        """Whether a tensor is no longer what it was."""
-        return any(version_of(tensor) != version for tensor, version in self.versions)
-
-
 class KeptBatches:
     """The source of all batches of a process for as long as `feed.source` is set to it."""
 
     def __init__(self) -> None:
-        self._loaders: dict[tuple[Any, ...], Kept] = {}
+        self._loaders: dict[tuple[Any, ...], KeptLoader] = {}
         self._steps = 0
         self._rates: dict[int, float] = {}
         self._keeping, self._serving = True, False
@@ -105,7 +62,7 @@ class KeptBatches:
         }
 
     @property
-    def feeding(self) -> list[Kept]:
+    def feeding(self) -> list[KeptLoader]:
         """The loaders of the training."""
         return [loader for loader in self._loaders.values() if id(loader) in self._rates]
 
@@ -128,7 +85,7 @@ class KeptBatches:
             loader = self._loader(iterator)
             loader.iterator, loader.give = iterator, give
             if self._serving and loader.batches:
-                batch = self._again(loader)
+                batch = loader.again()
             else:
                 batch = self._loaded(loader, give)
             loader.asked += 1
@@ -218,7 +175,7 @@ class KeptBatches:
                 return int(first.shape[0] * self._rates[id(loader)] + 0.5)
         return None
 
-    def _loader(self, iterator: Any) -> Kept:
+    def _loader(self, iterator: Any) -> KeptLoader:
         found = (getattr(iterator, "_dataset", None), feed.loader(iterator), iterator)
         # Not by truth: that of a data set is its length, which it may not have.
         made_of = next(each for each in found if each is not None)
@@ -226,20 +183,11 @@ class KeptBatches:
         size = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
         key = (id(owners[0]), id(owners[1]), str(size))
         if key not in self._loaders:
-            self._loaders[key] = Kept(owners)
+            self._loaders[key] = KeptLoader(owners)
         return self._loaders[key]
 
-    def _again(self, loader: Kept) -> Any:
-        if _ended(loader.iterator):
-            raise StopIteration
-        loader.given += 1
-        if hasattr(loader.iterator, "_num_yielded"):
-            loader.iterator._num_yielded += 1
-            setattr(loader.iterator, _TOUCHED, True)
-        return rebuilt(loader.batches[loader.given % len(loader.batches)])
-
-    def _loaded(self, loader: Kept, give: Give) -> Any:
-        if getattr(loader.iterator, _TOUCHED, False) and _ended(loader.iterator):
+    def _loaded(self, loader: KeptLoader, give: Give) -> Any:
+        if loader.stretched and loader.ended:
             raise StopIteration
         self._inside = True  # a loader may be made of others
         try:
@@ -250,16 +198,13 @@ class KeptBatches:
             self._keep(loader, batch)
         return batch
 
-    def _keep(self, loader: Kept, batch: Any) -> None:
-        found = list(tensors(batch))
-        size = sum(tensor.numel() * tensor.element_size() for tensor in found)
-        if loader.batches and self._bytes + size > MOST_BYTES:
-            return
-        self._bytes += size
-        loader.batches.append(rebuilt(batch))
-        loader.versions += [(tensor, version_of(tensor)) for tensor in found]
+    def _keep(self, loader: KeptLoader, batch: Any) -> None:
+        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors(batch))
+        if not loader.batches or self._bytes + size <= MOST_BYTES:
+            self._bytes += size
+            loader.keep(batch)
 
-    def _drain(self, loader: Kept) -> None:
+    def _drain(self, loader: KeptLoader) -> None:
         """Throw away what is ready, until a batch has to be waited for."""
         for _ in range(loader.ahead):
             began = time.perf_counter()
@@ -267,7 +212,7 @@ class KeptBatches:
             if time.perf_counter() - began > READY_S:
                 return
 
-    def _throw_away(self, loader: Kept) -> None:
+    def _throw_away(self, loader: KeptLoader) -> None:
         """Let a loader make a batch for nobody."""
         give, iterator = loader.give, loader.iterator
         self._inside = True
@@ -287,25 +232,5 @@ class KeptBatches:
             self._inside = False
 
 
-_TOUCHED = "_traceprobe_touched"
-"""Of iterators whose own end is no longer that of the epoch."""
-
-
-def version_of(tensor: Any) -> int:
-    """How often a tensor was changed in place; 0 where PyTorch does not count."""
-    try:
-        return int(tensor._version)
-    except RuntimeError:  # made in inference mode
-        return 0
-
-
 def _whole(rate: float) -> float:
     return round(rate) if abs(rate - round(rate)) < _NEARLY_WHOLE else rate
-
-
-def _ended(iterator: Any) -> bool:
-    """Whether an epoch has given all its batches; False where nobody knows how many it has."""
-    try:
-        return bool(getattr(iterator, "_num_yielded", 0) >= len(iterator))
-    except (TypeError, NotImplementedError):
-        return False

@@ -38,6 +38,14 @@ def rebuilt(batch: Any) -> Any:
     return other
 
 
+def version_of(tensor: Any) -> int:
+    """How often a tensor was changed in place; 0 where PyTorch does not count."""
+    try:
+        return int(tensor._version)
+    except RuntimeError:  # made in inference mode
+        return 0
+
+
 def _parts(batch: Any) -> Iterator[Any]:
     if isinstance(batch, MutableMapping):
         yield from batch.values()

@@ -8,6 +8,7 @@ from functools import partial
 
 from traceprobe.capture.ablation_plan import AblationPlan, RankTrials
 from traceprobe.capture.batch_feed import feed
+from traceprobe.capture.device import computes
 from traceprobe.capture.hardware import collect_environment, world_size
 from traceprobe.capture.oracle.blocks import (
     LEAD_IN,
@@ -21,7 +22,7 @@ from traceprobe.capture.oracle.busy_time import BUSY_STEPS, BusyTime, busy_time
 from traceprobe.capture.oracle.communication import Replicas, instances
 from traceprobe.capture.oracle.fused_optimizer import fused
 from traceprobe.capture.oracle.kept_batches import THERE, KeptBatches
-from traceprobe.capture.oracle.ranks import agreed, has_gpu
+from traceprobe.capture.oracle.ranks import agreed
 from traceprobe.capture.oracle.rare_steps import NONE_RARE, regular_means
 from traceprobe.capture.oracle.resident import ResidentBatches
 from traceprobe.capture.oracle.trial_session import TrialSession
@@ -63,7 +64,7 @@ class ProgramAblation(TrialSession):
             self._report,
             self._made,
         )
-        if has_gpu():
+        if computes():
             self._report("measuring the GPU")
         known = {condition.name: condition for condition in conditions}
         bare = next(name for name in _BARE if name in made.steps)

@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from traceprobe.capture.device import computes
 from traceprobe.capture.hardware import collect_environment
 from traceprobe.capture.oracle.blocks import (
     LEAD_IN,
@@ -30,7 +31,7 @@ from traceprobe.capture.oracle.blocks import (
 from traceprobe.capture.oracle.delays import Delay, DeviceSpin, HostSpin
 from traceprobe.capture.oracle.late_collectives import LateCollectives, held_groups
 from traceprobe.capture.oracle.places import PLACES, Places
-from traceprobe.capture.oracle.ranks import agreed, has_gpu
+from traceprobe.capture.oracle.ranks import agreed
 from traceprobe.capture.oracle.trial_session import TrialSession
 from traceprobe.capture.oracle.worker_delay import DelayFile, WorkerDelay
 from traceprobe.capture.probe_plan import ProbePlan, RankProbes
@@ -105,11 +106,11 @@ class ProgramProbes(TrialSession):
                 probed += self._levels(place, "host", place, HostSpin, least_s)
             elif not workers:
                 probed += self._levels("loader", "host", place, HostSpin, least_s)
-            if place in _DEVICE_PLACES and has_gpu():
+            if place in _DEVICE_PLACES and computes():
                 probed += self._levels(place, "device", place, DeviceSpin, least_s)
         probed += self._workers(least_s)
         probed += self._collectives(least_s)
-        if not has_gpu():
+        if not computes():
             self._absent["device"] = "there is no GPU"
         found = [Condition("bare", nullcontext)]
         for number in range(0, len(probed), BASES_EVERY):

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from traceprobe.capture.device import computes
 from traceprobe.capture.oracle.blocks import Unavailable
-from traceprobe.capture.oracle.kept_batches import CHANGED, version_of
-from traceprobe.capture.oracle.nested import tensors
-from traceprobe.capture.oracle.ranks import has_gpu
+from traceprobe.capture.oracle.kept_batches import CHANGED
+from traceprobe.capture.oracle.nested import tensors, version_of
 
 NO_GPU = "there is no GPU"
 NO_COPIES = (
@@ -44,7 +44,7 @@ class ResidentBatches:
         Raises:
             Unavailable: nothing could be taken out, or nothing safely.
         """
-        if not has_gpu():
+        if not computes():
             raise Unavailable(NO_GPU)
         if self._entered and not self._found:
             raise Unavailable(NO_COPIES)

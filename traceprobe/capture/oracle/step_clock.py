@@ -6,7 +6,7 @@ import time
 from itertools import pairwise
 from typing import Any
 
-from traceprobe.capture.oracle.ranks import has_gpu
+from traceprobe.capture.device import computes
 
 
 class StepClock:
@@ -17,7 +17,7 @@ class StepClock:
     """
 
     def __init__(self) -> None:
-        self._gpu = has_gpu()
+        self._gpu = computes()
         self._events: list[Any] = []
         self._times: list[float] = []
 

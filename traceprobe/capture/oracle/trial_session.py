@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import atexit
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Generator
 from functools import partial
 
+from traceprobe.capture.device import computes
 from traceprobe.capture.environment import Plan
 from traceprobe.capture.oracle.blocks import Blocks
-from traceprobe.capture.oracle.ranks import has_gpu
 from traceprobe.capture.progress import refuse, report_state
 from traceprobe.capture.rank_results import Shortfall
 
 
-class TrialSession:
+class TrialSession(ABC):
     """Goes on with its trials before each step; `before_step` says whether the loop goes on.
 
     Args:
@@ -34,24 +35,24 @@ class TrialSession:
         self._running: Generator[None, None, None] | None = self._run()
         atexit.register(self.close)
 
+    @abstractmethod
     def _run(self) -> Generator[None, None, None]:
         """All that is done, resumed before each step."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _needed(self) -> int | None:
         """Steps that the program has to make in all, as soon as that is known."""
-        raise NotImplementedError
 
-    def _step_ends(self) -> None:
+    def _step_ends(self) -> None:  # noqa: B027 - not all have it
         """A step has ended; what follows it is not part of any."""
 
-    def _step_begins(self) -> None:
+    def _step_begins(self) -> None:  # noqa: B027 - not all have it
         """What was to be done before a step is done."""
 
-    def _give_back(self) -> None:
+    def _give_back(self) -> None:  # noqa: B027 - not all have it
         """Undo what holds for all trials."""
 
-    def memory(self, model: object, optimizer: object) -> None:
+    def memory(self, model: object, optimizer: object) -> None:  # noqa: B027 - nor this
         """What memory is for does not matter here."""
 
     def describe(self, described: dict[str, object]) -> None:
@@ -95,4 +96,4 @@ def _capturing() -> bool:
     """Whether the step becomes part of a CUDA graph, where nothing may be waited for."""
     import torch
 
-    return has_gpu() and torch.cuda.is_current_stream_capturing()
+    return computes() and torch.cuda.is_current_stream_capturing()

@@ -28,6 +28,7 @@ from traceprobe.ingest.untrusted_values import (
     integer,
     rank_number,
 )
+from traceprobe.model.annotation import ADDED, VIEW
 from traceprobe.model.events import MODULE, UNKNOWN, Int64s, Quality
 
 GPU = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
@@ -82,7 +83,12 @@ class _Index(dict[Any, int]):
 
 @dataclass
 class EventColumns:
-    """Accumulates events as lists of small arrays, one list per group of categories."""
+    """Accumulates events as lists of small arrays, one list per group of categories.
+
+    Args:
+        made_of: the files that this one was made of by `traceprobe annotate`, if it cannot be
+            analysed for that.
+    """
 
     names: _Index = field(default_factory=_Index)
     parts: dict[str, list[Table]] = field(default_factory=dict)
@@ -96,15 +102,18 @@ class EventColumns:
     own_frames: dict[str, bool] = field(default_factory=dict)
     copy_kinds: bool = False
     fractional: bool = False
+    made_of: str | None = None
     events: int = 0
     lost: int = 0
 
     def add(self, events: Sequence[Event]) -> None:
         """Take one chunk's events apart."""
-        self.events += len(events)
         buckets: defaultdict[str | None, list[Event]] = defaultdict(list)
         for event in events:
             buckets[event.cat].append(event)
+        self.events += len(events) - len(buckets.pop(ADDED, ()))
+        for event in buckets.pop(VIEW, ()):
+            self.made_of = bounded_text(event.name)
         self.categories.update(category for category in buckets if category)
         self._put("gpu", _of(buckets, GPU), self._gpu)
         self._put("calls", _of(buckets, CALLS), self._call)

@@ -103,7 +103,7 @@ def top_level_properties(head: bytes, tail: bytes, quality: Quality) -> dict[str
     found: dict[str, Any] = {}
     seen, long = set[str](), set[str]()
     for text in (before + b"}", b"{" + after):
-        values = _values(text)
+        values = property_texts(text)
         if has_duplicate_key(text) or seen & values.keys():
             quality.warn(
                 "duplicate-metadata",
@@ -132,7 +132,7 @@ def _is_known(key: str) -> bool:
     )
 
 
-def _values(text: bytes) -> dict[str, bytes]:
+def property_texts(text: bytes) -> dict[str, bytes]:
     """The properties of an object as JSON texts; of one that does not parse, what can be saved."""
     try:
         whole = msgspec.json.decode(text, type=dict[str, msgspec.Raw])

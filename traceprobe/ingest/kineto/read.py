@@ -26,6 +26,7 @@ from traceprobe.ingest.kineto.duplicate_keys import count_duplicate_keys
 from traceprobe.ingest.kineto.envelope import top_level_properties
 from traceprobe.ingest.kineto.event import Event
 from traceprobe.ingest.kineto.link import build_trace
+from traceprobe.ingest.kineto.no_events import known_without_events
 from traceprobe.ingest.kineto.repair import salvage
 from traceprobe.ingest.limits import Limits
 from traceprobe.ingest.untrusted_values import JSON_ERRORS, tool_version
@@ -53,6 +54,15 @@ def read_kineto(
         ):
             columns.add(events)
             limits.check("names", len(columns.names), path.name)
+    if columns.made_of is not None:
+        raise UnsupportedInput(
+            f"{path.name}: was made by `traceprobe annotate` for viewers; analyse what it was made "
+            f"of: {columns.made_of}"
+        )
+    if not columns.events:
+        known = known_without_events(path, gzipped=detected.gzipped)
+        if known is not None:
+            raise UnsupportedInput(f"{path.name}: is {known}")
     if not columns.events and quality.events_lost:
         raise DamagedInput(
             f"{path.name}: none of its {quality.events_lost} events can be read; capture or copy "

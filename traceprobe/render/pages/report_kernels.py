@@ -27,7 +27,8 @@ _HELP = (
     "Kernels that differ in the arguments of their template only are one row; its name opens to "
     "the whole names, as the trace has them. Kernels that run at once count twice. “Of phase” is "
     "the part of the kernel time of a phase; “beside communication” is the part of the time of a "
-    "kernel during which a collective runs; “tensor cores” is told by the name where it tells. "
+    "kernel during which a collective runs; “matrix units”, tensor cores or AMD's matrix cores, is "
+    "told by the name where it tells. "
     "Short kernels in a row follow each other on a stream, repeated without overlap; “launches "
     "fewer” is what one kernel for each repetition would spare, and “saves up to” the idle time "
     "that goes with them, as captured. How much less such a kernel reads and writes is not in the "
@@ -147,7 +148,7 @@ def kernels_table(rank: Rank) -> Table:
     ]
     unit = "per step" if rank.summary.iterations_used else "in the capture"
     head = ["kernel", "phase", "ms", "of all", "of phase", "count", "mean (µs)"]
-    head += ["beside communication", "tensor cores"]
+    head += ["beside communication", "matrix units"]
     always = len(head) - 2
     told = [
         place
@@ -159,7 +160,7 @@ def kernels_table(rank: Rank) -> Table:
         head[0] = "operator"
     caption = f"{len(rows)} with the most time; ms and count {unit}"
     full = ["\n".join(shorten(k.name, MAX_FULL) for k in group.kernels) for group in shown]
-    numeric = frozenset(n for n, title in enumerate(head) if n > 1 and title != "tensor cores")
+    numeric = frozenset(n for n, title in enumerate(head) if n > 1 and title != "matrix units")
     return Table(caption, head, rows, numeric, names=frozenset({0}), full=full)
 
 

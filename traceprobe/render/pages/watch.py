@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from traceprobe.formatting import (
     NOT_OBSERVED,
@@ -20,6 +20,8 @@ from traceprobe.render.document import Block, Chart, Document, Section, Table
 
 LOSS = 0.01
 """Share of a run lost to one cause from which on it is the title."""
+FEWEST = 50
+"""Steps of a run that can be called steady."""
 MOST_EVENTS, MOST_STRETCHES, MOST_CAPTURES = 8, 6, 3
 """Rows of a short output."""
 _HELP = (
@@ -64,8 +66,10 @@ def _status(run: Watch) -> str:
 def _title(run: Watch) -> str:
     lost = sum(event.lost_s for event in run.events) + sum(s.lost_s for s in run.pace)
     share = lost / max(run.watched_s, 1e-9)
+    if share < LOSS and run.steps < FEWEST:
+        return f"{counted(run.steps, 'step')}: too few to tell"
     if share < LOSS:
-        return "A steady run"
+        return "A steady run" if not run.exit_code else f"A steady run; the program {run.ended}"
     return f"{percent(min(share, 1.0), 0)} of the run was lost"
 
 
@@ -93,8 +97,9 @@ def _points(run: Watch) -> Iterator[str]:
 
 
 def _sections(run: Watch) -> Iterator[Section]:
-    blocks: list[Block] = [_events(run)] if run.events else []
-    text = [] if run.events else ["No step was held up for long."]
+    slower = [stretch for stretch in run.pace if stretch.lost_s]
+    blocks: list[Block] = [_held_up(run, slower)] if run.events or slower else []
+    text = [] if blocks else ["No step was held up for long."]
     yield Section("events", "What held it up", text=text, blocks=blocks, help=_EVENTS_HELP)
     if run.captures:
         yield Section("captures", "Short captures", blocks=[_captures(run)], help=_CAPTURES_HELP)
@@ -108,19 +113,37 @@ def _sections(run: Watch) -> Iterator[Section]:
         yield Section("machine", "Clock and memory", blocks=readings, brief=False)
 
 
-def _events(run: Watch) -> Table:
-    rows = [
-        [
+def _held_up(run: Watch, slower: Sequence[PaceStretch]) -> Table:
+    """Events, and stretches of a pace that is not the best, by what they cost."""
+    found = [
+        (
+            event.lost_s,
             event.what if event.rank is None else f"{event.what}, rank {event.rank}",
             _steps_of(event),
             duration(event.longest_ms * 1e6),
-            significant(event.lost_s),
-            percent(event.lost_s / max(run.watched_s, 1e-9)),
-        ]
+        )
         for event in run.events
+    ] + [
+        (
+            stretch.lost_s,
+            f"slower pace, {significant(stretch.step_ms)} ms a step instead of "
+            f"{significant(_best_ms(stretch))}{f': {stretch.why}' if stretch.why else ''}",
+            f"{stretch.first:,} to {stretch.last:,}",
+            NOT_OBSERVED,
+        )
+        for stretch in slower
     ]
-    head = ("event", "steps", "longest", "s lost", "of the run")
+    rows = [
+        [what, steps, longest, percent(lost_s / max(run.watched_s, 1e-9)), significant(lost_s)]
+        for lost_s, what, steps, longest in sorted(found, key=lambda row: -row[0])
+    ]
+    head = ("what", "steps", "longest", "of the run", "s lost")
     return Table("What held the run up", head, rows, frozenset({2, 3, 4}), most=MOST_EVENTS)
+
+
+def _best_ms(stretch: PaceStretch) -> float:
+    """The pace that its loss is counted against."""
+    return stretch.step_ms - 1e3 * stretch.lost_s / (stretch.last - stretch.first + 1)
 
 
 def _steps_of(event: RunEvent) -> str:

@@ -1,0 +1,153 @@
+"""A short capture: torch.profiler over a few steps of a program that runs on.
+
+The program comes first. Nothing is captured beside a profiler of its own or while it captures a
+CUDA graph. PyTorch writes a trace with the interpreter locked, so the loop stands still for that; a
+thread compresses it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from traceprobe.capture.device import synchronize
+from traceprobe.capture.other_profilers import other_profilers
+from traceprobe.capture.profiler_backend import TorchBackend
+from traceprobe.capture.recording_plan import RecordingPlan, trace_name
+
+SETTLE, ACTIVE = 1, 4
+"""Steps under the profiler that are thrown away, and that are kept; one more ends the last."""
+MOST_S = 60.0
+"""A capture is ended at the step that ends after that."""
+MOST_BYTES = 1 << 30
+"""Of a trace before it is compressed; a longer one is thrown away."""
+PACK_S = 60.0
+"""Time that the last trace has when the program ends."""
+KINETO_QUIET = "KINETO_LOG_LEVEL", "6"
+"""Variable and value; else the profiler's library writes a line where each capture begins and ends.
+The library looks once, when it is first used."""
+
+
+def may_capture(give_up: Callable[[], None]) -> bool:
+    """Whether the profiler is free, which it then is until the capture has ended.
+
+    Args:
+        give_up: called where the program starts a profiler of its own meanwhile.
+    """
+    return not captures_graph() and other_profilers.borrow(give_up)
+
+
+def captures_graph() -> bool:
+    """Whether the program captures a CUDA graph, when nothing else may be asked of the device."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is None or not cuda.is_initialized():
+        return False
+    return bool(cuda.is_current_stream_capturing())
+
+
+class ShortCapture:
+    """One capture; it begins here, after `may_capture`.
+
+    Args:
+        folder: of its trace.
+        rank: of this process.
+        active: steps that are kept.
+        steps: as of `TorchBackend`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        rank: int,
+        active: int = ACTIVE,
+        steps: Literal["numbered", "named"] = "numbered",
+    ) -> None:
+        self.began_ns = time.perf_counter_ns()
+        self.steps = 0
+        """That have ended since it began."""
+        self.trace = folder / trace_name(rank)
+        self._active = active
+        plan = RecordingPlan(folder=str(folder), settle=SETTLE, active=active)
+        self._backend = TorchBackend(plan, rank, steps)
+        try:
+            with other_profilers.ours(), _quiet():
+                self._backend.start(active)
+        except Exception:
+            self.abandon()
+            raise
+        self.pause_ns = time.perf_counter_ns() - self.began_ns
+        """For how long the loop stood still."""
+
+    @property
+    def kept(self) -> int:
+        """Steps so far that the trace will have."""
+        return max(self.steps - SETTLE, 0)
+
+    @property
+    def cut_to(self) -> int | None:
+        """Steps that are whole, where it was ended in the middle of one; else None."""
+        return self.kept if self.kept <= self._active else None
+
+    def step(self) -> bool:
+        """A step has ended; whether the capture goes on."""
+        self.steps += 1
+        if captures_graph():
+            return True
+        late = time.perf_counter_ns() - self.began_ns > MOST_S * 1e9
+        if self.steps > SETTLE + self._active or late:
+            return False
+        with other_profilers.ours():
+            self._backend.step()
+        return True
+
+    def stop(self) -> Path:
+        """End it.
+
+        Returns:
+            A plain file with the trace, for `pack`.
+
+        Raises:
+            MemoryError: the trace is too long; its file is gone.
+        """
+        began = time.perf_counter_ns()
+        with other_profilers.ours():
+            synchronize()
+            self._backend.stop()
+        other_profilers.release()
+        plain = self._backend.unload()
+        if plain.stat().st_size > MOST_BYTES:
+            plain.unlink()
+            raise MemoryError(
+                f"a trace of {self.steps} steps is longer than {MOST_BYTES >> 30} GiB"
+            )
+        self.pause_ns += time.perf_counter_ns() - began
+        return plain
+
+    def pack(self, plain: Path, metadata: dict[str, Any]) -> None:
+        """Make the plain file the trace. Other threads run on."""
+        self._backend.pack(plain, metadata)
+
+    def abandon(self) -> None:
+        """Drop it: the program ends, or starts a profiler of its own."""
+        other_profilers.release()
+        with suppress(Exception), other_profilers.ours():
+            self._backend.abandon()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Ask the profiler's library to be quiet, where the user asks it for nothing."""
+    name, value = KINETO_QUIET
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
