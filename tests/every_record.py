@@ -23,6 +23,7 @@ from traceprobe.compare.run import observe
 from traceprobe.compare.scaling import scale
 from traceprobe.model.taxonomy import LOSSES, PARTITION, SHARES
 from traceprobe.records.ladder import Missing
+from traceprobe.records.launches import KernelSequence, Launches, LaunchQueue
 from traceprobe.records.memory import PARTS
 from traceprobe.records.operator_work import Operators, OperatorWork
 from traceprobe.records.peaks import MeasuredPeaks
@@ -97,14 +98,45 @@ def _set(report: Report, **changes: Any) -> Report:
 
 def _full_report() -> Report:
     report = make_report("io")
+    rank = report.ranks[0]
+    summary = replace(rank.summary, launches=make_launches(), sequences=[make_sequence()])
     return replace(
         report,
+        ranks=[replace(rank, summary=summary), *report.ranks[1:]],
         quality=replace(report.quality, lost=[LostInput(name="rank1.json", reason="empty")]),
         ablation=make_ablation(),
         causal=make_causal(),
         memory=make_memory(),
         loader=make_loader(),
         roofline=_roofline(),
+    )
+
+
+def make_launches() -> Launches:
+    queue = LaunchQueue(p50=0, p90=3, longest=12, empty_ns=2_000, starved_ns=1_000)
+    return Launches(
+        count=900,
+        call_us_p50=5.0,
+        call_us_p90=9.0,
+        delay_us_p50=4.0,
+        delay_us_p90=20.0,
+        outlasting=100,
+        queue=queue,
+    )
+
+
+def make_sequence() -> KernelSequence:
+    return KernelSequence(
+        kernels=["vectorized_elementwise_kernel<4, my_company_kernel>", "reduce_kernel"],
+        operators=["my_company::norm", None],
+        phase="forward",
+        count=24,
+        total_ns=100_000,
+        gap_ns=1_000,
+        launch_ns=5_000,
+        bound_ns=0,
+        line="secret_model.py(57): forward",
+        within="SecretModel.layers.0",
     )
 
 

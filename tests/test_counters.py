@@ -55,7 +55,8 @@ def test_an_end_and_a_start_at_one_instant_are_no_change(tmp_path):
     assert after_zero(launch_queue(ops_of(script, tmp_path))) == [(0, 1), (9, 0)]
 
 
-def test_a_graph_is_one_launch_on_each_stream_it_works_on(tmp_path):
+@pytest.mark.parametrize("said", [True, False])  # older profilers do not
+def test_a_graph_is_one_launch_on_each_stream_it_works_on(said, tmp_path):
     script = Script()
     call = (0, 5 * US)
     for t0, stream in ((10, 7), (12, 7), (14, 8)):
@@ -63,7 +64,7 @@ def test_a_graph_is_one_launch_on_each_stream_it_works_on(tmp_path):
             *("kernel", t0 * US, (t0 + 1) * US, call),
             api="cudaGraphLaunch",
             correlation=1,
-            graph=True,
+            graph=said,
             stream=stream,
         )
     ops = ops_of(script, tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from itertools import count
 from typing import Any
 
@@ -196,13 +197,17 @@ def test_redacting_twice_changes_nothing(name):
     assert redact(once) == once
 
 
+def unnamed(finding):
+    """A finding without its sites, and without the operators that its evidence names."""
+    evidence = [re.sub(r"`[^`]*`", "", line) for line in finding.evidence]
+    return replace(finding, sites=UNSET, evidence=evidence)
+
+
 def test_numbers_and_words_of_ours_stay():
     report = records()["report"]
     hidden = redact(report)
     assert hidden.verdict == report.verdict
-    assert [replace(f, sites=UNSET) for f in hidden.findings] == [
-        replace(f, sites=UNSET) for f in report.findings
-    ]
+    assert [unnamed(f) for f in hidden.findings] == [unnamed(f) for f in report.findings]
     assert [r.summary.partition_ns for r in hidden.ranks] == [
         r.summary.partition_ns for r in report.ranks
     ]

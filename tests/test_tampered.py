@@ -103,6 +103,27 @@ TAMPERED = {
     "a percentile": ((*SUMMARY, "step_ms", "p10"), 1e9, "step times are out of order"),
     "a mean": ((*SUMMARY, "step_ms", "mean"), 1.0, "not the mean window"),
     "a kernel": ((*SUMMARY, "top_kernels", 0, "total_ns"), -1, "less than no time"),
+    "a queue": ((*SUMMARY, "launches", "queue", "p50"), 10**6, "launch queue are out of order"),
+    "launches": ((*SUMMARY, "launches", "outlasting"), 10**6, "more launches than there are"),
+    "a kernel beside communication": (
+        (*SUMMARY, "top_kernels", 0, "beside_communication_ns"),
+        10**12,
+        "beside communication for longer",
+    ),
+    "a sequence": (
+        (*SUMMARY, "sequences"),
+        [
+            {
+                **dict.fromkeys(("total_ns", "gap_ns", "launch_ns"), 1),
+                "kernels": ["a", "b"],
+                "operators": [None, None],
+                "phase": "forward",
+                "count": 1,
+                "bound_ns": 3,
+            }
+        ],
+        "saves more than there is",
+    ),
     "a replay": (("ranks", 0, "replay", "iterations"), 99, "the replay has other"),
     "a replay of unequal columns": (("ranks", 0, "replay", "host_ns"), [1], "the replay has"),
     "a replay of unknown kinds": (("ranks", 0, "replay", "kinds"), [], "unknown kind"),

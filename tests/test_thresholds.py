@@ -47,6 +47,7 @@ ALLOWED = {
     },
     "long_iterations.py": {3: "classes that the advice may be about, of any number"},
     "memory_peak.py": {3: "parts named, of any number"},
+    "small_kernels.py": {4: "operators named, of any number", 60: "characters of a name"},
     "unaligned_matmul.py": {4: "bytes of a number in TF32"},
 }
 

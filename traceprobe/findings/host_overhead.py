@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from statistics import fmean
+from statistics import fmean, median
+
+from msgspec import UNSET
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.rule import Answer, inconclusive, rule
@@ -58,6 +60,7 @@ def host_overhead(evidence: Evidence) -> Answer:
             f"{percent(share)} of the step remains after correction for the profiler"
             if corrected
             else "",
+            _queue(evidence),
             evidence.worst("idle_host", "idle_latency"),
         ],
         evidence.saving(evidence.host_ms(), *HOST_IDLE),
@@ -65,4 +68,18 @@ def host_overhead(evidence: Evidence) -> Answer:
         "optimizers, a larger batch. Keep Python out of the inner loop.",
         sites,
         FEWER_LAUNCHES,
+    )
+
+
+def _queue(evidence: Evidence) -> str:
+    """How far ahead of the device its host launches, as a phrase; empty where it is not known."""
+    known = [(r.summary.launches, r.summary.window_ns) for r in evidence.ranks]
+    queues = [(found.queue, window) for found, window in known if found is not UNSET and window]
+    if not queues:
+        return ""
+    starved = fmean(queue.starved_ns / window for queue, window in queues)
+    return (
+        f"for {percent(starved)} of the time the GPU was idle and nothing was launched ahead; half "
+        f"the time at most {median(queue.p50 for queue, _ in queues):.0f} launches were "
+        f"outstanding, and never more than {max(queue.longest for queue, _ in queues)}"
     )

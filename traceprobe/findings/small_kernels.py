@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.host_overhead import FEWER_LAUNCHES
 from traceprobe.findings.rule import Answer, not_applicable, rule
+from traceprobe.formatting import shorten, significant
+from traceprobe.records.launches import KernelSequence
 from traceprobe.verdict.thresholds import FIXED
+
+MAX_NAME = 60
+MOST_NAMES = 4
+"""Operators of a sequence that a sentence names."""
 
 
 @rule(
@@ -27,16 +34,48 @@ def small_kernels(evidence: Evidence) -> Answer:
         return not_applicable("no kernels")
     mean = fmean(h.mean_kernel_us or 0.0 for h in hosts)
     launches = fmean(h.launches_per_step for h in hosts)
+    sequences = next((s for r in evidence.ranks if (s := r.summary.sequences)), None) or []
     starved = evidence.verdict.shares.get("overhead", 0.0) >= evidence.thresholds.notable
     warned = mean < FIXED.short_kernel_us and launches > FIXED.many_launches and starved
     return Answer(
         "warn" if warned else "pass",
         [
             f"{fmean(h.kernels_per_step for h in hosts):.0f} kernels {evidence.per}, "
-            f"{mean:.1f} µs on average, in {launches:.0f} launches"
+            f"{mean:.1f} µs on average, in {launches:.0f} launches",
+            *_told(evidence, sequences),
         ],
         evidence.saving(evidence.host_ms(), *HOST_IDLE) if warned else None,
         "Fuse them (`torch.compile`, fused optimizers and losses), replay them as a CUDA graph, or "
-        "raise the batch size so that each does more.",
+        "raise the batch size so that each does more." + _where(sequences),
         changes=FEWER_LAUNCHES,
     )
+
+
+def _told(evidence: Evidence, sequences: Sequence[KernelSequence]) -> Iterator[str]:
+    """The first sequence of short kernels, and what launching each repetition at once saves."""
+    if not sequences:
+        return
+    first, steps = sequences[0], evidence.ranks[0].summary.steps
+    saved = evidence.saving(first.bound_ns / steps / 1e6, *HOST_IDLE)
+    kernels = len(first.kernels)
+    yield (
+        f"{significant(first.count / steps)} times {evidence.per} the same {kernels} short kernels "
+        f"in a row{_names(first)}: {significant(first.saved_launches / steps)} launches fewer "
+        "if each were one kernel"
+        + (f", which saves at most {saved.ms:.2f} ms of waiting" if saved else "")
+        + "; what they would read and write less is not in the trace"
+    )
+
+
+def _where(sequences: Sequence[KernelSequence]) -> str:
+    """Where to begin, as a sentence with a blank before it; empty where that is not known."""
+    place = next((s.line or s.within for s in sequences if s.line or s.within), None)
+    return f" Begin with what runs in `{shorten(place, MAX_NAME)}`." if place else ""
+
+
+def _names(sequence: KernelSequence) -> str:
+    """The first operators of a sequence in brackets; empty where the trace has none."""
+    each = list(dict.fromkeys(name for name in sequence.operators if name))
+    shown = [f"`{shorten(name, MAX_NAME)}`" for name in each[:MOST_NAMES]]
+    more = ", …" if len(each) > MOST_NAMES else ""
+    return f" ({', '.join(shown)}{more})" if shown else ""

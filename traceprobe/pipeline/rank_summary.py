@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
+from msgspec import UNSET
 
 from traceprobe.model.events import Call, Int64s, Kind, Trace
 from traceprobe.model.kernel_classes import on_matrix_units
 from traceprobe.model.taxonomy import COMPUTE_PHASES, SHARE_CLASSES, Phase
 from traceprobe.pipeline import communication
+from traceprobe.pipeline.build_launches import launches
 from traceprobe.pipeline.host_activity import host_activity
 from traceprobe.records.summary import (
     Communication,
@@ -22,7 +24,9 @@ from traceprobe.records.summary import (
     Summary,
 )
 from traceprobe.timeline import collectives, kernel_time, partition
+from traceprobe.timeline.beside_communication import beside_ns
 from traceprobe.timeline.device_timeline import DeviceTimeline
+from traceprobe.timeline.intervals import Intervals
 from traceprobe.timeline.rank_collectives import summary_windows as summarised
 
 MAX_KERNELS = 15
@@ -33,7 +37,7 @@ MAX_KERNEL = 600
 MAX_COLLECTIVES = 20
 _SUMMARISED = (
     *("name", "kind", "phase", "t0", "t1", "launch_t0", "launch_t1", "thread"),
-    *("bytes", "pageable"),
+    *("bytes", "pageable", "linked", "graph", "correlation"),
 )
 """Columns of the ops that the summary is made of."""
 
@@ -80,8 +84,9 @@ def rank_summary(
         kernel_ns=None
         if on_cpu
         else kernel_time.time_by_class(account.ops, trace.names, account.edges, chosen),
-        top_kernels=_top_kernels(inside, trace.names),
+        top_kernels=_top_kernels(inside, trace.names, account.sets["communication"]),
         collectives_left_out=max(len(groups) - MAX_COLLECTIVES, 0),
+        launches=UNSET if on_cpu else launches(account, chosen, inside),
     )
 
 
@@ -176,14 +181,22 @@ def _coverage(account: DeviceTimeline) -> float | None:
     return round(recorded / asked, 4) if asked else None
 
 
-def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[KernelShare]:
+def _top_kernels(
+    ops: pl.DataFrame, names: Sequence[str], communication: Intervals
+) -> list[KernelShare]:
     """The kernels with the most time, and those with the most time of each phase."""
     chosen = ops.select("name", "kind", "phase", "t0", "t1").filter(
         pl.col("kind").is_in([int(Kind.KERNEL), int(Kind.COMM)])
     )
     phase = pl.when(pl.col("kind") == int(Kind.COMM)).then(-1).otherwise(pl.col("phase"))
-    groups = chosen.group_by("name", phase.alias("label")).agg(
-        count=pl.len(), total=(pl.col("t1") - pl.col("t0")).sum()
+    groups = (
+        chosen.with_columns(beside=beside_ns(chosen, communication))
+        .group_by("name", phase.alias("label"))
+        .agg(
+            count=pl.len(),
+            total=(pl.col("t1") - pl.col("t0")).sum(),
+            beside=pl.col("beside").sum(),
+        )
     )
     of_phase = dict(groups.group_by("label").agg(pl.col("total").sum()).rows())
     ordered = sorted(
@@ -204,6 +217,9 @@ def _top_kernels(ops: pl.DataFrame, names: Sequence[str]) -> list[KernelShare]:
             mean_ns=round(row["total"] / row["count"], 1),
             phase_share=round(row["total"] / max(of_phase[row["label"]], 1), 6),
             tensor_cores=on_matrix_units(names[row["name"]]) if row["label"] >= 0 else None,
+            beside_communication_ns=row["beside"]
+            if row["label"] >= 0 and len(communication.t0)
+            else UNSET,
         )
         for row in top
     ]

@@ -25,6 +25,7 @@ from traceprobe.model.sidecar import KernelOwners, Sidecar
 from traceprobe.options import Options
 from traceprobe.pipeline.build_picture import picture
 from traceprobe.pipeline.build_rank import origin, rank_record
+from traceprobe.pipeline.build_sequences import build_sequences
 from traceprobe.pipeline.build_tree import build_tree
 from traceprobe.records.picture import Picture
 from traceprobe.records.rank import Rank
@@ -265,6 +266,9 @@ def _device(account: DeviceTimeline, trace: Trace, device: Device) -> DevicePart
         record = rank_record(chosen, trace, device, groups, long)
         owners = attribution(chosen, trace.names, noted)
         _warn_of_unfit(owners, trace)
+        if device.kind != "cpu":
+            summary = replaced(record.summary, sequences=build_sequences(chosen, owners))
+            record = replaced(record, summary=summary)
         record = replaced(record, tree=build_tree(owners, owners.names))
         return DevicePart(record, rank_collectives(chosen), groups, shown)
 

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from traceprobe.model.taxonomy import BUSY, KERNEL_CLASSES, PARTITION, SHARE_CLASSES, SHARES
+from traceprobe.records.launches import KernelSequence, Launches
 from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.texts import Name, PhaseName, Sentence, Word
 
@@ -166,6 +167,17 @@ class KernelShare(msgspec.Struct, frozen=True, kw_only=True):
     """Part of the kernel time of its phase."""
     tensor_cores: bool | None = None
     """Whether a matrix kernel runs on tensor cores; None for others, and where no name tells."""
+    beside_communication_ns: int | msgspec.UnsetType = msgspec.UNSET
+    """Of `total_ns`, time during which a collective runs; not there without collectives, and for
+    them."""
+
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        if min(self.count - 1, self.total_ns, self.mean_ns) < 0:
+            yield "summary: a kernel takes less than no time"
+        beside = self.beside_communication_ns
+        if beside is not msgspec.UNSET and not 0 <= beside <= self.total_ns:
+            yield "summary: a kernel is beside communication for longer than it runs"
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,11 +203,20 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     collectives: list[CollectiveGroup] = []
     collectives_left_out: int = 0
     """Groups of collectives beyond those listed."""
+    launches: Launches | msgspec.UnsetType = msgspec.UNSET
+    """Not there in older reports, on a CPU, and where no launch is known."""
+    sequences: list[KernelSequence] | msgspec.UnsetType = msgspec.UNSET
+    """Short kernels in a row, those that stand for the most launches first; not there without."""
 
     @property
     def steps(self) -> int:
         """What turns totals into values per step; 1 where the whole capture is one window."""
         return max(self.iterations_used, 1)
+
+    @property
+    def launch_idle_ns(self) -> int:
+        """Idle time that fewer launches could save: late ones, and latency."""
+        return sum(self.partition_ns.get(cause) or 0 for cause in ("idle_host", "idle_latency"))
 
     def class_ns(self, name: str) -> int:
         """Time of a class of the partition or of `KERNEL_CLASSES`.
@@ -218,8 +239,12 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             yield "summary: the step times are out of order"
         if any(ns < 0 for ns in (self.kernel_ns or {}).values()):
             yield "summary: a class of kernels takes less than no time"
-        if any(min(k.count - 1, k.total_ns, k.mean_ns) < 0 for k in self.top_kernels):
-            yield "summary: a kernel takes less than no time"
+        for kernel in self.top_kernels:
+            yield from kernel.problems()
+        if self.launches is not msgspec.UNSET:
+            yield from self.launches.problems(window)
+        for sequence in self.sequences or []:
+            yield from sequence.problems(self.launch_idle_ns)
         yield from partition_problems("summary", self.partition_ns, self.busy_ns, window)
         for name, members in SHARE_CLASSES.items():
             spent = sum(self.partition_ns.get(key) or 0 for key in members)

@@ -41,6 +41,7 @@ class Attribution:
 
     Args:
         paths: of the owners, by number.
+        above: path of what encloses the launch of each operation, UNKNOWN for nothing.
         shares: `class` (index in `PARTITION`), `path`, `ns`, `count`: operations of an owner of
             busy time that begin in the windows, calls of one that waits; a row each.
         names: those that the paths are made of.
@@ -48,6 +49,7 @@ class Attribution:
     """
 
     paths: Paths
+    above: Int64s
     shares: pl.DataFrame
     names: Sequence[str]
     replays: int = 0
@@ -82,7 +84,7 @@ def attribution(
         .filter((pl.col("ns") > 0) | (pl.col("count") > 0))
         .sort("class", "path")
     )
-    return Attribution(paths, summed, owned.names, owned.replays, owned.unfit)
+    return Attribution(paths, owned.above, summed, owned.names, owned.replays, owned.unfit)
 
 
 def _summarised(account: DeviceTimeline) -> Intervals:

@@ -30,8 +30,9 @@ def waiting_launches(ops: pl.DataFrame) -> pl.DataFrame:
     """From when to when each launch waits for its stream: one row for each launch and stream.
 
     A launch counts from the start of its call to the start of the first operation that it put on
-    the stream, so that a graph of many kernels is one launch, as it is one for the host. What no
-    call is known of is left out, and a start that the file puts before its call is no wait.
+    the stream, so that a graph of many kernels is one launch, as it is one for the host: they share
+    a correlation number, whether or not the trace says that they are of a graph. What no call is
+    known of is left out, and a start that the file puts before its call is no wait.
 
     Args:
         ops: columns of GPU_OPS, of one process.
@@ -40,9 +41,10 @@ def waiting_launches(ops: pl.DataFrame) -> pl.DataFrame:
         Columns `stream`, `t0` and `t1`, ns.
     """
     launched = ops.filter(pl.col("linked") & (pl.col("correlation") != UNKNOWN))
-    alone = launched.filter(~pl.col("graph")).select("stream", "launch_t0", "t0")
+    shared = pl.col("correlation").is_duplicated()
+    alone = launched.filter(~shared).select("stream", "launch_t0", "t0")
     graphs = (
-        launched.filter("graph")
+        launched.filter(shared)
         .group_by("device", "stream", "correlation", "launch_t0", maintain_order=True)
         .agg(pl.col("t0").min())
         .select("stream", "launch_t0", "t0")

@@ -63,6 +63,11 @@ class DeviceTimeline:
     host_late_after_sync: Int64s
     sync_cost: Int64s
 
+    @property
+    def idle(self) -> Intervals:
+        """When the device does nothing, between its first operation and its last."""
+        return merge(*(self.sets[cause] for cause in IDLE_CAUSES))
+
 
 def device_timeline(
     process: ProcessTimeline, device: int, *, on_cpu: bool = False

@@ -14,6 +14,7 @@ from traceprobe.render.document import Block, Section, Table
 from traceprobe.render.kernel_names import short_name
 from traceprobe.render.pages.report_operators import operators_table
 from traceprobe.render.pages.report_owners import owners_block
+from traceprobe.render.pages.report_sequences import sequences_table
 
 NAMED = 3
 """Kernels of which the title has the share."""
@@ -25,8 +26,13 @@ _TENSOR_CORES = {True: "yes", False: "no", None: NOT_OBSERVED}
 _HELP = (
     "Kernels that differ in the arguments of their template only are one row; its name opens to "
     "the whole names, as the trace has them. Kernels that run at once count twice. “Of phase” is "
-    "the part of the kernel time of a phase; “matrix units”, tensor cores or AMD's matrix cores, "
-    "is told by the name where it tells. "
+    "the part of the kernel time of a phase; “beside communication” is the part of the time of a "
+    "kernel during which a collective runs; “matrix units”, tensor cores or AMD's matrix cores, is "
+    "told by the name where it tells. "
+    "Short kernels in a row follow each other on a stream, repeated without overlap; “launches "
+    "fewer” is what one kernel for each repetition would spare, and “saves up to” the idle time "
+    "that goes with them, as captured. How much less such a kernel reads and writes is not in the "
+    "trace. "
     "Who owns the time: every nanosecond of a step has one owner, so that rows add up; idle time "
     "is owned by what the host did in it. An operator in the table of operators owns what it "
     "launched itself, and not through an operator inside it."
@@ -103,9 +109,9 @@ def kernels_section(report: Report, ranks: Sequence[Rank]) -> Section | None:
 
 
 def _tables(rank: Rank) -> list[Block]:
-    """The kernels, and the operators that launched them where the trace has any."""
-    operators = operators_table(rank)
-    return [kernels_table(rank), *([operators] if operators else [])]
+    """The kernels, those in a row, and the operators that launched them; what there is of it."""
+    others = (sequences_table(rank), operators_table(rank))
+    return [kernels_table(rank), *(table for table in others if table is not None)]
 
 
 def _noun(rank: Rank) -> str:
@@ -135,26 +141,41 @@ def kernels_table(rank: Rank) -> Table:
             percent(_phase_share(group)),
             significant(group.count / divisor),
             significant(group.total_ns / max(group.count, 1) / 1e3),
+            _beside(group),
             _tensor_cores(group),
         ]
         for group in shown
     ]
     unit = "per step" if rank.summary.iterations_used else "in the capture"
-    head = ["kernel", "phase", "ms", "of all", "of phase", "count", "mean (µs)", "matrix units"]
-    cores = len(head) - 1
-    if all(row[cores] == NOT_OBSERVED for row in rows):
-        head, rows = head[:cores], [row[:cores] for row in rows]
+    head = ["kernel", "phase", "ms", "of all", "of phase", "count", "mean (µs)"]
+    head += ["beside communication", "matrix units"]
+    always = len(head) - 2
+    told = [
+        place
+        for place in range(len(head))
+        if place < always or any(row[place] != NOT_OBSERVED for row in rows)
+    ]
+    head, rows = [head[n] for n in told], [[row[n] for n in told] for row in rows]
     if rank.device.kind == "cpu":
         head[0] = "operator"
     caption = f"{len(rows)} with the most time; ms and count {unit}"
     full = ["\n".join(shorten(k.name, MAX_FULL) for k in group.kernels) for group in shown]
-    numeric = frozenset(range(2, 7))
+    numeric = frozenset(n for n, title in enumerate(head) if n > 1 and title != "matrix units")
     return Table(caption, head, rows, numeric, names=frozenset({0}), full=full)
 
 
 def _phase_share(group: KernelGroup) -> float | None:
     shares = [kernel.phase_share for kernel in group.kernels]
     return None if None in shares else sum(share or 0.0 for share in shares)
+
+
+def _beside(group: KernelGroup) -> str:
+    """Part of the kernels' time during which a collective runs."""
+    beside = [kernel.beside_communication_ns for kernel in group.kernels]
+    known = [ns for ns in beside if isinstance(ns, int)]
+    if len(known) < len(beside):
+        return NOT_OBSERVED
+    return percent(sum(known) / max(group.total_ns, 1))
 
 
 def _tensor_cores(group: KernelGroup) -> str:

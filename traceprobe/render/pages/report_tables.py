@@ -18,9 +18,11 @@ from traceprobe.formatting import (
     size,
 )
 from traceprobe.model.taxonomy import BUSY, BUSY_LABELS
+from traceprobe.records.launches import Launches
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Report
 from traceprobe.records.run import Run
+from traceprobe.records.summary import Summary
 from traceprobe.render.document import Table
 
 MAX_RANK_COLUMNS = 4
@@ -115,10 +117,26 @@ def _metrics(rank: Rank, busy: set[str]) -> dict[str, dict[str, str]]:
             "kernels": number(host.kernels_per_step),
             "mean kernel (µs)": number(host.mean_kernel_us),
             "launch to start, median (µs)": number(host.launch_to_start_us_p50),
+            **_launches(summary),
             "synchronisations": number(host.syncs_per_step),
             "idle after a synchronisation (ms)": per_step(host.idle_after_sync_ns),
             "data wait inferred (ms)": per_step(host.data_wait_inferred_ns),
         },
+    }
+
+
+def _launches(summary: Summary) -> dict[str, str]:
+    """Launch calls and the launch queue; empty where no launch is known."""
+    found = summary.launches
+    if not isinstance(found, Launches):
+        return {}
+    queue = found.queue
+    return {
+        "launch call, median (µs)": number(found.call_us_p50),
+        "launch calls longer than their kernel or copy": percent(found.outlasting / found.count),
+        "launches outstanding, median": f"{queue.p50:,}",
+        "launches outstanding, most": f"{queue.longest:,}",
+        "idle with nothing launched": percent(queue.starved_ns / max(summary.window_ns, 1)),
     }
 
 

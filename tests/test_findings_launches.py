@@ -1,0 +1,55 @@
+"""What findings say of the launch queue, and of short kernels in a row."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tests import records
+from tests.every_record import make_launches, make_sequence
+from tests.records import MS, STEPS
+from tests.test_findings import find, step
+
+
+def rank_with(**changes):
+    """A rank that idles for its host half of the time."""
+    rank = records.rank(step(overhead=500))
+    host = replace(rank.summary.host, mean_kernel_us=5.0, launches_per_step=900.0)
+    return replace(rank, summary=replace(rank.summary, host=host, **changes))
+
+
+def test_the_queue_is_evidence_that_the_host_is_late():
+    window = records.rank(step()).summary.window_ns
+    queue = replace(make_launches().queue, empty_ns=window // 2, starved_ns=window // 4)
+    lines = find(
+        "host-overhead", rank_with(launches=replace(make_launches(), queue=queue))
+    ).evidence
+    assert (
+        "for 25.0 % of the time the GPU was idle and nothing was launched ahead; half the time at "
+        "most 0 launches were outstanding, and never more than 12"
+    ) in lines
+
+
+def test_without_a_queue_nothing_is_said_of_it():
+    assert not any("launched ahead" in line for line in find("host-overhead", rank_with()).evidence)
+
+
+def test_the_first_series_says_what_fusing_it_saves_at_most_and_where_to_begin():
+    series = replace(make_sequence(), count=24 * STEPS, bound_ns=30 * MS * STEPS)
+    finding = find("small-kernels", rank_with(sequences=[series]))
+    (line,) = (line for line in finding.evidence if "in a row" in line)
+    assert line == (
+        "24.0 times per step the same 2 short kernels in a row (`my_company::norm`): 24.0 launches "
+        "fewer if each were one kernel, which saves at most 30.00 ms of waiting; what they would "
+        "read and write less is not in the trace"
+    )
+    assert finding.advice.endswith("Begin with what runs in `secret_model.py(57): forward`.")
+
+
+def test_the_bound_of_a_series_is_never_above_the_idle_time_of_its_class():
+    series = replace(make_sequence(), count=24 * STEPS, bound_ns=900 * MS * STEPS)
+    (line,) = (
+        line
+        for line in find("small-kernels", rank_with(sequences=[series])).evidence
+        if "in a row" in line
+    )
+    assert "saves at most 500.00 ms" in line

@@ -1,0 +1,103 @@
+"""How far ahead of the device its host is: calls that launch, their delays, what is outstanding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from traceprobe.model.events import Int64s
+from traceprobe.timeline.counters import launch_queue
+from traceprobe.timeline.intervals import Intervals, intersect, per_window, union
+
+_QUANTILES = (0.5, 0.9)
+
+
+@dataclass(frozen=True)
+class LaunchTimes:
+    """Launches of kernels, copies and memsets that have a call of their own.
+
+    Args:
+        call_ns: length of the call, median and 90th percentile.
+        delay_ns: the same from its end to the start on the device, at least 0.
+        outlasting: calls that are longer than what they launch.
+    """
+
+    count: int
+    call_ns: tuple[float, float]
+    delay_ns: tuple[float, float]
+    outlasting: int
+
+
+@dataclass(frozen=True)
+class QueueTimes:
+    """Outstanding launches (`counters.launch_queue`) over the time of some windows.
+
+    Args:
+        p50, p90: numbers that the queue is at or below for half the time, and for nine tenths.
+        empty_ns: time without any; `starved_ns` of it with an idle device.
+    """
+
+    p50: int
+    p90: int
+    longest: int
+    empty_ns: int
+    starved_ns: int
+
+
+def launch_times(ops: pl.DataFrame) -> LaunchTimes | None:
+    """Calls and delays; None where no operation has a call of its own.
+
+    Kernels of a graph have none: their call launches all of them, so that they share its number.
+
+    Args:
+        ops: of one process, columns t0, t1, launch_t0, launch_t1, linked, graph, correlation of
+            GPU_OPS.
+    """
+    shared = pl.col("correlation").is_duplicated()
+    rows = ops.filter(pl.col("linked") & ~pl.col("graph") & ~shared)
+    if rows.is_empty():
+        return None
+    t0, t1, begin, end = (rows[c].to_numpy() for c in ("t0", "t1", "launch_t0", "launch_t1"))
+    call, delay = end - begin, np.maximum(t0 - end, 0)
+    return LaunchTimes(len(rows), _both(call), _both(delay), int((call > t1 - t0).sum()))
+
+
+def _both(ns: Int64s) -> tuple[float, float]:
+    low, high = np.quantile(ns, _QUANTILES)
+    return float(low), float(high)
+
+
+def queue_times(
+    ops: pl.DataFrame, edges: Int64s, chosen: Int64s, idle: Intervals
+) -> QueueTimes | None:
+    """The queue over some windows; None where no launch is known.
+
+    Args:
+        ops: of a device, columns of GPU_OPS; those launched before the windows, too.
+        edges: of the windows, ns. chosen: indices of those that count.
+        idle: when the device does nothing.
+    """
+    steps = launch_queue(ops)
+    if steps.is_empty():
+        return None
+    time, value = steps["time_ns"].to_numpy(), steps["value"].to_numpy()
+    start = np.sort(np.concatenate([time, edges]), kind="stable")  # of two that are sorted
+    at = np.searchsorted(time, start, "right") - 1
+    waiting = np.where(at >= 0, value[np.maximum(at, 0)], 0)[:-1]
+    window = np.searchsorted(edges, start, "right")[:-1] - 1
+    inside = np.isin(window, chosen)
+    low, high = start[:-1][inside], start[1:][inside]
+    waiting = waiting[inside]
+    spent = np.bincount(waiting, weights=high - low)  # exact: below 2^53 ns, which is 104 days
+    until = np.cumsum(spent)
+    p50, p90 = (int(np.searchsorted(until, part * until[-1])) for part in _QUANTILES)
+    empty = union(low[waiting == 0], high[waiting == 0])
+    return QueueTimes(
+        p50=p50,
+        p90=p90,
+        longest=len(spent) - 1,
+        empty_ns=int(spent[0]),
+        starved_ns=int(per_window(intersect(empty, idle), edges)[chosen].sum()),
+    )
