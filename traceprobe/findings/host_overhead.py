@@ -50,9 +50,10 @@ def host_overhead(evidence: Evidence) -> Answer:
             sites,
         )
     launches = fmean(r.summary.host.launches_per_step for r in evidence.ranks)
+    grade = evidence.grade(min(evidence.share(late + latency), share))
     corrected = evidence.quality.observer_effect is not None
     return Answer(
-        evidence.grade(min(evidence.share(late + latency), share)),
+        grade,
         [
             f"{late:.2f} ms {evidence.per} of late launches, {latency:.2f} ms of launch and "
             "dependency latency",
@@ -60,7 +61,7 @@ def host_overhead(evidence: Evidence) -> Answer:
             f"{percent(share)} of the step remains after correction for the profiler"
             if corrected
             else "",
-            _queue(evidence),
+            _queue(evidence) if grade != "pass" else "",
             evidence.worst("idle_host", "idle_latency"),
         ],
         evidence.saving(evidence.host_ms(), *HOST_IDLE),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
@@ -34,31 +34,30 @@ def small_kernels(evidence: Evidence) -> Answer:
         return not_applicable("no kernels")
     mean = fmean(h.mean_kernel_us or 0.0 for h in hosts)
     launches = fmean(h.launches_per_step for h in hosts)
-    sequences = next((s for r in evidence.ranks if (s := r.summary.sequences)), None) or []
     starved = evidence.verdict.shares.get("overhead", 0.0) >= evidence.thresholds.notable
+    # Of the first rank that has some: all ranks run the same program, as a rule.
+    found = ((r.summary.sequences, r.summary.steps) for r in evidence.ranks)
+    sequences, steps = next(((s, n) for s, n in found if s), ([], 1))
     warned = mean < FIXED.short_kernel_us and launches > FIXED.many_launches and starved
     return Answer(
         "warn" if warned else "pass",
         [
             f"{fmean(h.kernels_per_step for h in hosts):.0f} kernels {evidence.per}, "
             f"{mean:.1f} µs on average, in {launches:.0f} launches",
-            *_told(evidence, sequences),
+            _told(evidence, sequences[0], steps) if sequences and warned else "",
         ],
         evidence.saving(evidence.host_ms(), *HOST_IDLE) if warned else None,
         "Fuse them (`torch.compile`, fused optimizers and losses), replay them as a CUDA graph, or "
-        "raise the batch size so that each does more." + _where(sequences),
+        "raise the batch size so that each does more." + (_where(sequences) if warned else ""),
         changes=FEWER_LAUNCHES,
     )
 
 
-def _told(evidence: Evidence, sequences: Sequence[KernelSequence]) -> Iterator[str]:
-    """The first sequence of short kernels, and what launching each repetition at once saves."""
-    if not sequences:
-        return
-    first, steps = sequences[0], evidence.ranks[0].summary.steps
+def _told(evidence: Evidence, first: KernelSequence, steps: int) -> str:
+    """A sequence of short kernels, and what launching each repetition at once saves."""
     saved = evidence.saving(first.bound_ns / steps / 1e6, *HOST_IDLE)
     kernels = len(first.kernels)
-    yield (
+    return (
         f"{significant(first.count / steps)} times {evidence.per} the same {kernels} short kernels "
         f"in a row{_names(first)}: {significant(first.saved_launches / steps)} launches fewer "
         "if each were one kernel"
@@ -69,7 +68,8 @@ def _told(evidence: Evidence, sequences: Sequence[KernelSequence]) -> Iterator[s
 
 def _where(sequences: Sequence[KernelSequence]) -> str:
     """Where to begin, as a sentence with a blank before it; empty where that is not known."""
-    place = next((s.line or s.within for s in sequences if s.line or s.within), None)
+    places = (sequence.line or sequence.within for sequence in sequences)
+    place = next(filter(None, places), None)
     return f" Begin with what runs in `{shorten(place, MAX_NAME)}`." if place else ""
 
 
