@@ -26,7 +26,7 @@ FOREIGN = {
     "zeros.json": (bytes(5000), "neither a Chrome trace"),
     "list.json": (b"[]", "without trace events"),
     "object.json": (b'{"a": 1}', "without trace events"),
-    "nothing.json": (b'{"schemaVersion": 1, "traceEvents": [ ]}', "without any event"),
+    "nothing.json": (b'{"schemaVersion": 1, "traceEvents": [ ]}', "`traceEvents` is empty"),
     "unread.json": (b'{"traceEvents": [7]}', "none of its 1 events can be read"),
     "saved.json": (b'{"kind": "x", "traceprobe_version": "1"}', "traceprobe render saved.json"),
     "saved.json.gz": (gzip.compress(b'{"traceprobe_version": ""}'), "saved.json` after unpacking"),

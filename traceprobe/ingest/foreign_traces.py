@@ -39,11 +39,6 @@ FOREIGN_KEYS = {
 _WITHOUT_EVENTS = (
     ({"traceprobe_version"}, "a saved result of traceprobe; show it with `traceprobe render {}`"),
     (
-        {"traceEvents"},
-        "a trace without any event: nothing ran while the profiler was on; record it again around "
-        "some whole steps",
-    ),
-    (
         {"schema", "pid", "nodes"},
         "an execution trace of PyTorch or Chakra, which has no times of the GPU; record the same "
         "steps with torch.profiler (`prof.export_chrome_trace`)",
@@ -86,7 +81,7 @@ def without_events(keys: Collection[str], name: str) -> str | None:
     """What a JSON object without trace events is, and what to do; None where it may be anything.
 
     Args:
-        keys: its own, of lists that are empty too. name: of its file.
+        keys: its own. name: of its file.
     """
     found = (what for wanted, what in _WITHOUT_EVENTS if wanted <= set(keys))
     return next((what.format(shell.file(name)) for what in found), None)
