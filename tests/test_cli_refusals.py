@@ -34,6 +34,8 @@ FOREIGN = {
     "spans.json": (b'{"resourceSpans": []}', "OpenTelemetry"),
     "sizes.json": (b"[[0, 1], [[5, 6], [7, 8]]]", "a memory timeline"),
     "snapshot.pickle": (b"\x80\x04\x95" + bytes(9) + b"\x8c\x08segments", "a memory snapshot"),
+    "nccl_trace_rank_0": (b"\x80\x04\x95" + bytes(9) + b"\x8c\x09pg_config", "traceprobe hang"),
+    "fr.json": (b'{"version": "2.10", "pg_config": {}, "entries": []}', "traceprobe hang"),
     "any.pickle": (b"\x80\x04\x95" + bytes(9) + b"\x8c\x08anything", "is not opened"),
     "page.html": (b"<!DOCTYPE html><html>", "an HTML page"),
     "deep.json": (b'{"traceEvents": [' + b'{"a": ' * 50_000, ""),

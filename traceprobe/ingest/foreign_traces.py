@@ -36,6 +36,7 @@ FOREIGN_KEYS = {
     "androidProcessDump": "a trace of Android",
 }
 """Top-level keys that only other tools write, and whose they are."""
+_FLIGHT_RECORD = "a flight-recorder dump of torch.distributed"
 _WITHOUT_EVENTS = (
     ({"traceprobe_version"}, "a saved result of traceprobe; show it with `traceprobe render {}`"),
     (
@@ -43,6 +44,7 @@ _WITHOUT_EVENTS = (
         "an execution trace of PyTorch or Chakra, which has no times of the GPU; record the same "
         "steps with torch.profiler (`prof.export_chrome_trace`)",
     ),
+    ({"pg_config", "version"}, f"{_FLIGHT_RECORD}; `traceprobe hang` reads those of all ranks"),
     ({"resourceSpans"}, f"a trace of OpenTelemetry; {READS}"),
     ({"nodes", "samples"}, f"a CPU profile of V8; {READS}"),
 )
@@ -60,6 +62,10 @@ _HEADS = (
     (
         re.compile(rb"\x80[\x02-\x05].*(device_traces|segments)", re.DOTALL),
         "a memory snapshot of PyTorch, which https://pytorch.org/memory_viz shows",
+    ),
+    (
+        re.compile(rb"\x80[\x02-\x05].*(pg_config|pg_status|nccl_version)", re.DOTALL),
+        f"{_FLIGHT_RECORD} (`traceprobe hang` reads those of all ranks)",
     ),
     (re.compile(rb"\x80[\x02-\x05]"), "a pickle, which may hold any program and is not opened"),
     (re.compile(rb"\s*<(!doctype )?html", re.IGNORECASE), "an HTML page; name the trace itself"),
