@@ -47,7 +47,11 @@ def told(report):
                 "summary": [
                     getattr(rank.summary, field)
                     for field in rank.summary.__struct_fields__
-                    if field != "top_kernels"
+                    if field not in ("top_kernels", "sequences")
+                ],
+                "sequences": [
+                    (len(s.kernels), s.phase, s.count, s.total_ns, s.gap_ns, s.launch_ns, s.bound_ns)
+                    for s in rank.summary.sequences or []
                 ],
                 "kernels": sorted(
                     (str(k.tensor_cores), k.phase, k.count, k.total_ns)
