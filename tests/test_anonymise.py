@@ -50,7 +50,7 @@ def told(report):
                     if field not in ("top_kernels", "sequences")
                 ],
                 "sequences": [
-                    (len(s.kernels), s.phase, s.count, s.total_ns, s.gap_ns, s.launch_ns, s.bound_ns)
+                    (len(s.kernels), s.phase, s.count, s.total_ns, s.gap_ns, s.bound_ns)
                     for s in rank.summary.sequences or []
                 ],
                 "kernels": sorted(
