@@ -201,9 +201,10 @@ class Comparison(Record, frozen=True, kw_only=True):
         """What it contradicts itself in."""
         for run in (self.base, self.new):
             yield from run.problems()
-        operators = self.operators or []
-        for change in (self.step, self.traced_step, *self.classes, *self.measures, *operators):
+        for change in (self.step, self.traced_step, *self.classes, *self.measures):
             yield from change.problems()
+        for operator in self.operators or ():
+            yield from operator.problems()
         if len(self.steps_ms) != 2 or any(len(pair) != 2 for pair in self.settings.values()):
             yield "there are not two runs"
         if {change.name for change in self.classes} - set(PARTITION):
