@@ -1,4 +1,4 @@
-"""Launch queues, launches, copies and overlap, as HTA and traceprobe tell them.
+"""Launch queues, launches, copies, overlap and differences, as HTA and traceprobe tell them.
 
     python -m venv HTA && HTA/bin/pip install traceinsight==0.6.1 pandas==2.3.3 psutil pyyaml
     python -m benchmarks.hta_features compare FOLDER --hta HTA   # writes the JSON
@@ -8,8 +8,9 @@ FOLDER is a checkout of Holistic Trace Analysis, whose own test traces these are
 of this repository. HTA runs with `HTA_DISABLE_NS_ROUNDING=1`, for it otherwise rounds starts up and
 ends down to whole microseconds, and with the last step, which it drops by default.
 
-Both tell the whole capture here. Where they differ, the numbers are made once more from what HTA
-looks at, by its rules, which tells where the difference is from.
+Both tell the whole capture here; what changed between two traces is in `hta_difference.py`. Where
+they differ, the numbers are made once more from what HTA looks at, by its rules, which tells where
+the difference is from.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ import os
 import subprocess
 import tempfile
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 import traceprobe
+from benchmarks.hta_difference import CHANGED, difference
 from traceprobe.model.events import UNKNOWN, Call, Kind, Trace
 from traceprobe.timeline.counters import copy_bandwidth, launch_queue_by_stream
 from traceprobe.timeline.intervals import Intervals, intersect, union
@@ -212,7 +215,11 @@ def compare(folder: Path, venv: Path) -> dict[str, Any]:
                 "hta": hta(venv, HTA, data / name),
             }
         )
-    return {"traces": results, "sequences": _sequences(data / OPERATOR[0], venv)}
+    return {
+        "traces": results,
+        "sequences": _sequences(data / OPERATOR[0], venv),
+        "difference": difference([data / name for name in CHANGED], partial(hta, venv)),
+    }
 
 
 def _sequences(path: Path, venv: Path) -> dict[str, Any]:
@@ -236,10 +243,11 @@ def _sequences(path: Path, venv: Path) -> dict[str, Any]:
     }
 
 
-HEAD = """# Launches and copies next to those of HTA
+HEAD = """# Launches, copies and differences next to those of HTA
 
 Launch queues, launch calls, copies and overlap on traces that Holistic Trace Analysis (HTA) keeps
-for its own tests, as HTA and as traceprobe tell them, of the whole capture.
+for its own tests, as HTA and as traceprobe tell them, of the whole capture; and below, what changed
+between two of them.
 
 This page is made by `python -m benchmarks.hta_features page` from
 [`hta-features.json`](hta-features.json); the same program makes the comparison and says how to get
@@ -282,6 +290,27 @@ numbers are not comparable, but what both are made of is: which call launched wh
 order. `{operator}` in `{trace}` has
 {calls} calls that launch {different} different series; HTA lists {theirs}, and the count is the
 same for {same}.
+
+## What changed between two traces
+
+HTA's `TraceDiff.compare_traces` and `traceprobe compare` on `{control}` and
+`{test}`, of the {steps} steps that traceprobe uses. *Equal* means that number and total
+duration are, in both traces.
+
+| | told | equal | by HTA's rule |
+| --- | --- | --- | --- |
+| operators, their calls and time on the host | {operators} | {operators_same} | {calls_by_range} |
+| kernels in the lists of both reports | {kernels_listed} | {kernels_listed_same} | |
+| all kernels, copies and memsets | {kernels} | | {kernels_by_range} |
+
+- **Operators**: HTA's iteration is the range `ProfilerStep#N`, that of traceprobe goes on until the
+  next begins. {between} are called between the ranges, too.
+- **Kernels**: a report lists the longest of each trace, and counts a kernel where it starts: in the
+  GPU's window of a step, which traceprobe accounts for. HTA counts it in the step of its launch,
+  and the GPU lags behind here. HTA also sums a name over all phases, some of which may be too
+  short for the report's list.
+- Only `compare` has the time on the device of what each operator launches; only `TraceDiff` has
+  calls of CUDA and ranges of the program by name.
 
 ## What HTA has and the report has not
 
@@ -328,8 +357,13 @@ def _copies(one: Any, other: Any) -> str:
 
 
 def _told(results: Any) -> dict[str, Any]:
-    found = results["sequences"]
+    found, changed = results["sequences"], results["difference"]
+    names = [f"`{name}`" for name in changed["operators_different"]]
     return {
+        **changed,
+        "control": CHANGED[0].partition(".")[0],
+        "test": CHANGED[1].partition(".")[0],
+        "between": " and ".join([", ".join(names[:-1]), names[-1]]),
         "operator": OPERATOR[1],
         "trace": OPERATOR[0].partition(".")[0],
         "calls": found["calls"],

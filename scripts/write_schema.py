@@ -70,6 +70,7 @@ OPTIONAL = {
     ("HostActivity", "set_up"),
     ("KernelShare", "beside_communication_ns"),
     ("Summary", "launches"),
+    ("Summary", "operators"),
     ("Summary", "sequences"),
     ("Quality", "damage"),
     ("Quality", "lost"),

@@ -25,6 +25,7 @@ from traceprobe.model.taxonomy import LOSSES, PARTITION, SHARES
 from traceprobe.records.ladder import Missing
 from traceprobe.records.launches import KernelSequence, Launches, LaunchQueue
 from traceprobe.records.memory import PARTS
+from traceprobe.records.operator_calls import OperatorCalls
 from traceprobe.records.operator_work import Operators, OperatorWork
 from traceprobe.records.peaks import MeasuredPeaks
 from traceprobe.records.picture import HOST, OPS
@@ -53,7 +54,10 @@ def every_record() -> dict[str, Any]:
     """By the name of the kind; `report` has all that a report may hold."""
     labels = ("a", "b", "c")
     several = [
-        observe(_set(make_report(bound), settings={"batch": n, "precision": bound}), label)
+        observe(
+            _set(with_operators(make_report(bound), n), settings={"batch": n, "precision": bound}),
+            label,
+        )
         for n, (bound, label) in enumerate(zip(("io", "compute", "overhead"), labels, strict=True))
     ]
     report = _full_report()
@@ -97,7 +101,7 @@ def _set(report: Report, **changes: Any) -> Report:
 
 
 def _full_report() -> Report:
-    report = make_report("io")
+    report = with_operators(make_report("io"), 1)
     rank = report.ranks[0]
     summary = replace(rank.summary, launches=make_launches(), sequences=[make_sequence()])
     return replace(
@@ -110,6 +114,17 @@ def _full_report() -> Report:
         loader=make_loader(),
         roofline=_roofline(),
     )
+
+
+def with_operators(report: Report, number: int) -> Report:
+    """The report with two operators, of which the number is a part of one's name and calls."""
+    listed = [
+        OperatorCalls(name=name, count=count, host_ns=9_000, operations=count, device_ns=10**8)
+        for name, count in (("aten::copy_", 10 + number), (f"my_company::norm{number}", 5))
+    ]
+    rank = report.ranks[0]
+    summary = replace(rank.summary, operators=listed)
+    return replace(report, ranks=[replace(rank, summary=summary), *report.ranks[1:]])
 
 
 def make_launches() -> Launches:

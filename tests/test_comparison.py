@@ -15,6 +15,7 @@ from traceprobe.compare import noise
 from traceprobe.compare.compare import ENOUGH_STEPS, compare, part
 from traceprobe.compare.run import NothingToCompare, Observed, default_label, observe
 from traceprobe.model.taxonomy import PARTITION
+from traceprobe.records.operator_calls import MOST_OPERATORS, OperatorCalls
 from traceprobe.records.rank import DeviceInfo
 from traceprobe.records.report import ObserverEffect
 
@@ -245,6 +246,102 @@ def test_a_kernel_that_is_too_short_for_the_other_list_did_not_appear():
     base = observe(kernels(report, **longest))
     new = observe(kernels(report, **longest, other=40))
     assert compare(base, new).kernels == []
+
+
+def operators(report, **uses):
+    """The report with these operators alone: calls, ms on the device and on the host, a step."""
+    rank = report.ranks[0]
+    steps = rank.summary.iterations_used
+    listed = [
+        OperatorCalls(
+            name=name,
+            count=int(count * steps),
+            host_ns=int(host * steps * MS),
+            operations=int(count * steps),
+            device_ns=int(device * steps * MS),
+        )
+        for name, (count, device, host) in uses.items()
+    ]
+    summary = replace(rank.summary, operators=listed)
+    return replace(report, ranks=[replace(rank, summary=summary)])
+
+
+def test_operators_appear_vanish_and_are_called_more_or_less_often():
+    report = make_report("io")
+    base = operators(report, old=(2, 9, 1), mm=(4, 8, 2), view=(30, 0, 1), same=(1, 1, 1))
+    new = operators(report, mm=(6, 13, 2), view=(20, 0, 1), same=(1, 1, 1), fresh=(1, 0.5, 1))
+    found = compare(observe(base), observe(new)).operators
+    assert [(o.name, o.state, o.base_count, o.new_count, o.base_ms, o.new_ms) for o in found] == [
+        ("old", "vanished", 2, 0, 9, 0),
+        ("mm", "more", 4, 6, 8, 13),
+        ("fresh", "appeared", 0, 1, 0, 0.5),
+        ("view", "fewer", 30, 20, 0, 0),
+        ("same", "same", 1, 1, 1, 1),
+    ]
+    assert [(o.base_host_ms, o.new_host_ms) for o in found[:2]] == [(1, 0), (2, 2)]
+
+
+def test_operators_of_one_report_alone_are_none_at_all():
+    report = make_report("io")
+    found = compare(observe(operators(report, mm=(1, 1, 1))), observe(report))
+    assert not found.operators
+    assert '"operators"' not in found.to_json()
+
+
+def test_an_operator_that_a_full_list_lacks_is_left_out():
+    report = make_report("io")
+    full = {f"op{n}": (1, 1, 1) for n in range(MOST_OPERATORS)}
+    base = observe(operators(report, **full))
+    new = observe(operators(report, op0=(2, 1, 1), other=(1, 9, 1)))
+    found = {each.name: each.state for each in compare(base, new).operators}
+    assert "other" not in found
+    assert (found["op0"], found["op1"], len(found)) == ("more", "vanished", MOST_OPERATORS)
+
+
+def test_calls_are_per_step_and_times_per_sample_where_steps_differ_in_size():
+    listed = operators(make_report("io"), mm=(4, 8, 2))
+    base = run({"forward": 10}, workload=workload(10), ranks=listed.ranks)
+    new = run({"forward": 20}, label="new", workload=workload(20), ranks=listed.ranks)
+    (found,) = compare(base, new).operators
+    assert (found.state, found.base_count, found.new_count) == ("same", 4, 4)
+    assert (found.base_ms, found.new_ms) == (0.8, 0.4)
+    assert (found.base_host_ms, found.new_host_ms) == (0.2, 0.1)
+
+
+@pytest.mark.parametrize(("grown", "named"), [(13, True), (9, False)])
+def test_the_operator_that_explains_much_of_a_change_is_named(grown, named):
+    report = make_report("io")
+    before, after = (operators(report, mm=(4, ms, 2), add=(1, 1, 1)) for ms in (8, grown))
+    base = run({"backward": 20}, ranks=before.ranks)
+    new = run({"backward": 25}, label="new", ranks=after.ranks)
+    said = [text for text in compare(base, new).explanation if "Operator" in text]
+    line = (
+        "Operator that changed most: mm, +5.00 ms on the device (8.00 → 13.0; 4 → 4 calls a step)"
+    )
+    assert said == ([line] if named else [])
+
+
+def test_operators_without_a_row_are_summed_on_the_page():
+    from traceprobe.render.pages.comparison_operators import MOST_ROWS, operator_section
+
+    report = make_report("io")
+    many = {f"op{n}": (1, 50 + n, 1) for n in range(MOST_ROWS + 3)}
+    base = observe(operators(report, **many, same=(2, 7, 1)))
+    new = observe(
+        operators(
+            report, **{name: (1, 2 * ms, 1) for name, (_, ms, _) in many.items()}, same=(2, 7, 1)
+        )
+    )
+    found = compare(base, new)
+    (section,) = operator_section(found, 1.0)
+    (table,) = section.blocks
+    assert [row[0] for row in table.rows[:2]] == [f"op{MOST_ROWS + 2}", f"op{MOST_ROWS + 1}"]
+    rest = 50 + 51 + 52
+    assert table.rows[-1] == [
+        *("4 others", "", "5", "5", f"{rest + 7}", f"{2 * rest + 7}", f"+{rest}", "", ""),
+    ]
+    assert len(table.rows) == MOST_ROWS + 1
+    assert not list(operator_section(compare(base, base), 1.0))
 
 
 def test_a_comparison_comes_back_from_its_json():

@@ -70,7 +70,9 @@ def test_an_unknown_name_is_answered_with_the_known_ones():
     records = every_record()
     with pytest.raises(UsageError, match=r"'nonsense' here; there are: ranks, iterations, part"):
         records["report"].frame("nonsense")
-    with pytest.raises(UsageError, match=r"there are: runs, steps, classes, measures, kernels$"):
+    with pytest.raises(
+        UsageError, match=r"there are: runs, steps, classes, measures, kernels, operators$"
+    ):
         records["comparison"].frame("iterations")
     with pytest.raises(UsageError, match="there are: none"):
         records["whatif"].frame("iterations")

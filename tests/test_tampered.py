@@ -110,6 +110,11 @@ TAMPERED = {
         10**12,
         "beside communication for longer",
     ),
+    "an operator": (
+        (*SUMMARY, "operators"),
+        [{"name": "a", "count": -1, "host_ns": 1, "operations": 1, "device_ns": 1}],
+        "an operator has less than nothing",
+    ),
     "a sequence": (
         (*SUMMARY, "sequences"),
         [
@@ -191,6 +196,22 @@ def test_a_tampered_record_is_refused_by_name(cli):
     (cli.folder / "c.json").write_text(text)
     (line,) = cli("render", "c.json", "-o", "out.html").expect(2).err.splitlines()
     assert line == "traceprobe: c.json: contradicts itself: there are not two runs; make it again"
+
+
+@pytest.mark.parametrize(
+    ("field", "to", "said"),
+    [
+        ("base_ms", -1.0, "an operator has less than nothing"),
+        ("state", "vanished", "more or less often than is said"),
+        ("new_count", 0.0, "more or less often than is said"),
+    ],
+)
+def test_a_tampered_operator_of_a_comparison_is_refused(field, to, said):
+    comparison = every_record()["comparison"]
+    place = [each.state for each in comparison.operators].index("more")
+    text = changed(comparison.to_json(), "operators", place, field, to=to)
+    with pytest.raises(DamagedRecord, match=said):
+        type(comparison).from_json(text)
 
 
 def sweep():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from traceprobe.compare import text as words
 from traceprobe.compare.kernels import kernel_changes
 from traceprobe.compare.noise import Difference, Floats, difference, period, whole_periods
+from traceprobe.compare.operators import operator_changes
 from traceprobe.compare.run import UNITS, Observed, settings, summarize
 from traceprobe.model.taxonomy import PARTITION
 from traceprobe.records.comparison import Change, Comparison, Direction, Gate, Per, scale_of
@@ -63,6 +64,7 @@ def compare(
     ]
     gate = None if allowed is None else decide(base, new, step, allowed)
     direction = _direction(base, new, step)
+    operators = operator_changes(base.report, new.report, scale)
     return Comparison(
         schema_version=Comparison.SCHEMA_VERSION,
         traceprobe_version=__version__,
@@ -71,7 +73,7 @@ def compare(
         per=per,
         direction=direction,
         headline=words.headline(*summaries, step, direction, per),
-        explanation=words.explanation(*summaries, classes, measures),
+        explanation=words.explanation(*summaries, classes, measures, traced, operators or ()),
         step=step,
         traced_step=traced,
         classes=classes,
@@ -81,6 +83,7 @@ def compare(
         cautions=list(words.cautions(base, new, step, traced, per)),
         steps_ms=[[round(float(ms), 6) for ms in run.step_ms] for run in (base, new)],
         gate=gate,
+        operators=operators,
     )
 
 

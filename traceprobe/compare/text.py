@@ -8,7 +8,7 @@ from typing import Any
 from traceprobe.compare.run import Observed, device_names, settings
 from traceprobe.formatting import counted, pace, plus_minus, significant
 from traceprobe.model.taxonomy import BOUND_LABELS, CLASS_LABELS, SHARE_CLASSES, label_of
-from traceprobe.records.comparison import Change, Direction, Per, RunSummary
+from traceprobe.records.comparison import Change, Direction, OperatorChange, Per, RunSummary
 from traceprobe.records.report import Message
 from traceprobe.verdict.bounds import deciding as decides
 
@@ -18,6 +18,8 @@ NOTABLE = 0.005
 """Part of the base's step below which a change is not told in words, however real."""
 NO_CHANGE = "No measurable change"
 TOO_FEW = "Too few steps to tell"
+EXPLAINS = 0.3
+"""Part of the change of a step from which on an operator is told as its cause."""
 DISAGREE = 0.05
 """Part of the step by which timing with and without a profiler may differ unremarked."""
 
@@ -59,8 +61,14 @@ def explanation(
     new: RunSummary,
     classes: Sequence[Change],
     measures: Sequence[Change],
+    traced: Change,
+    operators: Sequence[OperatorChange],
 ) -> list[str]:
-    """What the step gained or lost, largest first, and what limits it now."""
+    """What the step gained or lost, largest first, and what limits it now.
+
+    Args:
+        traced: of the step as traced.
+    """
     step = base.traced_step_ms
     changed = notable(classes)
     said = [(abs(c.delta or 0), _of_class(c)) for c in changed[:MOST_NAMED]]
@@ -70,6 +78,7 @@ def explanation(
         if c.delta is None and (c.base or c.new or 0) >= NOTABLE * step
     ]
     lines = [line for _, line in sorted(said, key=lambda item: -item[0])]
+    lines[1:1] = _of_operators(operators, traced)
     rest = [c.delta or 0 for c in classes if c.real and c not in changed[:MOST_NAMED]]
     if abs(sum(rest)) >= NOTABLE * step:
         lines.append(f"{plus_minus(sum(rest))} ms in {counted(len(rest), 'smaller change')}")
@@ -78,6 +87,20 @@ def explanation(
     if largest is not None:
         lines.append(f"What limits the new run most: {largest}")
     return lines
+
+
+def _of_operators(operators: Sequence[OperatorChange], step: Change) -> Iterator[str]:
+    """The operator whose kernels changed most, where that is much of a real change of the step."""
+    delta = step.delta or 0.0
+    alike = [each for each in operators if each.delta_ms * delta > 0]
+    largest = max(alike, key=lambda each: abs(each.delta_ms), default=None)
+    if step.real and largest is not None and abs(largest.delta_ms) >= EXPLAINS * abs(delta):
+        before, after = significant(largest.base_ms), significant(largest.new_ms)
+        calls = f"{_plain(largest.base_count)} → {_plain(largest.new_count)} calls a step"
+        yield (
+            f"Operator that changed most: {largest.name}, {plus_minus(largest.delta_ms)} ms on the "
+            f"device ({before} → {after}; {calls})"
+        )
 
 
 def largest_class(run: RunSummary) -> str | None:

@@ -108,6 +108,7 @@ def _brief(rank: Rank) -> Rank:
     summary = replace(
         rank.summary,
         top_kernels=[],
+        operators=UNSET,
         collectives=[],
         collectives_left_out=rank.summary.collectives_left_out + len(rank.summary.collectives),
     )

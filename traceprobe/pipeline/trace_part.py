@@ -23,6 +23,7 @@ from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.events import Call, Device, Quality, Trace
 from traceprobe.model.sidecar import KernelOwners, Sidecar
 from traceprobe.options import Options
+from traceprobe.pipeline.build_operator_calls import build_operator_calls
 from traceprobe.pipeline.build_picture import picture
 from traceprobe.pipeline.build_rank import origin, rank_record
 from traceprobe.pipeline.build_sequences import build_sequences
@@ -267,7 +268,11 @@ def _device(account: DeviceTimeline, trace: Trace, device: Device) -> DevicePart
         owners = attribution(chosen, trace.names, noted)
         _warn_of_unfit(owners, trace)
         if device.kind != "cpu":
-            summary = replaced(record.summary, sequences=build_sequences(chosen, owners))
+            summary = replaced(
+                record.summary,
+                sequences=build_sequences(chosen, owners),
+                operators=build_operator_calls(chosen, trace.names),
+            )
             record = replaced(record, summary=summary)
         record = replaced(record, tree=build_tree(owners, owners.names))
         return DevicePart(record, rank_collectives(chosen), groups, shown)

@@ -22,6 +22,7 @@ Basis = Literal["unprofiled", "traced"]
 Direction = Literal["slower", "faster", "unchanged", "unknown"]
 Decision = Literal["pass", "regression", "inconclusive"]
 KernelState = Literal["appeared", "vanished", "slower", "faster"]
+OperatorState = Literal["appeared", "vanished", "more", "fewer", "same"]
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +124,42 @@ class KernelChange(msgspec.Struct, frozen=True, kw_only=True):
     new_count: float | None
 
 
+class OperatorChange(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator of the framework: calls per step, times in ms per step (or sample).
+
+    One that a run does not call has 0 of everything there.
+    """
+
+    name: Name
+    state: OperatorState
+    """Of its calls."""
+    base_count: float
+    new_count: float
+    base_ms: float
+    """Of what it launches itself, on the device."""
+    new_ms: float
+    base_host_ms: float
+    """Of its calls, with all that is called inside them."""
+    new_host_ms: float
+
+    @property
+    def delta_ms(self) -> float:
+        """By how much its time on the device differs."""
+        return self.new_ms - self.base_ms
+
+    def problems(self) -> Iterator[str]:
+        """What it contradicts itself in."""
+        times = (self.base_ms, self.new_ms, self.base_host_ms, self.new_host_ms)
+        if min(self.base_count, self.new_count, *times) < 0:
+            yield "an operator has less than nothing"
+        called = (self.base_count > 0, self.new_count > 0)
+        told = {"appeared": (False, True), "vanished": (True, False)}.get(self.state, called)
+        ordered = (self.new_count > self.base_count) - (self.new_count < self.base_count)
+        signs = {"appeared": 1, "more": 1, "vanished": -1, "fewer": -1, "same": 0}
+        if told != called or signs[self.state] != ordered:
+            yield "an operator is called more or less often than is said"
+
+
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the new run is slower by more than is allowed."""
 
@@ -156,6 +193,9 @@ class Comparison(Record, frozen=True, kw_only=True):
     steps_ms: list[list[float]]
     """Traced step times of base and of new run, in order."""
     gate: Gate | None = None
+    operators: list[OperatorChange] | msgspec.UnsetType = msgspec.UNSET
+    """All that either run calls, those first whose time on the device changed most; not there in
+    older comparisons, and where one of the reports has none."""
 
     def problems(self) -> Iterator[str]:
         """What it contradicts itself in."""
@@ -163,6 +203,8 @@ class Comparison(Record, frozen=True, kw_only=True):
             yield from run.problems()
         for change in (self.step, self.traced_step, *self.classes, *self.measures):
             yield from change.problems()
+        for operator in self.operators or ():
+            yield from operator.problems()
         if len(self.steps_ms) != 2 or any(len(pair) != 2 for pair in self.settings.values()):
             yield "there are not two runs"
         if {change.name for change in self.classes} - set(PARTITION):

@@ -198,7 +198,8 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
         """The same of a rank of a large run of which only the summary stays."""
         yield from self.summary.problems()
         details = [self.iterations, self.gaps, self.summary.collectives, self.summary.top_kernels]
-        if any(details) or isinstance(self.picture, Picture) or isinstance(self.tree, Tree):
+        packed = isinstance(self.picture, Picture) or isinstance(self.tree, Tree)
+        if any(details) or packed or self.summary.operators:
             yield "has details although it is not listed as detailed"
 
     def _iteration_problems(self) -> Iterator[str]:

@@ -11,6 +11,7 @@ import msgspec
 from traceprobe.model.taxonomy import BUSY, KERNEL_CLASSES, PARTITION, SHARE_CLASSES, SHARES
 from traceprobe.records.launches import KernelSequence, Launches
 from traceprobe.records.numbers import SHARE_ROUNDING
+from traceprobe.records.operator_calls import OperatorCalls
 from traceprobe.records.texts import Name, PhaseName, Sentence, Word
 
 Operation = Literal[
@@ -207,6 +208,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Not there in older reports, on a CPU, and where no launch is known."""
     sequences: list[KernelSequence] | msgspec.UnsetType = msgspec.UNSET
     """Short kernels in a row, those that stand for the most launches first; not there without."""
+    operators: list[OperatorCalls] | msgspec.UnsetType = msgspec.UNSET
+    """Those of most time on the device first, then of most on the host; not there in older reports,
+    on a CPU, in large runs of ranks without details, and where the trace has none."""
 
     @property
     def steps(self) -> int:
@@ -239,8 +243,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             yield "summary: the step times are out of order"
         if any(ns < 0 for ns in (self.kernel_ns or {}).values()):
             yield "summary: a class of kernels takes less than no time"
-        for kernel in self.top_kernels:
-            yield from kernel.problems()
+        for each in (*self.top_kernels, *(self.operators or ())):
+            yield from each.problems()
         if self.launches is not msgspec.UNSET:
             yield from self.launches.problems(window)
         for sequence in self.sequences or []:

@@ -89,7 +89,7 @@ def operator_time(
     if not (operators["operands"] != UNKNOWN).any():
         return None
     ops = account.ops.filter(pl.col("kind").is_in(_KINDS))
-    inside = _begins_inside(account, ops["t0"].to_numpy())
+    inside = begins_inside(account, ops["t0"].to_numpy())
     row = launching_rows(ops, operators)
     calls = (
         ops.select(
@@ -150,7 +150,8 @@ def _least(forward: Mapping[str, int], backward: Mapping[str, int]) -> dict[str,
     return {name: forward.get(name, 0) + int(share * backward.get(name, 0)) for name in names}
 
 
-def _begins_inside(account: DeviceTimeline, instants: Int64s) -> Bools:
+def begins_inside(account: DeviceTimeline, instants: Int64s) -> Bools:
+    """Which instants are in the windows of the summary."""
     chosen = summary_windows(account)
     windows = union(account.edges[:-1][chosen], account.edges[1:][chosen])
     at = np.searchsorted(windows.t0, instants, "right") - 1

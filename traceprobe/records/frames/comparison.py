@@ -6,8 +6,14 @@ from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
-from traceprobe.records.comparison import Change, Comparison, KernelChange, RunSummary
-from traceprobe.records.frames.columns import Frame, columns_of, values_of
+from traceprobe.records.comparison import (
+    Change,
+    Comparison,
+    KernelChange,
+    OperatorChange,
+    RunSummary,
+)
+from traceprobe.records.frames.columns import Frame, columns_of, known, values_of
 
 _NOT_ONE_VALUE = ("partition_ms", "shares", "settings")
 RUNS = ("base", "new")
@@ -35,5 +41,8 @@ FRAMES: Mapping[str, Frame] = {
     "classes": Frame(columns_of(Change), lambda c: map(values_of, c.classes)),
     "measures": Frame(columns_of(Change), _measures),
     "kernels": Frame(columns_of(KernelChange), lambda c: map(values_of, c.kernels)),
+    "operators": Frame(
+        columns_of(OperatorChange), lambda c: map(values_of, known(c.operators) or ())
+    ),
 }
 """By name."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from traceprobe.model.taxonomy import BUSY, PARTITION, SHARE_CLASSES
 from traceprobe.records.frames.columns import Columns, Frame, columns_of, known, values_of
+from traceprobe.records.operator_calls import OperatorCalls
 from traceprobe.records.owners import By, owners
 from traceprobe.records.rank import DeviceInfo, Gap, Iteration, Rank
 from traceprobe.records.summary import (
@@ -181,6 +182,10 @@ FRAMES: Mapping[str, Frame] = {
     "modules": _owners("module"),
     "lines": _owners("line"),
     "operators": _owners("operator"),
+    "operator_calls": _ranked(
+        columns_of(OperatorCalls),
+        lambda rank: map(values_of, known(rank.summary.operators) or ()),
+    ),
     "tree": _ranked(_TREE, _tree),
     "collectives": _ranked(
         columns_of(CollectiveGroup), lambda rank: map(values_of, rank.summary.collectives)

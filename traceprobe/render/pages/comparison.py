@@ -21,6 +21,7 @@ from traceprobe.render.charts import Line, curves
 from traceprobe.render.colours import CLASS_COLOURS, SHARE_COLOURS
 from traceprobe.render.document import Bar, Bars, Document, Facts, Piece, Section, Table, Text, Tone
 from traceprobe.render.kernel_names import short_name
+from traceprobe.render.pages.comparison_operators import operator_section
 
 DIRECTION_TONES: dict[str, Tone] = {
     "slower": "bad",
@@ -138,6 +139,7 @@ def _sections(c: Comparison) -> Iterator[Section]:
             help="From the lists of the longest kernels of both reports. Where a kernel is in one "
             "list only, the other run spends less on it than on the shortest in its list.",
         )
+    yield from operator_section(c, NOTABLE * (c.traced_step.base or 0.0))
     if len(c.settings) > MOST_SETTINGS:
         rows = [[name, _value(a), _value(b)] for name, (a, b) in c.settings.items()]
         table = Table("Settings that differ", ("setting", "base", "new"), rows, most=6)
