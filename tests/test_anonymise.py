@@ -47,8 +47,12 @@ def told(report):
                 "summary": [
                     getattr(rank.summary, field)
                     for field in rank.summary.__struct_fields__
-                    if field not in ("top_kernels", "sequences")
+                    if field not in ("top_kernels", "sequences", "operators")
                 ],
+                "calls": sorted(
+                    (o.count, o.host_ns, o.operations, o.device_ns)
+                    for o in rank.summary.operators or []
+                ),
                 "sequences": [
                     (len(s.kernels), s.phase, s.count, s.total_ns, s.gap_ns, s.bound_ns)
                     for s in rank.summary.sequences or []
