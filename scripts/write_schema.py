@@ -71,6 +71,7 @@ OPTIONAL = {
     ("KernelShare", "beside_communication_ns"),
     ("Summary", "launches"),
     ("Summary", "sequences"),
+    ("Summary", "gpu_metrics"),
     ("Quality", "damage"),
     ("Quality", "lost"),
     ("Rank", "long"),

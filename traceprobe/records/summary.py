@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from traceprobe.model.taxonomy import BUSY, KERNEL_CLASSES, PARTITION, SHARE_CLASSES, SHARES
+from traceprobe.records.gpu_metrics import GpuMetrics
 from traceprobe.records.launches import KernelSequence, Launches
 from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.texts import Name, PhaseName, Sentence, Word
@@ -207,6 +208,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Not there in older reports, on a CPU, and where no launch is known."""
     sequences: list[KernelSequence] | msgspec.UnsetType = msgspec.UNSET
     """Short kernels in a row, those that stand for the most launches first; not there without."""
+    gpu_metrics: GpuMetrics | msgspec.UnsetType = msgspec.UNSET
+    """Not there where the profiler sampled no counters of the device."""
 
     @property
     def steps(self) -> int:
@@ -243,6 +246,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             yield from kernel.problems()
         if self.launches is not msgspec.UNSET:
             yield from self.launches.problems(window)
+        if self.gpu_metrics is not msgspec.UNSET:
+            yield from self.gpu_metrics.problems()
         for sequence in self.sequences or []:
             yield from sequence.problems(self.launch_idle_ns)
         yield from partition_problems("summary", self.partition_ns, self.busy_ns, window)
