@@ -133,6 +133,12 @@ def test_an_evaluation_every_few_steps_is_no_step(net, step, update, steps, ever
     assert_steps(period_of(program), spans)
 
 
+@pytest.mark.parametrize("steps", range(6, 13))
+def test_an_evaluation_after_every_third_step_of_a_gan_is_no_step(steps):
+    program, spans = run(Net(), gan, [UPDATE], steps=steps, evaluate=range(2, steps, 3))
+    assert_steps(period_of(program), spans)
+
+
 @some
 @given(nets, st.sampled_from([plain, accumulation, gan]), foreach, st.data())
 def test_what_happens_once_is_no_step(net, step, update, data):

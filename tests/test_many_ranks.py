@@ -181,7 +181,7 @@ def test_nothing_but_damaged_ranks_is_an_error(cli):
     for name in ("a.json", "b.json", "c.json"):
         (cli.folder / name).write_text('{"traceEvents": []}')
     done = cli("analyze", "a.json", "b.json", "c.json", "-o", "r.json", "--jobs", 1).expect(2)
-    assert "a.json: JSON without trace events" in done.err
+    assert "a.json: a trace without any event" in done.err
     assert "2 more inputs" in done.err
     assert not (cli.folder / "r.json").exists()
 

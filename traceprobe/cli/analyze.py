@@ -23,6 +23,8 @@ from traceprobe.cli.options import (
     PeaksFile,
     Quiet,
     Redact,
+    StepOfTraces,
+    Traces,
 )
 
 if TYPE_CHECKING:
@@ -44,14 +46,7 @@ def _thresholds(show: bool) -> None:
 
 
 def command(
-    inputs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="INPUT...",
-            help="Trace files, folders of them or quoted patterns; several files are the ranks of "
-            "one run. Plain or .gz, known by content.",
-        ),
-    ],
+    inputs: Traces,
     output: Annotated[
         list[Path] | None,
         typer.Option(
@@ -63,14 +58,7 @@ def command(
             "[default: traceprobe-INPUT.html]",
         ),
     ] = None,
-    step: Annotated[
-        str | None,
-        typer.Option(
-            metavar="REGEX",
-            rich_help_panel=READING,
-            help="Ranges that are steps. [default: found]",
-        ),
-    ] = None,
+    step: StepOfTraces = None,
     phase: Annotated[
         list[str] | None,
         typer.Option(

@@ -9,18 +9,11 @@ import typer
 
 from traceprobe.cli.analyze import span
 from traceprobe.cli.console import note, progress
-from traceprobe.cli.options import OUTPUT, READING, ForceFile, Limit, Silent
+from traceprobe.cli.options import OUTPUT, READING, ForceFile, Limit, Silent, StepOfTraces, Traces
 
 
 def command(
-    inputs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="INPUT...",
-            help="Trace files, folders of them or quoted patterns; several files are the ranks of "
-            "one run. Plain or .gz, known by content.",
-        ),
-    ],
+    inputs: Traces,
     output: Annotated[
         Path,
         typer.Option(
@@ -31,14 +24,7 @@ def command(
             help="Chrome JSON to write; gzipped if it ends in .gz.",
         ),
     ],
-    step: Annotated[
-        str | None,
-        typer.Option(
-            metavar="REGEX",
-            rich_help_panel=READING,
-            help="Ranges that are steps. [default: found]",
-        ),
-    ] = None,
+    step: StepOfTraces = None,
     steps: Annotated[
         str | None,
         typer.Option(

@@ -23,6 +23,23 @@ MEASURING = "What to measure"
 TraceFile = Annotated[
     Path, typer.Argument(metavar="INPUT", help="A trace file.", exists=True, dir_okay=False)
 ]
+Traces = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="INPUT...",
+        help="Trace files, folders of them or quoted patterns; several files are the ranks of "
+        "one run. Plain or .gz, known by content.",
+    ),
+]
+StepOfTraces = Annotated[
+    str | None,
+    typer.Option(
+        "--step",
+        metavar="REGEX",
+        rich_help_panel=READING,
+        help="Ranges that are steps. [default: found]",
+    ),
+]
 Workload = Annotated[
     str | None,
     typer.Option(

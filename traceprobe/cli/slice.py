@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from traceprobe.cli.console import note
-from traceprobe.cli.options import OUTPUT, READING, ForceFile, Silent, TraceFile
+from traceprobe.cli.options import OUTPUT, READING, ForceFile, Silent, StepOfTraces, TraceFile
 
 
 def command(
@@ -29,14 +29,7 @@ def command(
             help="File to write; gzipped if it ends in .gz.",
         ),
     ],
-    step: Annotated[
-        str | None,
-        typer.Option(
-            metavar="REGEX",
-            rich_help_panel=READING,
-            help="Ranges that are steps. [default: found]",
-        ),
-    ] = None,
+    step: StepOfTraces = None,
     force: ForceFile = False,
     quiet: Silent = False,
 ) -> None:

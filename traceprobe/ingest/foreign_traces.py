@@ -36,18 +36,15 @@ FOREIGN_KEYS = {
     "androidProcessDump": "a trace of Android",
 }
 """Top-level keys that only other tools write, and whose they are."""
+_FLIGHT_RECORD = "a flight-recorder dump of torch.distributed"
 _WITHOUT_EVENTS = (
     ({"traceprobe_version"}, "a saved result of traceprobe; show it with `traceprobe render {}`"),
-    (
-        {"traceEvents"},
-        "a trace without any event: nothing ran while the profiler was on; record it again around "
-        "some whole steps",
-    ),
     (
         {"schema", "pid", "nodes"},
         "an execution trace of PyTorch or Chakra, which has no times of the GPU; record the same "
         "steps with torch.profiler (`prof.export_chrome_trace`)",
     ),
+    ({"pg_config", "version"}, f"{_FLIGHT_RECORD}; `traceprobe hang` reads those of all ranks"),
     ({"resourceSpans"}, f"a trace of OpenTelemetry; {READS}"),
     ({"nodes", "samples"}, f"a CPU profile of V8; {READS}"),
 )
@@ -65,6 +62,10 @@ _HEADS = (
     (
         re.compile(rb"\x80[\x02-\x05].*(device_traces|segments)", re.DOTALL),
         "a memory snapshot of PyTorch, which https://pytorch.org/memory_viz shows",
+    ),
+    (
+        re.compile(rb"\x80[\x02-\x05].*(pg_config|pg_status|nccl_version)", re.DOTALL),
+        f"{_FLIGHT_RECORD} (`traceprobe hang` reads those of all ranks)",
     ),
     (re.compile(rb"\x80[\x02-\x05]"), "a pickle, which may hold any program and is not opened"),
     (re.compile(rb"\s*<(!doctype )?html", re.IGNORECASE), "an HTML page; name the trace itself"),
@@ -86,7 +87,7 @@ def without_events(keys: Collection[str], name: str) -> str | None:
     """What a JSON object without trace events is, and what to do; None where it may be anything.
 
     Args:
-        keys: its own, of lists that are empty too. name: of its file.
+        keys: its own. name: of its file.
     """
     found = (what for wanted, what in _WITHOUT_EVENTS if wanted <= set(keys))
     return next((what.format(shell.file(name)) for what in found), None)

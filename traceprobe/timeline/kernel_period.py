@@ -25,6 +25,7 @@ from traceprobe.timeline.repetitions import (
     find_cycle,
     most_frequent,
     plain_windows,
+    regular_windows,
     typical_contents,
 )
 
@@ -250,7 +251,8 @@ def _repetitions(
         return None
     size, offset = (1, 0) if cycle is None else _size(cycle, contents, updates, strict)
     if cycle is not None and size > 1:
-        typical, regular = typical_contents(cycle, contents), cycle.fits
+        typical = typical_contents(cycle, contents)
+        regular = regular_windows(cycle, contents)
     else:
         typical = most_frequent(contents)
         regular = np.array([covers(found, typical) for found in contents])

@@ -60,6 +60,7 @@ def launch_times(ops: pl.DataFrame) -> LaunchTimes | None:
     if rows.is_empty():
         return None
     t0, t1, begin, end = (rows[c].to_numpy() for c in ("t0", "t1", "launch_t0", "launch_t1"))
+    end = np.maximum(end, begin)  # a damaged call may end before it begins
     call, delay = end - begin, np.maximum(t0 - end, 0)
     return LaunchTimes(len(rows), _both(call), _both(delay), int((call > t1 - t0).sum()))
 

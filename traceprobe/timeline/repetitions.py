@@ -136,6 +136,17 @@ def _examples(cycle: Cycle, contents: Int64s) -> Int64s:
     return np.asarray(contents[[rows[np.argmin(total[rows])] for rows in of_kind]])
 
 
+def regular_windows(cycle: Cycle, contents: Int64s) -> Bools:
+    """Windows that hold what their place in the cycle does, also where some do more.
+
+    An evaluation after every third step makes a window longer, and it stays one of its kind.
+    """
+    example, held = _examples(cycle, contents), cycle.fits.copy()
+    for place in np.flatnonzero(~held):
+        held[place] = covers(contents[place], example[place % cycle.length])
+    return held
+
+
 def typical_contents(cycle: Cycle, contents: Int64s) -> Int64s:
     """What a whole cycle holds, without what happens now and then."""
     return np.asarray(_examples(cycle, contents).sum(axis=0))

@@ -1,4 +1,4 @@
-"""What a JSON file is that has no events of a trace."""
+"""What a JSON file is that has no event of a trace."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from traceprobe.errors import DamagedInput, UnsupportedInput
 from traceprobe.ingest import foreign_traces
 from traceprobe.ingest.gunzip import Gunzip
 from traceprobe.ingest.untrusted_values import JSON_ERRORS
@@ -16,19 +17,42 @@ _LIST = msgspec.json.Decoder(list[list[msgspec.Raw]])
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def known_without_events(path: Path, *, gzipped: bool) -> str | None:
-    """What it is and what to do with it; None where nobody can tell."""
+def without_events(path: Path, *, gzipped: bool, lost: int) -> DamagedInput | UnsupportedInput:
+    """The error of a file without a single event: what it is, and what to do with it.
+
+    Args:
+        lost: events that are there and cannot be read.
+    """
     text = _text(path, gzipped=gzipped)
     try:
-        if text.lstrip()[:1] != b"[":
-            found = _OBJECT.decode(text)
-            if "".join(bytes(found.get("traceEvents", b"[]")).decode().split()) != "[]":
-                return None  # events that nobody can read
-            known = foreign_traces.without_events(found, path.stem if gzipped else path.name)
-            return f"{known} after unpacking it" if known and gzipped else known
-        return foreign_traces.MEMORY_TIMELINE if len(_LIST.decode(text)) in (2, 3) else None
+        known = _of_list(text) if text.lstrip()[:1] == b"[" else _of_object(text, path, gzipped)
     except JSON_ERRORS:
-        return None
+        known = None
+    if known is not None:
+        return UnsupportedInput(f"{path.name}: is {known}")
+    if lost:
+        return DamagedInput(
+            f"{path.name}: none of its {lost} events can be read; capture or copy the trace again"
+        )
+    if text.count(b'"traceEvents"'):
+        return DamagedInput(
+            f"{path.name}: a trace without any event (`traceEvents` is empty): nothing ran while "
+            "the profiler was on; record it again around some whole steps"
+        )
+    return DamagedInput(
+        f"{path.name}: JSON without trace events; a PyTorch trace has a `traceEvents` list "
+        "(`prof.export_chrome_trace`)"
+    )
+
+
+def _of_list(text: bytes) -> str | None:
+    return foreign_traces.MEMORY_TIMELINE if len(_LIST.decode(text)) in (2, 3) else None
+
+
+def _of_object(text: bytes, path: Path, gzipped: bool) -> str | None:
+    keys = _OBJECT.decode(text).keys()
+    known = foreign_traces.without_events(keys, path.stem if gzipped else path.name)
+    return f"{known} after unpacking it" if known and gzipped else known
 
 
 def _text(path: Path, *, gzipped: bool) -> bytes:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 import polars as pl
 
-from traceprobe.errors import DamagedInput, UnsupportedInput
+from traceprobe.errors import UnsupportedInput
 from traceprobe.ingest import foreign_traces
 from traceprobe.ingest.detect_format import DetectedFormat, printable
 from traceprobe.ingest.gunzip import warn_of_checksums
@@ -26,7 +26,7 @@ from traceprobe.ingest.kineto.duplicate_keys import count_duplicate_keys
 from traceprobe.ingest.kineto.envelope import top_level_properties
 from traceprobe.ingest.kineto.event import Event
 from traceprobe.ingest.kineto.link import build_trace
-from traceprobe.ingest.kineto.no_events import known_without_events
+from traceprobe.ingest.kineto.no_events import without_events
 from traceprobe.ingest.kineto.repair import salvage
 from traceprobe.ingest.limits import Limits
 from traceprobe.ingest.untrusted_values import JSON_ERRORS, tool_version
@@ -60,19 +60,7 @@ def read_kineto(
             f"of: {columns.made_of}"
         )
     if not columns.events:
-        known = known_without_events(path, gzipped=detected.gzipped)
-        if known is not None:
-            raise UnsupportedInput(f"{path.name}: is {known}")
-    if not columns.events and quality.events_lost:
-        raise DamagedInput(
-            f"{path.name}: none of its {quality.events_lost} events can be read; capture or copy "
-            "the trace again"
-        )
-    if not columns.events:
-        raise DamagedInput(
-            f"{path.name}: JSON without trace events; a PyTorch trace has a `traceEvents` list "
-            "(`prof.export_chrome_trace`)"
-        )
+        raise without_events(path, gzipped=detected.gzipped, lost=quality.events_lost)
     if reader.truncated or not (split.ended or split.bare_list):
         quality.warn(
             "truncated-file",
