@@ -139,7 +139,8 @@ def _starts(times: Int64s) -> Int64s:
     distance = np.diff(times)
     usual = int(np.median(distance))
     before = np.where(distance > _GAP * usual, usual, distance)
-    return np.subtract(times, np.concatenate([[usual], before]), dtype=np.int64)
+    since: Int64s = np.concatenate([[usual], before]).astype(np.int64)
+    return times - since
 
 
 def _places(db: Database, ops: Mapping[str, Any]) -> dict[tuple[int, int], int]:

@@ -39,11 +39,11 @@ def counters_section(listed: Sequence[Rank]) -> Section | None:
     ]
     if not found:
         return None
-    step = found[0][1].step
-    said = percent(step.sm_active, 0)
+    active = found[0][1].step.sm_active
+    said = "" if active is None else f": {percent(active, 0)} of its multiprocessors have work"
     return Section(
         "counters",
-        f"Counters of the GPU: {said} of its multiprocessors have work",
+        f"Counters of the GPU{said}",
         blocks=[block for rank, metrics in found for block in _blocks(rank, metrics)],
         help=_HELP,
         folded=True,
