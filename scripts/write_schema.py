@@ -72,6 +72,7 @@ OPTIONAL = {
     ("Summary", "launches"),
     ("Summary", "operators"),
     ("Summary", "sequences"),
+    ("Summary", "gpu_metrics"),
     ("Quality", "damage"),
     ("Quality", "lost"),
     ("Rank", "long"),

@@ -21,7 +21,13 @@ from traceprobe.compare.gpus import compare_gpus
 from traceprobe.compare.ladder import ladder
 from traceprobe.compare.run import observe
 from traceprobe.compare.scaling import scale
-from traceprobe.model.taxonomy import LOSSES, PARTITION, SHARES
+from traceprobe.model.taxonomy import GPU_METRICS, LOSSES, PARTITION, SHARES
+from traceprobe.records.gpu_metrics import (
+    GpuMetrics,
+    IterationUtilisations,
+    PhaseUtilisations,
+    Utilisations,
+)
 from traceprobe.records.ladder import Missing
 from traceprobe.records.launches import KernelSequence, Launches, LaunchQueue
 from traceprobe.records.memory import PARTS
@@ -103,7 +109,7 @@ def _set(report: Report, **changes: Any) -> Report:
 def _full_report() -> Report:
     report = with_operators(make_report("io"), 1)
     rank = report.ranks[0]
-    summary = replace(rank.summary, launches=make_launches(), sequences=[make_sequence()])
+    summary = replace(rank.summary, **make_counted())
     return replace(
         report,
         ranks=[replace(rank, summary=summary), *report.ranks[1:]],
@@ -125,6 +131,25 @@ def with_operators(report: Report, number: int) -> Report:
     rank = report.ranks[0]
     summary = replace(rank.summary, operators=listed)
     return replace(report, ranks=[replace(rank, summary=summary), *report.ranks[1:]])
+
+
+def make_counted() -> dict[str, Any]:
+    """What a summary says of launches and counters."""
+    return {
+        "launches": make_launches(),
+        "sequences": [make_sequence()],
+        "gpu_metrics": make_gpu_metrics(),
+    }
+
+
+def make_gpu_metrics() -> GpuMetrics:
+    parts = {name: n / 10 for n, name in enumerate(GPU_METRICS)}
+    return GpuMetrics(
+        interval_us=100.0,
+        step=Utilisations(**parts),
+        phases=[PhaseUtilisations(phase="forward", **parts | {"pcie_tx": None})],
+        iterations=[IterationUtilisations(index=2, **parts)],
+    )
 
 
 def make_launches() -> Launches:

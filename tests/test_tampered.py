@@ -21,6 +21,7 @@ from tests.report_factory import (
     make_run,
 )
 from traceprobe import DamagedRecord, TraceprobeError, analyze, load
+from traceprobe.model.taxonomy import GPU_METRICS
 from traceprobe.records import kinds
 from traceprobe.records.ablation import Ablation
 from traceprobe.records.report import Report
@@ -105,6 +106,16 @@ TAMPERED = {
     "a kernel": ((*SUMMARY, "top_kernels", 0, "total_ns"), -1, "less than no time"),
     "a queue": ((*SUMMARY, "launches", "queue", "p50"), 10**6, "launch queue are out of order"),
     "launches": ((*SUMMARY, "launches", "outlasting"), 10**6, "more launches than there are"),
+    "a counter": (
+        (*SUMMARY, "gpu_metrics"),
+        {
+            "interval_us": 100.0,
+            "step": {**dict.fromkeys(GPU_METRICS), "dram_read": 1.5},
+            "phases": [],
+            "iterations": [],
+        },
+        "a counter of the GPU is no part of 1",
+    ),
     "a kernel beside communication": (
         (*SUMMARY, "top_kernels", 0, "beside_communication_ns"),
         10**12,

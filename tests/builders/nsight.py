@@ -105,6 +105,28 @@ def edit(path: Path, *statements: str) -> Path:
     return path
 
 
+def add_counters(path: Path, samples: dict[str, list[tuple[int, int]]], *, gpu: int = 0) -> Path:
+    """Add sampled counters of a GPU to an export: name in the file to (time, value)."""
+    type_id = 0x7400_0000_0000_0000 | gpu
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(
+            "CREATE TABLE IF NOT EXISTS GPU_METRICS "
+            "(timestamp INTEGER, typeId INTEGER NOT NULL, metricId INTEGER NOT NULL, value INTEGER)"
+        )
+        db.execute(
+            "CREATE TABLE IF NOT EXISTS TARGET_INFO_GPU_METRICS (typeId INTEGER NOT NULL, "
+            "sourceId INTEGER NOT NULL, typeName TEXT, metricId INTEGER NOT NULL, metricName TEXT)"
+        )
+        for number, (name, rows) in enumerate(samples.items()):
+            about = (type_id, 1, f"GPU Metrics [{gpu}]", number, name)
+            db.execute("INSERT INTO TARGET_INFO_GPU_METRICS VALUES (?, ?, ?, ?, ?)", about)
+            db.executemany(
+                "INSERT INTO GPU_METRICS (timestamp, typeId, metricId, value) VALUES (?, ?, ?, ?)",
+                [(t, type_id, number, value) for t, value in rows],
+            )
+    return path
+
+
 def global_id(pid: int, tid: int = 0, *, hardware: int = 0) -> int:
     """The signed serialised id of a process or thread (VM 1)."""
     number = hardware << 56 | 1 << 48 | pid << 24 | tid

@@ -52,6 +52,8 @@ TABLES = {
     "TARGET_INFO_CUDA_DEVICE@3.20.0": (
         "gpuId cudaId! pid! uuid:TEXT@3.24.14 numMultiprocessors@3.24.14"
     ),
+    "GPU_METRICS@3.1.0": "timestamp rawTimestamp@3.28.0 typeId! metricId! value",
+    "TARGET_INFO_GPU_METRICS@3.1.0": ("typeId! sourceId! typeName:TEXT metricId! metricName:TEXT"),
     "TARGET_INFO_CUDA_NULL_STREAM<3.7.2": "streamId! hwId! vmId! processId! deviceId! contextId!",
     "TARGET_INFO_CUDA_CONTEXT_INFO@3.7.2": (
         "nullStreamId! hwId! vmId! processId! deviceId! contextId! parentContextId isGreenContext"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sqlite3
 from contextlib import closing
@@ -18,10 +19,22 @@ from traceprobe.system.reading import read_saved
 
 TABLES = (
     "CUPTI.*,NVTX.*,StringIds,ThreadNames,TARGET_INFO_GPU,TARGET_INFO_CUDA.*,META_DATA_EXPORT,"
-    "ENUM_.*,PROFILER.*,PROCESSES,CUDA_GRAPH.*,DIAGNOSTIC_EVENT"
+    "ENUM_.*,PROFILER.*,PROCESSES,CUDA_GRAPH.*,DIAGNOSTIC_EVENT,GPU_METRICS,TARGET_INFO_GPU_METRICS"
 )
 _VARIABLE = "TRACEPROBE_NSYS"
 _EVENT_TRACE = "--cuda-event-trace"
+_GPU_METRICS = ("--gpu-metrics-devices", "--gpu-metrics-device")
+"""The option as newer versions call it, and as older ones do."""
+_LISTED = re.compile(r"^\s*\d+\s*:", re.MULTILINE)
+"""A GPU that can be sampled, in the answer to `--gpu-metrics-devices=help`."""
+_PERMISSION = re.compile(r"ERR_NVGPUCTRPERM|Insufficient privilege", re.IGNORECASE)
+_UNSUPPORTED = re.compile(r"None of the installed GPUs|^Illegal", re.IGNORECASE | re.MULTILINE)
+_NO_PERMISSION = (
+    "nsys may not sample counters of the GPU: the driver keeps them for administrators. Load it "
+    "with NVreg_RestrictProfilingToAdminUsers=0, start the container with --cap-add SYS_ADMIN, or "
+    "leave out --gpu-metrics; see https://developer.nvidia.com/ERR_NVGPUCTRPERM"
+)
+_LONGEST_QUOTE = 300
 _HELP_SECONDS = 30
 _MOST_SIDECARS = 1_024
 """As many as ranks that `traceprobe profile` starts."""
@@ -51,18 +64,25 @@ def find_nsys() -> str:
 
 
 def nsys_command(
-    tool: str, output: Path, program: list[str], *, event_trace: bool = False
+    tool: str,
+    output: Path,
+    program: list[str],
+    *,
+    event_trace: bool = False,
+    gpu_metrics: str | None = None,
 ) -> list[str]:
     """`nsys profile` around a program, writing `output`.nsys-rep.
 
     Args:
         event_trace: which event a stream records is in the export, and so what a wait is for.
+        gpu_metrics: the option that samples counters of the GPUs, of `gpu_metrics_option`.
     """
     return [
         *(tool, "profile", "--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none"),
         *("--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--force-overwrite=true"),
         *("--cuda-graph-trace=node", f"--output={output}"),
         *([f"{_EVENT_TRACE}=true"] if event_trace else []),
+        *([] if gpu_metrics is None else [gpu_metrics]),
         *program,
     ]
 
@@ -72,11 +92,36 @@ def knows_event_trace(tool: str) -> bool:
 
     Its help says so: an option that it does not know would end it.
     """
+    return _EVENT_TRACE in _said(tool, "--help")
+
+
+def gpu_metrics_option(tool: str) -> str:
+    """The option that samples counters of the GPUs that the program sees, else of all.
+
+    Raises:
+        UsageError: this nsys has none, or may not sample here; with what to do.
+    """
+    help_text = _said(tool, "--help")
+    option = next((name for name in _GPU_METRICS if name in help_text), None)
+    if option is None:
+        raise UsageError("this nsys samples no counters of the GPU; install a newer one")
+    found = _said(tool, f"{option}=help")
+    refused = not _LISTED.search(found)
+    if refused and _PERMISSION.search(found):
+        raise UsageError(_NO_PERMISSION)
+    if refused and _UNSUPPORTED.search(found):
+        lines = " ".join(found.split())[:_LONGEST_QUOTE]
+        raise UsageError(f"nsys cannot sample counters of these GPUs: {lines}")
+    return f"{option}={'cuda-visible' if 'cuda-visible' in help_text + found else 'all'}"
+
+
+def _said(tool: str, option: str) -> str:
+    """What `nsys profile` says to an option that asks for help; empty where it does not run."""
     try:
-        help_text = capture_output([tool, "profile", "--help"], _HELP_SECONDS)
+        output = capture_output([tool, "profile", option], _HELP_SECONDS)
     except (OSError, SupervisorLost):
-        return False
-    return _EVENT_TRACE.encode() in help_text.stdout + help_text.stderr
+        return ""
+    return (output.stdout + output.stderr).decode("utf-8", "replace")
 
 
 def export_sqlite(report: Path, target: Path, tool: str | None = None) -> Path:

@@ -29,6 +29,7 @@ class RecordingRequest:
         processes: ranks to start on this machine; None runs the program as it is.
         environment: variables for the program alone.
         replace: whether the recording takes the place of an older one in its folder.
+        gpu_metrics: sample counters of the GPUs, with nsys.
     """
 
     program: list[str]
@@ -36,18 +37,26 @@ class RecordingRequest:
     processes: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     replace: bool = False
+    gpu_metrics: bool = False
 
 
 def check_recording_request(request: RecordingRequest) -> None:
     """Refuse what cannot be recorded, before anything runs.
 
     Raises:
-        UsageError: nsys is missing, or ranks were asked for of what is no Python script.
+        UsageError: nsys is missing or may not sample, or ranks were asked for of what is no Python
+            script.
     """
     if request.plan.backend == "nsys":
-        nsys_tool.find_nsys()
+        _gpu_metrics(request, nsys_tool.find_nsys())
+    elif request.gpu_metrics:
+        raise UsageError("only Nsight Systems samples counters of the GPU: add --backend nsys")
     if request.processes is not None:
         python_interpreter(request.program)
+
+
+def _gpu_metrics(request: RecordingRequest, tool: str) -> str | None:
+    return nsys_tool.gpu_metrics_option(tool) if request.gpu_metrics else None
 
 
 def run_recording(
@@ -80,7 +89,9 @@ def run_recording(
         command = rank_command(request.program, request.processes, work)
         if tool is not None:
             command = nsys_tool.nsys_command(
-                *(tool, work / NSYS_STEM, command), event_trace=nsys_tool.knows_event_trace(tool)
+                *(tool, work / NSYS_STEM, command),
+                event_trace=nsys_tool.knows_event_trace(tool),
+                gpu_metrics=_gpu_metrics(request, tool),
             )
         environment = program_environment(plan.VARIABLE, plan.save(), request.environment)
         try:

@@ -116,6 +116,14 @@ def command(
     memory: Annotated[
         bool, typer.Option("--memory", rich_help_panel=MEASURING, help="Record allocations.")
     ] = False,
+    gpu_metrics: Annotated[
+        bool,
+        typer.Option(
+            "--gpu-metrics",
+            rich_help_panel=MEASURING,
+            help="With nsys: sample counters of the GPU, where the driver permits it.",
+        ),
+    ] = False,
     blame: Annotated[
         bool,
         typer.Option(
@@ -180,7 +188,9 @@ def command(
         simulate=workload is not None,
         workload={"name": name},
     )
-    request = RecordingRequest(program, plan, nproc_per_node, replace=force)
+    request = RecordingRequest(
+        program, plan, nproc_per_node, replace=force, gpu_metrics=gpu_metrics
+    )
     check_recording_request(request)
     with filled(folder), states(quiet=quiet) as state:
         ablation = _ablate(request, folder, state) if ablate else None

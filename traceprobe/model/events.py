@@ -171,6 +171,15 @@ HOST_MODULES: Mapping[str, Any] = {**HOST_WORK, "name": pl.Int32}
 HOST_FRAMES: Mapping[str, Any] = {**HOST_WORK, "name": pl.Int32}
 """Columns of frames of the program's own Python code, in no order. The number in a name is that of
 the line that runs, or of the `def` that it is in."""
+GPU_SAMPLES: Mapping[str, Any] = {
+    "pid": pl.Int64,  # process
+    "device": pl.Int64,  # ordinal inside the process
+    "metric": pl.Int8,  # index into taxonomy.GPU_METRICS
+    "t0": pl.Int64,  # start of what the sample is the mean of, ns
+    "t1": pl.Int64,  # its end: when the counter was read
+    "percent": pl.Int8,  # of what the unit could do in that time, whole, 0 to 100
+}
+"""Columns of samples of hardware counters. Those of one metric of a device do not overlap."""
 MODULE = "nn.Module: "
 """How the profiler begins the name of such a call, among the frames of Python."""
 
@@ -238,9 +247,9 @@ class Quality:
 class Trace:
     """One input file as columns.
 
-    `gpu_ops`, `host_calls`, `stream_events`, `host_ranges`, `host_operators`, `host_modules` and
-    `host_frames` follow the schemas above; `host_work` (threads run one operator after the other)
-    and `host_waits` (they wait in the operating system) HOST_WORK.
+    `gpu_ops`, `host_calls`, `stream_events`, `host_ranges`, `host_operators`, `host_modules`,
+    `host_frames` and `gpu_samples` follow the schemas above; `host_work` (threads run one operator
+    after the other) and `host_waits` (they wait in the operating system) HOST_WORK.
 
     Args:
         rank_of: rank of each process where the file records it.
@@ -271,6 +280,7 @@ class Trace:
     host_work: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_WORK))
     host_waits: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_WORK))
     stream_events: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=STREAM_EVENTS))
+    gpu_samples: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=GPU_SAMPLES))
 
 
 def frame(

@@ -36,6 +36,11 @@ IDLE_CAUSES = (
     "idle_profiler",
     "idle_unexplained",
 )
+GPU_METRICS = (
+    *("sm_active", "tensor_active", "dram_read", "dram_write"),
+    *("nvlink_rx", "nvlink_tx", "pcie_rx", "pcie_tx"),
+)
+"""Hardware counters that a profiler samples, each as a part of what the unit could do."""
 BUSY = COMPUTE_PHASES + TRANSFERS
 PARTITION = BUSY + IDLE_CAUSES
 """Exclusive classes of a GPU window, in priority order; they sum to the window."""

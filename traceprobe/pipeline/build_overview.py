@@ -105,8 +105,10 @@ def _median(values: Floats, members: Int64s) -> int:
 
 def _brief(rank: Rank) -> Rank:
     """A rank without what only a detailed look at it needs."""
+    metrics = rank.summary.gpu_metrics
     summary = replace(
         rank.summary,
+        gpu_metrics=UNSET if metrics is UNSET else replace(metrics, iterations=[]),
         top_kernels=[],
         operators=UNSET,
         collectives=[],

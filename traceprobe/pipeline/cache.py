@@ -30,6 +30,7 @@ from traceprobe.model import events as model
 from traceprobe.model import operands, sidecar
 from traceprobe.model.events import (
     GPU_OPS,
+    GPU_SAMPLES,
     HOST_CALLS,
     HOST_FRAMES,
     HOST_MODULES,
@@ -61,6 +62,7 @@ _FRAMES = {
     "host_work": HOST_WORK,
     "host_waits": HOST_WORK,
     "stream_events": STREAM_EVENTS,
+    "gpu_samples": GPU_SAMPLES,
 }
 _DECODERS = ("msgspec", "numpy", "pandas", "polars")
 SMALL = 10_000

@@ -13,6 +13,7 @@ from traceprobe.model.events import Call, Int64s, Kind, Trace
 from traceprobe.model.kernel_classes import on_matrix_units
 from traceprobe.model.taxonomy import COMPUTE_PHASES, SHARE_CLASSES, Phase
 from traceprobe.pipeline import communication
+from traceprobe.pipeline.build_gpu_metrics import gpu_metrics
 from traceprobe.pipeline.build_launches import launches
 from traceprobe.pipeline.host_activity import host_activity
 from traceprobe.records.summary import (
@@ -87,6 +88,7 @@ def rank_summary(
         top_kernels=_top_kernels(inside, trace.names, account.sets["communication"]),
         collectives_left_out=max(len(groups) - MAX_COLLECTIVES, 0),
         launches=UNSET if on_cpu else launches(account, chosen, inside),
+        gpu_metrics=gpu_metrics(account, trace),
     )
 
 

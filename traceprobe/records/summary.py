@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from traceprobe.model.taxonomy import BUSY, KERNEL_CLASSES, PARTITION, SHARE_CLASSES, SHARES
+from traceprobe.records.gpu_metrics import GpuMetrics
 from traceprobe.records.launches import KernelSequence, Launches
 from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.operator_calls import OperatorCalls
@@ -211,6 +212,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     operators: list[OperatorCalls] | msgspec.UnsetType = msgspec.UNSET
     """Those of most time on the device first, then of most on the host; not there in older reports,
     on a CPU, in large runs of ranks without details, and where the trace has none."""
+    gpu_metrics: GpuMetrics | msgspec.UnsetType = msgspec.UNSET
+    """Not there where the profiler sampled no counters of the device."""
 
     @property
     def steps(self) -> int:
@@ -247,6 +250,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             yield from each.problems()
         if self.launches is not msgspec.UNSET:
             yield from self.launches.problems(window)
+        if self.gpu_metrics is not msgspec.UNSET:
+            yield from self.gpu_metrics.problems()
         for sequence in self.sequences or []:
             yield from sequence.problems(self.launch_idle_ns)
         yield from partition_problems("summary", self.partition_ns, self.busy_ns, window)

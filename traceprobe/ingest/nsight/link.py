@@ -32,6 +32,7 @@ from traceprobe.ingest.joins import (
 from traceprobe.ingest.nsight import facts as facts
 from traceprobe.ingest.nsight import nccl as nsight_nccl
 from traceprobe.ingest.nsight import ranges as nsight_ranges
+from traceprobe.ingest.nsight.gpu_metrics import gpu_samples
 from traceprobe.ingest.nsight.ids import NameTable, per_id, per_text, process_key, tid
 from traceprobe.ingest.nsight.sync_notes import sync_notes
 from traceprobe.ingest.nsight.tables import (
@@ -55,6 +56,7 @@ from traceprobe.ingest.plausibility import (
 from traceprobe.ingest.stream_events import stream_events
 from traceprobe.model.events import (
     GPU_OPS,
+    GPU_SAMPLES,
     HOST_CALLS,
     HOST_OPERATORS,
     HOST_RANGES,
@@ -113,6 +115,7 @@ def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
     waits = host_waits(db)
     for column in (gpu, host, events, ranges, operators):
         column["pid"] = column["pid"] & 0xFFFFFF
+    samples = gpu_samples(db, gpu, quality)
     quality.events_lost += db.lost
     facts.warn_of_gaps(db, gpu, host, quality)
     # By process first: what is done with one process then needs no copy of its rows.
@@ -131,6 +134,7 @@ def build_trace(db: Database, origin: Origin, quality: Quality) -> Trace:
         host_operators=frame(HOST_OPERATORS, operators, ("pid", "t0", "t1", "thread")),
         host_waits=frame(HOST_WORK, waits, ("pid", "t0", "t1", "thread")),
         stream_events=frame(STREAM_EVENTS, events, ("pid", "t0", "correlation")),
+        gpu_samples=frame(GPU_SAMPLES, samples, ("pid", "device", "metric", "t0")),
     )
 
 

@@ -37,7 +37,7 @@ _ROWS = 100_000
 """Rows that are read before their columns are made narrow."""
 _OURS = re.compile(
     r"(CUPTI|NVTXT?|ENUM|TARGET_INFO|META_DATA|EXPORT_META|MPI|PROFILER|DIAGNOSTIC|OSRT)_"
-    r"|(StringIds|ThreadNames|traceprobe)$"
+    r"|(StringIds|ThreadNames|GPU_METRICS|traceprobe)$"
 )
 """Tables of exports; others are left where they are."""
 _TABLE = "CREATE TABLE "

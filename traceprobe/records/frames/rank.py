@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from traceprobe.model.taxonomy import BUSY, PARTITION, SHARE_CLASSES
 from traceprobe.records.frames.columns import Columns, Frame, columns_of, known, values_of
+from traceprobe.records.gpu_metrics import Utilisations
 from traceprobe.records.operator_calls import OperatorCalls
 from traceprobe.records.owners import By, owners
 from traceprobe.records.rank import DeviceInfo, Gap, Iteration, Rank
@@ -110,6 +111,21 @@ def _kernel_classes(rank: Rank) -> Iterator[list[object]]:
         yield [name, ns, ns / rank.summary.steps / 1e6]
 
 
+def _gpu_metrics(rank: Rank) -> Iterator[list[object]]:
+    metrics = known(rank.summary.gpu_metrics)
+    if metrics is None:
+        return
+    yield [None, None, *_counters(metrics.step)]
+    for phase in metrics.phases:
+        yield [phase.phase, None, *_counters(phase)]
+    for iteration in metrics.iterations:
+        yield [None, iteration.index, *_counters(iteration)]
+
+
+def _counters(of: Utilisations) -> list[object]:
+    return [getattr(of, name) for name in columns_of(Utilisations)]
+
+
 def _calls(rank: Rank) -> Iterator[list[object]]:
     yield from map(list, (known(rank.summary.host.blocking_calls) or {}).items())
 
@@ -178,6 +194,9 @@ FRAMES: Mapping[str, Frame] = {
     ),
     "kernel_classes": _ranked(
         {"class": "str", "ns": "int", "ms_per_step": "float"}, _kernel_classes
+    ),
+    "gpu_metrics": _ranked(
+        {"phase": "str", "iteration": "int", **columns_of(Utilisations)}, _gpu_metrics
     ),
     "modules": _owners("module"),
     "lines": _owners("line"),

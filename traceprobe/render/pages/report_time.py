@@ -8,6 +8,7 @@ from traceprobe.records.rank import Rank
 from traceprobe.records.report import Report
 from traceprobe.render.bars import partition_bar
 from traceprobe.render.document import Bars, Block, Section, Text
+from traceprobe.render.pages.report_counters import counters_section
 from traceprobe.render.pages.report_gaps import gaps_section
 from traceprobe.render.pages.report_tables import metrics_tables, window
 
@@ -55,6 +56,9 @@ def _rest(report: Report, listed: Sequence[Rank]) -> Iterator[Block]:
     gaps = gaps_section(report)
     if gaps is not None:
         yield gaps
+    counters = counters_section(listed)
+    if counters is not None:
+        yield counters
     if report.ranks:
         text = "Per step, over the used iterations"
         if not all(rank.summary.iterations_used for rank in listed):
