@@ -326,7 +326,8 @@ def test_steps_of_a_capture_are_no_event_and_no_pace():
     ms = steps()
     ms[500:507] = 900  # those under the profiler, and the one in which its trace was written
     ms[1_700] += 900
-    quiet = told(process(ms, events=[(Kind.CAPTURE, 506, 7, 800.0)]))
+    collected = [(Kind.COLLECTION, number, 2, 40.0) for number in (503, 506)]
+    quiet = told(process(ms, events=[(Kind.CAPTURE, 506, 7, 800.0), *collected]))
     assert [event.steps for event in quiet.events] == [[1_700]]
     assert len(quiet.pace) == 1
     assert quiet.captures_lost_s == pytest.approx(7 * 0.85, rel=0.01)
