@@ -46,6 +46,9 @@ def parts_of(processes: Sequence[Process]) -> Parts:
     for cause, kind in TIMED.items():
         each = [_sums(first, process.events[kind]) for process in processes]
         ms[cause], owner[cause] = _largest(each)
+    captured = _captured(first)
+    # A profiler makes objects that are collected soon.
+    ms["garbage-collection"] = np.where(captured, 0.0, ms["garbage-collection"])
     # What was saved or collected during an evaluation is not the evaluation's.
     inner = ms["checkpoint"] + ms["garbage-collection"]
     ms["evaluation"] = np.where(
@@ -59,7 +62,7 @@ def parts_of(processes: Sequence[Process]) -> Parts:
             numbers = process.events[kind][:, 0]
             steps[first.row_of(numbers[numbers <= first.number[-1]])] = True
         marked[cause] = steps
-    return Parts(ms, owner, marked, _captured(first))
+    return Parts(ms, owner, marked, captured)
 
 
 def _captured(first: Process) -> npt.NDArray[np.bool_]:

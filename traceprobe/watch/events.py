@@ -68,8 +68,6 @@ def find_events(processes: Sequence[Process], parts: Parts, level_ms: Column) ->
     yield from _start(rest, level_ms)
     for cause in TIMED:
         part = parts.ms[cause]
-        if cause == "garbage-collection":  # a profiler makes objects that are collected soon
-            part = np.where(parts.captured, 0.0, part)
         rows = np.flatnonzero(part >= np.maximum(LEAST_SHARE * level_ms, LEAST_MS))
         yield from _take(cause, rows, part, parts.owner[cause], rest)
     rest[parts.captured] = 0.0  # an event of ours is none of the run
