@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.browsing import browser  # noqa: F401
+from tests.browsing import browser
 from tests.chrome_trace import events_of, is_ours
 from tests.conftest import ROOT
 from tests.perfetto import TraceProcessor
 from traceprobe.annotate.annotate_trace import annotate
 
+__all__ = ["browser"]
 pytestmark = pytest.mark.slow
 INPUTS = {
     "kineto": ["h200_unet_w1.json.gz"],
@@ -38,7 +39,7 @@ def dropped(trace):
 
 
 @pytest.mark.parametrize("name", INPUTS)
-def test_perfetto_has_every_slice_and_value(browser, tmp_path, name):  # noqa: F811
+def test_perfetto_has_every_slice_and_value(browser, tmp_path, name):
     paths = [ROOT / "sample_traces" / each for each in INPUTS[name]]
     target = tmp_path / "annotated.json.gz"
     annotate(paths, target)

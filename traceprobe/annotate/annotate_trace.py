@@ -182,7 +182,9 @@ def _write(
         own_base = int(source.part.input.base_ns)
         later = -(ahead or 0)
         if source.part.input.format == "nsys":
-            copy = _nsight_copy(source, later, label, pids, options)
+            # Read once more: the rows of many ranks would not fit into memory.
+            again = read_trace(source.path, None, options.limits)
+            copy: KinetoCopy | NsightCopy = NsightCopy(again, pids, later, label)
         else:
             moves = Moves(own_base - base + later, number * _ID_STEP, label) if several else None
             sha256 = source.part.input.sha256
@@ -223,10 +225,3 @@ def _write(
             if ahead is None
         ],
     )
-
-
-def _nsight_copy(
-    source: _Source, later: int, label: str, pids: Pids, options: Options
-) -> KinetoCopy | NsightCopy:
-    """The rows of an export, read once more: those of many ranks would not fit into memory."""
-    return NsightCopy(read_trace(source.path, None, options.limits), pids, later, label)

@@ -114,9 +114,7 @@ class KinetoCopy:
         Raises:
             DamagedInput: the file was changed since it was analysed.
         """
-        gzipped = detect_format(self.source).gzipped
-        reader = BlockReader(self.source, gzipped, lambda done, total: None, self.limits)
-        split = EventSplitter()
+        reader, split = self._reader(), EventSplitter()
         with garbage_collection_paused():
             for chunk in split.chunks(read_ahead(reader.blocks())):
                 if text := self._copied(chunk):
@@ -130,10 +128,8 @@ class KinetoCopy:
 
     def opening(self) -> bytes:
         """What the file begins with: a list like the input, or an object with its properties."""
-        gzipped = detect_format(self.source).gzipped
-        reader = BlockReader(self.source, gzipped, lambda done, total: None, self.limits)
         split = EventSplitter()
-        next(split.chunks(reader.blocks()), None)
+        next(split.chunks(self._reader().blocks()), None)
         self.is_list = split.bare_list and self.moves is None
         if self.is_list:
             return b"[\n"
@@ -180,6 +176,10 @@ class KinetoCopy:
                 "pids": changed,
             }
         return found
+
+    def _reader(self) -> BlockReader:
+        gzipped = detect_format(self.source).gzipped
+        return BlockReader(self.source, gzipped, lambda done, total: None, self.limits)
 
     def _copied(self, chunk: bytes) -> bytes:
         whole = b"[" + chunk.rstrip(b", \t\r\n") + b"]"

@@ -8,7 +8,7 @@ from typing import Literal
 
 from traceprobe.errors import DamagedInput, UnsupportedInput
 from traceprobe.ingest import foreign_traces, sparse_files
-from traceprobe.ingest.gunzip import Gunzip
+from traceprobe.ingest.gunzip import unpacked_head
 from traceprobe.system import shell
 from traceprobe.system.reading import NotRegular, errors_named, open_regular
 
@@ -64,15 +64,10 @@ def _gunzip_head(path: Path) -> bytes:
     Raises:
         DamagedInput: none do.
     """
-    stream, head = Gunzip(), b""
-    with path.open("rb") as file:
-        for piece in stream.pieces(iter(lambda: file.read(HEAD), b""), HEAD):
-            head += piece
-            if len(head) >= HEAD:
-                break
-    if not head and stream.broken is not None:
-        raise DamagedInput(f"{path.name}: the gzip stream is broken ({stream.broken})")
-    return head[:HEAD]
+    head, broken = unpacked_head(path, HEAD)
+    if not head and broken is not None:
+        raise DamagedInput(f"{path.name}: the gzip stream is broken ({broken})")
+    return head
 
 
 def printable(name: str) -> str:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from traceprobe.model.events import Quality
 
+_READ = 64 << 10
 PIECE = 2 << 20
 """Decompressed bytes that are handed on together."""
 _FIRST_FEED = 512
@@ -19,6 +21,18 @@ _CHECK_BYTES = 4
 """Length of each of the two checks behind a member."""
 _LENGTH_FOLLOWS = "incorrect data check"
 _LENGTH_IS_WRONG = "incorrect length check"
+
+
+def unpacked_head(path: Path, most: int) -> tuple[bytes, str | None]:
+    """The first `most` bytes behind gzip, as far as they decode, and why no more do, if so."""
+    stream, pieces, length = Gunzip(), list[bytes](), 0
+    with path.open("rb") as file:
+        for piece in stream.pieces(iter(lambda: file.read(_READ), b""), _READ):
+            pieces.append(piece)
+            length += len(piece)
+            if length >= most:
+                break
+    return b"".join(pieces)[:most], stream.broken
 
 
 class Gunzip:

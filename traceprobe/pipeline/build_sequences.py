@@ -52,10 +52,10 @@ def _record(
     paths = list(each_column(found, owners.above))
     around = _steps(owners, most_frequent(owners.above[found.ops[:, 0]]))
     within = around.get(Level.MODULE, around.get(Level.RANGE))
-    operators = [_steps(owners, path).get(Level.OPERATOR) for path in paths]
+    operators = [_fitting(_steps(owners, path).get(Level.OPERATOR)) for path in paths]
     return KernelSequence(
         kernels=[fit_table(names[int(name[row])], MAX_KERNEL) for row in found.ops[0]],
-        operators=[None if text is None else fit_table(text, MAX_KERNEL) for text in operators],
+        operators=operators,
         phase=COMPUTE_PHASES[int(phase[found.ops[0, 0]])],
         count=len(found.ops),
         total_ns=int((t1[found.ops] - t0[found.ops]).sum()),

@@ -268,11 +268,7 @@ def _device(account: DeviceTimeline, trace: Trace, device: Device) -> DevicePart
         owners = attribution(chosen, trace.names, noted)
         _warn_of_unfit(owners, trace)
         if device.kind != "cpu":
-            summary = replaced(
-                record.summary,
-                sequences=build_sequences(chosen, owners),
-                operators=build_operator_calls(chosen, trace.names),
-            )
+            summary = replaced(record.summary, sequences=build_sequences(chosen, owners))
             record = replaced(record, summary=summary)
         record = replaced(record, tree=build_tree(owners, owners.names))
         return DevicePart(record, rank_collectives(chosen), groups, shown)
@@ -282,7 +278,11 @@ def _device(account: DeviceTimeline, trace: Trace, device: Device) -> DevicePart
     shown = picture(account, trace.names, trace.thread_names, origin(trace), long)
     whole = part(account, long)
     called = operator_time(account, trace.names, trace.operands)
-    whole = replace(whole, operators=called)
+    record = whole.record
+    if device.kind != "cpu":  # for the report alone: no finding about regular iterations asks
+        calls = build_operator_calls(account, trace.names)
+        record = replaced(record, summary=replaced(record.summary, operators=calls))
+    whole = replace(whole, record=record, operators=called)
     if long is None:
         return whole
     return replace(whole, regular=part(without(account, long), None))

@@ -52,7 +52,7 @@ class TrialSession(ABC):
     def _give_back(self) -> None:  # noqa: B027 - not all have it
         """Undo what holds for all trials."""
 
-    def memory(self, model: object, optimizer: object) -> None:  # noqa: B027 - nor this
+    def memory(self, model: object, optimizer: object) -> None:  # noqa: B027 - a recorder tells each
         """What memory is for does not matter here."""
 
     def describe(self, described: dict[str, object]) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from traceprobe.errors import DamagedInput, UnsupportedInput
 from traceprobe.ingest import foreign_traces
-from traceprobe.ingest.gunzip import Gunzip
+from traceprobe.ingest.gunzip import unpacked_head
 from traceprobe.ingest.untrusted_values import JSON_ERRORS
 
 MOST = 64 << 20
@@ -56,13 +56,7 @@ def _of_object(text: bytes, path: Path, gzipped: bool) -> str | None:
 
 
 def _text(path: Path, *, gzipped: bool) -> bytes:
+    if gzipped:
+        return unpacked_head(path, MOST)[0]
     with path.open("rb") as file:
-        content = file.read(MOST)
-    if not gzipped:
-        return content.removeprefix(b"\xef\xbb\xbf")
-    text = b""
-    for piece in Gunzip().pieces([content]):
-        text += piece
-        if len(text) > MOST:
-            break
-    return text
+        return file.read(MOST).removeprefix(b"\xef\xbb\xbf")
