@@ -14,7 +14,7 @@ from traceprobe.capture.batch_source import BatchSource
 from traceprobe.capture.oracle import blocks, communication, program_ablation, ranks, trial_session
 from traceprobe.capture.oracle.busy_time import union_ns
 from traceprobe.capture.oracle.program_ablation import ProgramAblation
-from traceprobe.capture.rank_results import Shortfall
+from traceprobe.capture.progress import steps_missing
 
 pytestmark = pytest.mark.usefixtures("pytorch", "quick")
 torch = Lazy("torch")
@@ -98,8 +98,9 @@ def test_a_loop_that_ends_early_leaves_the_model_as_it_was_and_says_how_far_it_c
     assert model.require_backward_grad_sync
     assert feed.source is None
     assert RankTrials.of_ranks(tmp_path) == {}
-    (short,) = Shortfall.of_ranks(tmp_path).values()
-    assert (short.steps, short.needed) == (made - 1, None)
+    seen, needed = steps_missing(tmp_path)
+    assert seen == made
+    assert needed > made
 
 
 def test_a_loop_that_ends_in_its_trials_says_what_they_need(trials, tmp_path):
@@ -108,9 +109,22 @@ def test_a_loop_that_ends_in_its_trials_says_what_they_need(trials, tmp_path):
     for _ in range(in_full - 3):
         next(steps)
     steps.close()
-    (short,) = Shortfall.of_ranks(tmp_path).values()
-    assert short.steps == in_full - 4
-    assert in_full - 1 <= short.needed <= in_full + 8
+    seen, needed = steps_missing(tmp_path)
+    assert seen == in_full - 3
+    assert in_full <= needed <= in_full + 9
+
+
+@pytest.mark.parametrize("steps", [1, 3, 20])
+def test_a_loop_that_ends_before_its_trials_says_what_they_will_need(trials, tmp_path, steps):
+    """Of the steps in full, as far as they can be foreseen without the variants it lacks."""
+    in_full = sum(1 for _ in fed(trials, [torch.zeros(2)]))
+    loop = fed(trials, [torch.zeros(2)])
+    for _ in range(steps):
+        next(loop)
+    loop.close()
+    seen, needed = steps_missing(tmp_path)
+    assert seen == steps
+    assert in_full <= needed <= 2 * in_full
 
 
 def test_batches_are_repeated_where_nothing_is_loaded(trials, tmp_path):

@@ -250,14 +250,14 @@ def test_metrics_tell_what_was_noted(tmp_path):
         log.write()
         live.look()
     text = (tmp_path / "run.prom").read_text()
-    assert '# TYPE traceprobe_steps_total counter\ntraceprobe_steps_total{rank="1"} 4\n' in text
+    assert '# TYPE traceprobe_steps_total counter\ntraceprobe_steps_total{rank="1"} 5\n' in text
     assert 'traceprobe_step_seconds{rank="1"} 1\n' in text
     assert 'traceprobe_loader_wait_seconds_total{rank="1"} 1\n' in text
     assert 'traceprobe_event_seconds_total{rank="1",cause="checkpoint"} 2\n' in text
     lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
     assert lines[:2] == [
         {"at_s": 1.0, "rank": 1, "event": "checkpoint", "step": 0, "ms": 500.0},
-        {"rank": 1, "steps": 1, "step_ms": 1000.0, "wait_share": 0.25},
+        {"rank": 1, "steps": 2, "step_ms": 1000.0, "wait_share": 0.25},
     ]
     assert len(lines) == 8
 
@@ -270,12 +270,12 @@ def test_a_line_tells_how_a_run_goes_on(tmp_path):
     log.write()
     process = LiveProcess(tmp_path / "rank0-7.facts")
     assert list(process.read()) == []
-    assert state_line([process]) == "4 steps, 100 ms, loader 25.0 %"
+    assert state_line([process]) == "5 steps, 100 ms, loader 25.0 %"
     log.add(Row(Kind.SAVE, 3, 0, 10**9, 18 * 10**8))
     log.write()
     lines = []
     Live(tmp_path, None, None, lines.append).look()
-    assert lines == ["4 steps, 100 ms, loader 25.0 %, last checkpoint at step 3: 1,800 ms"]
+    assert lines == ["5 steps, 100 ms, loader 25.0 %, last checkpoint at step 3: 1,800 ms"]
 
 
 def captures_of(ms, *, captures, every=0, explained=()):

@@ -129,7 +129,7 @@ def test_the_end_of_the_program_is_told_and_passed_on(watched, last, code, words
     assert done.code == code
     assert record["exit_code"] == code
     assert record["ended"] == words
-    assert record["steps"] == 59
+    assert record["steps"] == 60
 
 
 def test_a_program_that_catches_the_end_runs_on(watched):
@@ -144,7 +144,7 @@ def test_a_program_that_catches_the_end_runs_on(watched):
                 pass
         """
     )
-    assert (done.code, record["steps"]) == (0, 59)
+    assert (done.code, record["steps"]) == (0, 60)
 
 
 def test_children_of_a_fork_are_not_watched(watched):
@@ -160,7 +160,7 @@ def test_children_of_a_fork_are_not_watched(watched):
                 os.waitpid(child, 0)
         """
     )
-    assert (done.code, record["steps"], len(record["ranks"])) == (0, 59, 1)
+    assert (done.code, record["steps"], len(record["ranks"])) == (0, 60, 1)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -222,12 +222,12 @@ def test_metrics_are_there_while_the_run_goes_on(watched, tmp_path):
     )
     assert record["exit_code"] == 0
     text = (tmp_path / "run.prom").read_text()
-    assert 'traceprobe_steps_total{rank="0"} 299\n' in text
+    assert 'traceprobe_steps_total{rank="0"} 300\n' in text
     assert 'traceprobe_events_total{rank="0",cause="checkpoint"} 1\n' in text
     lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
     saved = next(line for line in lines if line.get("event") == "checkpoint")
     assert (saved["step"], saved["rank"]) == (100, 0)
-    assert lines[-1]["steps"] == 299
+    assert lines[-1]["steps"] == 300
 
 
 SLOW_TURNS = """
@@ -267,7 +267,7 @@ def test_a_profiler_of_the_programs_own_comes_first(watched, tmp_path):
         """,
         *("--captures", "3", "--every", "40"),
     )
-    assert (done.code, record["steps"]) == (0, 179)
+    assert (done.code, record["steps"]) == (0, 180)
     assert record["captures"]
     assert min(each["step"] for each in record["captures"]) >= 103
     kept = {path.name for path in (tmp_path / "w-captures").iterdir()}

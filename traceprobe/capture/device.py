@@ -6,12 +6,22 @@ seconds, and memory of the GPU.
 
 from __future__ import annotations
 
+import sys
+
 
 def computes() -> bool:
     """Whether the program has used one."""
     import torch
 
     return bool(torch.cuda.is_available() and torch.cuda.is_initialized())
+
+
+def captures_graph() -> bool:
+    """Whether the program captures a CUDA graph, when nothing else may be asked of the device."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is None or not cuda.is_initialized():
+        return False
+    return bool(cuda.is_current_stream_capturing())
 
 
 def synchronize() -> None:

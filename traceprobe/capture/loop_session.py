@@ -26,11 +26,11 @@ def session_of_process() -> Callable[[], LoopSession] | None:
     if (ablation := AblationPlan.current()) is not None:
         from traceprobe.capture.oracle.program_ablation import ProgramAblation
 
-        return lambda: ProgramAblation(ablation)
+        return lambda: ProgramAblation(ablation, updates_counted=True)
     if (probes := ProbePlan.current()) is not None:
         from traceprobe.capture.oracle.program_probes import ProgramProbes
 
-        return lambda: ProgramProbes(probes)
+        return lambda: ProgramProbes(probes, updates_counted=True)
     if (watch := WatchPlan.current()) is not None:
         from traceprobe.capture.watch.watch_session import WatchSession
 

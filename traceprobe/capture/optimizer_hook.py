@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 from traceprobe.capture.loop_session import LoopSession, session_of_process
+from traceprobe.capture.loop_updates import updates
 from traceprobe.capture.memory_prediction_session import (
     NO_MODEL,
     current_memory_prediction,
@@ -24,7 +26,7 @@ def adopt_recorder() -> None:
 
 
 def install_optimizer_hook(module: Any) -> None:
-    """Count the steps of the first optimizer that steps.
+    """Count the updates that end steps.
 
     Args:
         module: torch.optim.optimizer, just imported.
@@ -37,6 +39,7 @@ def install_optimizer_hook(module: Any) -> None:
     if recording is not None and recording.backend == "torch":
         watch_graphs()
     if start is not None:
+        updates.watched = True
         marked = recording is not None and recording.backend == "nsys"
         module.register_optimizer_step_post_hook(_Steps(start, marked=marked))
     elif current_memory_prediction() is not None:
@@ -50,7 +53,7 @@ def _refuse(why: str) -> None:
 
 
 class _Steps:
-    """Counts the iterations of a program by the first optimizer that steps.
+    """Tells the session of this process of the updates that end steps.
 
     Args:
         start: makes the session, when that is.
@@ -60,19 +63,19 @@ class _Steps:
     def __init__(self, start: Callable[[], LoopSession], *, marked: bool) -> None:
         self._start, self._marked = start, marked
         self._session: LoopSession | None = None
-        self._owner: int | None = None
+        self._process = 0
         self._number = 0
         self._ended = False
         self._range: Any = None
 
     def __call__(self, optimizer: Any, *_: Any) -> None:
-        if _adopted:
-            return
-        self._owner = self._owner or id(optimizer)
-        if id(optimizer) != self._owner:
+        if not updates.ends_step(optimizer) or _adopted:
             return
         if self._session is None:
+            self._process = os.getpid()
             self._session = self._start()
+        elif self._process != os.getpid():  # forked: the steps are those of its parent
+            return
         self._mark()
         self._ended = self._ended or not self._session.before_step(self._number)
         if self._ended:

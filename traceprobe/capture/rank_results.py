@@ -61,17 +61,3 @@ class RankMeasurements(RankResult):
             "flags": self.flags,
             "absent": dict(sorted(self.absent.items())),
         }
-
-
-@dataclass(frozen=True)
-class Shortfall(RankResult):
-    """A loop that ended before its trials did.
-
-    Args:
-        steps: that it made. needed: by the trials; None where it ended before that was known.
-    """
-
-    NAME: ClassVar[str] = "short"
-
-    steps: int
-    needed: int | None

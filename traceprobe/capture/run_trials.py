@@ -9,9 +9,10 @@ from pathlib import Path
 from traceprobe.capture.environment import Plan, program_environment
 from traceprobe.capture.launch import rank_command, run_program
 from traceprobe.capture.program import workspace
-from traceprobe.capture.progress import all_ranks_done
-from traceprobe.capture.rank_results import AnyResult, Shortfall
+from traceprobe.capture.progress import all_ranks_done, steps_missing
+from traceprobe.capture.rank_results import AnyResult
 from traceprobe.errors import UsageError
+from traceprobe.formatting import counted
 
 
 def run_trials(
@@ -45,22 +46,23 @@ def run_trials(
         end = run_program(command, environment, work, on_state, on_note)
         if not all_ranks_done(work, processes):
             end.expect_success()
-        results, short = measured.of_ranks(work), Shortfall.of_ranks(work)
+        results, missing = measured.of_ranks(work), steps_missing(work)
     if not results:
-        raise UsageError(_too_few(next(iter(short.values()), None)))
+        raise UsageError(_too_few(missing))
     end.note_failure("the trials were complete", on_note)
     return results
 
 
-def _too_few(short: Shortfall | None) -> str:
+def _too_few(missing: tuple[int, int] | None) -> str:
     """Why there are no trials, and what helps."""
-    if short is None:
+    if missing is None:
         return (
             "the program ended before its trials did: it made no step of an optimizer, nor has it "
             "a loop `for batch in record.steps(loader)` with traceprobe's recorder (docs/cli.md)"
         )
-    needed = "more" if short.needed is None else f"{short.needed} for them"
+    seen, needed = missing
     return (
-        f"the program ended before its trials did: it made {short.steps} steps and needs {needed}; "
-        "let it train for longer, or ask for fewer and shorter trials (--trials, --seconds)"
+        f"the program ended after {counted(seen, 'step', 'steps')}, and its trials need about "
+        f"{needed:,}; let it train for longer, or ask for fewer and shorter trials (--trials, "
+        "--seconds)"
     )

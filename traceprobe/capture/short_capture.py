@@ -8,14 +8,13 @@ thread compresses it.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from traceprobe.capture.device import synchronize
+from traceprobe.capture.device import captures_graph, synchronize
 from traceprobe.capture.other_profilers import other_profilers
 from traceprobe.capture.profiler_backend import TorchBackend
 from traceprobe.capture.recording_plan import RecordingPlan, trace_name
@@ -40,14 +39,6 @@ def may_capture(give_up: Callable[[], None]) -> bool:
         give_up: called where the program starts a profiler of its own meanwhile.
     """
     return not captures_graph() and other_profilers.borrow(give_up)
-
-
-def captures_graph() -> bool:
-    """Whether the program captures a CUDA graph, when nothing else may be asked of the device."""
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    if cuda is None or not cuda.is_initialized():
-        return False
-    return bool(cuda.is_current_stream_capturing())
 
 
 class ShortCapture:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from traceprobe.capture.ablation_plan import AblationPlan
 from traceprobe.capture.batch_feed import feed
 from traceprobe.capture.batch_source import BatchSource, NoBatchesError
+from traceprobe.capture.loop_updates import StepBatches, updates
 from traceprobe.capture.memory_prediction_session import (
     MemoryPredictionSession,
     current_memory_prediction,
@@ -80,7 +81,7 @@ class Recorder:
             self._driver.memory(model, optimizer)
 
     def steps(self, loader: Iterable[Batch]) -> Iterator[Batch]:
-        """Batches of the loader, each inside a range `step N`.
+        """Batches of the loader. While it records, those of an update are inside a range `step N`.
 
         Without a recording this is one pass over the loader. A recording starts the loader anew as
         often as it needs, and ends after its last step. An ablation repeats batches, and throws
@@ -116,31 +117,42 @@ class Recorder:
 
     def _planned(self, session: RecordingSession, batches: BatchSource[Batch]) -> Iterator[Batch]:
         number = 0
+        step = StepBatches(updates)
         while session.before_step(number):
             if session.drains:
                 batches.drain()
+            step.begin()
+            waited_ns, over = 0, False
             with self._ranges(f"step {number}"):
-                began = time.perf_counter_ns()
-                try:
-                    with self._ranges("data_loading"):
-                        batch = batches.next()
-                except NoBatchesError:
-                    return
-                session.waited(time.perf_counter_ns() - began)
-                yield batch
+                while not over:
+                    began = time.perf_counter_ns()
+                    try:
+                        with self._ranges("data_loading"):
+                            batch = batches.next()
+                    except NoBatchesError:
+                        return
+                    waited_ns += time.perf_counter_ns() - began
+                    yield batch
+                    over = step.ended()
+                session.waited(waited_ns)
             yield from session.after_step(batch)
             number += 1
 
 
 def _led(session: ProgramAblation | ProgramProbes, batches: BatchSource[Batch]) -> Iterator[Batch]:
+    step = StepBatches(updates)
     try:
         for number in itertools.count():
             if not session.before_step(number):
                 return
-            try:
-                batch: Batch = feed.next(batches, BatchSource.next)
-            except NoBatchesError:
-                return
-            yield batch
+            step.begin()
+            over = False
+            while not over:
+                try:
+                    batch: Batch = feed.next(batches, BatchSource.next)
+                except NoBatchesError:
+                    return
+                yield batch
+                over = step.ended()
     finally:
         session.close()

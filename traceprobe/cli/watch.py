@@ -107,7 +107,7 @@ def command(
     from traceprobe.cli.program import chosen, named
     from traceprobe.watch.captures import analysed, check_folder, kept_captures
     from traceprobe.watch.live import Live
-    from traceprobe.watch.processes import read_processes
+    from traceprobe.watch.processes import read_processes, steps_without_a_length
     from traceprobe.watch.summary import Ended, summarize_watch
 
     program, name = chosen(workload, list(context.args), "watch")
@@ -136,14 +136,14 @@ def command(
             live = Live(work, prometheus, jsonl, title)
             end = run_watched(program, plan, nproc_per_node, work, live.look)
             live.look()
-        processes = read_processes(work)
+        processes, lengthless = read_processes(work), steps_without_a_length(work)
         try:
             kept = kept_captures(work, traces, replace=force) if captures else {}
         except OSError as error:  # the run is told all the same
             warn(f"traceprobe: {traces}: the captures are lost: {error.strerror}")
             kept = {}
     if not processes:
-        _nothing(end)
+        _nothing(end, lengthless)
     ended = Ended(name, end.words, end.exit_code, end.seconds)
     with states(quiet=quiet or not kept) as state:
         found = analysed(kept, state)
@@ -159,14 +159,17 @@ def _folder(targets: list[Path]) -> Path:
     return targets[0].parent
 
 
-def _nothing(end: WatchedEnd) -> None:
+def _nothing(end: WatchedEnd, seen: str) -> None:
     """Say that there is nothing to tell.
+
+    Args:
+        seen: how many steps the program made, in words.
 
     Raises:
         Exit: with the code of the program, or 2 where it says that all is well.
     """
     warn(
-        f"traceprobe: the program {end.words}, and no two updates of a PyTorch optimizer were "
-        "seen in it, so there is nothing to tell; see docs/watch.md"
+        f"traceprobe: the program {end.words} after {seen} that an update of a PyTorch optimizer "
+        "ends, and it takes 2 to tell how long one lasts; see docs/watch.md"
     )
     raise typer.Exit(end.exit_code or 2)

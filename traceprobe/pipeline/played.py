@@ -81,10 +81,11 @@ def _measured(finding: Finding, ablation: Ablation | None) -> Finding:
     whole, without = (steps.get(name) for name in ABLATED[finding.id])
     if whole is None or without is None:
         return finding
-    less = significant(max(whole - without, 0.0))
+    # Of its own step, which may be a part of an iteration: several updates may make one.
+    less = f"{significant(max(whole - without, 0.0))} of {significant(whole)} ms"
     return replace(
         finding,
-        evidence=[*finding.evidence, f"an ablation measured {less} ms a step less without it"],
+        evidence=[*finding.evidence, f"an ablation measured {less} a step less without it"],
     )
 
 

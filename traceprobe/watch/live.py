@@ -38,7 +38,7 @@ class LiveProcess:
         self.rank, self._began_ns = int(told["rank"]), int(told["began_ns"])
         self._path, self._offset = facts.with_suffix(SUFFIX), 0
         self._recent: deque[float] = deque(maxlen=RECENT)
-        self.steps, self.seconds, self.waited_s = 0, 0.0, 0.0
+        self.steps, self.seconds, self.waited_s = 1, 0.0, 0.0
         self.last: dict[str, object] | None = None
         self.events: Counter[str] = Counter()
         self.event_seconds: Counter[str] = Counter()

@@ -66,12 +66,20 @@ class Process:
 
     @property
     def steps(self) -> int:
-        """How many it made."""
-        return int(self.count.sum())
+        """How many it made; the first, whose beginning nobody saw, is in no row."""
+        return 1 + int(self.count.sum())
 
     def row_of(self, number: Whole) -> Whole:
         """Row of each step number; numbers before the first and after the last are on the edge."""
         return np.clip(np.searchsorted(self.number, number, "right") - 1, 0, self.number.size - 1)
+
+
+def steps_without_a_length(folder: Path) -> str:
+    """What processes made of which none made steps of known length, in words."""
+    ended = [_facts(path).ended for path in folder.glob(f"*{FACTS}")]
+    if not ended:
+        return "no step"
+    return "1 step" if all(ended) else "less than a second of steps"
 
 
 def read_processes(folder: Path) -> list[Process]:
@@ -87,7 +95,7 @@ def read_processes(folder: Path) -> list[Process]:
 
 
 def _read(path: Path) -> Process | None:
-    facts = msgspec.json.decode(path.read_bytes(), type=_Facts)
+    facts = _facts(path)
     content = path.with_suffix(SUFFIX).read_bytes()
     rows = np.frombuffer(content[: len(content) // ROW.size * ROW.size], dtype=_ROW)
     steps = rows[rows["kind"] == Kind.STEP]
@@ -109,6 +117,10 @@ def _read(path: Path) -> Process | None:
         events={kind: _events(rows[rows["kind"] == kind]) for kind in Kind if kind != Kind.STEP},
         **_readings(path.with_suffix(READINGS)),
     )
+
+
+def _facts(path: Path) -> _Facts:
+    return msgspec.json.decode(path.read_bytes(), type=_Facts)
 
 
 def _events(rows: npt.NDArray[Any]) -> Whole:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from traceprobe.capture.oracle.ranks import agreed, synchronize
 from traceprobe.capture.oracle.step_clock import StepClock
-from traceprobe.capture.steadiness import Steadiness
+from traceprobe.capture.steadiness import WINDOW, Steadiness
 
 LEAD_IN = 2
 """Steps before each block: the allocator, the queues and DDP get used to the condition."""
@@ -24,6 +24,8 @@ PROBE = 3
 FEWEST, MOST = 4, 2000
 CHECK = 4
 """Warm-up steps between two questions whether the pace is steady: the ranks answer together."""
+LEAST_WARM_UP = 2 * WINDOW
+"""Steps that tell that the pace is steady, after those that are made in any case."""
 MOST_WARMUP = 200
 WARMUP_S = 60.0
 """A loop that is not steady by then is measured as it is."""
@@ -110,6 +112,17 @@ def warm_up(least: int) -> Generator[None, None, Steadiness]:
         impatient = pace.steps >= MOST_WARMUP or now - began > WARMUP_S
         if not agreed(int(not (pace.steady or impatient))):
             return pace
+
+
+def foreseen_steps(conditions: int, rounds: int, seconds: float, step_s: float | None) -> int:
+    """Iterations of the program that `interleaved` takes, as far as its pace tells.
+
+    Args:
+        conditions: in which the program makes the steps.
+        step_s: a typical step; None where nothing is known of it.
+    """
+    steps = FEWEST if not step_s else min(max(math.ceil(seconds / step_s), FEWEST), MOST)
+    return conditions * (LEAD_IN + PROBE + rounds * (LEAD_IN + steps))
 
 
 def interleaved(

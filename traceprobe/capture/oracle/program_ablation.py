@@ -15,6 +15,7 @@ from traceprobe.capture.oracle.blocks import (
     Blocks,
     Condition,
     Unavailable,
+    foreseen_steps,
     interleaved,
     warm_up,
 )
@@ -30,16 +31,18 @@ from traceprobe.capture.progress import DONE
 
 _BARE = ("synthetic-no-comm", "synthetic-device", "synthetic-host", "full-no-comm", "full")
 """Variants with the least in them first."""
+_EVERYWHERE, _ON_RANKS = 3, 2
+"""Variants in which a program makes steps, that most have, and that those with several ranks have;
+one more has the batches on a GPU."""
 
 
 class ProgramAblation(TrialSession):
     """Takes a loop through its trials, each without some part."""
 
-    def __init__(self, plan: AblationPlan) -> None:
-        super().__init__(plan)
+    def __init__(self, plan: AblationPlan, *, updates_counted: bool = False) -> None:
+        super().__init__(plan, updates_counted=updates_counted)
         self._plan = plan
         self._batches = KeptBatches()
-        self._warmed = 0
         feed.source = self._batches
 
     def _step_ends(self) -> None:
@@ -53,7 +56,7 @@ class ProgramAblation(TrialSession):
         self._report("warming up")
         pace = yield from warm_up(self._plan.warmup)
         self._batches.kept()
-        self._warmed, period = self._steps, agreed(pace.period)
+        period = agreed(pace.period)
         self._replicas = Replicas()
         conditions = self._conditions()
         made = yield from interleaved(
@@ -116,8 +119,12 @@ class ProgramAblation(TrialSession):
             loaded("full-fused", lambda: fused(optimizers)),
         ]
 
-    def _needed(self) -> int | None:
-        return None if self._made.wanted is None else self._warmed + self._made.wanted + BUSY_STEPS
+    def _trials_take(self, step_s: float | None) -> int:
+        plan, wanted = self._plan, self._made.wanted
+        if wanted is None:
+            trained = _EVERYWHERE + int(computes()) + _ON_RANKS * (world_size() > 1)
+            wanted = foreseen_steps(trained, plan.count, plan.seconds, step_s)
+        return wanted + BUSY_STEPS
 
     def _finish(self, made: Blocks, busy: BusyTime) -> None:
         seconds = {name: [b.seconds for b in made.of(name)] for name in made.steps}

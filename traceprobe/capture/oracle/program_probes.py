@@ -25,6 +25,7 @@ from traceprobe.capture.oracle.blocks import (
     Blocks,
     Condition,
     Unavailable,
+    foreseen_steps,
     interleaved,
     warm_up,
 )
@@ -52,8 +53,8 @@ _DEVICE_PLACES = ("forward", "backward", "optimizer")
 class ProgramProbes(TrialSession):
     """Takes a loop through its blocks, each with a delay somewhere."""
 
-    def __init__(self, plan: ProbePlan) -> None:
-        super().__init__(plan)
+    def __init__(self, plan: ProbePlan, *, updates_counted: bool = False) -> None:
+        super().__init__(plan, updates_counted=updates_counted)
         self._plan = plan
         self._places = Places()
         self._file = DelayFile.of_this_process(plan.folder)
@@ -63,9 +64,14 @@ class ProgramProbes(TrialSession):
     def _step_begins(self) -> None:
         self._places.step()
 
-    def _needed(self) -> int | None:
-        wanted = self._made.wanted
-        return None if wanted is None else wanted + self._steps - self._made.iterations
+    def _trials_take(self, step_s: float | None) -> int:
+        if self._made.wanted is not None:
+            return self._made.wanted
+        plan = self._plan
+        probed = len(LEVELS) * (len(PLACES) + len(_DEVICE_PLACES) * int(computes()))
+        bases = math.ceil(probed / BASES_EVERY)
+        looks = foreseen_steps(1, 1, plan.seconds, step_s) + foreseen_steps(1, 1, 0.0, None)
+        return looks + foreseen_steps(1 + bases + probed, plan.rounds, plan.seconds, step_s)
 
     def _run(self) -> Generator[None, None, None]:
         plan = self._plan

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import atexit
 import os
+import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Generator
 from functools import partial
+from itertools import pairwise
+from statistics import median
 
-from traceprobe.capture.device import computes
+from traceprobe.capture.device import captures_graph
 from traceprobe.capture.environment import Plan
-from traceprobe.capture.oracle.blocks import Blocks
-from traceprobe.capture.progress import refuse, report_state
-from traceprobe.capture.rank_results import Shortfall
+from traceprobe.capture.oracle.blocks import LEAST_WARM_UP, Blocks
+from traceprobe.capture.progress import ended_early, refuse, report_state
+
+_LAST = 9
+"""Steps whose ends tell the pace, one more than there are durations."""
 
 
 class TrialSession(ABC):
@@ -20,17 +26,20 @@ class TrialSession(ABC):
 
     Args:
         plan: number and length of the trials.
+        updates_counted: whether every step ends with one of an optimizer.
     """
 
     phases: None = None
     """Its steps have no phases."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, updates_counted: bool = False) -> None:
         self._folder, self._workload = plan.folder, plan.workload
+        self._least_warmup, self._updates_counted = plan.warmup, updates_counted
         self._report = partial(report_state, plan.folder)
         self._described: dict[str, object] = {}
         self._made = Blocks()
-        self._steps = 0
+        self._steps = self._begun = 0
+        self._last: deque[float] = deque(maxlen=_LAST)
         self._process = os.getpid()
         self._running: Generator[None, None, None] | None = self._run()
         atexit.register(self.close)
@@ -40,8 +49,12 @@ class TrialSession(ABC):
         """All that is done, resumed before each step."""
 
     @abstractmethod
-    def _needed(self) -> int | None:
-        """Steps that the program has to make in all, as soon as that is known."""
+    def _trials_take(self, step_s: float | None) -> int:
+        """Steps that all trials take after the warm-up; foreseen as long as that is not known.
+
+        Args:
+            step_s: a typical step so far; None where there was none.
+        """
 
     def _step_ends(self) -> None:  # noqa: B027 - not all have it
         """A step has ended; what follows it is not part of any."""
@@ -61,11 +74,12 @@ class TrialSession(ABC):
 
     def before_step(self, number: int) -> bool:
         """Iteration `number` is about to begin; False where all trials are done."""
-        if os.getpid() != self._process or _capturing():
+        if os.getpid() != self._process or captures_graph():
             return True
         if self._running is None:
             return False
-        self._steps = number
+        self._steps, self._begun = number, number + 1
+        self._last.append(time.perf_counter())
         self._step_ends()
         try:
             next(self._running)
@@ -81,8 +95,18 @@ class TrialSession(ABC):
     def close(self) -> None:
         """The program ends its loop: before its trials are done, where they still go on."""
         if self._running is not None and os.getpid() == self._process:
-            Shortfall(self._steps, self._needed()).save(self._folder)
+            ended_early(self._folder, self._begun, self._needed())
             self._end()
+
+    def _needed(self) -> int:
+        """Steps that the program has to make in all."""
+        durations = [end - begin for begin, end in pairwise(self._last)]
+        warmed = self._steps - self._made.iterations
+        if not self._made.iterations:
+            warmed = max(warmed, self._least_warmup + LEAST_WARM_UP)
+        # Where updates are counted, the first one only shows that there is a loop.
+        first = int(self._updates_counted)
+        return first + warmed + self._trials_take(median(durations) if durations else None)
 
     def _end(self) -> None:
         running, self._running = self._running, None
@@ -90,10 +114,3 @@ class TrialSession(ABC):
             running.close()  # leaves the condition that holds
         self._give_back()
         atexit.unregister(self.close)
-
-
-def _capturing() -> bool:
-    """Whether the step becomes part of a CUDA graph, where nothing may be waited for."""
-    import torch
-
-    return computes() and torch.cuda.is_current_stream_capturing()
