@@ -313,6 +313,30 @@ def test_removing_the_wait_leaves_the_rest(waiting):
     assert run.late_loader
 
 
+@pytest.mark.parametrize(
+    ("profiler", "wait", "own_pace"),
+    [
+        (1.3, "between", False),  # slower beside a profiler: the host makes the batches
+        (1.0, "between", True),
+        (1.3, "loader", True),  # named: by its DataLoader
+    ],
+)
+def test_only_a_loader_of_its_own_keeps_its_pace_beside_a_profiler(
+    tmp_path, profiler, wait, own_pace
+):
+    loop = Loop(
+        **{**LOOP, "data_wait_ns": 20_000_000, "sync_ns": 4_000_000, "wait": wait},
+        step_name="ProfilerStep#{}",
+    )
+    trace = traceprobe.load(kineto.write(loop.scenario(), tmp_path / "trace.json"))
+    step_ms = traceprobe.analyze(trace).ranks[0].summary.step_ms.mean
+    known = traceprobe.Options(unprofiled_step_ms=step_ms / profiler)
+    run = prepare(traceprobe.analyze(trace, known))
+    assert run.late_loader == own_pace
+    unread = predict(run, Changes(removed=frozenset({"sync"}))).predicted
+    assert (unread < 0.99 * run.now) != own_pace  # somebody else keeps the step as long
+
+
 def test_without_changes_there_is_a_menu(waiting):
     record = what_if(observe(waiting), None)
     assert record.asked is None

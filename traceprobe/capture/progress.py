@@ -6,19 +6,27 @@ The processes of the program write, the process that started them reads.
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 DONE = "done"
 """The last state of a rank: all its files are there."""
 NAMING = "recording names"
 """The state of a rank whose timed recording is complete while it records names for it."""
+_RANKS: dict[int, int] = {}
+"""By process: a group of torch.distributed may be gone before the last is written."""
 _PROGRESS, _REFUSED, _ENDED = ".progress", ".refused", ".ended"
 
 
 def current_rank() -> int:
-    """Rank of this process as its launcher set it, 0 without one."""
-    return int(os.environ.get("RANK", "0"))
+    """Rank of this process as its launcher set it, or as torch.distributed had it; else 0."""
+    if "RANK" in os.environ:
+        return int(os.environ["RANK"])
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        _RANKS[os.getpid()] = int(distributed.get_rank())
+    return _RANKS.get(os.getpid(), 0)
 
 
 def write_result(path: Path, text: str) -> None:
@@ -49,10 +57,16 @@ def all_ranks_done(folder: Path, processes: int | None) -> bool:
     Args:
         processes: number of ranks, where that is known.
     """
-    last_states = [path.read_text().splitlines()[-1:] for path in folder.glob(f"rank*{_PROGRESS}")]
+    last_states = _last_states(folder)
     return len(last_states) >= (processes or 1) and all(
         last in ([DONE], [NAMING]) for last in last_states
     )
+
+
+def _last_states(folder: Path) -> list[list[str]]:
+    """Of the ranks that began; a list is empty where a rank was ended while it wrote."""
+    files = sorted(folder.glob(f"rank*{_PROGRESS}"))
+    return [path.read_text().splitlines()[-1:] for path in files]
 
 
 def refuse(folder: str, reason: str) -> NoReturn:
@@ -74,6 +88,17 @@ def refusal(folder: Path) -> str | None:
 def ended_early(folder: str, seen: int, needed: int) -> None:
     """Note that a program made too few steps, for the process that started it."""
     write_result(Path(folder) / f"rank{current_rank()}{_ENDED}", f"{seen} {needed}")
+
+
+def cut_off(folder: Path) -> str | None:
+    """How a program ended early that did not say so, in words; None where none began its part."""
+    last = next((state for states in _last_states(folder) for state in states), None)
+    if last is None:
+        return None
+    return (
+        f"while its state was “{last}”, and not as Python ends: by os._exit, or its training "
+        "went on in a process that it forked"
+    )
 
 
 def steps_missing(folder: Path) -> tuple[int, int] | None:

@@ -11,7 +11,7 @@ from traceprobe.capture.blame.embed import embed_names
 from traceprobe.capture.environment import program_environment
 from traceprobe.capture.launch import rank_command, run_program
 from traceprobe.capture.program import python_interpreter, sigint_ignored, workspace
-from traceprobe.capture.progress import all_ranks_done, steps_missing
+from traceprobe.capture.progress import all_ranks_done, cut_off, steps_missing
 from traceprobe.capture.recording_files import NSYS_STEM, deliver_recording, recorded_ranks
 from traceprobe.capture.recording_plan import RecordingPlan, trace_name
 from traceprobe.errors import UsageError
@@ -173,7 +173,7 @@ def _too_short(plan: RecordingPlan, work: Path) -> str:
     """Why a program that ended left no recording."""
     missing = steps_missing(work)
     if missing is None:
-        made = f"before {plan.steps} steps were made"
+        made = cut_off(work) or f"before {plan.steps} steps were made"
     else:
         seen, needed = missing
         made = f"after {counted(seen, 'step', 'steps')}, and a recording of it needs {needed}"

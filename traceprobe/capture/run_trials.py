@@ -9,7 +9,7 @@ from pathlib import Path
 from traceprobe.capture.environment import Plan, program_environment
 from traceprobe.capture.launch import rank_command, run_program
 from traceprobe.capture.program import workspace
-from traceprobe.capture.progress import all_ranks_done, steps_missing
+from traceprobe.capture.progress import all_ranks_done, cut_off, steps_missing
 from traceprobe.capture.rank_results import AnyResult
 from traceprobe.errors import UsageError
 from traceprobe.formatting import counted
@@ -46,15 +46,18 @@ def run_trials(
         end = run_program(command, environment, work, on_state, on_note)
         if not all_ranks_done(work, processes):
             end.expect_success()
-        results, missing = measured.of_ranks(work), steps_missing(work)
+        results = measured.of_ranks(work)
+        reason = "" if results else _too_few(steps_missing(work), cut_off(work))
     if not results:
-        raise UsageError(_too_few(missing))
+        raise UsageError(reason)
     end.note_failure("the trials were complete", on_note)
     return results
 
 
-def _too_few(missing: tuple[int, int] | None) -> str:
+def _too_few(missing: tuple[int, int] | None, cut_off: str | None) -> str:
     """Why there are no trials, and what helps."""
+    if missing is None and cut_off is not None:
+        return f"the program ended before its trials did, {cut_off}"
     if missing is None:
         return (
             "the program ended before its trials did: it made no step of an optimizer, nor has it "

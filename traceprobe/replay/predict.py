@@ -29,6 +29,7 @@ from traceprobe.replay.scenario import Changes
 from traceprobe.replay.simulate import simulate_all
 from traceprobe.replay.tasks import ALONE, RankSchedule, schedule_of
 from traceprobe.verdict.allreduce import Links
+from traceprobe.verdict.thresholds import FIXED
 
 LATE_LOADER = 0.02
 """Share of the step in which the GPU waits for data, from which on the loader sets the pace."""
@@ -38,6 +39,9 @@ all of it but for handing batches over."""
 WAITING_HOST = 0.2
 """The same of the host, where the GPU's queue hides it. Handing over a batch that is there takes
 time, too; a host that the GPU holds up waits for data only where it gets there before the batch."""
+OWN_PACE = 1.05
+"""Times its length without a profiler that a step is at most whose pace somebody else sets: the
+host is slower beside a profiler, and a loader of its own is not. As between two calibrations."""
 RULES_MARGIN = 0.03
 """Relative error of what the rules leave out. With it about nine of ten measurements of the
 validation (docs/validation/whatif.md) lie inside the interval."""
@@ -178,7 +182,8 @@ def now_ms(report: Report) -> float:
 def _with_loader(schedule: RankSchedule, report: Report, rank: Rank, now: float) -> RankSchedule:
     """A schedule whose loader makes batches as fast as it did, where it was known to be late.
 
-    A loader in the training process itself is no loader of its own: its time is the host's.
+    A loader in the training process itself is no loader of its own: its time is the host's. So is
+    the time of a loop that makes its batches without one.
     """
     settings = (report.workload or {}).get("settings")
     told = settings.get("workers") if isinstance(settings, dict) else None
@@ -187,6 +192,8 @@ def _with_loader(schedule: RankSchedule, report: Report, rank: Rank, now: float)
         return replace(schedule, loads=True)
     if _ahead(report.loader, now):
         return schedule
+    if told is None and timed is None and _made_by_the_host(report, rank):
+        return replace(schedule, loads=True)
     waited = float(schedule.tasks.data_wait.sum()) / schedule.iterations / 1e6
     step = rank.summary.step_ms.mean if rank.summary.step_ms is not None else now
     copied = (rank.summary.partition_ns["h2d"] or 0) / max(rank.summary.steps, 1) / 1e6 / now
@@ -196,6 +203,24 @@ def _with_loader(schedule: RankSchedule, report: Report, rank: Rank, now: float)
     workers = told if timed is None else timed
     known = workers if isinstance(workers, int) and workers > 0 else 1
     return replace(schedule, period=now * 1e6, workers=known)
+
+
+def _made_by_the_host(report: Report, rank: Rank) -> bool:
+    """Whether a wait that no range names got longer beside the profiler, as the host's work does.
+
+    Where steps wait for a loader of its own, they take as long as it does, and the profiler, which
+    slows the host, only leaves less to wait for. Steps that got longer although they wait are those
+    of a host that is at work meanwhile.
+    """
+    effect = report.quality.observer_effect
+    waited, inferred = rank.summary.partition_ns["idle_data_wait"], rank.summary.host
+    if (
+        effect is None
+        or not waited
+        or inferred.data_wait_inferred_ns <= FIXED.mostly_inferred * waited
+    ):
+        return False
+    return effect.ratio > OWN_PACE
 
 
 def _ahead(loader: Loader | UnsetType, now: float) -> bool:

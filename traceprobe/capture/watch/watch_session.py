@@ -59,7 +59,7 @@ class WatchSession:
         return True
 
     def _begin(self, plan: WatchPlan) -> None:
-        rank = _rank()
+        rank = current_rank()
         self._stem = Path(plan.folder) / f"rank{rank}-{os.getpid()}"
         self._log = RowLog(self._stem.with_suffix(SUFFIX))
         self._steps = step_taker(self._rows(plan, rank))
@@ -162,14 +162,6 @@ class WatchSession:
                 f"traceprobe: watching ended, the program goes on: {type(error).__name__}: "
                 f"{error}\n"
             )
-
-
-def _rank() -> int:
-    """Of this process, by its launcher or by torch.distributed."""
-    distributed = sys.modules.get("torch.distributed")
-    if "RANK" not in os.environ and distributed is not None and distributed.is_initialized():
-        return int(distributed.get_rank())
-    return current_rank()
 
 
 def _graphs() -> int:
