@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from traceprobe.capture.ablation_plan import AblationPlan
 from traceprobe.capture.probe_plan import ProbePlan
+from traceprobe.capture.progress import all_ranks_done, claim_rank
 from traceprobe.capture.recording_plan import RecordingPlan
 from traceprobe.capture.recording_session import RecordingSession
 from traceprobe.capture.watch_plan import WatchPlan
@@ -19,18 +22,45 @@ class LoopSession(Protocol):
         """Iteration `number` is about to begin; False where the program has done its part."""
 
 
+ASKED_EVERY = 16
+"""Updates between two looks of a bystander."""
+
+
+class Bystander:
+    """Of a process whose rank another one has that is measured: it trains until that is done."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+
+    def before_step(self, number: int) -> bool:
+        """Whether the program goes on."""
+        return number % ASKED_EVERY > 0 or not all_ranks_done(self._folder, None)
+
+
+def _first_of_rank(folder: str, start: Callable[[], LoopSession]) -> LoopSession:
+    return start() if claim_rank(folder) else Bystander(folder)
+
+
 def session_of_process() -> Callable[[], LoopSession] | None:
     """What starts the session that this process was asked for; None where it was asked for none."""
     if (recording := RecordingPlan.current()) is not None:
-        return lambda: RecordingSession(recording, updates_counted=True)
+        return partial(
+            *(_first_of_rank, recording.folder),
+            lambda: RecordingSession(recording, updates_counted=True),
+        )
     if (ablation := AblationPlan.current()) is not None:
         from traceprobe.capture.oracle.program_ablation import ProgramAblation
 
-        return lambda: ProgramAblation(ablation, updates_counted=True)
+        return partial(
+            *(_first_of_rank, ablation.folder),
+            lambda: ProgramAblation(ablation, updates_counted=True),
+        )
     if (probes := ProbePlan.current()) is not None:
         from traceprobe.capture.oracle.program_probes import ProgramProbes
 
-        return lambda: ProgramProbes(probes, updates_counted=True)
+        return partial(
+            *(_first_of_rank, probes.folder), lambda: ProgramProbes(probes, updates_counted=True)
+        )
     if (watch := WatchPlan.current()) is not None:
         from traceprobe.capture.watch.watch_session import WatchSession
 

@@ -16,7 +16,7 @@ NAMING = "recording names"
 """The state of a rank whose timed recording is complete while it records names for it."""
 _RANKS: dict[int, int] = {}
 """By process: a group of torch.distributed may be gone before the last is written."""
-_PROGRESS, _REFUSED, _ENDED = ".progress", ".refused", ".ended"
+_PROGRESS, _REFUSED, _ENDED, _CLAIM = ".progress", ".refused", ".ended", ".claim"
 
 
 def current_rank() -> int:
@@ -27,6 +27,26 @@ def current_rank() -> int:
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         _RANKS[os.getpid()] = int(distributed.get_rank())
     return _RANKS.get(os.getpid(), 0)
+
+
+def claim_rank(folder: str) -> bool:
+    """Whether this process is the one of its rank that is measured: the first, while it lives.
+
+    Processes that a program starts by itself, without telling them their ranks, have all the same.
+    """
+    path = Path(folder) / f"rank{current_rank()}{_CLAIM}"
+    mine = path.with_suffix(f".{os.getpid()}")
+    try:
+        mine.write_text(str(os.getpid()))
+        path.hardlink_to(mine)  # whole, or not at all
+    except FileExistsError:
+        owner = path.read_text()
+        if owner != str(os.getpid()) and (Path("/proc") / owner).exists():
+            return False
+        mine.replace(path)
+    except OSError:  # a file system without links: the program is measured all the same
+        return True
+    return True
 
 
 def write_result(path: Path, text: str) -> None:

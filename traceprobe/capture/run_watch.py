@@ -77,7 +77,7 @@ def run_watched(
         OSError: it cannot be started.
         UsageError: ranks were asked for of what is no Python script.
     """
-    plan = replace(plan, folder=str(work))
+    plan = replace(plan, folder=str(work), watcher=os.getpid())
     command = rank_command(program, processes, None)
     environment = _environment(plan)
     began = time.monotonic()

@@ -16,6 +16,7 @@ class WatchPlan(Plan):
         clock_seconds: time between two readings of the device's clock.
         captures: short captures with a profiler, at most.
         every: steps between two of them; 0 where only slow steps cause them.
+        watcher: process that tells of the run in the end; 0 where nobody knows.
     """
 
     VARIABLE: ClassVar[str] = "TRACEPROBE_WATCH"
@@ -23,3 +24,4 @@ class WatchPlan(Plan):
     clock_seconds: float = 0.5
     captures: int = 0
     every: int = 0
+    watcher: int = 0

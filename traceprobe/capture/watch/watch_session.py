@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import shutil
 import sys
 import time
 from contextlib import suppress
@@ -44,6 +45,7 @@ class WatchSession:
         self._retries: int | None = None
         self._facts: dict[str, Any] = {}
         self._captures: ShortCaptures | None = None
+        self._watcher = plan.watcher if Path("/proc").exists() else 0
         try:
             self._begin(plan)
         except Exception as error:
@@ -135,6 +137,8 @@ class WatchSession:
             self._facts["ended"] = True
             self._write_facts()
         self._device.end()
+        if self._watcher and not (Path("/proc") / str(self._watcher)).exists():
+            _tidy(self._stem)
 
     def _forked(self) -> None:
         """In a process that was forked: the files are those of its parent."""
@@ -162,6 +166,15 @@ class WatchSession:
                 f"traceprobe: watching ended, the program goes on: {type(error).__name__}: "
                 f"{error}\n"
             )
+
+
+def _tidy(stem: Path) -> None:
+    """Leave nothing where nobody is left to tell; the last process takes the folder with it."""
+    with suppress(OSError):
+        for path in stem.parent.glob(f"{stem.name}.*"):
+            path.unlink()
+        if not any(stem.parent.glob(f"*{FACTS}")):
+            shutil.rmtree(stem.parent)
 
 
 def _graphs() -> int:
