@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -44,22 +43,20 @@ def _first_of_rank(folder: str, start: Callable[[], LoopSession]) -> LoopSession
 def session_of_process() -> Callable[[], LoopSession] | None:
     """What starts the session that this process was asked for; None where it was asked for none."""
     if (recording := RecordingPlan.current()) is not None:
-        return partial(
-            *(_first_of_rank, recording.folder),
-            lambda: RecordingSession(recording, updates_counted=True),
+        return lambda: _first_of_rank(
+            recording.folder, lambda: RecordingSession(recording, updates_counted=True)
         )
     if (ablation := AblationPlan.current()) is not None:
         from traceprobe.capture.oracle.program_ablation import ProgramAblation
 
-        return partial(
-            *(_first_of_rank, ablation.folder),
-            lambda: ProgramAblation(ablation, updates_counted=True),
+        return lambda: _first_of_rank(
+            ablation.folder, lambda: ProgramAblation(ablation, updates_counted=True)
         )
     if (probes := ProbePlan.current()) is not None:
         from traceprobe.capture.oracle.program_probes import ProgramProbes
 
-        return partial(
-            *(_first_of_rank, probes.folder), lambda: ProgramProbes(probes, updates_counted=True)
+        return lambda: _first_of_rank(
+            probes.folder, lambda: ProgramProbes(probes, updates_counted=True)
         )
     if (watch := WatchPlan.current()) is not None:
         from traceprobe.capture.watch.watch_session import WatchSession

@@ -20,6 +20,12 @@ from traceprobe.records.recording import RecordedBlock, Recording
 from traceprobe.verdict.calibration_doubt import calibration_doubt
 from traceprobe.verdict.thresholds import FIXED
 
+_OWN_MARKS = frozenset({r"ProfilerStep#\d+", r"step \d+"})
+"""Patterns of the ranges that recordings have around their steps."""
+_WHOLE = 0.125
+"""Part of a whole number by which the steps that last as long as an iteration may miss it: of four
+and more the nearest one is near enough."""
+
 
 def sidecars(parts: Sequence[TracePart]) -> list[Sidecar]:
     """What the recordings say about themselves, of the inputs that are recordings of ours."""
@@ -90,10 +96,31 @@ def _per_iteration(parts: Sequence[TracePart], name: str) -> list[float]:
     return found
 
 
-def _steps(part: TracePart) -> int:
-    """Steps of the recording that an iteration is."""
-    markers = (device.record.step_marker for device in part.devices)
-    return max((marker.per_iteration for marker in markers if marker), default=1)
+def _steps(part: TracePart) -> float:
+    """Steps of the recording that an iteration is; a part of one where micro-batches are marked."""
+    records = [device.record for device in part.devices]
+    markers = [record.step_marker for record in records if record.step_marker]
+    marks = max((marker.per_iteration for marker in markers), default=1)
+    if all(marker.pattern in _OWN_MARKS for marker in markers):
+        return marks
+    return _steps_by_time(part.sidecar, mean_step_ms(records)) or marks
+
+
+def _steps_by_time(sidecar: Sidecar | None, iteration_ms: float | None) -> float | None:
+    """The same where something else marks the iterations; None where the times do not tell.
+
+    The steps under the profiler were timed while the trace was made of them.
+    """
+    timed = UNSET if sidecar is None else sidecar.blocks
+    steps = [] if timed is UNSET else [b.step_ms for b in timed if b.profiled and b.kept]
+    if not steps or not steps[-1] or not iteration_ms:
+        return None
+    ratio = iteration_ms / steps[-1]
+    longer = max(ratio, 1 / ratio)
+    count = round(longer)
+    if abs(longer - count) > _WHOLE * count:
+        return None
+    return float(count) if ratio > 1 else 1 / count
 
 
 def recorded(parts: Sequence[TracePart]) -> tuple[Recording | None, str | None]:
