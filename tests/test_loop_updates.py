@@ -8,7 +8,13 @@ import itertools
 import pytest
 
 from tests.lazy import Lazy
+from traceprobe.capture import step_recorder
+from traceprobe.capture.ablation_plan import AblationPlan
 from traceprobe.capture.loop_updates import MOST_APART, LoopUpdates, StepBatches
+from traceprobe.capture.oracle.program_ablation import ProgramAblation
+from traceprobe.capture.progress import steps_missing
+from traceprobe.capture.recording_plan import RecordingPlan
+from traceprobe.capture.recording_session import RecordingSession
 
 pytestmark = pytest.mark.usefixtures("pytorch")
 torch = Lazy("torch")
@@ -147,6 +153,31 @@ def test_batches_are_steps_where_nothing_updates(updates):
     sizes = steps_of(updates, lambda _: kept.model(torch.ones(1, 2)), MOST_APART + 3)
     assert sizes == [MOST_APART, 1, 1, 1]
     assert steps_of(LoopUpdates(), lambda _: None, 3) == [1, 1, 1]  # nor sees anybody updates
+
+
+@pytest.mark.parametrize("session", ["recorded", "ablated"])
+def test_all_batches_of_an_update_are_a_step_of_the_recorder(
+    updates, session, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(step_recorder, "updates", updates)
+    made = []
+    driver = (
+        RecordingSession(RecordingPlan(folder=str(tmp_path), warmup=3))
+        if session == "recorded"
+        else ProgramAblation(AblationPlan(folder=str(tmp_path), warmup=3))
+    )
+    begin = driver.before_step
+    monkeypatch.setattr(driver, "before_step", lambda number: made.append(number) or begin(number))
+    net = Net()
+    for number, _ in enumerate(step_recorder.Recorder(driver).steps([torch.ones(1)] * 4)):
+        net.backward()
+        if number % 4 == 3:
+            net.update()
+        if number == 11:
+            break
+    assert made == [0, 1, 2]
+    assert updates.count == 3
+    assert steps_missing(tmp_path)[0] == 3  # what all sessions say of a program that ends then
 
 
 def test_an_update_of_very_many_batches_is_learnt(updates):

@@ -188,7 +188,10 @@ def test_signals_go_to_the_program_and_the_run_is_told(tmp_path, number):
 def test_a_program_without_updates_leaves_no_record(watched):
     done, record = watched("print('nothing')")
     assert (done.code, record) == (2, None)
-    assert "no two updates of a PyTorch optimizer were seen" in done.err
+    assert "after no step that an update of a PyTorch optimizer ends" in done.err
+    done, record = watched("step()")
+    assert (done.code, record) == (2, None)
+    assert "after 1 step that an update of a PyTorch optimizer ends, and it takes 2" in done.err
 
 
 def test_the_program_has_standard_input(tmp_path):
