@@ -69,7 +69,7 @@ def _returns(pace: Sequence[Stretch]) -> bool:
     steps = np.array([stretch.stop - stretch.start for stretch in pace])
     ms = np.array([stretch.ms for stretch in pace])
     shares = [steps[(ms >= base) & (ms < SAME_LEVEL * base)].sum() / steps.sum() for base in ms]
-    return max(shares) >= MOSTLY
+    return bool(max(shares) >= MOSTLY)
 
 
 def why_changed(processes: Sequence[Process], before: Stretch, after: Stretch) -> tuple[Cause, str]:
