@@ -40,8 +40,6 @@ for variable in CHANGES_OUTPUT:  # some are read when typer is imported, before 
     os.environ.pop(variable, None)
 
 
-FAST = "not slow"
-"""The selection of `make test`."""
 SLOWEST = (
     "validation",
     "profile",
@@ -86,14 +84,11 @@ def pytest_addoption(parser):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def every_report_is_checked(request):
-    """A report that breaks the contract of report.json fails the test that made it.
-
-    Of the fast tests, only those of the contract hold reports to the JSON Schema as well.
-    """
+def every_report_is_checked():
+    """A report that breaks the contract of report.json fails the test that made it."""
     from tests import report_rules
 
-    with report_rules.watching(schema=request.config.option.markexpr != FAST):
+    with report_rules.watching():
         yield
 
 
