@@ -7,13 +7,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile \
 	--constraint constraints.txt
-# pip would compile the 18,000 modules on one core. Not all that ends in .py is Python: let it be.
-COMPILE := $(BIN)/python -W ignore -m compileall -qq -j 0 $(VENV)/lib || true
 WORKLOAD ?= unet
 REPORT ?= build/demo
 ARGS ?=
-# One worker more than cores: many tests wait for programs that they started.
-WORKERS ?= $(shell expr $$(nproc) + 1)
+# As many as cores. More fill the waits for programs, and disturb the tests that measure.
+WORKERS ?= auto
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Without its bytecode each of the many processes that tests start compiles the package again.
@@ -30,7 +28,7 @@ test: $(VENV)/.dev ## run the fast tests (ARGS="-k name" selects, ARGS="-m slow"
 # Lint and packages use one core each.
 check: $(VENV)/.dev ## do everything a change must pass: lint, packages, all tests, fuzz
 	$(MAKE) --jobs=2 --output-sync=target lint packages
-	$(PYTEST)
+	$(PYTEST) --durations=40 --durations-min=5
 	$(BIN)/python -m tests.fuzzing --seconds 30
 
 lint: $(VENV)/.dev ## check style, types, the direction of imports and that none go in a circle
@@ -61,10 +59,10 @@ $(VENV)/.python: scripts/make_venv.sh
 
 $(VENV)/.runtime: $(VENV)/.python pyproject.toml constraints.txt
 	$(PIP) --build-constraint constraints.txt --editable '.[torch]'
-	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime
 	$(PIP) --group dev
-	@$(COMPILE)
+# pip would compile the 18,000 modules on one core. Templates that end in .py are no Python.
+	@$(BIN)/python -W ignore -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $@
