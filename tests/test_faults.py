@@ -218,7 +218,7 @@ def test_no_home_and_no_temporary_folder(folder, changes):
 
 
 def test_names_that_are_no_text(folder):
-    """In a process: what pytest puts in the place of its streams replaces what cannot be encoded."""
+    """In a process: the streams of pytest replace what cannot be encoded."""
     name, target = os.fsdecode(b"r\xff.json"), os.fsdecode(b"o\xfe.html")
     (folder / "run.json").rename(folder / name)
     done = spawn("analyze", name, "-o", target, cwd=folder).expect(0)
