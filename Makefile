@@ -5,11 +5,14 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile \
+	--constraint constraints.txt
 WORKLOAD ?= unet
 REPORT ?= build/demo
 ARGS ?=
-PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+# As many as cores. More fill the waits for programs, and disturb the tests that measure.
+WORKERS ?= auto
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Without its bytecode each of the many processes that tests start compiles the package again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -22,8 +25,10 @@ demo: $(VENV)/.runtime ## train a little, record it, and say where the report is
 test: $(VENV)/.dev ## run the fast tests (ARGS="-k name" selects, ARGS="-m slow" runs the others)
 	$(PYTEST) -m "not slow" $(ARGS)
 
-check: lint packages $(VENV)/.dev ## do everything a change must pass: lint, packages, all tests, fuzz
-	$(PYTEST)
+# Lint and packages use one core each.
+check: $(VENV)/.dev ## do everything a change must pass: lint, packages, all tests, fuzz
+	$(MAKE) --jobs=2 --output-sync=target lint packages
+	$(PYTEST) --durations=40 --durations-min=5
 	$(BIN)/python -m tests.fuzzing --seconds 30
 
 lint: $(VENV)/.dev ## check style, types, the direction of imports and that none go in a circle
@@ -58,4 +63,6 @@ $(VENV)/.runtime: $(VENV)/.python pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.runtime
 	$(PIP) --group dev
+# pip would compile the 18,000 modules on one core. Templates that end in .py are no Python.
+	@$(BIN)/python -W ignore -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $@

@@ -40,8 +40,19 @@ for variable in CHANGES_OUTPUT:  # some are read when typer is imported, before 
     os.environ.pop(variable, None)
 
 
-FAST = "not slow"
-"""The selection of `make test`."""
+CORPUS_FILES = (
+    "attribution",
+    "anonymise",
+    "cache",
+    "doctor",
+    "report_contract",
+    "comparison",
+    "corpus",
+    "corpus_counts",
+    "forecast",
+)
+"""Files that go through the whole corpus. One worker runs them all: the first analyses it, the
+others find the reports that `tests/analyses.py` keeps in the process."""
 SLOWEST = (
     "validation",
     "profile",
@@ -49,7 +60,8 @@ SLOWEST = (
     "program_environment",
     "integrations",
     "training_session",
-    "anonymise",
+    *CORPUS_FILES,
+    "watch_program",
     "report_browser",
     "document_browser",
     "many_ranks",
@@ -63,6 +75,22 @@ def pytest_collection_modifyitems(items):
     """Slow files first; the others keep their order."""
     places = {f"test_{name}": place for place, name in enumerate(SLOWEST)}
     items.sort(key=lambda item: places.get(item.path.stem, len(SLOWEST)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """`--dist loadfile` gives the tests of a file to one worker, and those of the corpus."""
+    if config.option.dist != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByInput(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = super()._split_scope(nodeid)
+            name = Path(file).stem.removeprefix("test_")
+            return "corpus" if name in CORPUS_FILES else file
+
+    return ByInput(config, log)
 
 
 HEAVY = pytest.StashKey[set[str]]()
@@ -86,14 +114,11 @@ def pytest_addoption(parser):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def every_report_is_checked(request):
-    """A report that breaks the contract of report.json fails the test that made it.
-
-    Of the fast tests, only those of the contract hold reports to the JSON Schema as well.
-    """
+def every_report_is_checked():
+    """A report that breaks the contract of report.json fails the test that made it."""
     from tests import report_rules
 
-    with report_rules.watching(schema=request.config.option.markexpr != FAST):
+    with report_rules.watching():
         yield
 
 

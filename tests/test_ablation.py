@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
+import jsonschema_rs
 import msgspec
 import pytest
 
-from tests.lazy import Lazy
 from tests.rendering import html_of, markdown_of, terminal_of
 from tests.report_factory import (
     make_ablation,
@@ -15,7 +15,7 @@ from tests.report_factory import (
     make_report,
     make_run,
 )
-from tests.report_rules import validator
+from tests.report_rules import schema, validator
 from traceprobe.capture.ablation_plan import RankTrials
 from traceprobe.capture.ablation_record import summarize_ablation
 from traceprobe.records.ablation import INCLUDES, Ablation
@@ -26,7 +26,6 @@ from traceprobe.verdict.agreement import compare
 
 WHY = "the program has no DistributedDataParallel model"
 
-jsonschema = Lazy("jsonschema")
 ABLATIONS = {
     "io": make_ablation,
     "communication": lambda: make_ablation("communication"),
@@ -51,9 +50,9 @@ def rank(seconds, **changes):
 
 
 def schema_of_an_ablation():
-    schema = validator().schema
-    return jsonschema.Draft202012Validator(
-        {"$ref": "#/$defs/Ablation", "$defs": schema["$defs"], "$schema": schema["$schema"]}
+    whole = schema()
+    return jsonschema_rs.Draft202012Validator(
+        {"$ref": "#/$defs/Ablation", "$defs": whole["$defs"], "$schema": whole["$schema"]}
     )
 
 

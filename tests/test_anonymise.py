@@ -14,7 +14,7 @@ import traceprobe
 from tests.analyses import REFUSED, SAMPLES, report_of
 from tests.builders import kineto, nsight
 from tests.builders.loop import EVERYTHING, Loop
-from tests.cli_runner import spawn
+from tests.cli_runner import Cli, spawn
 from tests.conftest import ROOT, trace_files
 from tests.test_privacy import CANARY, KINETO, NSIGHT, in_chrome_trace, in_export
 from traceprobe.anonymise.anonymise_trace import anonymise_trace
@@ -24,6 +24,11 @@ from traceprobe.render.pages.report_operators import operators_table
 MS = 1_000_000
 LARGE = 500_000
 SECRET = "Kanarienvogel"
+
+
+@pytest.fixture
+def cli(tmp_path, monkeypatch, capfdbinary):
+    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 def told(report):
@@ -148,7 +153,7 @@ def in_names(data: bytes, nsys: bool) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*KINETO, *NSIGHT])
-def test_no_canary_is_left(tmp_path, name):
+def test_no_canary_is_left(cli, tmp_path, name):
     nsys = ".sqlite" in name
     data = (ROOT / "sample_traces" / name).read_bytes()
     planted = in_names(in_export(data) if nsys else in_chrome_trace(data), nsys)
@@ -157,10 +162,10 @@ def test_no_canary_is_left(tmp_path, name):
     (folder / name).write_bytes(planted)
     assert gzip.decompress(planted).lower().count(CANARY.encode()) > 50
     command = ("inspect", "--anonymise", f"{CANARY}/{name}", "-o", name)
-    assert spawn(*command, cwd=tmp_path).expect(0).out == ""
+    assert cli(*command).expect(0).out == ""
     assert CANARY.encode() not in gzip.decompress((tmp_path / name).read_bytes()).lower()
-    found = json.loads(spawn("analyze", name, "-o", "-", cwd=tmp_path).expect(0).out)
-    known = json.loads(spawn("analyze", folder / name, "-o", "-", cwd=tmp_path).expect(0).out)
+    found = json.loads(cli("analyze", name, "-o", "-").expect(0).out)
+    known = json.loads(cli("analyze", folder / name, "-o", "-").expect(0).out)
     assert found["verdict"]["bound"] == known["verdict"]["bound"]
     assert [len(r["iterations"]) for r in found["ranks"]] == [
         len(r["iterations"]) for r in known["ranks"]

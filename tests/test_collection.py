@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.cli_runner import environment
-from tests.conftest import HEAVY, ROOT
+from tests.conftest import CORPUS_FILES, HEAVY, ROOT
 
 WATCH = """
 import cProfile
@@ -44,6 +44,11 @@ def pytest_collection(session):
 def test_collecting_imports_nothing_that_takes_long(request):
     """Asked of the collection that led to this test."""
     assert request.config.stash[HEAVY] == set()
+
+
+def test_one_worker_goes_through_the_corpus(request):
+    files = {i.path.stem for i in request.session.items if "corpus_row" in i.fixturenames}
+    assert files <= {f"test_{name}" for name in CORPUS_FILES}
 
 
 @pytest.mark.slow

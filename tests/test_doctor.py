@@ -124,14 +124,14 @@ def test_colour_is_for_those_who_take_it(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [KINETO[0], KINETO[2], NSIGHT[0], NSIGHT[2]])
-def test_no_canary_in_any_output(tmp_path, name):
+def test_no_canary_in_any_output(cli, tmp_path, name):
     folder = tmp_path / CANARY
     folder.mkdir()
     data = (ROOT / "sample_traces" / name).read_bytes()
     trace = folder / name
     trace.write_bytes(in_export(data) if ".sqlite" in name else in_chrome_trace(data))
     for arguments in ((), ("-o", "-")):
-        done = spawn("doctor", trace, *arguments, cwd=tmp_path)
+        done = cli("doctor", trace, *arguments)
         assert done.code in (0, 1), done.err
         assert done.out
         assert CANARY not in (done.out + done.err).lower()

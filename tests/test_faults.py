@@ -1,6 +1,6 @@
 """Faults of the machine: nothing is lost, no half file stays, one message and the right exit code.
 
-Each is brought about in a process of its own.
+What touches the process is brought about in one of its own.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tests.builders import kineto
 from tests.cli_runner import (
     LOOP,
     MODULE,
+    Cli,
     Done,
     environment,
     interruptible,
@@ -64,6 +65,11 @@ def folder(tmp_path, inputs):
     """A folder with all of them."""
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     return tmp_path
+
+
+@pytest.fixture
+def cli(folder, monkeypatch, capfdbinary):
+    return Cli(folder, monkeypatch, capfdbinary)
 
 
 def listed(folder):
@@ -141,11 +147,11 @@ def test_a_folder_that_may_not_be_written(folder, name):
 
 @pytest.mark.parametrize("name", ["html", "slice", "anonymise"])
 @pytest.mark.parametrize("leads", ["nowhere", "report.json"])
-def test_links_are_no_outputs(folder, name, leads):
+def test_links_are_no_outputs(cli, folder, name, leads):
     target = folder / WRITES[name][-1]
     target.symlink_to(leads)
     before = (folder / "report.json").read_bytes()
-    one_message(spawn(*WRITES[name], "-f", cwd=folder), f"{target.name}: is a symbolic link")
+    one_message(cli(*WRITES[name], "-f"), f"{target.name}: is a symbolic link")
     assert target.is_symlink()
     assert (folder / "report.json").read_bytes() == before
     assert "nowhere" not in listed(folder)
@@ -212,6 +218,7 @@ def test_no_home_and_no_temporary_folder(folder, changes):
 
 
 def test_names_that_are_no_text(folder):
+    """In a process: the streams of pytest replace what cannot be encoded."""
     name, target = os.fsdecode(b"r\xff.json"), os.fsdecode(b"o\xfe.html")
     (folder / "run.json").rename(folder / name)
     done = spawn("analyze", name, "-o", target, cwd=folder).expect(0)
@@ -223,25 +230,25 @@ def test_names_that_are_no_text(folder):
     assert os.fsdecode(b"traceprobe-r\xff.html") in listed(folder)
 
 
-def test_names_as_long_as_can_be(folder):
+def test_names_as_long_as_can_be(cli, folder):
     name = "é" * 122 + ".json.gz"[:5]
     (folder / "run.json").rename(folder / name)
-    done = spawn("analyze", name, "-q", cwd=folder).expect(0)
+    done = cli("analyze", name, "-q").expect(0)
     assert done.err == ""
     (page,) = folder.glob("traceprobe-*.html")
     assert len(os.fsencode(page.name)) <= 255
     longest = "k" * 250 + ".json"
-    spawn("analyze", name, "-q", "-o", longest, cwd=folder).expect(0)
+    cli("analyze", name, "-q", "-o", longest).expect(0)
     assert longest in listed(folder)
-    assert "File name too long" in spawn("analyze", "k" * 300, cwd=folder).expect(2).err
+    assert "File name too long" in cli("analyze", "k" * 300).expect(2).err
 
 
 @pytest.mark.parametrize("command", ["analyze", "inspect", "render"])
 @pytest.mark.parametrize("there", [True, False], ids=["there", "absent"])
-def test_file_names_cannot_steer_the_terminal(folder, command, there):
+def test_file_names_cannot_steer_the_terminal(cli, folder, command, there):
     if there:
         (folder / HOSTILE).write_text("no trace")
-    done = spawn(command, HOSTILE, cwd=folder).expect(2)
+    done = cli(command, HOSTILE).expect(2)
     assert done.err.strip()
     assert all(c.isprintable() or c == "\n" for c in done.out + done.err)
 

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from tests.builders import kineto, nsight
-from tests.cli_runner import LOOP, spawn, write_trace
+from tests.cli_runner import LOOP, Cli, write_trace
 from tests.report_factory import HOSTILE
 
 pytestmark = pytest.mark.slow
@@ -40,18 +40,24 @@ def trace(tmp_path):
     return tmp_path / "run.json"
 
 
+@pytest.fixture
+def cli(tmp_path, monkeypatch, capfdbinary):
+    return Cli(tmp_path, monkeypatch, capfdbinary)
+
+
+@pytest.mark.usefixtures("trace")
 @pytest.mark.parametrize(
     "command",
     [["inspect", "run.json"], ["analyze", "run.json", "-v", "-f", "-o", "a.md"]],
     ids=["inspect", "analyze"],
 )
-def test_names_in_a_trace_cannot_steer_the_terminal(trace, command):
-    done = spawn(*command, cwd=trace.parent).expect(0)
+def test_names_in_a_trace_cannot_steer_the_terminal(cli, command):
+    done = cli(*command).expect(0)
     assert [c for c in done.out + done.err if not (c.isprintable() or c == "\n")] == []
 
 
-def test_names_in_a_trace_are_no_markup(trace):
-    spawn("analyze", "run.json", "-q", "-o", "a.md", "-o", "a.html", cwd=trace.parent).expect(0)
+def test_names_in_a_trace_are_no_markup(cli, trace):
+    cli("analyze", "run.json", "-q", "-o", "a.md", "-o", "a.html").expect(0)
     markdown = (trace.parent / "a.md").read_text(encoding="utf-8")
     page = (trace.parent / "a.html").read_text(encoding="utf-8")
     steering = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -71,7 +77,7 @@ def test_names_in_a_trace_are_no_markup(trace):
     ],
     ids=lambda command: " ".join(command[:2]),
 )
-def test_a_trace_is_never_written_nor_executed(tmp_path, command):
+def test_a_trace_is_never_written_nor_executed(cli, tmp_path, command):
     """Its schema may hold triggers, views that call functions, and constraints on copies."""
     trace = write_trace(tmp_path / "run.sqlite")
     nsight.edit(
@@ -82,7 +88,7 @@ def test_a_trace_is_never_written_nor_executed(tmp_path, command):
         "CREATE VIEW ThreadNames AS SELECT load_extension('owned') AS globalTid, 1 AS nameId",
     )
     before = trace.read_bytes()
-    done = spawn(*command, cwd=tmp_path)
+    done = cli(*command)
     assert "Traceback" not in done.err
     assert "internal error" not in done.err
     assert done.code in (0, 2)

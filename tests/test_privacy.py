@@ -13,7 +13,7 @@ from contextlib import closing
 
 import pytest
 
-from tests.cli_runner import spawn
+from tests.cli_runner import Cli
 from tests.conftest import ROOT
 
 CANARY = "kanarienvogel"
@@ -94,12 +94,17 @@ def in_export(data: bytes) -> bytes:
         return gzip.compress(database.serialize())
 
 
+@pytest.fixture
+def cli(tmp_path, monkeypatch, capfdbinary):
+    return Cli(tmp_path, monkeypatch, capfdbinary)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "redact"),
     [(name, name in (KINETO[0], NSIGHT[0])) for name in (*KINETO, *NSIGHT)],
 )
-def test_no_canary_in_any_output(tmp_path, name, redact):
+def test_no_canary_in_any_output(cli, tmp_path, name, redact):
     folder = tmp_path / CANARY
     folder.mkdir()
     data = (ROOT / "sample_traces" / name).read_bytes()
@@ -110,22 +115,22 @@ def test_no_canary_in_any_output(tmp_path, name, redact):
     assert hidden.count(CANARY.encode()) > 8
     options = ["--redact"] if redact else []
     outputs = [argument for output in OUTPUTS for argument in ("-o", output)]
-    done = spawn("analyze", trace, *outputs, *options, cwd=tmp_path).expect(0)
+    done = cli("analyze", trace, *outputs, *options).expect(0)
     shown = done.out.partition("next, ")[
         0
     ]  # the command that follows names the file that was given
     texts = {output: (tmp_path / output).read_text() for output in OUTPUTS} | {"terminal": shown}
     assert {output for output, text in texts.items() if CANARY in text.lower()} == set()
     assert json.loads(texts["run.json"])["verdict"]["bound"] != "inconclusive"
-    listed = spawn("inspect", trace, cwd=tmp_path).expect(0).out
+    listed = cli("inspect", trace).expect(0).out
     assert CANARY not in listed.lower()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [KINETO[0], NSIGHT[0]])
-def test_no_canary_in_a_slice(tmp_path, name):
+def test_no_canary_in_a_slice(cli, tmp_path, name):
     data = (ROOT / "sample_traces" / name).read_bytes()
     trace = tmp_path / name
     trace.write_bytes(in_export(data) if ".sqlite" in name else in_chrome_trace(data))
-    spawn("slice", trace, "--steps", "1:4", "-o", f"small.{name}", cwd=tmp_path).expect(0)
+    cli("slice", trace, "--steps", "1:4", "-o", f"small.{name}").expect(0)
     assert CANARY.encode() not in gzip.decompress((tmp_path / f"small.{name}").read_bytes())

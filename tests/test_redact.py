@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.analyses import report_of, runs
-from tests.cli_runner import environment, spawn
+from tests.cli_runner import Cli, environment, spawn
 from tests.test_anonymise import in_names
 from tests.test_privacy import CANARY, in_chrome_trace, in_export
 from traceprobe.anonymise.redact import digest, redact
@@ -56,16 +56,21 @@ def test_equal_names_stay_equal():
     assert digest("volta_sgemm") == digest("volta_sgemm") != digest("volta_dgemm")
 
 
-def test_the_command_redacts(samples, tmp_path):
+@pytest.fixture
+def cli(tmp_path, monkeypatch, capfdbinary):
+    return Cli(tmp_path, monkeypatch, capfdbinary)
+
+
+def test_the_command_redacts(cli, samples, tmp_path):
     source = samples / "h200_unet_w1.json.gz"
-    spawn("analyze", source, "-q", "--redact", "-o", "report.json", cwd=tmp_path).expect(0)
+    cli("analyze", source, "-q", "--redact", "-o", "report.json").expect(0)
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["inputs"][0]["name"] == digest(source.name)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["profile_unet.json.gz", "profile_wide_mlp.sqlite.gz"])
-def test_no_canary_in_any_name_is_left(samples, tmp_path, name):
+def test_no_canary_in_any_name_is_left(cli, samples, tmp_path, name):
     """A canary in every text of a trace, in every name and in that of the file."""
     data = (samples / name).read_bytes()
     nsys = ".sqlite" in name
@@ -73,8 +78,8 @@ def test_no_canary_in_any_name_is_left(samples, tmp_path, name):
     source = tmp_path / f"{CANARY}.{name}"
     source.write_bytes(planted)
     outputs = [argument for kind in ("html", "json", "md") for argument in ("-o", f"a.{kind}")]
-    done = spawn("analyze", source.name, *outputs, "--redact", cwd=tmp_path).expect(0)
-    spawn("whatif", "a.json", "-o", "b.md", "-q", cwd=tmp_path).expect(0)
+    done = cli("analyze", source.name, *outputs, "--redact").expect(0)
+    cli("whatif", "a.json", "-o", "b.md", "-q").expect(0)
     texts = {path.name: path.read_text() for path in tmp_path.glob("[ab].*")}
     texts |= {"terminal": done.out, "messages": done.err}
     assert len(texts) == 6

@@ -7,13 +7,13 @@ import re
 from copy import deepcopy
 from importlib.resources import files
 
-import jsonschema
+import jsonschema_rs
 import pytest
 
 from scripts import write_schema
 from tests.conftest import ROOT
 from tests.report_factory import PARTITIONS, make_report, make_run
-from tests.report_rules import MEMBERS, SCHEMA, validator
+from tests.report_rules import MEMBERS, SCHEMA, schema, validator
 from traceprobe.findings import RULES
 from traceprobe.model.taxonomy import IDLE_CAUSES, PARTITION
 from traceprobe.records.report import Report
@@ -65,10 +65,6 @@ MANDATORY = {
 """What schema version 1.0 must hold, written out by hand: code that drops a field fails here."""
 
 
-def schema():
-    return json.loads(SCHEMA.read_text(encoding="utf-8"))
-
-
 def table(page, heading):
     """First cells of the tables below a heading, up to the next one."""
     text = page.partition(f"\n## {heading}\n")[2] or page.partition(f"\n### {heading}\n")[2]
@@ -84,7 +80,7 @@ def test_the_schema_is_part_of_the_package():
 
 
 def test_the_schema_is_valid_and_of_the_stated_version():
-    jsonschema.Draft202012Validator.check_schema(schema())
+    jsonschema_rs.meta.validate(schema())
     assert schema()["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert schema()["$id"] == f"urn:traceprobe:report:{Report.SCHEMA_VERSION}"
     assert f"schema version {Report.SCHEMA_VERSION}" in PAGE
