@@ -102,6 +102,17 @@ def test_work_without_a_duration_is_counted_and_stays(tmp_path, form):
     assert trace.quality.damage == {"zero-durations": 1}
 
 
+def test_work_below_the_resolution_of_a_file_is_no_damage(tmp_path):
+    script = Script()
+    for k in range(9):
+        length = 0 if k % 3 == 1 else 2 * US
+        script.op("kernel", k * MS + 10 * US, k * MS + 10 * US + length, (k * MS, k * MS + US))
+    quality = read_trace(write("kineto", script.build(), tmp_path)).quality
+    assert quality.damage == {}
+    assert quality.warnings["rounded-durations"].startswith("3 GPU ops of 9 took less than 1 µs")
+    assert "less than 3.00 µs of their work" in quality.warnings["rounded-durations"]
+
+
 @FORMS
 @pytest.mark.parametrize(("early", "counted"), [(US, 0), (US + 1, 1), (5 * MS, 1)])
 def test_a_kernel_before_its_launch_is_counted_with_the_skew(tmp_path, form, early, counted):

@@ -303,8 +303,8 @@ def _rank_noted(evidence: Evidence) -> Judgement:
     tests="Whether call stacks or memory were recorded. Warns then.",
     meaning="Both slow the host: idle time and `overhead` are too high, by up to several times "
     "the step.",
-    fix="Record without `with_stack` and `profile_memory`, or tell the step time without a "
-    "profiler with `--unprofiled-step-ms`.",
+    fix="Record without `with_stack` and `profile_memory`; where the step time without a profiler "
+    "is not known, tell it with `--unprofiled-step-ms`.",
 )
 def _options(evidence: Evidence) -> Judgement:
     marks = evidence.trace.profiled

@@ -102,8 +102,8 @@ def _calibration(whole: Whole) -> Judgement:
     "where the verdict is corrected; fails where it is unknown and overhead decides.",
     meaning="Host time is inflated: the captured shares have too much `overhead`. Where it is "
     "unknown by how much, the verdict may be the profiler's and not the run's.",
-    fix="Give `--unprofiled-step-ms`; record with Nsight Systems (`traceprobe profile "
-    "--backend nsys`), which slows the host less.",
+    fix="Where the step without a profiler is not known, give `--unprofiled-step-ms`. Record with "
+    "Nsight Systems (`traceprobe profile --backend nsys`), which slows the host less.",
 )
 def _observer(whole: Whole) -> Judgement:
     report = whole.report

@@ -16,6 +16,10 @@ REMEASURE_ON_CPU = (
     "Time the same loop without a profiler and pass the step time with `--unprofiled-step-ms`; "
     "profile without `with_stack` and `profile_memory`."
 )
+LIGHTER = (
+    "Nothing has to be measured again: the step without a profiler is known, and the shares are "
+    "corrected by it. Without `with_stack` and `profile_memory` there is less to correct."
+)
 SMALLER = (
     "Capture fewer iterations or fewer kinds of events, so that the profiler has nothing to write "
     "out while the GPU waits."
@@ -32,7 +36,6 @@ SMALLER = (
 )
 def profiler_distortion(evidence: Evidence) -> Answer:
     """The step under the profiler against the step without it."""
-    again = REMEASURE_ON_CPU if evidence.on_cpu else REMEASURE
     effect = evidence.quality.observer_effect
     flush = evidence.exclusive_ms("idle_profiler")
     rows = f"{flush:.2f} ms {evidence.per} of {evidence.idle} under the profiler's own rows"
@@ -48,7 +51,7 @@ def profiler_distortion(evidence: Evidence) -> Answer:
                 "verdict is corrected for it",
                 rows,
             ],
-            advice=again if distorted else "",
+            advice=LIGHTER if distorted else "",
         )
     marks = sorted(evidence.profiled & HEAVY)
     if not marks:
@@ -66,5 +69,5 @@ def profiler_distortion(evidence: Evidence) -> Answer:
             "is unknown",
             rows,
         ],
-        advice=again,
+        advice=REMEASURE_ON_CPU if evidence.on_cpu else REMEASURE,
     )

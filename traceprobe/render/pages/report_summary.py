@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from traceprobe.formatting import duration, first_sentences, percent, significant
+from traceprobe.formatting import counted, duration, first_sentences, percent, significant
 from traceprobe.model.taxonomy import label_of
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Finding, Report
@@ -146,10 +146,12 @@ def _next(report: Report, paths: Sequence[str]) -> list[Block]:
 
 
 def _more(report: Report) -> str:
-    """What a longer summary shows."""
-    others = len(report.findings) - len(first_fixes(report))
-    counts = [(others, "other finding"), (len(report.quality.warnings), "warning")]
-    words = [f"{count} {word}{'s' if count > 1 else ''}" for count, word in counts if count]
+    """What a longer summary shows; checks that found nothing are not counted."""
+    fixes = first_fixes(report)
+    others = [found for found in report.findings if found not in fixes]
+    asking = sum(found.status in ATTENTION for found in others)
+    counts = [(asking, "other finding"), (len(report.quality.warnings), "warning")]
+    words = [counted(count, word) for count, word in counts if count]
     return f"more with -v: {', '.join(['ranks', 'reasons', *words])}"
 
 
@@ -178,7 +180,9 @@ def _shares(report: Report) -> list[Block]:
 def _roofline(report: Report) -> list[Block]:
     if isinstance(report.roofline, msgspec.UnsetType):
         return []
-    return [Text([*roofline.lines(report.roofline), *report.roofline.notes[:1]])]
+    # What a peak is missing for matters where the kernels are what the step takes.
+    notes = report.roofline.notes[:1] if report.verdict.bound == "compute" else []
+    return [Text([*roofline.lines(report.roofline), *notes])]
 
 
 def _verdict_lines(report: Report) -> Iterator[str]:
@@ -292,7 +296,7 @@ def _spread(step: StepTimes) -> str:
 
 
 def _used(rank: Rank) -> str:
-    return f"{rank.summary.iterations_used} of {rank.iteration_count} iterations"
+    return f"{rank.summary.iterations_used} of {counted(rank.iteration_count, 'iteration')}"
 
 
 def _probe_lines(report: Report) -> list[str]:
