@@ -127,11 +127,11 @@ def _discard(stream: IO[Any]) -> None:
         os.close(nothing)
 
 
-def summary(report: Report, inputs: Sequence[str] = (), *, verbose: bool = False) -> None:
+def summary(report: Report, inputs: Sequence[str] | None, *, verbose: bool = False) -> None:
     """A report on standard output, as `document_summary` shows it.
 
     Args:
-        inputs: paths of the files that it is about, where they are known.
+        inputs: paths of the files that it is about; None where they are not known.
         verbose: as `document_summary`.
     """
     from traceprobe.render.pages.report import document

@@ -67,11 +67,11 @@ def _first(fix: Finding) -> str:
     return first_sentences(fix.advice, MAX_FIRST) + saves
 
 
-def terminal(report: Report, paths: Sequence[str] = ()) -> Paragraphs:
+def terminal(report: Report, paths: Sequence[str] | None = ()) -> Paragraphs:
     """The shares, what to do first, and, where there is room, the command to run next.
 
     Args:
-        paths: where the inputs are, for that command.
+        paths: where the inputs are, for that command; None where nobody knows.
     """
     return _filled(
         [
@@ -81,6 +81,7 @@ def terminal(report: Report, paths: Sequence[str] = ()) -> Paragraphs:
                 *_ablation(report)[:1],
                 *_probes(report)[:1],
                 Text(_straggler(report)[:1] if _skewed(report) else []),
+                Text(_no_training(report), "note:", "unclear"),
             ],
             [Text(report.verdict.missing[1:], ITEM)],
             [*_fixes(report), Text(report_headroom.sentences(report))],
@@ -89,7 +90,12 @@ def terminal(report: Report, paths: Sequence[str] = ()) -> Paragraphs:
     )
 
 
-def verbose(report: Report, paths: Sequence[str] = ()) -> Paragraphs:
+def _no_training(report: Report) -> list[str]:
+    """What the trace is of, where it is of no training at all."""
+    return [w.message for w in report.quality.warnings if w.code == "inference-server"]
+
+
+def verbose(report: Report, paths: Sequence[str] | None = ()) -> Paragraphs:
     """All that a terminal shows: also ranks, the evidence, further findings and warnings."""
     warnings = [warning.message for warning in report.quality.warnings]
     fixes = first_fixes(report)
@@ -135,8 +141,8 @@ def _floors(report: Report) -> list[str]:
     ]
 
 
-def _next(report: Report, paths: Sequence[str]) -> list[Block]:
-    found = next_command(report, paths)
+def _next(report: Report, paths: Sequence[str] | None) -> list[Block]:
+    found = None if paths is None else next_command(report, paths)
     if not found:
         return []
     command, purpose = found
