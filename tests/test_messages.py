@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.cli_runner import Cli, write_trace
+from tests.rendering import terminal_of
 from tests.report_factory import make_input, make_report
 from traceprobe.capture.launch import RecordingFailed
 from traceprobe.cli import console
@@ -144,6 +145,17 @@ def test_commands_to_go_on_with_name_the_file_exactly(name):
     ]
     inspect, _ = next_command(replace(report, ranks=stepless), [name])
     assert words(inspect) == ["traceprobe", "inspect", named(name)]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+@pytest.mark.parametrize("name", [*NAMES, "x" * 200])
+def test_a_command_in_a_terminal_can_be_copied_whatever_its_width(name, width):
+    shown = terminal_of(make_report("io"), width, False, paths=[name])
+    found = re.search(r"^  traceprobe slice(.|\n)*?\.json\.gz$", shown, re.MULTILINE)[0]
+    assert all(len(line) <= width for line in found.split("\n") if name not in line)
+    command = words(found.replace("\\\n", ""))
+    assert command[:3] == ["traceprobe", "slice", named(name)]
+    assert command[3:] == ["--steps", "3:5", "-o", "step3.json.gz"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -37,6 +37,7 @@ from traceprobe.render.document import (
 from traceprobe.render.places import places
 from traceprobe.render.ranking import ATTENTION
 from traceprobe.render.savings import saving
+from traceprobe.system import shell
 
 MIN_WIDTH = 20
 MAX_LINES = 24
@@ -68,6 +69,8 @@ LEAST_BESIDE = 56
 """Columns from which a bar stands beside its label, not below."""
 LEAST_SHARE = 0.5
 """Percent of a bar from which a piece is named."""
+COMMAND = "  traceprobe "
+"""How a line begins that is a command."""
 ITEM = "-"
 """What a list in a summary has before each sentence."""
 
@@ -230,6 +233,14 @@ class _Out:
         line = Line.assemble(*(self.known(text, style) for text, style in pieces))
         self.console.print(line, overflow="fold", width=min(self.width, MAX_PROSE_WIDTH))
 
+    def code(self, line: str) -> None:
+        """A line as it is; of a command, in lines that can be copied together."""
+        if not line.startswith(COMMAND):
+            self.say((line, ""))
+            return
+        for part in shell.folded(line, self.width):
+            self.console.print(self.known(part), soft_wrap=True)
+
     def title(self, text: str, style: str, aside: str) -> None:
         """A title, and beside it, or below it for want of room, what is to be said of it."""
         if cell_len(text) + GAP + cell_len(aside) <= self.width:
@@ -293,7 +304,7 @@ def _block(out: _Out, block: Block) -> None:
                 out.say((f"{shorten(name, MAX_TITLE)}: ", "bold"), (shorten(value, MAX_PROSE), ""))
         case Code():
             for line in block.lines:
-                out.say((line, ""))
+                out.code(line)
         case Section():
             _section(out, block)
 

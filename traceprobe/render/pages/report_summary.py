@@ -30,8 +30,6 @@ ITEM = "-"
 """Before each sentence of a list."""
 MAX_MARKDOWN_RANKS = 4
 MAX_RANKS = 8
-MAX_COMMAND = 76
-"""Characters of a command that fits on a line of 80."""
 MAX_CLASSES = 6
 """Classes of the only rank in a terminal; of one of several the largest is named."""
 
@@ -146,8 +144,6 @@ def _next(report: Report, paths: Sequence[str] | None) -> list[Block]:
     if not found:
         return []
     command, purpose = found
-    if len(command) > MAX_COMMAND:  # folded anywhere else it could not be copied
-        command = " \\\n    --".join(command.split(" --", 1))
     return [Code(f"next, {purpose}:\n  {command}", spare=True)]
 
 
