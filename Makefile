@@ -8,14 +8,19 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 WORKLOAD ?= unet
 REPORT ?= build/demo
+SAMPLE ?= sample_traces/h200_unet_w1.json.gz
 ARGS ?=
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 # Without its bytecode each of the many processes that tests start compiles the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-demo: $(VENV)/.runtime ## train a little, record it, and say where the report is (WORKLOAD=unet)
+demo: $(VENV)/.reader ## show the report of an H200, then record a little training here (WORKLOAD=unet)
 	@mkdir -p $(dir $(REPORT))
+	$(BIN)/traceprobe $(SAMPLE) --force --output $(REPORT)-h200.html
+	@echo "Report of an H200: $(abspath $(REPORT))-h200.html"
+	@echo "Now a training of some seconds here:"
+	@$(MAKE) --no-print-directory $(VENV)/.runtime
 	$(BIN)/traceprobe profile --workload $(WORKLOAD) --force --output $(REPORT)
 	@echo "Report: $(abspath $(REPORT))/report.html"
 
@@ -52,7 +57,13 @@ $(VENV)/.python: scripts/make_venv.sh
 	$(PIP) pip
 	@touch $@
 
-$(VENV)/.runtime: $(VENV)/.python pyproject.toml constraints.txt
+# Reads traces; PyTorch, which only recording needs, takes far longer to install.
+$(VENV)/.reader: $(VENV)/.python pyproject.toml constraints.txt
+	$(PIP) --build-constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.runtime: $(VENV)/.reader
+	@echo "Installing PyTorch: once"
 	$(PIP) --build-constraint constraints.txt --editable '.[torch]'
 	@touch $@
 

@@ -144,8 +144,9 @@ def percent(share: float | None, decimals: int = 1) -> str:
 
 
 def plain(count: float) -> str:
-    """A count, or a mean of counts: `3`, `1,260,000`, `2.50`; no exponent."""
-    return f"{count:,.0f}" if count == round(count) else significant(count)
+    """A count, or a mean of counts: `3`, `1,260,000`, `2.5`, `2.33`; no exponent."""
+    text = significant(count)
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def counted(count: float, thing: str, things: str = "") -> str:

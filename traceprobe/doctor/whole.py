@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from traceprobe.doctor.check import Checks, Judgement, absent
 from traceprobe.doctor.evidence import THRESHOLDS, Whole
-from traceprobe.formatting import percent
+from traceprobe.formatting import percent, significant
 from traceprobe.records.diagnosis import CheckStatus
 from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.thresholds import FIXED
@@ -81,7 +81,7 @@ def _iterations(whole: Whole) -> Judgement:
 def _calibration(whole: Whole) -> Judgement:
     effect = whole.report.quality.observer_effect
     if effect is not None:
-        return "ok", f"{effect.unprofiled_step_ms:.2f} ms a step without a profiler"
+        return "ok", f"{significant(effect.unprofiled_step_ms)} ms a step without a profiler"
     if whole.calibrated:
         return "unknown", "the file has a calibration, but no steps to compare it with"
     heavy = sorted(whole.profiled & HEAVY)

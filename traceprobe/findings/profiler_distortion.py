@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, rule
+from traceprobe.formatting import significant
 from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.thresholds import FIXED
 
@@ -38,7 +39,9 @@ def profiler_distortion(evidence: Evidence) -> Answer:
     """The step under the profiler against the step without it."""
     effect = evidence.quality.observer_effect
     flush = evidence.exclusive_ms("idle_profiler")
-    rows = f"{flush:.2f} ms {evidence.per} of {evidence.idle} under the profiler's own rows"
+    rows = (
+        f"{significant(flush)} ms {evidence.per} of {evidence.idle} under the profiler's own rows"
+    )
     if flush < FIXED.flush_ms:
         rows = ""
     if effect is not None:
@@ -46,9 +49,9 @@ def profiler_distortion(evidence: Evidence) -> Answer:
         return Answer(
             "warn" if distorted else "pass",
             [
-                f"{effect.profiled_step_ms:.2f} ms per step under the profiler, "
-                f"{effect.unprofiled_step_ms:.2f} ms without it (x {effect.ratio:.2f}); the "
-                "verdict is corrected for it",
+                f"{significant(effect.profiled_step_ms)} ms per step under the profiler, "
+                f"{significant(effect.unprofiled_step_ms)} ms without it (x {effect.ratio:.2f}); "
+                "the verdict is corrected for it",
                 rows,
             ],
             advice=LIGHTER if distorted else "",

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from traceprobe.formatting import counted, duration
+from traceprobe.formatting import counted, duration, significant
 from traceprobe.ingest.untrusted_values import MOST_BYTES
 from traceprobe.model.events import UNKNOWN, Bools, Ints, Kind, Quality
 
@@ -121,7 +121,7 @@ def drop_overruns(gpu: dict[str, Any], quality: Quality) -> dict[str, Any]:
         "impossible-durations",
         len(rows),
         "kernels run on long after the next one of their stream began, "
-        f"{taken:.1f} ms together: their ends are wrong, and no number includes them.",
+        f"{significant(taken)} ms together: their ends are wrong, and no number includes them.",
     )
     return {column: np.delete(values, rows) for column, values in gpu.items()}
 

@@ -6,8 +6,9 @@ import os
 import re
 import shlex
 
-_WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|[^\s'"])+""")
-"""A word of a command as `word` writes it."""
+_WORD = r"""(?:'[^']*'|"[^"]*"|[^\s'"])+"""
+_WORDS = re.compile(rf"(?:--?\w[\w-]* (?!-))?{_WORD}")
+"""Words of a command as `word` writes them, an option with its value."""
 _DEEPER = "    "
 """Before the lines that a command goes on in."""
 
@@ -34,7 +35,7 @@ def folded(line: str, width: int) -> list[str]:
     A word is never broken, however long it is: the terminal breaks it, and copies it whole.
     """
     indent = line[: len(line) - len(line.lstrip())]
-    first, *words = _WORD.findall(line)
+    first, *words = _WORDS.findall(line)
     lines = [indent + first]
     for text in words:
         if len(lines[-1]) + len(f" {text} \\") <= width:
