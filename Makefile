@@ -20,7 +20,7 @@ demo: $(VENV)/.reader ## show the report of an H200, then record a little traini
 	$(BIN)/traceprobe $(SAMPLE) --force --output $(REPORT)-h200.html
 	@echo "Report of an H200: $(abspath $(REPORT))-h200.html"
 	@echo "Now a training of some seconds here:"
-	@$(MAKE) --no-print-directory $(VENV)/.runtime
+	@$(MAKE) --silent --no-print-directory $(VENV)/.runtime
 	$(BIN)/traceprobe profile --workload $(WORKLOAD) --force --output $(REPORT)
 	@echo "Report: $(abspath $(REPORT))/report.html"
 

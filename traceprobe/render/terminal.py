@@ -178,12 +178,12 @@ def _paragraph(out: _Out, blocks: Sequence[Block]) -> None:
 
 def _points(out: _Out, points: Sequence[str]) -> None:
     for point in _most(points, BRIEF_POINTS if out.brief else MAX_POINTS):
-        out.item(shorten(point, out.prose))
+        out.item(first_sentences(point, out.prose))
 
 
 def _cautions(out: _Out, cautions: Sequence[str]) -> None:
     for caution in _most(cautions, BRIEF_CAUTIONS if out.brief else len(cautions)):
-        out.say(("note: ", "yellow"), (shorten(caution, out.prose), ""))
+        out.say(("note: ", "yellow"), (first_sentences(caution, out.prose), ""))
 
 
 def _left_out(out: _Out, titles: Sequence[str]) -> None:
