@@ -246,6 +246,22 @@ def test_a_width_beyond_reason_is_none(monkeypatch, columns):
     assert printed == "\none line\n"
 
 
+@pytest.mark.parametrize("columns", ["0", "-3", "wide"])
+def test_a_width_that_is_none_is_that_of_any_terminal(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert console.terminal_width() == console.DEFAULT_WIDTH
+
+
+def test_a_terminal_that_was_never_told_its_size_is_not_narrow(monkeypatch):
+    """A new pseudo-terminal says that it has 0 columns."""
+    ours, theirs = os.openpty()
+    monkeypatch.delenv("COLUMNS", raising=False)
+    with os.fdopen(theirs, "w") as stream, os.fdopen(ours):
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert os.get_terminal_size(stream.fileno()).columns == 0
+        assert console.terminal_width() == console.DEFAULT_WIDTH
+
+
 def test_what_a_program_said_last_keeps_its_lines(monkeypatch, cli):
     def fails(*_):
         raise RecordingFailed(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from traceprobe.doctor.check import Checks, Judgement, absent
 from traceprobe.doctor.evidence import THRESHOLDS, Whole
-from traceprobe.formatting import percent, significant
+from traceprobe.formatting import counted, percent, significant
 from traceprobe.records.diagnosis import CheckStatus
 from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.thresholds import FIXED
@@ -63,7 +63,7 @@ def _iterations(whole: Whole) -> Judgement:
     if not marked:
         return absent("no step marker")
     used = min(rank.summary.iterations_used for rank in marked)
-    text = f"{used} iterations can be used, of {min(rank.iteration_count for rank in marked)}"
+    text = f"{counted(used, 'iteration')} can be used, of {min(rank.iteration_count for rank in marked):,}"
     if used < THRESHOLDS.min_iterations:
         return "fail", text
     few = any(term.name == "few-iterations" for term in whole.report.verdict.confidence_terms)
@@ -148,7 +148,7 @@ def _matched(whole: Whole) -> Judgement:
         return absent("no collectives of several ranks")
     if report.run.transfer_ns is None:
         return "warn", "the collectives of the ranks do not match each other"
-    return "ok", f"{report.run.collectives_matched} collectives were matched between the ranks"
+    return "ok", f"{report.run.collectives_matched:,} collectives were matched between the ranks"
 
 
 @CHECKS.add(
