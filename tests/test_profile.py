@@ -86,14 +86,14 @@ def report(folder):
 
 def test_a_script_that_knows_nothing_of_it_is_recorded(tmp_path, script):
     out = tmp_path / "out"
-    done = run("-o", out, *FAST, "--", *script(PLAIN.replace("EPOCHS", "100")))
+    done = run("-v", "-o", out, *FAST, "--", *script(PLAIN.replace("EPOCHS", "100")))
     assert done.returncode == 0, done.stderr
     assert "\n    | epoch 0\n" in done.stderr
     assert "epoch" not in done.stdout
     assert "trained to the end" not in done.stdout + done.stderr
     assert {p.name for p in out.iterdir()} == NAMES
-    said = "".join(done.stdout.split())  # the path is longer than a line
-    assert f"traceprobeslice{out / 'rank0.json.gz'}\\--steps" in said
+    said = "".join(done.stdout.replace("\\", "").split())  # the path is longer than a line
+    assert f"traceprobeslice{out / 'rank0.json.gz'}--steps" in said
     made = traceprobe.analyze(traceprobe.load(out / "rank0.json.gz"))
     (rank,) = made.ranks
     assert rank.summary.iterations_used >= 3

@@ -63,8 +63,8 @@ def _iterations(whole: Whole) -> Judgement:
     if not marked:
         return absent("no step marker")
     used = min(rank.summary.iterations_used for rank in marked)
-    text = f"{counted(used, 'iteration')} can be used, of "
-    f"{min(rank.iteration_count for rank in marked):,}"
+    of = min(rank.iteration_count for rank in marked)
+    text = f"{counted(used, 'iteration')} can be used, of {of:,}"
     if used < THRESHOLDS.min_iterations:
         return "fail", text
     few = any(term.name == "few-iterations" for term in whole.report.verdict.confidence_terms)
