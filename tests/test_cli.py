@@ -146,7 +146,7 @@ def test_the_summary_keeps_to_the_columns(cli, trace, monkeypatch, columns, widt
     monkeypatch.setenv("COLUMNS", columns)
     done = cli("analyze", trace.name, "-o", "a.json").expect(0)
     lines = [len(line) for line in done.out.splitlines()]
-    assert 0.7 * width < max(lines) <= width
+    assert 0.6 * width < max(lines) <= width
 
 
 def test_an_inconclusive_verdict_is_an_answer(cli):
