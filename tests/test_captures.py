@@ -153,7 +153,7 @@ def test_first_launches_that_load_code_are_a_cold_start(tmp_path):
     assert "cold start" in report.verdict.headline
     found = finding(report, "cold-start")
     assert found.status == "fail"
-    assert found.evidence[1] == "2 × cudaLaunchKernel, the longest 6.0 ms"
+    assert found.evidence[1] == "2 × cudaLaunchKernel, the longest 6.00 ms"
     assert finding(report, "host-overhead").status == "inconclusive"
 
 

@@ -53,7 +53,7 @@ def test_a_kernel_that_overruns_the_next_by_far_is_set_aside_and_counted(tmp_pat
     trace = read_trace(write(form, overrun(script, 2_000 * MS).build(), tmp_path))
     assert trace.gpu_ops["t1"].to_list() == whole.gpu_ops["t1"].to_list()
     assert trace.quality.damage == {"impossible-durations": 1}
-    assert "2000.0 ms" in trace.quality.warnings["impossible-durations"]
+    assert "2,000 ms" in trace.quality.warnings["impossible-durations"]
     assert trace.host_calls["recorded"].all()  # its launch has a row, however wrong
 
 
