@@ -9,6 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-com
 	--constraint constraints.txt
 WORKLOAD ?= unet
 REPORT ?= build/demo
+SAMPLE ?= sample_traces/h200_unet_w1.json.gz
 ARGS ?=
 # As many as cores. More fill the waits for programs, and disturb the tests that measure.
 WORKERS ?= auto
@@ -17,8 +18,12 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-r
 # Without its bytecode each of the many processes that tests start compiles the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-demo: $(VENV)/.runtime ## train a little, record it, and say where the report is (WORKLOAD=unet)
+demo: $(VENV)/.reader ## show the report of an H200, then record a little training here (WORKLOAD=unet)
 	@mkdir -p $(dir $(REPORT))
+	$(BIN)/traceprobe $(SAMPLE) --force --output $(REPORT)-h200.html
+	@echo "Report of an H200: $(abspath $(REPORT))-h200.html"
+	@echo "Now a training of some seconds here:"
+	@$(MAKE) --silent --no-print-directory $(VENV)/.runtime
 	$(BIN)/traceprobe profile --workload $(WORKLOAD) --force --output $(REPORT)
 	@echo "Report: $(abspath $(REPORT))/report.html"
 
@@ -57,7 +62,13 @@ $(VENV)/.python: scripts/make_venv.sh
 	$(PIP) pip
 	@touch $@
 
-$(VENV)/.runtime: $(VENV)/.python pyproject.toml constraints.txt
+# Reads traces; PyTorch, which only recording needs, takes far longer to install.
+$(VENV)/.reader: $(VENV)/.python pyproject.toml constraints.txt
+	$(PIP) --build-constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.runtime: $(VENV)/.reader
+	@echo "Installing PyTorch: once"
 	$(PIP) --build-constraint constraints.txt --editable '.[torch]'
 	@touch $@
 

@@ -123,7 +123,7 @@ const timelineLanes = (() => {
   const ofRank = (picture, data, shift, window, stretches) => {
     const all = Uint32Array.from({ length: data.parts.rows }, (_, i) => i);
     const parts = lane(data.parts, "parts", all, data.parts.class, picture.classes, shift, {
-      label: "all of the GPU's time",
+      label: "all of its time",
     });
     return [
       parts,

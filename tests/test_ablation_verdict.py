@@ -167,10 +167,10 @@ def test_reasons_name_what_was_measured():
     )
     text = "\n".join(found.reasons)
     for words in (
-        "100.00 ms a step with everything, 80.00 ms without loading and copying",
+        "100 ms a step with everything, 80.0 ms without loading and copying",
         "the copy to the device costs 5.00 ms",
         "the loader alone needs less than 0.01 ms a step, less than training does",
-        "50.00 ms without gradient synchronisation",
-        "the GPU is busy for 40.00 ms",
+        "50.0 ms without gradient synchronisation",
+        "the GPU is busy for 40.0 ms",
     ):
         assert words in text

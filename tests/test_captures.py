@@ -12,6 +12,7 @@ import pytest
 from tests.builders import kineto, nsight
 from tests.builders.loop import training_loop
 from tests.builders.scenario import PID, Range, Script
+from tests.rendering import terminal_of
 from traceprobe import analyze
 from traceprobe.errors import EmptyTrace, UnsupportedInput
 from traceprobe.ingest.read_trace import read_trace
@@ -102,6 +103,17 @@ def test_a_run_on_a_cpu_launches_nothing(tmp_path):
     assert finding(report, "gpu-rows-missing").status == "not-applicable"
 
 
+@pytest.mark.parametrize("trains", [False, True])
+def test_a_server_that_answers_requests_is_called_one(tmp_path, trains):
+    scenario, _ = training_loop(**LOOP)
+    again = replace(scenario.operators[0], name="vllm::unified_attention")
+    other = [replace(again, name="autograd::engine::evaluate_function: X")] if trains else []
+    served = [o for o in scenario.operators if not o.name.startswith("autograd::engine")]
+    report = report_of(replace(scenario, operators=(*served, again, *other)), tmp_path)
+    assert ("inference server (vLLM)" in report.to_markdown()) is not trains
+    assert ("inference server (vLLM)" in terminal_of(report, 999, False)) is not trains
+
+
 def test_copies_alone_are_no_training(tmp_path):
     script = Script()
     for k in range(200):
@@ -141,7 +153,7 @@ def test_first_launches_that_load_code_are_a_cold_start(tmp_path):
     assert "cold start" in report.verdict.headline
     found = finding(report, "cold-start")
     assert found.status == "fail"
-    assert found.evidence[1] == "2 × cudaLaunchKernel, the longest 6.0 ms"
+    assert found.evidence[1] == "2 × cudaLaunchKernel, the longest 6.00 ms"
     assert finding(report, "host-overhead").status == "inconclusive"
 
 

@@ -59,7 +59,7 @@ def test_overhead_shrinks_until_the_step_fits():
     corrected = single(HOST, 80)
     shares(corrected, compute=60 / 80, overhead=20 / 80)
     assert corrected.notes == [
-        "rank 0: 20.00 ms per step of host time and waiting occur only under the profiler and were "
+        "rank 0: 20.0 ms per step of host time and waiting occur only under the profiler and were "
         "taken out"
     ]
 
@@ -68,7 +68,7 @@ def test_overhead_never_shrinks_below_nothing_and_the_residual_is_reported():
     corrected = single(HOST, 50)
     shares(corrected, compute=1)
     assert corrected.notes[0] == (
-        "rank 0: 10.00 ms per step of GPU work, copies and data wait do not fit into the "
+        "rank 0: 10.0 ms per step of GPU work, copies and data wait do not fit into the "
         "unprofiled step"
     )
 

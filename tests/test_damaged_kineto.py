@@ -53,7 +53,7 @@ def test_a_kernel_that_overruns_the_next_by_far_is_set_aside_and_counted(tmp_pat
     trace = read_trace(write(form, overrun(script, 2_000 * MS).build(), tmp_path))
     assert trace.gpu_ops["t1"].to_list() == whole.gpu_ops["t1"].to_list()
     assert trace.quality.damage == {"impossible-durations": 1}
-    assert "2000.0 ms" in trace.quality.warnings["impossible-durations"]
+    assert "2,000 ms" in trace.quality.warnings["impossible-durations"]
     assert trace.host_calls["recorded"].all()  # its launch has a row, however wrong
 
 
@@ -100,6 +100,17 @@ def test_work_without_a_duration_is_counted_and_stays(tmp_path, form):
     trace = read_trace(write(form, script.build(), tmp_path))
     assert len(trace.gpu_ops) == 2
     assert trace.quality.damage == {"zero-durations": 1}
+
+
+def test_work_below_the_resolution_of_a_file_is_no_damage(tmp_path):
+    script = Script()
+    for k in range(9):
+        length = 0 if k % 3 == 1 else 2 * US
+        script.op("kernel", k * MS + 10 * US, k * MS + 10 * US + length, (k * MS, k * MS + US))
+    quality = read_trace(write("kineto", script.build(), tmp_path)).quality
+    assert quality.damage == {}
+    assert quality.warnings["rounded-durations"].startswith("3 GPU ops of 9 took less than 1 µs")
+    assert "less than 3.00 µs of their work" in quality.warnings["rounded-durations"]
 
 
 @FORMS

@@ -279,8 +279,8 @@ def test_the_shares_are_those_after_the_queue_ran_dry():
     corrected = corrected_by([rank(DRAINED)])
     shares(corrected, compute=100 / 160, io=60 / 160)
     assert corrected.notes == [
-        "prefetched batches hid the loader's speed before iteration 7: a step took 100.00 ms until "
-        "then and 160.00 ms afterwards; the shares are those afterwards"
+        "prefetched batches hid the loader's speed before iteration 7: a step took 100 ms until "
+        "then and 160 ms afterwards; the shares are those afterwards"
     ]
 
 
@@ -355,9 +355,9 @@ def test_a_drained_queue_is_graded_by_the_wait_behind_it(wait, status):
 def test_the_finding_says_where_and_what_it_does_to_the_throughput():
     finding = drained(rank(DRAINED), workload={"samples_per_step": 64})
     assert finding.evidence == [
-        "from iteration 7 (step 7) on, a step waits 60.00 ms for data (37.5 % of the step), before "
-        "it 0.00 ms",
-        "a step takes 100.00 ms in the 6 iterations before and 160.00 ms in the 4 after",
+        "from iteration 7 (step 7) on, a step waits 60.0 ms for data (37.5 % of the step), before "
+        "it 0 ms",
+        "a step takes 100 ms in the 6 iterations before and 160 ms in the 4 after",
         "640.0 samples/s before, 400.0 after",
     ]
     assert "Start profiling later" in finding.advice
@@ -396,7 +396,7 @@ def test_where_no_wait_can_be_seen_no_queue_can():
 def test_the_wait_for_data_is_not_passed_for_the_time_that_the_queue_lasted():
     finding = found("data-wait", rank([0] * 40 + [30] * 4))
     assert finding.status == "fail"
-    assert "30.00 ms (23.1 %) once the loader's queue is empty" in finding.evidence
+    assert "30.0 ms (23.1 %) once the loader's queue is empty" in finding.evidence
 
 
 COMM = 1_000

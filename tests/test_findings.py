@@ -266,6 +266,7 @@ def test_a_profiler_that_costs_a_tenth_of_the_step_distorts(unprofiled, status):
     finding = find("profiler-distortion", records.rank(step()), unprofiled_ms=unprofiled)
     assert finding.status == status
     assert f"(x {1_000 / unprofiled:.2f})" in finding.evidence[0]
+    assert "--unprofiled-step-ms" not in finding.advice  # it is known
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from traceprobe.compare.gpus import compare_gpus
 from traceprobe.compare.ladder import ladder
 from traceprobe.compare.run import observe
 from traceprobe.compare.scaling import scale
-from traceprobe.formatting import counted, pace, times
+from traceprobe.formatting import counted, pace, plain, times
 from traceprobe.records.diagnosis import Outcome
 from traceprobe.records.whatif import Calibration, Predicted, WhatIf
 from traceprobe.render import document_of
@@ -50,6 +50,22 @@ def test_a_pace_is_a_factor_from_2_on_and_percent_below(before, after, said):
 )
 def test_a_ratio_has_the_digits_that_matter(factor, said):
     assert times(factor) == said
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (0, "0"),
+        (3, "3"),
+        (1_260_000, "1,260,000"),
+        (2.5, "2.5"),
+        (7 / 3, "2.33"),
+        (1250.5, "1,250"),
+    ],
+)
+def test_a_count_has_no_exponent(count, said):
+    assert plain(count) == said
+    assert counted(count, "row") == f"{said} rows"
 
 
 def test_one_is_singular():

@@ -88,7 +88,7 @@ def test_an_evaluation_and_a_checkpoint_every_fifth_step_are_named_with_their_pe
 
 def test_every_third_step_is_called_so():
     report = report_of(loop(lambda program, k: think(program, 9 * MS * (k % 3 == 2)), 19))
-    assert finding(report).evidence[0].startswith("every 3rd iteration took 9.0 ms more")
+    assert finding(report).evidence[0].startswith("every 3rd iteration took 9.00 ms more")
 
 
 def test_numbers_are_counted_in_english():

@@ -125,7 +125,9 @@ def test_a_folder_is_the_traces_in_it(cli, run):
     found, report = ranks_of(done)
     assert found == [0, 1, 2, 3]
     assert [i["name"] for i in report["inputs"]] == [f"rank{n}.json.gz" for n in range(4)]
-    assert done.err == "run: no traces, left out: empty.json, notes.txt, older, report.json\n"
+    assert done.err == (
+        "run: left out, as they are no traces: empty.json, notes.txt, older, report.json\n"
+    )
     assert cli("analyze", "run", "-q", "-o", "-").expect(0).err == ""
 
 

@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.cli_runner import Cli, write_trace
+from tests.rendering import terminal_of
 from tests.report_factory import make_input, make_report
 from traceprobe.capture.launch import RecordingFailed
 from traceprobe.cli import console
@@ -146,6 +147,17 @@ def test_commands_to_go_on_with_name_the_file_exactly(name):
     assert words(inspect) == ["traceprobe", "inspect", named(name)]
 
 
+@pytest.mark.parametrize("width", [40, 60, 80])
+@pytest.mark.parametrize("name", [*NAMES, "x" * 200])
+def test_a_command_in_a_terminal_can_be_copied_whatever_its_width(name, width):
+    shown = terminal_of(make_report("io"), width, False, paths=[name])
+    found = re.search(r"^  traceprobe slice(.|\n)*?\.json\.gz$", shown, re.MULTILINE)[0]
+    assert all(len(line) <= width for line in found.split("\n") if name not in line)
+    command = words(found.replace("\\\n", ""))
+    assert command[:3] == ["traceprobe", "slice", named(name)]
+    assert command[3:] == ["--steps", "3:5", "-o", "step3.json.gz"]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_command_on_the_page_is_whole(name):
     """Also that of a long name, which the page shortens elsewhere."""
@@ -232,6 +244,22 @@ def test_a_width_beyond_reason_is_none(monkeypatch, columns):
     document = Document(kind="ladder", title="", headline="one line", version="1", json="{}")
     printed = terminal.render(document, console.terminal_width(), color=True)
     assert printed == "\none line\n"
+
+
+@pytest.mark.parametrize("columns", ["0", "-3", "wide"])
+def test_a_width_that_is_none_is_that_of_any_terminal(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert console.terminal_width() == console.DEFAULT_WIDTH
+
+
+def test_a_terminal_that_was_never_told_its_size_is_not_narrow(monkeypatch):
+    """A new pseudo-terminal says that it has 0 columns."""
+    ours, theirs = os.openpty()
+    monkeypatch.delenv("COLUMNS", raising=False)
+    with os.fdopen(theirs, "w") as stream, os.fdopen(ours):
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert os.get_terminal_size(stream.fileno()).columns == 0
+        assert console.terminal_width() == console.DEFAULT_WIDTH
 
 
 def test_what_a_program_said_last_keeps_its_lines(monkeypatch, cli):

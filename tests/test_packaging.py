@@ -29,6 +29,19 @@ def modules_after(*arguments):
     return {line.rpartition("|")[2].strip().split(".")[0] for line in done.stderr.splitlines()}
 
 
+def test_the_demo_shows_a_gpus_report_before_anything_heavy_is_installed(tmp_path):
+    done = subprocess.run(
+        ["make", "--dry-run", "demo", f"VENV={tmp_path}/venv"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    shown = done.stdout.index("traceprobe sample_traces/h200_unet_w1.json.gz")
+    assert shown < done.stdout.index("[torch]") < done.stdout.index("traceprobe profile")
+    assert "torch" not in done.stdout[:shown]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

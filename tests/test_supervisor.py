@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli_runner import MODULE, environment, interruptible
 from tests.conftest import ROOT
-from traceprobe.capture import launch, supervised
+from traceprobe.capture import launch, program_output, supervised
 from traceprobe.capture.launch import RecordingFailed
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux adopts orphans")
@@ -191,13 +191,13 @@ def test_of_what_a_program_wrote_only_the_end_is_read_and_told(tmp_path, monkeyp
     )
     read = []
     monkeypatch.setattr(
-        launch, "_shortened", lambda line, short=launch._shortened: read.append(line) or short(line)
+        launch, "barred", lambda line, shown=launch.barred: read.append(line) or shown(line)
     )
     with pytest.raises(RecordingFailed) as failed:
         ran(tmp_path, [sys.executable, "-c", write])
-    assert sum(map(len, read)) <= launch.LAST_BYTES
+    assert sum(map(len, read)) <= program_output.MOST_BYTES
     _, long, last = str(failed.value).splitlines()
-    assert long == f"    | {'x' * launch.LONGEST_LINE}…"
+    assert long == f"    | {'x' * program_output.LONGEST_LINE}…"
     assert last == "    | ::error::forged"
 
 

@@ -41,6 +41,17 @@ def test_the_sentence_tells_the_partition():
     assert "All 301 GPU operations" in timeline.summary
 
 
+def test_a_cpu_is_no_gpu():
+    report = report_of(made.io_bound())
+    on_cpu = [
+        msgspec.structs.replace(r, device=msgspec.structs.replace(r.device, kind="cpu"))
+        for r in report.ranks
+    ]
+    timeline = timeline_of(msgspec.structs.replace(report, ranks=on_cpu))
+    assert "and operators run for 38.0 % of it" in timeline.summary
+    assert "GPU" not in timeline.summary
+
+
 def test_the_partition_is_that_of_the_picture():
     canvas = made.overhead_bound()
     window = canvas.window()

@@ -54,6 +54,12 @@ def _clean(name: str) -> str:
     return " ".join("".join(c for c in text if c.isprintable()).split())
 
 
+def unsteered(line: str) -> str:
+    """A line with its spaces, without what has no glyph or could steer a terminal."""
+    text = _ESCAPE_SEQUENCE.sub("", line).expandtabs()
+    return "".join(c for c in text if c.isprintable())
+
+
 def shorten(name: str, limit: int) -> str:
     """`clean(name)` in at most `limit` characters; an ellipsis shows that some are missing."""
     text = clean(name[: limit * 8])
@@ -137,9 +143,15 @@ def percent(share: float | None, decimals: int = 1) -> str:
     return NOT_OBSERVED if share is None else f"{100 * share:.{decimals}f} %"
 
 
+def plain(count: float) -> str:
+    """A count, or a mean of counts: `3`, `1,260,000`, `2.5`, `2.33`; no exponent."""
+    text = significant(count)
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
 def counted(count: float, thing: str, things: str = "") -> str:
     """`1 step`, `3 steps`, `1,200 steps`; `things` is the plural where an s does not make it."""
-    return f"{count:,g} {thing if count == 1 else things or f'{thing}s'}"
+    return f"{plain(count)} {thing if count == 1 else things or f'{thing}s'}"
 
 
 def times(factor: float) -> str:

@@ -8,19 +8,17 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from traceprobe.capture.program import python_interpreter
+from traceprobe.capture.program_output import MOST_BYTES, OutputFollower, barred
 from traceprobe.capture.progress import refusal, reported_states
 from traceprobe.capture.supervised import SupervisedProcess, SupervisorLost
-from traceprobe.capture.supervisor import ERR
+from traceprobe.capture.supervisor import ERR, OUT
 from traceprobe.errors import TraceprobeError
 
 LAST_LINES = 12
-LAST_BYTES = 64 << 10
-"""Of a log that are read: a program may write gigabytes."""
-LONGEST_LINE = 1_000
 _TORCHRUN = (
     "import sys, runpy; sys.path[:] = [folder for folder in sys.path if folder]; "
     "runpy.run_module('torch.distributed.run', run_name='__main__', alter_sys=True)"
@@ -29,6 +27,10 @@ _TORCHRUN = (
 _ROOT_CAUSE = re.compile(r"Root Cause.*?rank\s*:\s*(\d+)(?:.*?exitcode\s*:\s*(-?\d+))?", re.DOTALL)
 _BY_SIGNAL = 128
 """What shells, and nsys, add to the number of the signal that killed their child."""
+
+
+def unseen(line: str) -> None:
+    """Nobody wants to see what the program writes."""
 
 
 class RecordingFailed(TraceprobeError):
@@ -50,11 +52,14 @@ class ProgramEnd:
 
     Args:
         failure: in words, with the exit status or the signal; None where it succeeded.
-        last_lines: of the process that failed, one text.
+        last_lines: of the process that failed, one text; empty where they were shown and it is
+            clear whose they are.
+        rank: the one that failed first, where a launcher says so.
     """
 
     failure: str | None
     last_lines: str = ""
+    rank: int | None = None
 
     @property
     def message(self) -> str:
@@ -97,7 +102,8 @@ def rank_command(program: list[str], processes: int | None, folder: Path | None)
     """
     if processes is None:
         return program
-    logs = [] if folder is None else [f"--log-dir={folder / 'logs'}", "--redirects=3"]
+    # Into logs of their own and, with the rank before each line, to the one of the launcher.
+    logs = [] if folder is None else [f"--log-dir={folder / 'logs'}", "--tee=3"]
     return [
         *(python_interpreter(program), "-c", _TORCHRUN, "--standalone"),
         *(f"--nproc-per-node={processes}", *logs, "--no-python", *program),
@@ -110,12 +116,14 @@ def run_program(
     folder: Path,
     on_state: Callable[[str], None],
     on_note: Callable[[str], None],
+    on_output: Callable[[str], None] = unseen,
 ) -> ProgramEnd:
     """How a command ended. Whatever happens, nothing that it started stays.
 
     Args:
         on_state: called with what rank 0 is doing.
         on_note: called with processes that cannot be ended.
+        on_output: called with the lines that the program writes, as they are shown.
 
     Raises:
         OSError: it cannot be started.
@@ -124,9 +132,11 @@ def run_program(
     """
     on_state("starting")
     supervised = SupervisedProcess(command, environment, folder, on_note=on_note)
+    output = OutputFollower([folder / OUT, folder / ERR], on_output)
     try:
         with supervised as process:
-            _watch(process, folder, on_state)
+            _watch(process, folder, on_state, output)
+        output.finish()
         code = supervised.exit_code
     except (OSError, SupervisorLost) as error:
         if (reason := refusal(folder)) is not None:
@@ -136,13 +146,21 @@ def run_program(
         raise RecordingFailed(str(error)) from error
     if (reason := refusal(folder)) is not None:
         raise RecordingFailed(reason)
-    return _program_end(code, folder)
+    end = _program_end(code, folder)
+    told = on_output is not unseen and end.rank is None
+    return replace(end, last_lines="") if told else end
 
 
-def _watch(process: subprocess.Popen[bytes], folder: Path, on_state: Callable[[str], None]) -> None:
+def _watch(
+    process: subprocess.Popen[bytes],
+    folder: Path,
+    on_state: Callable[[str], None],
+    output: OutputFollower,
+) -> None:
     seen = 0
     while process.poll() is None:
         time.sleep(0.1)
+        output.poll()
         states = reported_states(folder, 0)
         for state in states[seen:]:
             on_state(state)
@@ -153,26 +171,22 @@ def _program_end(code: int, folder: Path) -> ProgramEnd:
     if not code:
         return ProgramEnd(None)
     text = _end_of_log(folder / ERR)
-    process = "the program"
+    process, rank = "the program", None
     root_cause = _ROOT_CAUSE.search(text)
     if root_cause:
         logs = sorted(folder.glob(f"logs/**/{root_cause[1]}/stderr.log"))
         text = _end_of_log(logs[-1]) if logs else text
-        process, code = f"rank {root_cause[1]}", int(root_cause[2] or code)
+        rank, code = int(root_cause[1]), int(root_cause[2] or code)
+        process = f"rank {rank}"
     lines = [line for line in text.splitlines() if line.strip()][-LAST_LINES:]
-    # Behind a bar, for no line of a program may be one that a CI system takes for a command.
-    last_lines = "\n".join(f"    | {_shortened(line)}" for line in lines)
-    return ProgramEnd(f"{process} {cause_of_exit(code)}", last_lines)
+    last_lines = "\n".join(map(barred, lines))
+    return ProgramEnd(f"{process} {cause_of_exit(code)}", last_lines, rank)
 
 
 def _end_of_log(log: Path) -> str:
     with log.open("rb") as file:
-        file.seek(-min(LAST_BYTES, file.seek(0, os.SEEK_END)), os.SEEK_END)
-        return file.read(LAST_BYTES).decode("utf-8", "replace")
-
-
-def _shortened(line: str) -> str:
-    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"
+        file.seek(-min(MOST_BYTES, file.seek(0, os.SEEK_END)), os.SEEK_END)
+        return file.read(MOST_BYTES).decode("utf-8", "replace")
 
 
 def cause_of_exit(code: int) -> str:

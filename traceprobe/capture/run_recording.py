@@ -9,7 +9,7 @@ from pathlib import Path
 from traceprobe.capture import nsys_tool
 from traceprobe.capture.blame.embed import embed_names
 from traceprobe.capture.environment import program_environment
-from traceprobe.capture.launch import rank_command, run_program
+from traceprobe.capture.launch import rank_command, run_program, unseen
 from traceprobe.capture.program import python_interpreter, sigint_ignored, workspace
 from traceprobe.capture.progress import all_ranks_done, cut_off, steps_missing
 from traceprobe.capture.recording_files import NSYS_STEM, deliver_recording, recorded_ranks
@@ -64,6 +64,7 @@ def run_recording(
     folder: Path,
     on_state: Callable[[str], None],
     on_note: Callable[[str], None],
+    on_output: Callable[[str], None] = unseen,
 ) -> list[Path]:
     """Paths of the traces that a run of the program leaves in `folder`.
 
@@ -74,6 +75,7 @@ def run_recording(
         on_state: called with what the program is doing.
         on_note: called with how a program failed whose recording was complete before, which is
             kept, and where a recording is that was complete when this was interrupted.
+        on_output: called with the lines that the program writes, as they are shown.
 
     Returns:
         The trace files, rank by rank (torch), or the one export (nsys).
@@ -95,7 +97,7 @@ def run_recording(
             )
         environment = program_environment(plan.VARIABLE, plan.save(), request.environment)
         try:
-            end = run_program(command, environment, work, on_state, on_note)
+            end = run_program(command, environment, work, on_state, on_note, on_output)
         except (KeyboardInterrupt, SystemExit):
             if tool is None and _is_complete(plan, work, request.processes):
                 with sigint_ignored():

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from traceprobe.capture.environment import Plan, program_environment
-from traceprobe.capture.launch import rank_command, run_program
+from traceprobe.capture.launch import rank_command, run_program, unseen
 from traceprobe.capture.program import workspace
 from traceprobe.capture.progress import all_ranks_done, cut_off, steps_missing
 from traceprobe.capture.rank_results import AnyResult
@@ -23,6 +23,7 @@ def run_trials(
     folder: Path,
     on_state: Callable[[str], None],
     on_note: Callable[[str], None],
+    on_output: Callable[[str], None] = unseen,
 ) -> dict[int, AnyResult]:
     """What each rank measured, by rank, after the program has run through its trials.
 
@@ -34,6 +35,7 @@ def run_trials(
         folder: where temporary files may be.
         on_state: called with what the program is doing.
         on_note: called with how a program failed whose trials were complete before; they are kept.
+        on_output: called with the lines that the program writes, as they are shown.
 
     Raises:
         UsageError: the program made too few steps, or none that an optimizer ends.
@@ -43,7 +45,7 @@ def run_trials(
         plan = replace(plan, folder=str(work))
         command = rank_command(program, processes, work)
         environment = program_environment(plan.VARIABLE, plan.save())
-        end = run_program(command, environment, work, on_state, on_note)
+        end = run_program(command, environment, work, on_state, on_note, on_output)
         if not all_ranks_done(work, processes):
             end.expect_success()
         results = measured.of_ranks(work)

@@ -10,6 +10,7 @@ from traceprobe.capture.block_lengths import BlockLengths
 from traceprobe.capture.rank_votes import RankVotes
 from traceprobe.capture.recording_plan import RecordingPlan
 from traceprobe.capture.steadiness import Steadiness
+from traceprobe.formatting import significant
 
 MOST_S = 60.0
 """A warm-up lasts no longer, whatever it has steps for."""
@@ -68,8 +69,9 @@ class WarmUp:
         elif last or _OUT_OF_TIME in votes:
             self._end(
                 max(*votes, period, 1),
-                f"the step still changes after {watched.steps}: it took {watched.first_pace:.4g} "
-                f"ms at first and takes {watched.pace:.4g} ms now",
+                f"the step still changes after {watched.steps}: it took "
+                f"{significant(watched.first_pace)} ms at first and takes "
+                f"{significant(watched.pace)} ms now",
             )
         else:
             return False

@@ -231,7 +231,7 @@ def command(
     if github_summary:
         outputs.append_summary(report)
     if not quiet and Path("-") not in targets:
-        places = [] if redact else files or [str(path) for path in paths]
+        places = None if redact else files or [str(path) for path in paths]
         summary(report, places, verbose=verbose)
     for path in written:
         note(f"wrote {path} ({outputs.size(path)})", quiet=quiet)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from traceprobe.cli.console import document_summary, json_out, note, states, warn
+from traceprobe.cli.console import document_summary, echo, json_out, note, states, warn
 from traceprobe.cli.options import (
     MEASURING,
     OUTPUT,
@@ -75,6 +75,7 @@ def command(
     verbose: Verbose = False,
 ) -> None:
     """Measure what limits a training loop: without its loader, its copies, its communication."""
+    from traceprobe.capture.launch import unseen
     from traceprobe.capture.run_trials import run_trials
     from traceprobe.cli import outputs
     from traceprobe.cli.program import chosen, named
@@ -91,7 +92,10 @@ def command(
     measured = _probes(warmup, trials, seconds) if causal else _trials(warmup, trials, seconds)
     plan = replace(measured.plan, workload={"name": name})
     with states(quiet=quiet) as state:
-        ranks = run_trials(program, plan, measured.result, nproc_per_node, folder, state, warn)
+        shown = unseen if quiet else echo
+        ranks = run_trials(
+            program, plan, measured.result, nproc_per_node, folder, state, warn, shown
+        )
     document = measured.document(ranks)
     if str(target) == "-":
         json_out(document.json)

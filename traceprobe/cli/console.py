@@ -28,6 +28,8 @@ MAX_TITLE = 120
 """Characters of the title of a window."""
 MAX_WIDTH = 1_000
 """Columns that are believed of a terminal."""
+DEFAULT_WIDTH = 80
+"""Columns where a terminal does not say how many it has."""
 
 # Runners of CI jobs obey what a program prints: GitHub's a line that begins with `::`, it and that
 # of Azure Pipelines `##[` and `##vso[` wherever they stand. No name may say such things.
@@ -70,6 +72,13 @@ def note(*lines: str, quiet: bool) -> None:
             print(_unheeded(shown), file=sys.stderr, flush=True)
     except OSError:  # a full disk, or nobody who reads: what a command came to is no matter of that
         _discard(sys.stderr)
+
+
+def echo(line: str) -> None:
+    """A line of the program that is run, as wide as it is, among the messages."""
+    if sys.stderr is not None:
+        with suppress(OSError):
+            print(_unheeded(line), file=sys.stderr, flush=True)
 
 
 def warn(message: str) -> None:
@@ -118,11 +127,11 @@ def _discard(stream: IO[Any]) -> None:
         os.close(nothing)
 
 
-def summary(report: Report, inputs: Sequence[str] = (), *, verbose: bool = False) -> None:
+def summary(report: Report, inputs: Sequence[str] | None, *, verbose: bool = False) -> None:
     """A report on standard output, as `document_summary` shows it.
 
     Args:
-        inputs: paths of the files that it is about, where they are known.
+        inputs: paths of the files that it is about; None where they are not known.
         verbose: as `document_summary`.
     """
     from traceprobe.render.pages.report import document
@@ -259,12 +268,15 @@ def _on_terminal() -> bool:
 
 
 def terminal_width() -> int:
-    """Columns of the terminal; 80 where there is none, and where COLUMNS is no number."""
+    """Columns of the terminal; 80 where there is none, or none that says how wide it is.
+
+    A pseudo-terminal that nobody told its size (`script`, many CI jobs and containers) has 0.
+    """
     try:
         found = int(os.environ.get("COLUMNS") or os.get_terminal_size(sys.stdout.fileno()).columns)
     except (OSError, ValueError):
-        return 80
-    return min(found, MAX_WIDTH)
+        return DEFAULT_WIDTH
+    return min(found, MAX_WIDTH) if found > 0 else DEFAULT_WIDTH
 
 
 def use_color() -> bool:

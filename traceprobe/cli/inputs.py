@@ -59,6 +59,7 @@ def expand(arguments: Sequence[str], *, quiet: bool) -> list[Path]:
 
 def _traces_in(folder: Path, *, quiet: bool) -> list[Path]:
     from traceprobe.capture.nsys_tool import installed_nsys
+    from traceprobe.capture.recording_files import recording_files
     from traceprobe.ingest.trace_folder import find_traces
 
     traces_here, others = find_traces(folder)
@@ -69,7 +70,8 @@ def _traces_in(folder: Path, *, quiet: bool) -> list[Path]:
         # A report whose export lies beside it would be the same run twice.
         if path.suffix == ".nsys-rep" and installed_nsys() and path.name.split(".")[0] not in stems
     ]
-    left = [path for path in others if path not in reports]
+    ours = {*reports, *recording_files(folder)}
+    left = [path for path in others if path not in ours]
     if not traces_here and not reports:
         raise UsageError(
             f"{folder}: is a directory without a trace; name the files, or their folder"
@@ -77,7 +79,7 @@ def _traces_in(folder: Path, *, quiet: bool) -> list[Path]:
     if left:
         named = ", ".join(path.name for path in left[:MAX_NAMED])
         more = f" and {len(left) - MAX_NAMED} more" if len(left) > MAX_NAMED else ""
-        note(f"{folder}: no traces, left out: {named}{more}", quiet=quiet)
+        note(f"{folder}: left out, as they are no traces: {named}{more}", quiet=quiet)
     return sorted([*traces_here, *reports], key=natural_order)
 
 

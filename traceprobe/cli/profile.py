@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from traceprobe.capture.recording_files import BENCH, REPORT
-from traceprobe.cli.console import note, states, summary, warn
+from traceprobe.cli.console import echo, note, states, summary, warn
 from traceprobe.cli.options import (
     MEASURING,
     MOST_STEPS,
@@ -156,6 +156,7 @@ def command(
 
     A program of your own comes after `--`; it need not be changed.
     """
+    from traceprobe.capture.launch import unseen
     from traceprobe.capture.recording_plan import RecordingPlan
     from traceprobe.capture.run_recording import (
         RecordingRequest,
@@ -193,8 +194,9 @@ def command(
     )
     check_recording_request(request)
     with filled(folder), states(quiet=quiet) as state:
+        shown = unseen if quiet else echo
         ablation = _ablate(request, folder, state) if ablate else None
-        traces = run_recording(request, folder, state, warn)
+        traces = run_recording(request, folder, state, warn, shown)
         state("analysing")
         with _kept(traces):
             report = analyze_recording(traces, folder, ablation, replace=force)

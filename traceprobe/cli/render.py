@@ -50,11 +50,20 @@ def command(
     if targets:
         return
     if isinstance(result, Report):
-        summary(result, verbose=verbose)
+        summary(result, _traces(result, report_json.parent), verbose=verbose)
     else:
         from traceprobe.render import document_of
 
         document_summary(document_of(result), verbose=verbose)
+
+
+def _traces(report: Report, folder: Path) -> list[str] | None:
+    """Where the inputs lie: beside the report or in the working folder; None where they do not."""
+    for place in (folder, Path()):
+        paths = [place / source.name for source in report.inputs]
+        if all(path.is_file() for path in paths):
+            return [str(path) for path in paths]
+    return None
 
 
 def _read(path: Path) -> Report | Record:

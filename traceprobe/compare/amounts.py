@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from traceprobe.compare.run import NothingToCompare, Observed
+from traceprobe.formatting import plain
 from traceprobe.records.scaling import Mode, Work
 
 SAME = 0.01
@@ -64,13 +65,13 @@ def amounts_of(runs: Mapping[int, Observed], asked: Mode | None) -> Amounts:
 
 def _told(unit: Work, known: Mapping[int, float], asked: Mode | None) -> Amounts:
     each = [amount / n for n, amount in known.items()]
-    amounts = ", ".join(f"{amount:g} on {n}" for n, amount in known.items())
+    amounts = ", ".join(f"{plain(amount)} on {n}" for n, amount in known.items())
     mode: Mode
     if _same(each):
-        mode, why = "weak", f"each rank has {each[0]:g} {unit} in a step"
+        mode, why = "weak", f"each rank has {plain(each[0])} {unit} in a step"
     elif _same(list(known.values())):
         whole = next(iter(known.values()))
-        mode, why = "strong", f"all ranks together have {whole:g} {unit} in a step"
+        mode, why = "strong", f"all ranks together have {plain(whole)} {unit} in a step"
     elif asked is not None:
         return Amounts(unit, known, asked, f"--mode {asked}; {unit} of a step: {amounts}", False)
     else:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from traceprobe.compare.run import Observed, device_names, settings
-from traceprobe.formatting import counted, pace, plus_minus, significant
+from traceprobe.formatting import counted, pace, plain, plus_minus, significant
 from traceprobe.model.taxonomy import BOUND_LABELS, CLASS_LABELS, SHARE_CLASSES, label_of
 from traceprobe.records.comparison import Change, Direction, OperatorChange, Per, RunSummary
 from traceprobe.records.report import Message
@@ -96,7 +96,7 @@ def _of_operators(operators: Sequence[OperatorChange], step: Change) -> Iterator
     largest = max(alike, key=lambda each: abs(each.delta_ms), default=None)
     if step.real and largest is not None and abs(largest.delta_ms) >= EXPLAINS * abs(delta):
         before, after = significant(largest.base_ms), significant(largest.new_ms)
-        calls = f"{_plain(largest.base_count)} → {_plain(largest.new_count)} calls a step"
+        calls = f"{plain(largest.base_count)} → {plain(largest.new_count)} calls a step"
         yield (
             f"Operator that changed most: {largest.name}, {plus_minus(largest.delta_ms)} ms on the "
             f"device ({before} → {after}; {calls})"
@@ -190,7 +190,7 @@ def cautions(
         yield Message(
             "per-sample",
             f"A step holds {counted(samples[0] or 0, 'sample')} in the base and "
-            f"{samples[1] or 0:,g} in the new run, so all times are per sample.",
+            f"{plain(samples[1] or 0)} in the new run, so all times are per sample.",
         )
     if None in samples and base.report.inputs != new.report.inputs:
         yield Message(
@@ -265,10 +265,5 @@ def _telling(change: Change) -> bool:
 
 
 def _of_measure(change: Change) -> str:
-    before, after = (_plain(value or 0) for value in (change.base, change.new))
+    before, after = (plain(value or 0) for value in (change.base, change.new))
     return f"{change.name.capitalize()}: {before} → {after} {change.unit}"
-
-
-def _plain(value: float) -> str:
-    """A whole number without decimals."""
-    return f"{value:,.0f}" if value == int(value) else significant(value)

@@ -6,7 +6,7 @@ import re
 
 from traceprobe.doctor.check import Checks, Judgement, absent
 from traceprobe.doctor.evidence import THRESHOLDS, Evidence
-from traceprobe.formatting import percent
+from traceprobe.formatting import counted, percent
 from traceprobe.timeline import phases
 from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.thresholds import FIXED
@@ -54,7 +54,7 @@ def _api_rows(evidence: Evidence) -> Judgement:
     count = len(evidence.trace.host_calls)
     if not count:
         return "fail", "the file has no calls of the CUDA or HIP API"
-    return "ok", f"{count} calls of the GPU's API"
+    return "ok", f"{counted(count, 'call')} of the GPU's API"
 
 
 @CHECKS.add(
@@ -96,7 +96,7 @@ def _coverage(evidence: Evidence) -> Judgement:
     lowest, cut = min(known), _cut(evidence)
     text = f"{percent(lowest)} of the launches that count have a GPU row"
     if cut:
-        text += f"; {cut} iterations were cut and left out"
+        text += f"; {counted(cut, 'iteration was', 'iterations were')} cut and left out"
     if lowest >= THRESHOLDS.coverage:
         return ("warn" if cut else "ok"), text
     # Of a whole capture nothing is known of its borders, so there it costs confidence only.
@@ -275,7 +275,7 @@ def _nccl_ranges(evidence: Evidence) -> Judgement:
     ids = trace.host_ranges["name"].unique().to_list()
     count = sum(trace.names[i].startswith("nccl") for i in ids)
     if not count:
-        return "warn", f"{evidence.collectives} collectives, and no NVTX range of NCCL"
+        return "warn", f"{evidence.collectives:,} collectives, and no NVTX range of NCCL"
     return "ok", "NCCL's own NVTX ranges are in the file"
 
 
@@ -303,8 +303,8 @@ def _rank_noted(evidence: Evidence) -> Judgement:
     tests="Whether call stacks or memory were recorded. Warns then.",
     meaning="Both slow the host: idle time and `overhead` are too high, by up to several times "
     "the step.",
-    fix="Record without `with_stack` and `profile_memory`, or tell the step time without a "
-    "profiler with `--unprofiled-step-ms`.",
+    fix="Record without `with_stack` and `profile_memory`; where the step time without a profiler "
+    "is not known, tell it with `--unprofiled-step-ms`.",
 )
 def _options(evidence: Evidence) -> Judgement:
     marks = evidence.trace.profiled

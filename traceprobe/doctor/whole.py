@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from traceprobe.doctor.check import Checks, Judgement, absent
 from traceprobe.doctor.evidence import THRESHOLDS, Whole
-from traceprobe.formatting import percent
+from traceprobe.formatting import counted, percent, significant
 from traceprobe.records.diagnosis import CheckStatus
 from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.thresholds import FIXED
@@ -63,7 +63,8 @@ def _iterations(whole: Whole) -> Judgement:
     if not marked:
         return absent("no step marker")
     used = min(rank.summary.iterations_used for rank in marked)
-    text = f"{used} iterations can be used, of {min(rank.iteration_count for rank in marked)}"
+    of = min(rank.iteration_count for rank in marked)
+    text = f"{counted(used, 'iteration')} can be used, of {of:,}"
     if used < THRESHOLDS.min_iterations:
         return "fail", text
     few = any(term.name == "few-iterations" for term in whole.report.verdict.confidence_terms)
@@ -81,7 +82,7 @@ def _iterations(whole: Whole) -> Judgement:
 def _calibration(whole: Whole) -> Judgement:
     effect = whole.report.quality.observer_effect
     if effect is not None:
-        return "ok", f"{effect.unprofiled_step_ms:.2f} ms a step without a profiler"
+        return "ok", f"{significant(effect.unprofiled_step_ms)} ms a step without a profiler"
     if whole.calibrated:
         return "unknown", "the file has a calibration, but no steps to compare it with"
     heavy = sorted(whole.profiled & HEAVY)
@@ -102,8 +103,8 @@ def _calibration(whole: Whole) -> Judgement:
     "where the verdict is corrected; fails where it is unknown and overhead decides.",
     meaning="Host time is inflated: the captured shares have too much `overhead`. Where it is "
     "unknown by how much, the verdict may be the profiler's and not the run's.",
-    fix="Give `--unprofiled-step-ms`; record with Nsight Systems (`traceprobe profile "
-    "--backend nsys`), which slows the host less.",
+    fix="Where the step without a profiler is not known, give `--unprofiled-step-ms`. Record with "
+    "Nsight Systems (`traceprobe profile --backend nsys`), which slows the host less.",
 )
 def _observer(whole: Whole) -> Judgement:
     report = whole.report
@@ -148,7 +149,7 @@ def _matched(whole: Whole) -> Judgement:
         return absent("no collectives of several ranks")
     if report.run.transfer_ns is None:
         return "warn", "the collectives of the ranks do not match each other"
-    return "ok", f"{report.run.collectives_matched} collectives were matched between the ranks"
+    return "ok", f"{report.run.collectives_matched:,} collectives were matched between the ranks"
 
 
 @CHECKS.add(

@@ -11,7 +11,7 @@ import polars as pl
 
 from traceprobe.doctor.check import Checks, Judgement, absent
 from traceprobe.doctor.evidence import Evidence
-from traceprobe.formatting import duration, percent
+from traceprobe.formatting import counted, duration, percent
 from traceprobe.ingest.audit_rows import SYNC_KINDS
 from traceprobe.model.events import Bools, Int64s, Kind
 
@@ -69,7 +69,7 @@ def _damaged(evidence: Evidence) -> Judgement:
         return "ok", "every event could be read"
     rows = len(trace.gpu_ops) + len(trace.host_calls) + len(trace.host_ranges)
     lost = quality.events_lost / (rows + quality.events_lost) if rows else 1.0
-    text = f"{quality.events_lost} events lost, {quality.events_repaired} repaired"
+    text = f"{counted(quality.events_lost, 'event')} lost, {quality.events_repaired:,} repaired"
     return ("fail" if lost > MANY_LOST else "warn"), text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
+from traceprobe.formatting import significant
 from traceprobe.model.taxonomy import KERNEL_CLASSES
 from traceprobe.verdict.thresholds import FIXED
 
@@ -33,8 +34,8 @@ def attention_unfused(evidence: Evidence) -> Answer:
     return Answer(
         evidence.flag(ms),
         [
-            f"{evidence.amount(ms)} in softmax kernels; up to {around:.2f} ms in element-wise "
-            "kernels may belong to attention"
+            f"{evidence.amount(ms)} in softmax kernels; up to {significant(around)} ms in "
+            "element-wise kernels may belong to attention"
         ],
         evidence.saving(ms + moved + around, "softmax", "other", *products),
         "Call `torch.nn.functional.scaled_dot_product_attention`, and let it choose its kernel: "

@@ -6,7 +6,7 @@ from msgspec import UnsetType
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, rule
-from traceprobe.formatting import percent
+from traceprobe.formatting import duration, percent
 from traceprobe.records.report import Status
 from traceprobe.verdict.no_training import WARM_UP, cold_share
 from traceprobe.verdict.thresholds import FIXED
@@ -32,10 +32,10 @@ def cold_start(evidence: Evidence) -> Answer:
     return Answer(
         status,
         [
-            f"{percent(share)} of the time that is judged, {host.set_up_idle_ns / 1e6:.1f} ms, the "
+            f"{percent(share)} of the time that is judged, {duration(host.set_up_idle_ns)}, the "
             "GPU waits for calls of set-up",
             *(
-                f"{calls.count} × {calls.name}, the longest {calls.longest_ns / 1e6:.1f} ms"
+                f"{calls.count} × {calls.name}, the longest {duration(calls.longest_ns)}"
                 for calls in (known if status != "pass" else [])
             ),
         ],

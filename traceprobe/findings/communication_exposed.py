@@ -6,6 +6,7 @@ from statistics import fmean
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, not_applicable, rule
+from traceprobe.formatting import plain
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.pipeline import bubble_ms
 from traceprobe.verdict.thresholds import FIXED
@@ -27,7 +28,7 @@ CHANGES = {
     TOO_LONG: Changes(speedup={"communication": FIXED.less_traffic}),
 }
 """What the iterations are played with, where the advice is other than to hide communication."""
-LESS = "Send less: accumulate gradients (`no_sync()`), reduce in bf16, or give each GPU more work."
+LESS = "Send less: accumulate gradients (`no_sync()`), reduce in bf16, or give each rank more work."
 
 
 @rule(
@@ -66,7 +67,9 @@ def communication_exposed(evidence: Evidence) -> Answer:
             f"{overlap:.1f} % of communication overlaps with computation"
             + (f", {fmean(counts):.1f} collectives per step" if counts else ""),
             f"messages are small: {(size or 0) / 1e3:.1f} kB on average" if small else "",
-            f"{broadcasts:.3g} broadcasts per step, as DDP makes for buffers" if broadcasts else "",
+            f"{plain(broadcasts)} broadcasts per step, as DDP makes for buffers"
+            if broadcasts
+            else "",
             evidence.worst("communication"),
         ],
         evidence.saving(_transfer_ms(evidence), "communication"),

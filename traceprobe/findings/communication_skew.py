@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
+from traceprobe.formatting import duration
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.wording import late
 
@@ -48,7 +49,7 @@ def communication_skew(evidence: Evidence) -> Answer:
     return Answer(
         evidence.grade(evidence.share(ms)),
         [
-            f"{evidence.amount(ms)} inside collectives is waiting, {run.transfer_ns / 1e6:.2f} ms "
+            f"{evidence.amount(ms)} inside collectives is waiting, {duration(run.transfer_ns)} "
             f"is transfer ({run.collectives_matched} collectives matched)",
             *who,
         ],

@@ -7,7 +7,7 @@ from math import ceil
 from traceprobe.findings import loader_work
 from traceprobe.findings.evidence import Evidence, whole
 from traceprobe.findings.rule import Answer, inconclusive, rule
-from traceprobe.formatting import percent
+from traceprobe.formatting import duration, percent
 from traceprobe.replay.scenario import Changes
 
 
@@ -47,7 +47,7 @@ def data_wait(evidence: Evidence) -> Answer:
             f"ranges{'' if evidence.on_cpu else ' and in no CUDA call'}"
             if inferred
             else "",
-            f"{drained.after.data_wait_ns / 1e6:.2f} ms ({percent(drained.after.share)}) once the "
+            f"{duration(drained.after.data_wait_ns)} ({percent(drained.after.share)}) once the "
             "loader's queue is empty"
             if drained
             else "",

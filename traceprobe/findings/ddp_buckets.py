@@ -6,6 +6,7 @@ from statistics import fmean
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
+from traceprobe.formatting import plain
 from traceprobe.records.rank import Rank
 from traceprobe.verdict.thresholds import FIXED
 
@@ -31,7 +32,7 @@ def ddp_buckets(evidence: Evidence) -> Answer:
     counts = [n for n in map(_per_step, communicating) if n is not None]
     if not counts:
         return inconclusive(
-            f"{predicted:g} predicted, and no used step to count in",
+            f"{plain(predicted)} predicted, and no used step to count in",
             "Mark the steps: `prof.step()` each iteration, or an NVTX range around it.",
         )
     equal = all(abs(n - predicted) <= FIXED.count_rounding for n in counts)
@@ -39,7 +40,7 @@ def ddp_buckets(evidence: Evidence) -> Answer:
     return Answer(
         "pass" if equal else "warn",
         [
-            f"{_range(counts)} {kind} per step, {predicted:g} predicted from the parameters",
+            f"{_range(counts)} {kind} per step, {plain(predicted)} predicted from the parameters",
             _others(communicating),
         ],
         advice="" if equal else _causes(fmean(counts), predicted),
@@ -61,7 +62,11 @@ def _named(ranks: list[Rank]) -> bool:
 
 def _range(numbers: list[float]) -> str:
     low, high = min(numbers), max(numbers)
-    return f"{low:g}" if high - low <= FIXED.count_rounding else f"{low:g} to {high:g}, by rank,"
+    return (
+        plain(low)
+        if high - low <= FIXED.count_rounding
+        else f"{plain(low)} to {plain(high)}, by rank,"
+    )
 
 
 def _others(ranks: list[Rank]) -> str:
@@ -73,7 +78,7 @@ def _others(ranks: list[Rank]) -> str:
     names = ", ".join(sorted(name.replace("_", "-") for name in operations))
     if mean <= FIXED.count_rounding:
         return ""
-    return f"in addition, {mean:g} other collectives per step ({names})"
+    return f"in addition, {plain(mean)} other collectives per step ({names})"
 
 
 def _causes(measured: float, predicted: float) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 from msgspec import UNSET
 
-from traceprobe.formatting import percent
+from traceprobe.formatting import percent, significant
 from traceprobe.model.kernel_classes import kernel_class
 from traceprobe.model.sidecar import Block
 from traceprobe.model.taxonomy import COMPUTE_PHASES, TRANSFERS
@@ -150,7 +150,7 @@ class Evidence:
 
     def amount(self, ms: float) -> str:
         """A time in a sentence, with its share of the step."""
-        return f"{ms:.2f} ms {self.per} ({percent(self.share(ms))})"
+        return f"{significant(ms)} ms {self.per} ({percent(self.share(ms))})"
 
     def observed(self, *classes: str) -> bool:
         """Whether any rank shows any of these classes of the partition."""

@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.rule import Answer, inconclusive, rule
-from traceprobe.formatting import percent
+from traceprobe.formatting import counted, percent, significant
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.thresholds import FIXED
 
@@ -55,9 +55,9 @@ def host_overhead(evidence: Evidence) -> Answer:
     return Answer(
         grade,
         [
-            f"{late:.2f} ms {evidence.per} of late launches, {latency:.2f} ms of launch and "
-            "dependency latency",
-            f"{launches:.0f} launches {evidence.per}",
+            f"{significant(late)} ms {evidence.per} of late launches, {significant(latency)} ms "
+            "of launch and dependency latency",
+            f"{counted(round(launches), 'launch', 'launches')} {evidence.per}",
             f"{percent(share)} of the step remains after correction for the profiler"
             if corrected
             else "",

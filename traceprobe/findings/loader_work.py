@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from traceprobe.findings.evidence import Evidence
-from traceprobe.formatting import counted, percent, significant
+from traceprobe.formatting import counted, percent, plain, significant
 from traceprobe.records.loader import Loader
 from traceprobe.records.site import Site
 from traceprobe.verdict.thresholds import FIXED
@@ -85,7 +85,7 @@ def batch_time(loader: Loader | None) -> str:
     who = "a worker" if loader.workers else "the step thread"
     size = loader.items_per_batch
     # A dataset that gives whole batches has no items.
-    each = f" of {size:,.4g}, {significant(loader.item_ms)} ms an item" if size > 1 else ""
+    each = f" of {plain(size)}, {significant(loader.item_ms)} ms an item" if size > 1 else ""
     parts = [
         f"{percent(work.share, 0)} {'collating ' if work.collates else ''}in `{work.name}`"
         for work in functions(loader)

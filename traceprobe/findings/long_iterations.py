@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence, Saving
 from traceprobe.findings.rule import Answer, rule
-from traceprobe.formatting import ordinal, percent
+from traceprobe.formatting import duration, ordinal, percent, significant
 from traceprobe.model.taxonomy import CLASS_LABELS
 from traceprobe.records.rank import LongIterations
 from traceprobe.records.sites import extra_owners, find_sites
@@ -44,18 +44,18 @@ def long_iterations(evidence: Evidence) -> Answer:
     share = ms / (found.regular_ms + ms)
     largest = sorted(found.extra_partition_ns.items(), key=lambda item: -item[1])
     fills = [
-        f"{CLASS_LABELS[name]} {ns / count / 1e6:.1f} ms"
+        f"{CLASS_LABELS[name]} {duration(ns / count)}"
         for name, ns in largest
         if ns >= FIXED.filling * found.extra_ns
     ]
     return Answer(
         "warn" if found.once else evidence.grade(share),
         [
-            f"{_which(found)} took {found.extra_ns / count / 1e6:.1f} ms more than the others "
-            f"({found.regular_ms:.1f} ms)",
+            f"{_which(found)} took {duration(found.extra_ns / count)} more than the others "
+            f"({significant(found.regular_ms)} ms)",
             "it happened once, so nothing is saved per step"
             if found.once
-            else f"that is {ms:.2f} ms per step ({percent(share)} of the mean step)",
+            else f"that is {significant(ms)} ms per step ({percent(share)} of the mean step)",
             f"more in each of them: {', '.join(fills)}" if fills else "",
         ],
         None if found.once else Saving(round(ms, 6)),

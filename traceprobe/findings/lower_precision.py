@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
+from traceprobe.formatting import significant
 from traceprobe.verdict.gpu_specs import Gpu
 from traceprobe.verdict.thresholds import FIXED
 
@@ -37,9 +38,10 @@ def lower_precision(evidence: Evidence) -> Answer:
     fp32, tf32 = evidence.kernel_ms("matmul_fp32"), evidence.kernel_ms("matmul_tf32")
     three, half = evidence.kernel_ms("matmul_3xtf32"), evidence.kernel_ms("matmul_half")
     times = (
-        f"{fp32:.2f} ms {evidence.per} in matrix kernels without tensor cores, {tf32 + three:.2f} "
-        f"ms in TF32, {half + evidence.kernel_ms('matmul_unaligned'):.2f} ms in 16 bits or fewer "
-        "or unaligned"
+        f"{significant(fp32)} ms {evidence.per} in matrix kernels without tensor cores, "
+        f"{significant(tf32 + three)} ms in TF32, "
+        f"{significant(half + evidence.kernel_ms('matmul_unaligned'))} ms in 16 bits or fewer or "
+        "unaligned"
     )
     status = evidence.flag(evidence.kernel_ms(*PRODUCTS))
     if status == "pass":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
-from traceprobe.formatting import counted, percent
+from traceprobe.formatting import counted, duration, percent
 from traceprobe.verdict.drift import Drift
 from traceprobe.verdict.thresholds import FIXED
 
@@ -39,10 +39,10 @@ def prefetch_drained(evidence: Evidence) -> Answer:
         evidence.grade(after.share),
         [
             f"from iteration {drift.index} ({drift.label}) on, a step{where} waits "
-            f"{after.data_wait_ns / 1e6:.2f} ms for data ({percent(after.share)} of the step), "
-            f"before it {before.data_wait_ns / 1e6:.2f} ms",
-            f"a step takes {before.step_ns / 1e6:.2f} ms in the {before.iterations} iterations "
-            f"before and {after.step_ns / 1e6:.2f} ms in the {after.iterations} after",
+            f"{duration(after.data_wait_ns)} for data ({percent(after.share)} of the step), "
+            f"before it {duration(before.data_wait_ns)}",
+            f"a step takes {duration(before.step_ns)} in the {before.iterations} iterations "
+            f"before and {duration(after.step_ns)} in the {after.iterations} after",
             _throughput(evidence, drift),
             _queue(evidence),
         ],

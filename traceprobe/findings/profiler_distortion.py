@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, rule
+from traceprobe.formatting import significant
 from traceprobe.verdict.correction import HEAVY
 from traceprobe.verdict.thresholds import FIXED
 
@@ -15,6 +16,10 @@ REMEASURE = (
 REMEASURE_ON_CPU = (
     "Time the same loop without a profiler and pass the step time with `--unprofiled-step-ms`; "
     "profile without `with_stack` and `profile_memory`."
+)
+LIGHTER = (
+    "Nothing has to be measured again: the step without a profiler is known, and the shares are "
+    "corrected by it. Without `with_stack` and `profile_memory` there is less to correct."
 )
 SMALLER = (
     "Capture fewer iterations or fewer kinds of events, so that the profiler has nothing to write "
@@ -32,10 +37,11 @@ SMALLER = (
 )
 def profiler_distortion(evidence: Evidence) -> Answer:
     """The step under the profiler against the step without it."""
-    again = REMEASURE_ON_CPU if evidence.on_cpu else REMEASURE
     effect = evidence.quality.observer_effect
     flush = evidence.exclusive_ms("idle_profiler")
-    rows = f"{flush:.2f} ms {evidence.per} of {evidence.idle} under the profiler's own rows"
+    rows = (
+        f"{significant(flush)} ms {evidence.per} of {evidence.idle} under the profiler's own rows"
+    )
     if flush < FIXED.flush_ms:
         rows = ""
     if effect is not None:
@@ -43,12 +49,12 @@ def profiler_distortion(evidence: Evidence) -> Answer:
         return Answer(
             "warn" if distorted else "pass",
             [
-                f"{effect.profiled_step_ms:.2f} ms per step under the profiler, "
-                f"{effect.unprofiled_step_ms:.2f} ms without it (x {effect.ratio:.2f}); the "
-                "verdict is corrected for it",
+                f"{significant(effect.profiled_step_ms)} ms per step under the profiler, "
+                f"{significant(effect.unprofiled_step_ms)} ms without it (x {effect.ratio:.2f}); "
+                "the verdict is corrected for it",
                 rows,
             ],
-            advice=again if distorted else "",
+            advice=LIGHTER if distorted else "",
         )
     marks = sorted(evidence.profiled & HEAVY)
     if not marks:
@@ -66,5 +72,5 @@ def profiler_distortion(evidence: Evidence) -> Answer:
             "is unknown",
             rows,
         ],
-        advice=again,
+        advice=REMEASURE_ON_CPU if evidence.on_cpu else REMEASURE,
     )

@@ -8,7 +8,7 @@ from statistics import fmean
 from traceprobe.findings.evidence import HOST_IDLE, Evidence
 from traceprobe.findings.host_overhead import FEWER_LAUNCHES
 from traceprobe.findings.rule import Answer, not_applicable, rule
-from traceprobe.formatting import shorten, significant
+from traceprobe.formatting import plain, shorten, significant
 from traceprobe.records.launches import KernelSequence
 from traceprobe.verdict.thresholds import FIXED
 
@@ -58,10 +58,10 @@ def _told(evidence: Evidence, first: KernelSequence, steps: int) -> str:
     saved = evidence.saving(first.bound_ns / steps / 1e6, *HOST_IDLE)
     kernels = len(first.kernels)
     return (
-        f"{significant(first.count / steps)} times {evidence.per} the same {kernels} short kernels "
-        f"in a row{_names(first)}: {significant(first.saved_launches / steps)} launches fewer "
+        f"{plain(first.count / steps)} times {evidence.per} the same {kernels} short kernels "
+        f"in a row{_names(first)}: {plain(first.saved_launches / steps)} launches fewer "
         "if each were one kernel"
-        + (f", which saves at most {saved.ms:.2f} ms of waiting" if saved else "")
+        + (f", which saves at most {significant(saved.ms)} ms of waiting" if saved else "")
         + "; what they would read and write less is not in the trace"
     )
 

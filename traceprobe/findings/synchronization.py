@@ -8,6 +8,7 @@ from msgspec import UnsetType
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, inconclusive, rule
+from traceprobe.formatting import plain
 from traceprobe.replay.scenario import Changes
 from traceprobe.verdict.thresholds import FIXED
 
@@ -54,4 +55,4 @@ def _calls(evidence: Evidence) -> str:
     ranks = [r.summary.host.blocking_calls for r in evidence.ranks]
     known = [calls for calls in ranks if not isinstance(calls, UnsetType)]
     most = max(known, key=lambda calls: sum(calls.values()), default={})
-    return ": " + ", ".join(f"{n:.3g} {name}" for name, n in most.items()) if most else ""
+    return ": " + ", ".join(f"{plain(n)} {name}" for name, n in most.items()) if most else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, inconclusive, not_applicable, rule
+from traceprobe.formatting import significant
 from traceprobe.verdict.thresholds import FIXED
 
 
@@ -28,9 +29,9 @@ def unfused_kernels(evidence: Evidence) -> Answer:
     return Answer(
         "warn" if evidence.share(ms) >= evidence.thresholds.bound else "pass",
         [
-            f"{evidence.amount(ms)} in element-wise kernels, reductions and copies, {fused:.2f} ms "
-            "in fused kernels",
-            f"{unknown:.2f} ms in kernels whose names say nothing" if unknown else "",
+            f"{evidence.amount(ms)} in element-wise kernels, reductions and copies, "
+            f"{significant(fused)} ms in fused kernels",
+            f"{significant(unknown)} ms in kernels whose names say nothing" if unknown else "",
             "`memory-format` counts what they cost: another layout replaces them"
             if converted
             else "",

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from traceprobe.formatting import counted, duration, significant
 from traceprobe.ingest.untrusted_values import MOST_BYTES
 from traceprobe.model.events import UNKNOWN, Bools, Ints, Kind, Quality
 
@@ -22,6 +23,10 @@ OVERLAP_PART, OVERLAP_NS, OVERLAP_SHARE = 0.5, 10_000, 0.02
 for so much of the shorter one and so long; and where so large a share of them does."""
 _MOST_TOGETHER = 2.0**62
 _STREAM = ("pid", "device", "stream")
+_MICROSECOND_NS = 1_000
+"""What times are whole multiples of where the profiler rounds them (PyTorch up to 2.3)."""
+_FEW = 0.5
+"""Share of the ops from which on it is not their shortness that they have no duration."""
 _CLOCK_NS = 1_000
 """What rounding to whole microseconds may put a kernel before its launch."""
 
@@ -116,7 +121,7 @@ def drop_overruns(gpu: dict[str, Any], quality: Quality) -> dict[str, Any]:
         "impossible-durations",
         len(rows),
         "kernels run on long after the next one of their stream began, "
-        f"{taken:.1f} ms together: their ends are wrong, and no number includes them.",
+        f"{significant(taken)} ms together: their ends are wrong, and no number includes them.",
     )
     return {column: np.delete(values, rows) for column, values in gpu.items()}
 
@@ -133,8 +138,16 @@ def _overruns(kernels: dict[str, Ints], limit: float) -> Bools:
 
 def warn_of_impossible_times(gpu: dict[str, Any], quality: Quality) -> None:
     """Warn of ops without a duration, and of such as start before they were launched."""
-    none = int(np.count_nonzero(gpu["t1"] == gpu["t0"]))
-    if none:
+    length = gpu["t1"] - gpu["t0"]
+    none = int(np.count_nonzero(length == 0))
+    if 0 < none < _FEW * len(length) and not (length % _MICROSECOND_NS).any():
+        quality.warn(
+            "rounded-durations",
+            f"{counted(none, 'GPU op')} of {len(length):,} took less than 1 µs, and this file "
+            "keeps whole µs: they are counted, and less than "
+            f"{duration(none * _MICROSECOND_NS)} of their work is missing.",
+        )
+    elif none:
         quality.damaged(
             "zero-durations",
             none,

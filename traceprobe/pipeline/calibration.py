@@ -9,6 +9,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from traceprobe.errors import UsageError
+from traceprobe.formatting import plain, significant
 from traceprobe.model.accounting import LONG_ITERATION
 from traceprobe.model.sidecar import STEP_MS, Block, Sidecar
 from traceprobe.options import Options
@@ -57,8 +58,9 @@ def unbelievable(unprofiled_ms: float | None, records: Sequence[Rank], options: 
     ratio = max(profiled / unprofiled_ms, unprofiled_ms / profiled)
     if ratio > FIXED.implausible_ratio and options.unprofiled_step_ms is not None:
         raise UsageError(
-            f"--unprofiled-step-ms {unprofiled_ms:.6g}: a step in the trace lasts {profiled:.4g} "
-            "ms, and no profiler makes so much of a difference; give milliseconds of one step"
+            f"--unprofiled-step-ms {plain(unprofiled_ms)}: a step in the trace lasts "
+            f"{significant(profiled)} ms, and no profiler makes so much of a difference; give "
+            "milliseconds of one step"
         )
     return ratio > FIXED.implausible_ratio
 

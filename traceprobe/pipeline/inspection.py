@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from traceprobe.formatting import counted
 from traceprobe.model.events import UNKNOWN, Kind, Source, StreamEvent, Trace
 from traceprobe.timeline import phases
 from traceprobe.timeline.iteration_groups import find_iterations
@@ -35,10 +36,13 @@ def describe(trace: Trace) -> Iterator[Line]:
     counts = {
         Kind(k).name.lower(): n for k, n in trace.gpu_ops["kind"].value_counts().sort("kind").rows()
     }
-    yield "gpu ops", f"{len(trace.gpu_ops)}: " + ", ".join(f"{n} {k}" for k, n in counts.items())
+    yield (
+        "gpu ops",
+        f"{len(trace.gpu_ops):,}: " + ", ".join(f"{n:,} {k}" for k, n in counts.items()),
+    )
     linked = int(trace.gpu_ops["linked"].sum())
-    yield "linked", f"{linked} of {len(trace.gpu_ops)} GPU ops have their launch in the file"
-    yield "host calls", f"{len(trace.host_calls)}, ranges {len(trace.host_ranges)}"
+    yield "linked", f"{linked:,} of {len(trace.gpu_ops):,} GPU ops have their launch in the file"
+    yield "host calls", f"{len(trace.host_calls):,}, ranges {len(trace.host_ranges):,}"
     if len(trace.stream_events):
         yield "order", _order(trace.stream_events)
     if trace.profiled:
@@ -46,7 +50,8 @@ def describe(trace: Trace) -> Iterator[Line]:
     yield from _ranges(trace)
     yield from _markers(trace)
     quality = trace.quality
-    yield "quality", f"{quality.events_repaired} events repaired, {quality.events_lost} lost"
+    repaired = counted(quality.events_repaired, "event")
+    yield "quality", f"{repaired} repaired, {quality.events_lost:,} lost"
     for code, message in sorted(quality.warnings.items()):
         yield "warning", f"{code}: {message}"
     for missing in _missing(trace):
@@ -59,8 +64,8 @@ def _order(events: pl.DataFrame) -> str:
     records, waits, host = (int((kind == k).sum()) for k in StreamEvent)
     known = int(((kind == StreamEvent.WAIT) & (events["record"] != UNKNOWN)).sum())
     return (
-        f"{records} records of events, {waits} waits of streams ({known} say for which record), "
-        f"{host} of the host"
+        f"{counted(records, 'record')} of events, {counted(waits, 'wait')} of streams ({known:,} "
+        f"say for which record), {host:,} of the host"
     )
 
 

@@ -37,6 +37,7 @@ from traceprobe.render.document import (
 from traceprobe.render.places import places
 from traceprobe.render.ranking import ATTENTION
 from traceprobe.render.savings import saving
+from traceprobe.system import shell
 
 MIN_WIDTH = 20
 MAX_LINES = 24
@@ -68,6 +69,8 @@ LEAST_BESIDE = 56
 """Columns from which a bar stands beside its label, not below."""
 LEAST_SHARE = 0.5
 """Percent of a bar from which a piece is named."""
+COMMAND = "  traceprobe "
+"""How a line begins that is a command."""
 ITEM = "-"
 """What a list in a summary has before each sentence."""
 
@@ -175,12 +178,12 @@ def _paragraph(out: _Out, blocks: Sequence[Block]) -> None:
 
 def _points(out: _Out, points: Sequence[str]) -> None:
     for point in _most(points, BRIEF_POINTS if out.brief else MAX_POINTS):
-        out.item(shorten(point, out.prose))
+        out.item(first_sentences(point, out.prose))
 
 
 def _cautions(out: _Out, cautions: Sequence[str]) -> None:
     for caution in _most(cautions, BRIEF_CAUTIONS if out.brief else len(cautions)):
-        out.say(("note: ", "yellow"), (shorten(caution, out.prose), ""))
+        out.say(("note: ", "yellow"), (first_sentences(caution, out.prose), ""))
 
 
 def _left_out(out: _Out, titles: Sequence[str]) -> None:
@@ -229,6 +232,14 @@ class _Out:
     def say(self, *pieces: tuple[str, str]) -> None:
         line = Line.assemble(*(self.known(text, style) for text, style in pieces))
         self.console.print(line, overflow="fold", width=min(self.width, MAX_PROSE_WIDTH))
+
+    def code(self, line: str) -> None:
+        """A line as it is; of a command, in lines that can be copied together."""
+        if not line.startswith(COMMAND):
+            self.say((line, ""))
+            return
+        for part in shell.folded(line, self.width):
+            self.console.print(self.known(part), soft_wrap=True)
 
     def title(self, text: str, style: str, aside: str) -> None:
         """A title, and beside it, or below it for want of room, what is to be said of it."""
@@ -293,7 +304,7 @@ def _block(out: _Out, block: Block) -> None:
                 out.say((f"{shorten(name, MAX_TITLE)}: ", "bold"), (shorten(value, MAX_PROSE), ""))
         case Code():
             for line in block.lines:
-                out.say((line, ""))
+                out.code(line)
         case Section():
             _section(out, block)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from traceprobe.errors import ImpossibleChange
+from traceprobe.formatting import plain
 from traceprobe.model.taxonomy import COMPUTE_PHASES, OFF_DEVICE
 from traceprobe.replay.contention import (
     LIKELY,
@@ -74,7 +75,7 @@ class Changes:
                 for name in SPEEDABLE
                 if name in self.speedup
             ),
-            *([f"buckets of {self.bucket_mb:g} MB"] if self.bucket_mb is not None else []),
+            *([f"buckets of {plain(self.bucket_mb)} MB"] if self.bucket_mb is not None else []),
             *([f"{self.accumulate} batches per update"] if self.accumulate > 1 else []),
             *(f"fewer launches of the {_named(name)}" for name in sorted(self.fewer)),
         ]

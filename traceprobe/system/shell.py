@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
+
+_WORD = r"""(?:'[^']*'|"[^"]*"|[^\s'"])+"""
+_WORDS = re.compile(rf"(?:--?\w[\w-]* (?!-))?{_WORD}")
+"""Words of a command as `word` writes them, an option with its value."""
+_DEEPER = "    "
+"""Before the lines that a command goes on in."""
 
 
 def word(text: str) -> str:
@@ -20,6 +27,22 @@ def word(text: str) -> str:
 def file(name: str) -> str:
     """A file's name as one word, which is no option."""
     return word(f"./{name}" if name.startswith("-") else name)
+
+
+def folded(line: str, width: int) -> list[str]:
+    """A command in lines of at most `width` columns that a shell joins again.
+
+    A word is never broken, however long it is: the terminal breaks it, and copies it whole.
+    """
+    indent = line[: len(line) - len(line.lstrip())]
+    first, *words = _WORDS.findall(line)
+    lines = [indent + first]
+    for text in words:
+        if len(lines[-1]) + len(f" {text} \\") <= width:
+            lines[-1] += f" {text}"
+        else:
+            lines.append(f"{indent}{_DEEPER}{text}")
+    return [*(f"{begun} \\" for begun in lines[:-1]), lines[-1]]
 
 
 def _escaped(byte: int) -> str:

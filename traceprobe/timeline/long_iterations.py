@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from traceprobe.formatting import duration, significant
 from traceprobe.model.accounting import LONE_WAIT, LONG_ITERATION, MOST_LONG, SKIPPED_AS_LONG
 from traceprobe.model.events import Int64s
 from traceprobe.timeline.device_timeline import DeviceTimeline
@@ -79,5 +80,5 @@ def without(account: DeviceTimeline, long: LongIterations) -> DeviceTimeline:
         np.diff(account.edges)[long.windows].tolist(),
         strict=True,
     ):
-        reasons[k] = f"{SKIPPED_AS_LONG}: {ns / 1e6:.1f} ms, the others {median:.1f} ms"
+        reasons[k] = f"{SKIPPED_AS_LONG}: {duration(ns)}, the others {significant(median)} ms"
     return replace(account, used=used, reasons=reasons)

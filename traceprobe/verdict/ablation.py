@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from traceprobe.formatting import significant
 from traceprobe.records.ablation import (
     AblationBound,
     AblationVerdict,
@@ -141,10 +142,10 @@ def _reasons(trials: Trials, busy_ms: float | None) -> list[str]:
     full, bare = step["full"], bare_variant(trials)
     without = {
         "full": "",
-        "synthetic-host": f", {step[bare]:.2f} ms without loading",
-        "synthetic-device": f", {step[bare]:.2f} ms without loading and copying",
+        "synthetic-host": f", {significant(step[bare])} ms without loading",
+        "synthetic-device": f", {significant(step[bare])} ms without loading and copying",
     }
-    sentences = [f"{full:.2f} ms a step with everything{without[bare]}"]
+    sentences = [f"{significant(full)} ms a step with everything{without[bare]}"]
     if bare == "full" and "full-no-comm" not in step and busy_ms is None:
         sentences.append("nothing could be taken out of it, so nothing says what it is spent on")
     if full < FIXED.disturbed * step[bare]:
@@ -153,7 +154,7 @@ def _reasons(trials: Trials, busy_ms: float | None) -> list[str]:
         )
     if "synthetic-host" in step and bare == "synthetic-device":
         sentences.append(
-            f"the copy to the device costs {step['synthetic-host'] - step[bare]:.2f} ms"
+            f"the copy to the device costs {significant(step['synthetic-host'] - step[bare])} ms"
         )
     if "io" in step:
         slower = step["io"] > step[bare]
@@ -165,17 +166,18 @@ def _reasons(trials: Trials, busy_ms: float | None) -> list[str]:
         )
     alone: VariantName = "full-no-comm" if bare == "full" else "synthetic-no-comm"
     if alone in step:
-        sentences.append(f"{step[alone]:.2f} ms without gradient synchronisation")
+        sentences.append(f"{significant(step[alone])} ms without gradient synchronisation")
     if busy_ms is not None:
-        sentences.append(f"the GPU is busy for {busy_ms:.2f} ms of a step")
+        sentences.append(f"the GPU is busy for {significant(busy_ms)} ms of a step")
     if "full-fused" in step:
         sentences.append(
-            f"with fused optimizers {step['full-fused']:.2f} ms{_change(trials, 'full-fused')}"
+            f"with fused optimizers {significant(step['full-fused'])} "
+            f"ms{_change(trials, 'full-fused')}"
         )
     if "full-regular" in step:
         sentences.append(
-            f"{step['full-regular']:.2f} ms without iterations that are rare and long, such as "
-            f"evaluations and beginnings of epochs{_change(trials, 'full-regular')}"
+            f"{significant(step['full-regular'])} ms without iterations that are rare and long, "
+            f"such as evaluations and beginnings of epochs{_change(trials, 'full-regular')}"
         )
     return sentences
 

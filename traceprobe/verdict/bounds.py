@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from traceprobe.formatting import line_place, percent
+from traceprobe.formatting import counted, line_place, percent
 from traceprobe.model.taxonomy import SHARE_LABELS, SHARES
 from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.rank import Rank
@@ -232,11 +232,8 @@ def _missing(
     if marked and not fewest_steps(marked):
         missing.append(f"no usable iteration; {PROFILE_MORE}")
     if not marked and quality.gpu_ops < thresholds.min_gpu_ops:
-        what = "operators" if runs_on_cpu(ranks) else "GPU ops"
-        missing.append(
-            f"{quality.gpu_ops} {what}, at least {thresholds.min_gpu_ops} are needed; profile "
-            "more work"
-        )
+        what = counted(quality.gpu_ops, "operator" if runs_on_cpu(ranks) else "GPU op")
+        missing.append(f"{what}, at least {thresholds.min_gpu_ops} are needed; profile more work")
     # Of a whole capture nothing is known of its borders: there low coverage costs confidence only.
     covered = min(
         (r.summary.coverage for r in marked if r.summary.coverage is not None), default=1.0

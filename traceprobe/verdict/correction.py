@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
+from traceprobe.formatting import duration
 from traceprobe.model.taxonomy import SHARE_CLASSES, SHARES
 from traceprobe.records.rank import Rank
 from traceprobe.records.run import Run
@@ -140,8 +141,8 @@ def correct(
     if drift is not None:
         notes.append(
             f"prefetched batches hid the loader's speed before iteration {drift.index}: a step "
-            f"took {drift.before.step_ns / 1e6:.2f} ms until then and "
-            f"{drift.after.step_ns / 1e6:.2f} ms afterwards; the shares are those afterwards"
+            f"took {duration(drift.before.step_ns)} until then and "
+            f"{duration(drift.after.step_ns)} afterwards; the shares are those afterwards"
         )
     for rank in ranks:
         before = per_step(rank, drift)
@@ -153,12 +154,12 @@ def correct(
             unfit = after.total - unprofiled_ns
             if unfit > FIXED.misfit * unprofiled_ns:
                 distorted.append(
-                    f"rank {rank.rank}: {unfit / 1e6:.2f} ms per step of GPU work, copies and data "
+                    f"rank {rank.rank}: {duration(unfit)} per step of GPU work, copies and data "
                     "wait do not fit into the unprofiled step"
                 )
             if before.total - after.total > FIXED.taken_out * before.total:
                 distorted.append(
-                    f"rank {rank.rank}: {(before.total - after.total) / 1e6:.2f} ms per step of "
+                    f"rank {rank.rank}: {duration(before.total - after.total)} per step of "
                     "host time and waiting occur only under the profiler and were taken out"
                 )
         times.append(after)

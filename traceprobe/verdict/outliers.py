@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from traceprobe.formatting import ordinal, ranges
+from traceprobe.formatting import ordinal, ranges, significant
 from traceprobe.model.taxonomy import BOUND_LABELS, CLASS_LABELS
 from traceprobe.records.rank import LongIterations
 from traceprobe.records.report import Verdict
@@ -24,8 +24,8 @@ def with_outlier(usual: Verdict, whole: Verdict, long: Sequence[LongIterations])
     which = f"{'Iteration' if count == 1 else 'Iterations'} {ranges(found.indices)}"
     length = found.extra_ns / count / 1e6 + found.regular_ms
     left_out = (
-        f"{which} took {length:,.0f} ms ({_mostly(found)}), the others {found.regular_ms:.1f} ms, "
-        f"and {'is' if count == 1 else 'are'} left out"
+        f"{which} took {length:,.0f} ms ({_mostly(found)}), the others "
+        f"{significant(found.regular_ms)} ms, and {'is' if count == 1 else 'are'} left out"
     )
     reason = f"{left_out}; with {'it' if count == 1 else 'them'} the verdict would be: " + (
         BOUND_LABELS[whole.bound].lower()
@@ -49,8 +49,8 @@ def with_recurring(verdict: Verdict, usual: Verdict, long: Sequence[LongIteratio
     )
     extra = found.extra_ns / len(found.indices) / 1e6
     more = (
-        f"{which} {extra:,.0f} ms more than the {found.regular_ms:.1f} ms of the others, above all "
-        f"{_mostly(found)}"
+        f"{which} {extra:,.0f} ms more than the {significant(found.regular_ms)} ms of the others, "
+        f"above all {_mostly(found)}"
     )
     reason = f"{more}; without that the verdict would be: {BOUND_LABELS[usual.bound].lower()}"
     return replace(

@@ -47,10 +47,8 @@ _SAME = {"bf16": "half", "fp16": "half"}
 _BYTES = (
     "the traffic of a compiled model is not known: the compiler decides what stays in registers"
 )
-_HOW = (
-    "how much the model computes is not known, so there is no MFU: record with `traceprobe "
-    "profile`, describe the step with `traceprobe.capture.work`, or give --flops-per-step"
-)
+_NO_MFU = "how much the model computes is not known, so there is no MFU: "
+_TELL = "describe the step with `traceprobe.capture.work`, or give --flops-per-step"
 FILLED = ("multiprocessors_covered", "occupancy")
 """What a trace may say of how much of the GPU its kernels fill, as parts of 1."""
 _LIMIT_WORDS: Mapping[Limit, str] = {
@@ -314,14 +312,8 @@ def _notes(
     names: str | None,
 ) -> list[str]:
     notes = []
-    missing = (workload or {}).get("work_missing")
-    if total is None and isinstance(missing, str):
-        # Only the kind of the error: its text may name what is private.
-        kind = missing.partition(":")[0]
-        named = kind if kind.isidentifier() else "an error"
-        notes.append(f"the recording could not count the work of the model: {named}")
     if total is None:
-        notes.append(_HOW)
+        notes.append(_why_no_mfu(workload))
     if work is not None and work.get("compiled"):
         notes.append(_BYTES)
     if not same:
@@ -340,6 +332,19 @@ def _notes(
                 f"{most}"
             )
     return notes
+
+
+def _why_no_mfu(workload: Mapping[str, object] | None) -> str:
+    """What a recording of ours lacks, or how the work gets to be known."""
+    if workload is None:
+        return f"{_NO_MFU}record with `traceprobe profile`, {_TELL}"
+    missing = workload.get("work_missing")
+    if not isinstance(missing, str):
+        return f"{_NO_MFU}{_TELL}"
+    # Only the kind of the error: its text may name what is private.
+    kind = missing.partition(":")[0]
+    named = kind if kind.isidentifier() else "an error"
+    return f"{_NO_MFU}the recording could not count it ({named}); {_TELL}"
 
 
 def _sum(values: Sequence[float | None]) -> float | None:

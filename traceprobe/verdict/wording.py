@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET
 
-from traceprobe.formatting import percent, significant
+from traceprobe.formatting import duration, percent, significant
 from traceprobe.model.taxonomy import BOUND_LABELS, SHARE_LABELS
 from traceprobe.records.rank import Rank, mean_step_ms
 from traceprobe.records.report import Bound, Term, Verdict
@@ -180,8 +180,8 @@ def reasons(
         # What all that are there wait for one that is not looks like transfer.
         most = "at most " if len(ranks) < run.world_size else ""
         sentences.append(
-            f"collectives take {most}{run.transfer_ns / 1e6:.2f} ms {per} for transfer and "
-            f"{run.skew_ns / 1e6:.2f} ms for waiting for other ranks"
+            f"collectives take {most}{duration(run.transfer_ns)} {per} for transfer and "
+            f"{duration(run.skew_ns)} for waiting for other ranks"
         )
         sentences += late(run, step)
     elif decision.bound == "communication" and run is not None and len(ranks) >= run.world_size:
@@ -225,11 +225,9 @@ def _data_wait(ranks: Sequence[Rank], drift: Drift | None) -> list[str]:
     if waited / window < FIXED.reported_idle and drift is None:
         return []
     steps = sum(r.summary.iterations_used for r in ranks)
-    amount = (
-        f"{waited / steps / 1e6:.1f} ms per step" if steps else f"{percent(waited / window, 0)}"
-    )
+    amount = f"{duration(waited / steps)} per step" if steps else f"{percent(waited / window, 0)}"
     if drift is not None:
-        amount = f"{drift.after.data_wait_ns / 1e6:.1f} ms per step"
+        amount = f"{duration(drift.after.data_wait_ns)} per step"
     where = "between steps"
     if inferred <= FIXED.mostly_inferred * waited:
         where = "inside data-loading ranges"

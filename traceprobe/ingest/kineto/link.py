@@ -24,6 +24,7 @@ from traceprobe.ingest.event_kinds import (
     stream_event,
     waits_for,
 )
+from traceprobe.ingest.inference_servers import warn_of_server
 from traceprobe.ingest.joins import (
     Table,
     empty_table,
@@ -110,6 +111,7 @@ def build_trace(
             "several-processes",
             f"The file holds {len(pids)} host processes; their GPU rows cannot be told apart.",
         )
+    warn_of_server(names, quality)
     role = _roles(operators, names)
     host_calls = _host_calls(tables.get("calls") or empty_table(*HOST_CALLS), names, role)
     does = per_name(host_calls["name"], names, lambda name: stream_event(api_name(name)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from traceprobe.formatting import counted, plus_minus, significant
+from traceprobe.formatting import counted, plain, plus_minus, significant
 from traceprobe.records.comparison import Comparison, OperatorChange, OperatorState
 from traceprobe.render.document import Section, Table, Tone
 
@@ -66,7 +66,7 @@ def _row(each: OperatorChange) -> list[str]:
     return [
         each.name,
         _WORDS[each.state],
-        *(f"{count:,g}" for count in calls),
+        *map(plain, calls),
         *map(significant, ms),
         plus_minus(each.delta_ms),
         *map(significant, host),
@@ -80,7 +80,7 @@ def _sum(rest: list[OperatorChange]) -> list[str]:
     return [
         counted(len(rest), "other"),
         "",
-        *(f"{count:,g}" for count in calls),
+        *map(plain, calls),
         *map(significant, (before, after)),
         plus_minus(after - before),
         "",

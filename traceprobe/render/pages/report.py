@@ -48,11 +48,12 @@ _QUALITY_HELP = (
 )
 
 
-def document(report: Report, paths: Sequence[str] = ()) -> Document:
+def document(report: Report, paths: Sequence[str] | None = ()) -> Document:
     """The report for all outputs.
 
     Args:
-        paths: where the inputs are, for commands that the reader of a terminal may copy.
+        paths: where the inputs are, for commands that the reader of a terminal may copy; None where
+            nobody knows, and a command could not be run.
     """
     verdict = report.verdict
     return Document(

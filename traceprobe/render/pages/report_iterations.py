@@ -14,6 +14,7 @@ import msgspec
 
 from traceprobe.formatting import (
     NOT_OBSERVED,
+    counted,
     duration,
     ms,
     ordinal,
@@ -182,7 +183,10 @@ def _table(bars: list[IterationBar], classes: list[str]) -> Table:
 def iterations_summary(rank: Rank) -> str:
     """What the picture shows, in words."""
     summary = rank.summary
-    sentence = f"{summary.iterations_used} of {rank.iteration_count} iterations are used"
+    verb = "is" if rank.iteration_count == 1 else "are"
+    sentence = (
+        f"{summary.iterations_used} of {counted(rank.iteration_count, 'iteration')} {verb} used"
+    )
     if summary.iterations_used < len(rank.iterations):
         sentence += "; those with ✕ are left out of all sums"
     sentence += "."
@@ -235,5 +239,5 @@ def iterations_section(ranks: Sequence[Rank]) -> Section | None:
 def _step_time(rank: Rank) -> str:
     step = rank.summary.step_ms
     if step is None:
-        return f"{rank.iteration_count} iterations"
+        return counted(rank.iteration_count, "iteration")
     return f"{significant(step.p50)} ms a step in the median"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from traceprobe.formatting import duration, first_sentences, percent, significant
+from traceprobe.formatting import counted, duration, first_sentences, percent, significant
 from traceprobe.model.taxonomy import label_of
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Finding, Report
@@ -30,8 +30,6 @@ ITEM = "-"
 """Before each sentence of a list."""
 MAX_MARKDOWN_RANKS = 4
 MAX_RANKS = 8
-MAX_COMMAND = 76
-"""Characters of a command that fits on a line of 80."""
 MAX_CLASSES = 6
 """Classes of the only rank in a terminal; of one of several the largest is named."""
 
@@ -67,11 +65,11 @@ def _first(fix: Finding) -> str:
     return first_sentences(fix.advice, MAX_FIRST) + saves
 
 
-def terminal(report: Report, paths: Sequence[str] = ()) -> Paragraphs:
+def terminal(report: Report, paths: Sequence[str] | None = ()) -> Paragraphs:
     """The shares, what to do first, and, where there is room, the command to run next.
 
     Args:
-        paths: where the inputs are, for that command.
+        paths: where the inputs are, for that command; None where nobody knows.
     """
     return _filled(
         [
@@ -81,6 +79,7 @@ def terminal(report: Report, paths: Sequence[str] = ()) -> Paragraphs:
                 *_ablation(report)[:1],
                 *_probes(report)[:1],
                 Text(_straggler(report)[:1] if _skewed(report) else []),
+                Text(_no_training(report), "note:", "unclear"),
             ],
             [Text(report.verdict.missing[1:], ITEM)],
             [*_fixes(report), Text(report_headroom.sentences(report))],
@@ -89,7 +88,12 @@ def terminal(report: Report, paths: Sequence[str] = ()) -> Paragraphs:
     )
 
 
-def verbose(report: Report, paths: Sequence[str] = ()) -> Paragraphs:
+def _no_training(report: Report) -> list[str]:
+    """What the trace is of, where it is of no training at all."""
+    return [w.message for w in report.quality.warnings if w.code == "inference-server"]
+
+
+def verbose(report: Report, paths: Sequence[str] | None = ()) -> Paragraphs:
     """All that a terminal shows: also ranks, the evidence, further findings and warnings."""
     warnings = [warning.message for warning in report.quality.warnings]
     fixes = first_fixes(report)
@@ -135,21 +139,21 @@ def _floors(report: Report) -> list[str]:
     ]
 
 
-def _next(report: Report, paths: Sequence[str]) -> list[Block]:
-    found = next_command(report, paths)
+def _next(report: Report, paths: Sequence[str] | None) -> list[Block]:
+    found = None if paths is None else next_command(report, paths)
     if not found:
         return []
     command, purpose = found
-    if len(command) > MAX_COMMAND:  # folded anywhere else it could not be copied
-        command = " \\\n    --".join(command.split(" --", 1))
     return [Code(f"next, {purpose}:\n  {command}", spare=True)]
 
 
 def _more(report: Report) -> str:
-    """What a longer summary shows."""
-    others = len(report.findings) - len(first_fixes(report))
-    counts = [(others, "other finding"), (len(report.quality.warnings), "warning")]
-    words = [f"{count} {word}{'s' if count > 1 else ''}" for count, word in counts if count]
+    """What a longer summary shows; checks that found nothing are not counted."""
+    fixes = first_fixes(report)
+    others = [found for found in report.findings if found not in fixes]
+    asking = sum(found.status in ATTENTION for found in others)
+    counts = [(asking, "other finding"), (len(report.quality.warnings), "warning")]
+    words = [counted(count, word) for count, word in counts if count]
     return f"more with -v: {', '.join(['ranks', 'reasons', *words])}"
 
 
@@ -178,7 +182,9 @@ def _shares(report: Report) -> list[Block]:
 def _roofline(report: Report) -> list[Block]:
     if isinstance(report.roofline, msgspec.UnsetType):
         return []
-    return [Text([*roofline.lines(report.roofline), *report.roofline.notes[:1]])]
+    # What a peak is missing for matters where the kernels are what the step takes.
+    notes = report.roofline.notes[:1] if report.verdict.bound == "compute" else []
+    return [Text([*roofline.lines(report.roofline), *notes])]
 
 
 def _verdict_lines(report: Report) -> Iterator[str]:
@@ -292,7 +298,7 @@ def _spread(step: StepTimes) -> str:
 
 
 def _used(rank: Rank) -> str:
-    return f"{rank.summary.iterations_used} of {rank.iteration_count} iterations"
+    return f"{rank.summary.iterations_used} of {counted(rank.iteration_count, 'iteration')}"
 
 
 def _probe_lines(report: Report) -> list[str]:

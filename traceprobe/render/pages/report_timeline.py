@@ -35,7 +35,7 @@ OLD = (
     "traceprobe, or without details. Analyse the trace again to see one."
 )
 _HELP = (
-    "Time runs to the right. The top lane of a rank divides all of the GPU's time: every instant "
+    "Time runs to the right. The top lane of a rank divides all of its time: every instant "
     "has one class, and idle time has the colour of its cause. Below it are the GPU's streams, in "
     "which operations may run at once, then the threads of the host with their ranges and "
     "operators, outer ones first (“6 of 9” where inner ones have no room), and their calls. "
@@ -90,6 +90,15 @@ PATH_MEANINGS = {
     "delay": "an operation begins later than all that it is known to wait for",
 }
 """What a critical path consists of besides operations of the GPU."""
+
+
+ALL = "all of its time"
+"""The lane of a rank that every instant is in."""
+_BUSY = {
+    "gpu": ("the GPU is busy", "GPU operations"),
+    "cpu": ("operators run", "operators"),
+}
+"""What fills the time, and its pieces, by the kind of device."""
 
 
 def timeline_section(report: Report, ranks: Sequence[Rank]) -> Section | None:
@@ -158,15 +167,16 @@ def _summary(rank: Rank, picture: Picture, count: int) -> str:
     what = "The capture" if window.iteration is None else f"Iteration {window.iteration}"
     what += f" ({which})" if which and window.iteration is not None else ""
     whose = f" of rank {rank.rank}" if count > 1 else ""
+    busy, op = _BUSY[rank.device.kind]
     sentence = (
-        f"{what}{whose} takes {duration(window.duration_ns)}, and the GPU is busy for "
+        f"{what}{whose} takes {duration(window.duration_ns)}, and {busy} for "
         f"{percent(1 - waits / window.duration_ns)} of it."
     )
     if idle:
         cause = max(idle, key=lambda key: idle[key])
         share = percent(idle[cause] / window.duration_ns)
         sentence += f" Most of the rest, {share}, is “{CLASS_LABELS[cause]}”: {MEANINGS[cause]}."
-    operations = f"All {window.ops.rows:,} GPU operations are drawn, each in its true length."
+    operations = f"All {window.ops.rows:,} {op} are drawn, each in its true length."
     return f"{sentence} {operations}" if window.ops.rows else sentence
 
 
@@ -210,7 +220,7 @@ def _idle(picture: Picture) -> Iterator[Segment]:
         key = picture.classes[code]
         if key in IDLE_CAUSES:
             start = int(end - length)
-            yield start, int(length), "all of the GPU's time", CLASS_LABELS[key], MEANINGS[key]
+            yield start, int(length), ALL, CLASS_LABELS[key], MEANINGS[key]
 
 
 def _operations(picture: Picture) -> Iterator[Segment]:
