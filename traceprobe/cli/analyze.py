@@ -110,6 +110,15 @@ def command(
             dir_okay=False,
         ),
     ] = None,
+    nccl_records: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DUMP",
+            rich_help_panel=BESIDES,
+            help="Dumps of PyTorch's flight recorder of the same run, a folder of them or a quoted "
+            "pattern, repeatable: they have the sizes and groups of collectives.",
+        ),
+    ] = None,
     flops_per_step: Flops = None,
     peaks: PeaksFile = None,
     jobs: Annotated[
@@ -173,6 +182,7 @@ def command(
     `traceprobe FILE` does the same.
     """
     from traceprobe.cli import outputs
+    from traceprobe.cli.flight_records import dumps_by_rank
     from traceprobe.cli.inputs import check_inputs, expand, expand_anywhere, readable, saved
     from traceprobe.ingest.limits import parse_limits
     from traceprobe.options import Options
@@ -185,9 +195,10 @@ def command(
     targets = output or [outputs.default_output(paths[0])]
     if files is None:
         check_inputs(paths)
+    dumps = dumps_by_rank(nccl_records or [], quiet=quiet)
     outputs.check_outputs(
         targets,
-        [*paths, *(p for p in (ablation, causal, peaks) if p)],
+        [*paths, *dumps.values(), *(p for p in (ablation, causal, peaks) if p)],
         force=force,
         github_summary=github_summary,
     )
@@ -202,6 +213,7 @@ def command(
         causal=saved(causal, Causal) if causal is not None else None,
         flops_per_step=flops_per_step,
         peaks=saved(peaks, MeasuredPeaks) if peaks is not None else None,
+        nccl_records=dumps,
     )
     if open_report and not any(path.suffix == ".html" for path in targets):
         misused("--open needs an HTML output; add -o report.html")
