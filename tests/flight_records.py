@@ -18,6 +18,7 @@ USUAL = {
     "line": 57,
     "function": "train_step",
     "same_launch": False,
+    "at": None,
 }
 
 
@@ -51,7 +52,7 @@ class Run:
             self.sequence[key] = self.sequence.get(key, 0) + 1
         collectives = self.sequence.get((rank, group, False), 0)
         messages = self.sequence.get((rank, group, True), 0)
-        self.clock += 1000
+        self.clock = self.clock + 1000 if about["at"] is None else about["at"]
         done = about["state"] == "completed"
         self.entries[rank].append(
             {

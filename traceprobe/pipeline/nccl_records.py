@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,37 +10,23 @@ import numpy as np
 import polars as pl
 
 from traceprobe.errors import DamagedInput
-from traceprobe.ingest.communication_kernels import own_name
-from traceprobe.ingest.joins import per_name
-from traceprobe.ingest.nccl.flight_recorder import read_flight_record
-from traceprobe.ingest.nccl.noted_calls import noted_calls
 from traceprobe.ingest.trace_folder import named_rank
-from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind, Operation, Trace
+from traceprobe.model.events import UNKNOWN, Bools, Int64s, Operation, Trace
+from traceprobe.pipeline.nccl_kernels import (
+    Dump,
+    KernelsOfProcess,
+    kernels_of_processes,
+    read_dump,
+    same_work,
+)
 from traceprobe.records.nccl import NcclRecords
 from traceprobe.timeline.record_alignment import (
     CLOSE_NS,
     ClockDifference,
-    Fits,
     clock_difference,
     notes_of_launches,
 )
 
-_NCCL = re.compile(r"(?i)nccl|rccl")
-_OF_MESSAGES = (Operation.SEND_RECV, Operation.ALL_TO_ALL, Operation.GATHER, Operation.SCATTER)
-"""Operations that NCCL runs as sends and receives."""
-_SAME_KERNEL = {
-    **dict.fromkeys((int(o) for o in _OF_MESSAGES), int(Operation.SEND_RECV)),
-    int(Operation.BARRIER): int(Operation.ALL_REDUCE),
-    int(Operation.OTHER): UNKNOWN,
-}
-"""Operations by the kernel that runs them, where it is not their own; any may run OTHER."""
-_REDUCED = re.compile(
-    r"(?:reduce_?scatter|reduce)\w*?_(?:(f32|float)|(f16|half)|(\w*bf(?:loat)?16)|(f64|double))(?:_|$)",
-    re.IGNORECASE,
-)
-_REDUCED_TYPES = ("float", "half", "bfloat16", "double")
-_UTC = 10**17
-"""Times beyond this many ns count from 1970, and not from the start of a capture."""
 _CLOCKS_NS = 1_000_000_000
 """How far a clock of UTC may be from that of the same machine in another tool's file."""
 LEAST = 8
@@ -60,43 +45,11 @@ class _Unjoined(Exception):
 
 
 @dataclass(frozen=True)
-class _Process:
-    """Kernels of NCCL of a process, in the order of their launches.
-
-    Args:
-        row: in GPU ops. launched_ns: in UTC if `utc`.
-        kernel: what runs (see `_SAME_KERNEL`). dtype: index into `_REDUCED_TYPES`, or UNKNOWN.
-    """
-
-    pid: int
-    row: Int64s
-    launched_ns: Int64s
-    utc: bool
-    kernel: Int64s
-    dtype: Int64s
-
-
-@dataclass(frozen=True)
-class _Dump:
-    """Calls of a dump in the order of their times.
-
-    Args:
-        kernel, dtype: as of a process; also UNKNOWN where it is of several.
-    """
-
-    rank: int
-    name: str
-    calls: pl.DataFrame
-    kernel: Int64s
-    dtype: Int64s
-
-
-@dataclass(frozen=True)
 class _Join:
     """Call of each kernel of a process, UNKNOWN without."""
 
-    process: _Process
-    dump: _Dump
+    process: KernelsOfProcess
+    dump: Dump
     call: Int64s
     covered: Bools
     clocks: ClockDifference
@@ -122,13 +75,13 @@ def with_nccl_records(
     """
     joins: list[_Join] = []
     problems: list[str] = []
-    dumps: dict[int, _Dump] = {}
-    for process in _processes(trace, problems):
+    dumps: dict[int, Dump] = {}
+    for process in kernels_of_processes(trace, problems):
         rank = _rank(trace, process.pid)
         wanted = paths if rank is None else {rank: paths[rank]} if rank in paths else {}
         for number in wanted.keys() - dumps.keys():
             try:
-                dumps[number] = _dump(number, paths[number])
+                dumps[number] = read_dump(number, paths[number])
             except (DamagedInput, OSError) as error:
                 problems.append(str(error))
         try:
@@ -159,67 +112,7 @@ def _rank(trace: Trace, pid: int) -> int | None:
     return named_rank(trace.origin.name) if alone else None
 
 
-def _processes(trace: Trace, problems: list[str]) -> Iterator[_Process]:
-    """Processes that launched kernels of NCCL; the times of the trace's clock in UTC if it can."""
-    names = trace.names
-    ops = trace.gpu_ops.with_row_index("row").filter(pl.col("kind") == int(Kind.COMM))
-    own = np.array([bool(_NCCL.search(own_name(name))) for name in names], dtype=np.bool_)
-    ops = ops.filter(pl.Series(own[ops["name"].to_numpy()], dtype=pl.Boolean))
-    if not len(ops):
-        problems.append(f"{trace.origin.name}: has no kernel of NCCL")
-    for (pid,), found in ops.partition_by("pid", as_dict=True, maintain_order=True).items():
-        rows = found.filter(pl.col("linked") & ~pl.col("graph")).sort("launch_t0", "t0")
-        if not len(rows):
-            problems.append(
-                f"{trace.origin.name}: its kernels of NCCL are of CUDA graphs or without their "
-                "launch, which the recorder does not note"
-            )
-            continue
-        if rows["device"].n_unique() > 1:
-            problems.append(f"{trace.origin.name}: one process drives several GPUs")
-            continue
-        launched = rows["launch_t0"].to_numpy()
-        since = 0 if launched[0] > _UTC else trace.origin.utc_ns
-        yield _Process(
-            pid=pid,
-            row=rows["row"].to_numpy().astype(np.int64),
-            launched_ns=launched + (since or 0),
-            utc=since is not None,
-            kernel=_kernels(rows["operation"].to_numpy().astype(np.int64)),
-            dtype=per_name(rows["name"].to_numpy(), names, _reduced_type).astype(np.int64),
-        )
-
-
-def _kernels(operation: Int64s) -> Int64s:
-    found = operation.copy()
-    for of, kernel in _SAME_KERNEL.items():
-        found[operation == of] = kernel
-    return found
-
-
-def _reduced_type(name: str) -> int:
-    found = _REDUCED.search(own_name(name))
-    return UNKNOWN if found is None or found.lastindex is None else found.lastindex - 1
-
-
-def _dump(rank: int, path: Path) -> _Dump:
-    """Errors are those of `read_flight_record`."""
-    record = read_flight_record(path)
-    calls = noted_calls(record).sort("created_ns", maintain_order=True)
-    types = {name: number for number, name in enumerate(_REDUCED_TYPES)}
-    # NCCL reduces complex numbers as pairs of numbers; a type that is no such one is none of them.
-    named = calls["dtype"].str.to_lowercase().str.strip_prefix("complex")
-    dtype = [UNKNOWN if not name else types.get(name, len(types)) for name in named.to_list()]
-    return _Dump(
-        rank=rank,
-        name=record.name,
-        calls=calls,
-        kernel=_kernels(calls["operation"].to_numpy()),
-        dtype=np.array(dtype, dtype=np.int64),
-    )
-
-
-def _joined(process: _Process, rank: int | None, dumps: Sequence[_Dump]) -> _Join:
+def _joined(process: KernelsOfProcess, rank: int | None, dumps: Sequence[Dump]) -> _Join:
     """The join with the dump that fits.
 
     Raises:
@@ -247,7 +140,7 @@ def _joined(process: _Process, rank: int | None, dumps: Sequence[_Dump]) -> _Joi
     return found[0]
 
 
-def _join(process: _Process, dump: _Dump, who: str) -> _Join:
+def _join(process: KernelsOfProcess, dump: Dump, who: str) -> _Join:
     """The join of a process with one dump.
 
     Raises:
@@ -268,7 +161,7 @@ def _join(process: _Process, dump: _Dump, who: str) -> _Join:
                 f"{dump.name}: all its calls are {when} those of {who} in the trace, by "
                 f"{gap / 1e9:,.1f} s; {_AGAIN}"
             )
-    fits = _fits(process, dump)
+    fits = same_work(process, dump)
     clocks = clock_difference(launched, noted, fits, _CLOCKS_NS if process.utc else None)
     if clocks is None:
         raise _Unjoined(f"{dump.name}: notes other collectives than {who} ran; {_AGAIN}")
@@ -294,18 +187,6 @@ def _join(process: _Process, dump: _Dump, who: str) -> _Join:
             f"collectives by another against {clocks.score:.0f}; profile more steps"
         )
     return join
-
-
-def _fits(process: _Process, dump: _Dump) -> Fits:
-    def agree(ours: Int64s, theirs: Int64s) -> Bools:
-        return (ours == theirs) | (ours == UNKNOWN) | (theirs == UNKNOWN)
-
-    def fits(launch: Int64s, call: Int64s) -> Bools:
-        return agree(process.kernel[launch], dump.kernel[call]) & agree(
-            process.dtype[launch], dump.dtype[call]
-        )
-
-    return fits
 
 
 def _filled(

@@ -28,7 +28,9 @@ CLOSE_NS = 200_000
 difference of clocks, and a nearer one counts for more."""
 _MOST_DRIFT = 1e-4
 """How much faster one clock may be; those of one machine are within some 1e-5."""
-_ANCHORS, _SAMPLE, _TRIED = 12, 96, 48
+_ANCHORS, _SAMPLE, _TRIED = 12, 96, 32
+_MOST_APART = 200_000
+"""Pairs of anchors and notes; of very many notes fewer anchors are tried."""
 _STEP_NS = CLOSE_NS // 8
 """Differences of clocks that are nearer to each other are tried once."""
 _BLOCK = 1 << 20
@@ -57,8 +59,9 @@ class ClockDifference:
 
     def on_notes(self, launched_ns: Int64s) -> Int64s:
         """Times of launches as the clock of the notes shows them."""
-        since = launched_ns - self.middle_ns
-        return launched_ns - self.ahead_ns - np.rint(self.drift * since).astype(np.int64)
+        more = np.rint(self.drift * (launched_ns - self.middle_ns)).astype(np.int64)
+        found: Int64s = launched_ns - self.ahead_ns - more
+        return found
 
 
 def clock_difference(
@@ -73,7 +76,8 @@ def clock_difference(
     Returns:
         None where no launch and note can be the same.
     """
-    anchors, sample = (_spread(len(launched_ns), count) for count in (_ANCHORS, _SAMPLE))
+    count = min(_ANCHORS, max(_MOST_APART // len(noted_ns), 3))
+    anchors, sample = (_spread(len(launched_ns), number) for number in (count, _SAMPLE))
     apart = (launched_ns[anchors, None] - noted_ns[None, :]).ravel()
     fit = fits(np.repeat(anchors, len(noted_ns)), np.tile(np.arange(len(noted_ns)), len(anchors)))
     if within_ns is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from traceprobe.model.flight_record import Entry, GroupKey
+from traceprobe.model.flight_record import Entry
 
 WHOLE = "coalesced"
 """Operation of the entry that PyTorch adds when it launches those before it as one."""
@@ -21,7 +21,7 @@ def launches(entries: Sequence[Entry]) -> list[list[Entry]]:
     """
     last = {_key(entry): n for n, entry in enumerate(entries) if entry.operation == WHOLE}
     found: list[list[Entry]] = []
-    open_ones: dict[tuple[GroupKey, int], list[Entry]] = {}
+    open_ones: dict[tuple[str, str, int], list[Entry]] = {}
     for n, entry in enumerate(entries):
         key = _key(entry)
         if n > last.get(key, -1):
@@ -33,5 +33,6 @@ def launches(entries: Sequence[Entry]) -> list[list[Entry]]:
     return found
 
 
-def _key(entry: Entry) -> tuple[GroupKey, int]:
-    return entry.group, entry.launch
+def _key(entry: Entry) -> tuple[str, str, int]:
+    """In one dump a name is one group; to hash the ranks of a large one takes long."""
+    return entry.group.name, entry.group.description, entry.launch
