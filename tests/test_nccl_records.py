@@ -200,31 +200,37 @@ def test_a_trace_of_pytorch_that_notes_no_sizes_is_filled_too(tmp_path):
 
 def test_what_is_launched_as_one_is_one_call():
     run = Run(2, {"1": [0]})
+    run.issue(0, "reduce_scatter_base", size=[30])
+    run.issue(0, "send 0->1", size=[7])
     run.issue(0, "send 0->1", size=[100])
     run.issue(0, "recv 0<-1", size=[50], same_launch=True)
-    run.entries[0].append({**run.entries[0][-1], "profiling_name": "nccl:coalesced"})
+    run.launch(0)
     run.issue(0, "all_gather", size=[10], output=[20], dtype="BFloat16")
+    run.issue(0, "all_reduce", size=[5])
+    run.issue(0, "all_reduce", size=[6], same_launch=True)
+    run.launch(0)
     run.issue(0, "all_reduce", group="1")
     run.issue(0, "all_reduce", size=[0])
     run.issue(0, "all_reduce_barrier", size=[1])
     calls = read(run, 0)
     assert calls["operation"].to_list() == [
-        *(Operation.SEND_RECV, Operation.ALL_GATHER, Operation.ALL_REDUCE)
+        *(Operation.REDUCE_SCATTER, Operation.SEND_RECV, Operation.SEND_RECV),
+        *(Operation.ALL_GATHER, Operation.ALL_REDUCE, Operation.ALL_REDUCE),
     ]
-    assert calls["bytes"].to_list() == [400, 40, 4]
-    assert calls["several"].to_list() == [True, False, False]
-    assert calls["dtype"].to_list() == ["Float", "BFloat16", "Float"]
+    assert calls["bytes"].to_list() == [120, 28, 400, 40, 44, 4]
+    assert calls["several"].to_list() == [False, True, True, False, True, False]
+    assert calls["dtype"].to_list() == [*["Float"] * 3, "BFloat16", *["Float"] * 2]
     assert set(calls["group_size"]) == {2}
 
 
-def test_a_message_after_a_batch_of_the_same_number_is_none_of_it():
+def test_a_batch_ends_its_messages_and_nothing_before_it(tmp_path):
     run = Run(2)
-    for _ in range(2):
-        run.issue(0, "send 0->1", size=[100])
-    batch = {**run.entries[0][-1], "profiling_name": "nccl:coalesced", "is_p2p": False}
-    run.entries[0].append(batch)
-    run.issue(0, "send 0->1", size=[7])
-    assert read(run, 0)["bytes"].to_list() == [800, 28]
+    run.issue(0, "all_reduce", state="started")
+    run.issue(0, "send 0->1", state="scheduled")
+    run.issue(0, "recv 0<-1", state="scheduled", same_launch=True)
+    run.launch(0)
+    record = read_flight_record(run.write(tmp_path)[0])
+    assert [entry.done for entry in record.entries] == [False, True, True, True]
 
 
 def read(run, rank):
@@ -242,7 +248,8 @@ def test_the_report_of_an_export_has_bus_bandwidths(cli):
     assert {c.busbw_gbps for r in bare.ranks for c in r.summary.collectives} == {None}
     run.dumps(cli.folder / "dumps")
     outputs = ("-o", "r.json", "-o", "r.html")
-    cli("analyze", "both.sqlite", "--nccl-records", "dumps", *outputs).expect(0)
+    done = cli("analyze", "both.sqlite", "--nccl-records", "dumps", *outputs).expect(0)
+    assert "joined 80 of 80 kernels of NCCL, 2 dumps\n" in done.err
     report = Report.from_json((cli.folder / "r.json").read_bytes())
     found = [c for r in report.ranks for c in r.summary.collectives]
     assert {c.bytes for c in found} == {4 * size for size in SIZES}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,6 +30,7 @@ from traceprobe.cli.options import (
 if TYPE_CHECKING:
     from traceprobe.options import Options
     from traceprobe.pipeline.trace_part import Lost, TracePart
+    from traceprobe.records.report import Quality
 
 
 SPEED = "Many or large files"
@@ -239,6 +240,8 @@ def command(
         report = redacted(report)
     for lost in [] if report.quality.lost is UNSET else report.quality.lost:
         note(f"warning: {lost.reason}", quiet=quiet)
+    for text in _of_nccl_records(report.quality):
+        note(text, quiet=quiet)
     written = outputs.write(report, targets, force=force)
     if github_summary:
         outputs.append_summary(report)
@@ -282,6 +285,17 @@ def _say(parts: Sequence[TracePart | Lost], *, quiet: bool, verbose: bool) -> No
     if failures:
         more = f" (and {len(failures) - 1} more files)" if len(failures) > 1 else ""
         note(f"warning: {failures[0]}{more}", quiet=quiet)
+
+
+def _of_nccl_records(quality: Quality) -> Iterator[str]:
+    """What was joined with dumps of the flight recorder, and what was not."""
+    from msgspec import UNSET
+
+    from traceprobe.records.nccl import joined_words
+
+    if quality.nccl_records is not UNSET:
+        yield f"joined {joined_words(quality.nccl_records)}"
+    yield from (f"warning: {w.message}" for w in quality.warnings if w.code == "nccl-records")
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -39,7 +39,7 @@ class Entry:
     Args:
         number: of the record, ascending in the order of issue.
         sequence: `collective_seq_id`; of point-to-point operations `p2p_seq_id`.
-        launch: `collective_seq_id` of either, which all that are launched as one share.
+        batch: `p2p_seq_id` of either, which messages that are launched as one share.
         backend, operation: `nccl` and `all_reduce` of `nccl:all_reduce`.
         point_to_point: whether two ranks take part in it, and not all of the group.
         peers: source and target inside the group, of a send or a receive.
@@ -50,7 +50,7 @@ class Entry:
     number: int
     group: GroupKey
     sequence: int
-    launch: int
+    batch: int
     backend: str
     operation: str
     point_to_point: bool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -41,3 +41,16 @@ class NcclRecords(msgspec.Struct, frozen=True, kw_only=True):
             yield "quality.nccl_records: a number is negative"
         if not (0 <= self.score <= 1 and 0 <= self.rival <= 1):
             yield "quality.nccl_records: a score is not within 0 and 1"
+
+
+def joined_words(records: Sequence[NcclRecords]) -> str:
+    """How much of the collectives the dumps of all ranks filled, in a line."""
+    joined, kernels = (sum(r.joined for r in records), sum(r.kernels for r in records))
+    said = (
+        f"{joined:,} of {kernels:,} kernels of NCCL, {len(records)} dump{'s' * (len(records) > 1)}"
+    )
+    compared = sum(r.compared for r in records)
+    if compared:
+        equal = sum(r.equal for r in records)
+        said += f"; of {compared:,} sizes that the trace has too, {equal:,} are equal"
+    return said

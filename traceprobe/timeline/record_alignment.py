@@ -36,7 +36,7 @@ _STEP_NS = CLOSE_NS // 8
 _BLOCK = 1 << 20
 """Comparisons made at once."""
 _ROUNDS, _LEAST_FITTED = 6, 8
-_SOONEST, _EARLY_NS = 0.02, 10_000
+_SOONEST, _EARLY_NS = 0.02, 20_000
 """Part of the launches that follow their note soonest, and how much sooner some still do."""
 
 
@@ -107,8 +107,9 @@ def notes_of_launches(
     late = at - noted_ns[nearest]
     near = (np.abs(late) < CLOSE_NS) & fits(launches, nearest)
     # `at` counts the usual time from note to launch; what takes less would come before its note.
-    soonest = int(np.quantile(late[near], _SOONEST)) - _EARLY_NS if near.any() else 0
-    before = np.searchsorted(noted_ns, at - soonest, "right") - 1
+    soonest = min(float(np.quantile(late[near], _SOONEST)), 0.0) if near.any() else 0.0
+    early = _EARLY_NS - round(1.5 * soonest)
+    before = np.searchsorted(noted_ns, at + early, "right") - 1
     has = (before >= 0) & fits(launches, np.maximum(before, 0))
     has &= _first(before, has) | several[np.maximum(before, 0)]
     found = np.where(has, before, UNKNOWN)

@@ -62,7 +62,7 @@ class EntryParser:
             sequence=_sequence(
                 row.get("p2p_seq_id" if point_to_point else "collective_seq_id", row.get("seq_id"))
             ),
-            launch=_sequence(row.get("collective_seq_id", row.get("seq_id"))),
+            batch=_sequence(row.get("p2p_seq_id")),
             backend=backend,
             operation=called.partition(" ")[0],
             point_to_point=point_to_point,

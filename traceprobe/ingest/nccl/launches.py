@@ -13,26 +13,32 @@ WHOLE = "coalesced"
 def launches(entries: Sequence[Entry]) -> list[list[Entry]]:
     """Entries by launch, in the order of issue; with several, the entry of the whole is the last.
 
-    PyTorch counts a new collective when such a group begins, and gives its number to all of it,
-    messages too. What comes later with that number is a message of its own.
+    What is launched as one comes right before the whole in its group, and shares a number with it:
+    that of the collective, or of the message.
 
     Args:
         entries: in the order of issue.
     """
-    last = {_key(entry): n for n, entry in enumerate(entries) if entry.operation == WHOLE}
     found: list[list[Entry]] = []
-    open_ones: dict[tuple[str, str, int], list[Entry]] = {}
-    for n, entry in enumerate(entries):
-        key = _key(entry)
-        if n > last.get(key, -1):
-            found.append([entry])
-        elif entry.operation == WHOLE:
-            found.append([*open_ones.pop(key, []), entry])
-        else:
-            open_ones.setdefault(key, []).append(entry)
-    return found
+    before: dict[tuple[str, str], list[list[Entry]]] = {}
+    for entry in entries:
+        # In one dump a name is one group; to hash the ranks of a large one takes long.
+        own = before.setdefault((entry.group.name, entry.group.description), [])
+        launch = [entry]
+        if entry.operation == WHOLE:
+            while own and _is_part(own[-1], launch):
+                launch[:0] = own.pop()
+        own.append(launch)
+        found.append(launch)
+    parts = {id(part) for launch in found if len(launch) > 1 for part in launch[:-1]}
+    return [launch for launch in found if len(launch) > 1 or id(launch[0]) not in parts]
 
 
-def _key(entry: Entry) -> tuple[str, str, int]:
-    """In one dump a name is one group; to hash the ranks of a large one takes long."""
-    return entry.group.name, entry.group.description, entry.launch
+def _is_part(candidate: Sequence[Entry], launch: Sequence[Entry]) -> bool:
+    """Whether an entry belongs to a launch whose last entries, with the whole, are known."""
+    entry, first, whole = candidate[0], launch[0], launch[-1]
+    if len(candidate) > 1 or entry.operation == WHOLE:
+        return False
+    if first is not whole and entry.point_to_point != first.point_to_point:
+        return False
+    return entry.sequence == (whole.batch if entry.point_to_point else whole.sequence)

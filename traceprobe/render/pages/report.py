@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from traceprobe.formatting import ranges, shorten, significant, size
 from traceprobe.records.base import compact_json
-from traceprobe.records.nccl import NcclRecords
+from traceprobe.records.nccl import joined_words
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Input, Report
 from traceprobe.render.document import Block, Code, Document, Facts, Section, Text
@@ -142,7 +142,7 @@ def _quality(report: Report) -> Section:
     if quality.recording is not UNSET:
         facts += recording_facts(quality.recording)
     if quality.nccl_records is not UNSET:
-        facts.append(("joined with NCCL's records", _nccl_records(quality.nccl_records)))
+        facts.append(("joined with NCCL's records", joined_words(quality.nccl_records)))
     warnings = [f"`{shorten(w.code, MAX_NAME)}` {w.message}" for w in quality.warnings]
     count = len(warnings)
     said = f"{count} warning{'s' * (count > 1)}" if count else "no warnings"
@@ -157,16 +157,6 @@ def _quality(report: Report) -> Section:
         nav="Quality",
         folded=True,
     )
-
-
-def _nccl_records(records: Sequence[NcclRecords]) -> str:
-    joined, kernels = (sum(r.joined for r in records), sum(r.kernels for r in records))
-    said = f"{joined:,} of {kernels:,} kernels of NCCL, {len(records)} dumps"
-    compared = sum(r.compared for r in records)
-    if compared:
-        equal = sum(r.equal for r in records)
-        said += f"; of {compared:,} sizes that the trace has too, {equal:,} are equal"
-    return said
 
 
 def _provenance(report: Report) -> Iterator[Block]:
