@@ -36,7 +36,7 @@ _STEP_NS = CLOSE_NS // 8
 _BLOCK = 1 << 20
 """Comparisons made at once."""
 _ROUNDS, _LEAST_FITTED = 6, 8
-_SOONEST, _EARLY_NS = 0.02, 20_000
+_SOONEST, _EARLY_NS = 0.02, 10_000
 """Part of the launches that follow their note soonest, and how much sooner some still do."""
 
 
@@ -108,15 +108,16 @@ def notes_of_launches(
     near = (np.abs(late) < CLOSE_NS) & fits(launches, nearest)
     # `at` counts the usual time from note to launch; what takes less would come before its note.
     soonest = min(float(np.quantile(late[near], _SOONEST)), 0.0) if near.any() else 0.0
-    early = _EARLY_NS - round(1.5 * soonest)
+    early = _EARLY_NS - round(soonest)
     before = np.searchsorted(noted_ns, at + early, "right") - 1
     has = (before >= 0) & fits(launches, np.maximum(before, 0))
     has &= _first(before, has) | several[np.maximum(before, 0)]
     found = np.where(has, before, UNKNOWN)
-    # What came sooner than all others: its note is near, and has no other launch.
-    left = near & ~has & ~np.isin(nearest, before[has])
-    left &= _first(nearest, left)
-    return np.where(left, nearest, found)
+    # What came sooner still: its note comes next, has no other launch, and is near.
+    next_one = near & (nearest != before) & ~np.isin(nearest, before[has])
+    next_one &= ~has | (late >= -2 * early)
+    next_one &= _first(nearest, next_one)
+    return np.where(next_one, nearest, found)
 
 
 def _first(note: Int64s, among: Bools) -> Bools:
