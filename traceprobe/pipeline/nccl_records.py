@@ -29,6 +29,8 @@ from traceprobe.timeline.record_alignment import (
 
 _CLOCKS_NS = 1_000_000_000
 """How far a clock of UTC may be from that of the same machine in another tool's file."""
+MAX_NAMED = 3
+"""Reasons that the warning gives."""
 LEAST = 8
 """Kernels that make a rhythm."""
 LEAST_SCORE, MOST_RIVAL, LEAST_JOINED, LEAST_EQUAL = 0.5, 0.8, 0.9, 0.9
@@ -98,8 +100,11 @@ def with_nccl_records(
     kept = [join for join in joins if join.dump.rank not in twice]
     filled, found = _filled(trace, kept, problems)
     if problems:
+        said = list(dict.fromkeys(problems))
+        more = f"; and {len(said) - MAX_NAMED} more reasons" if len(said) > MAX_NAMED else ""
         trace.quality.warn(
-            "nccl-records", f"NCCL's records were not joined: {'; '.join(dict.fromkeys(problems))}."
+            "nccl-records",
+            f"NCCL's records were not joined: {'; '.join(said[:MAX_NAMED])}{more}.",
         )
     return filled, found
 
