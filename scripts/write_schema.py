@@ -57,6 +57,7 @@ NAMED = {
 NAMED_IN = {("AblationVerdict", "shares"): "AblationShares"}
 """Names of one record that mean something else than elsewhere."""
 OPTIONAL = {
+    ("Quality", "nccl_records"),
     ("Quality", "recording"),
     ("Recording", "reason"),
     ("Finding", "predicted"),

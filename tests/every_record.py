@@ -31,6 +31,7 @@ from traceprobe.records.gpu_metrics import (
 from traceprobe.records.ladder import Missing
 from traceprobe.records.launches import KernelSequence, Launches, LaunchQueue
 from traceprobe.records.memory import PARTS
+from traceprobe.records.nccl import NcclRecords
 from traceprobe.records.operator_calls import OperatorCalls
 from traceprobe.records.operator_work import Operators, OperatorWork
 from traceprobe.records.peaks import MeasuredPeaks
@@ -113,12 +114,31 @@ def _full_report() -> Report:
     return replace(
         report,
         ranks=[replace(rank, summary=summary), *report.ranks[1:]],
-        quality=replace(report.quality, lost=[LostInput(name="rank1.json", reason="empty")]),
+        quality=replace(
+            report.quality,
+            lost=[LostInput(name="rank1.json", reason="empty")],
+            nccl_records=[make_nccl_records()],
+        ),
         ablation=make_ablation(),
         causal=make_causal(),
         memory=make_memory(),
         loader=make_loader(),
         roofline=_roofline(),
+    )
+
+
+def make_nccl_records() -> NcclRecords:
+    return NcclRecords(
+        rank=0,
+        dump="nccl_trace_rank_0",
+        calls=2000,
+        kernels=90,
+        covered=80,
+        joined=79,
+        compared=40,
+        equal=39,
+        score=0.9,
+        rival=0.3,
     )
 
 

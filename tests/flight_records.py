@@ -18,6 +18,7 @@ USUAL = {
     "line": 57,
     "function": "train_step",
     "same_launch": False,
+    "at": None,
 }
 
 
@@ -51,7 +52,7 @@ class Run:
             self.sequence[key] = self.sequence.get(key, 0) + 1
         collectives = self.sequence.get((rank, group, False), 0)
         messages = self.sequence.get((rank, group, True), 0)
-        self.clock += 1000
+        self.clock = self.clock + 1000 if about["at"] is None else about["at"]
         done = about["state"] == "completed"
         self.entries[rank].append(
             {
@@ -78,6 +79,14 @@ class Run:
                 "is_p2p": point_to_point,
             }
         )
+
+    def launch(self, rank):
+        """The last operations of a rank as one, which is done: the entry of the whole."""
+        last = self.entries[rank][-1]
+        nothing = {name: [] for name in last if name.endswith(("_sizes", "_dtypes"))}
+        whole = {"profiling_name": "nccl:coalesced", "is_p2p": False, "state": "completed"}
+        number = len(self.entries[rank])
+        self.entries[rank].append({**last, **nothing, **whole, "record_id": number})
 
     def all(self, operation="all_reduce", *, but=(), group="0", **about):
         """One operation of all ranks of a group."""
@@ -230,13 +239,11 @@ def unfinished():
 def coalesced():
     """Sends and receives launched as one, of which only the whole is seen to end."""
     run = Run(2)
+    run.all("reduce_scatter_base")
     for rank in (0, 1):
         run.issue(rank, f"send {rank}->{1 - rank}", state="scheduled")
         run.issue(rank, f"recv {rank}<-{1 - rank}", state="scheduled", same_launch=True)
-        whole = run.entries[rank][-1]
-        run.entries[rank].append(
-            {**whole, "record_id": 2, "profiling_name": "nccl:coalesced", "state": "completed"}
-        )
+        run.launch(rank)
     run.all()
     return run
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from traceprobe.ingest.limits import Limits
 from traceprobe.records.ablation import Ablation
@@ -30,6 +31,7 @@ class Options:
         flops_per_step: operations of the model in a step of all ranks, where the recording does not
             say.
         peaks: what `traceprobe roofline --measure` measured of the device.
+        nccl_records: dumps of PyTorch's flight recorder of the same run, by rank.
     """
 
     step: str | None = None
@@ -43,3 +45,4 @@ class Options:
     causal: Causal | None = None
     flops_per_step: float | None = None
     peaks: MeasuredPeaks | None = None
+    nccl_records: Mapping[int, Path] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,6 +30,7 @@ from traceprobe.cli.options import (
 if TYPE_CHECKING:
     from traceprobe.options import Options
     from traceprobe.pipeline.trace_part import Lost, TracePart
+    from traceprobe.records.report import Quality
 
 
 SPEED = "Many or large files"
@@ -110,6 +111,15 @@ def command(
             dir_okay=False,
         ),
     ] = None,
+    nccl_records: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DUMP",
+            rich_help_panel=BESIDES,
+            help="Dumps of PyTorch's flight recorder of the same run, a folder of them or a quoted "
+            "pattern, repeatable: they have the sizes and groups of collectives.",
+        ),
+    ] = None,
     flops_per_step: Flops = None,
     peaks: PeaksFile = None,
     jobs: Annotated[
@@ -173,6 +183,7 @@ def command(
     `traceprobe FILE` does the same.
     """
     from traceprobe.cli import outputs
+    from traceprobe.cli.flight_records import dumps_by_rank
     from traceprobe.cli.inputs import check_inputs, expand, expand_anywhere, readable, saved
     from traceprobe.ingest.limits import parse_limits
     from traceprobe.options import Options
@@ -185,9 +196,10 @@ def command(
     targets = output or [outputs.default_output(paths[0])]
     if files is None:
         check_inputs(paths)
+    dumps = dumps_by_rank(nccl_records or [], quiet=quiet)
     outputs.check_outputs(
         targets,
-        [*paths, *(p for p in (ablation, causal, peaks) if p)],
+        [*paths, *dumps.values(), *(p for p in (ablation, causal, peaks) if p)],
         force=force,
         github_summary=github_summary,
     )
@@ -202,6 +214,7 @@ def command(
         causal=saved(causal, Causal) if causal is not None else None,
         flops_per_step=flops_per_step,
         peaks=saved(peaks, MeasuredPeaks) if peaks is not None else None,
+        nccl_records=dumps,
     )
     if open_report and not any(path.suffix == ".html" for path in targets):
         misused("--open needs an HTML output; add -o report.html")
@@ -227,6 +240,8 @@ def command(
         report = redacted(report)
     for lost in [] if report.quality.lost is UNSET else report.quality.lost:
         note(f"warning: {lost.reason}", quiet=quiet)
+    for text in _of_nccl_records(report.quality):
+        note(text, quiet=quiet)
     written = outputs.write(report, targets, force=force)
     if github_summary:
         outputs.append_summary(report)
@@ -270,6 +285,17 @@ def _say(parts: Sequence[TracePart | Lost], *, quiet: bool, verbose: bool) -> No
     if failures:
         more = f" (and {len(failures) - 1} more files)" if len(failures) > 1 else ""
         note(f"warning: {failures[0]}{more}", quiet=quiet)
+
+
+def _of_nccl_records(quality: Quality) -> Iterator[str]:
+    """What was joined with dumps of the flight recorder, and what was not."""
+    from msgspec import UNSET
+
+    from traceprobe.records.nccl import joined_words
+
+    if quality.nccl_records is not UNSET:
+        yield f"joined {joined_words(quality.nccl_records)}"
+    yield from (f"warning: {w.message}" for w in quality.warnings if w.code == "nccl-records")
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -34,11 +34,12 @@ def command(
     verbose: Verbose = False,
 ) -> None:
     """Say which collective a run hangs in, which rank is missing, and where it was called."""
+    from traceprobe.cli.flight_records import find_dumps
     from traceprobe.cli.inputs import check_inputs
     from traceprobe.cli.outputs import Delivery
     from traceprobe.hang.explain import explain
 
-    paths = _find(dumps, quiet=quiet)
+    paths = find_dumps(dumps, quiet=quiet)
     check_inputs(paths)
     delivery = Delivery(
         targets=output or [],
@@ -51,28 +52,6 @@ def command(
     delivery.check(paths)
     records, lost = _read(paths)
     delivery.deliver(explain(_of_each_rank(records, quiet=quiet), lost))
-
-
-def _find(arguments: list[str], *, quiet: bool) -> list[Path]:
-    """Files, patterns, and the dumps that are in folders."""
-    from traceprobe.cli.inputs import expand
-    from traceprobe.errors import UsageError
-    from traceprobe.ingest.nccl.flight_recorder import find_dumps
-
-    found: list[Path] = []
-    for argument in arguments:
-        folder = Path(argument)
-        if not folder.is_dir():
-            found += expand([argument], quiet=quiet)
-            continue
-        inside = find_dumps(folder)
-        if not inside:
-            raise UsageError(
-                f"{folder}: is a directory without a dump of the flight recorder "
-                "(nccl_trace_rank_N); name the files, or their folder"
-            )
-        found += inside
-    return found
 
 
 def _read(paths: Sequence[Path]) -> tuple[list[FlightRecord], list[Message]]:

@@ -11,6 +11,8 @@ from traceprobe.ingest.detect_format import detect_format
 _MARKS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"ph"')
 """What the first part of a Chrome trace has and other JSON has not."""
 
+_RANK = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
+
 
 def find_traces(folder: Path) -> tuple[list[Path], list[Path]]:
     """Files of a folder that are traces, and everything else but hidden files.
@@ -25,6 +27,12 @@ def find_traces(folder: Path) -> tuple[list[Path], list[Path]]:
     traces = [path for path in entries if path.is_file() and _is_trace(path)]
     taken = set(traces)
     return traces, [path for path in entries if path not in taken]
+
+
+def named_rank(name: str) -> int | None:
+    """The rank in the name of a file, where it is called so."""
+    match = _RANK.search(name)
+    return None if match is None else int(match[1])
 
 
 def natural_order(path: Path) -> list[tuple[int, str]]:

@@ -190,6 +190,7 @@ class Origin:
 
     Args:
         base_ns: what the time stamps in the file leave out of the trace's clock.
+        utc_ns: UTC at the zero of that clock, where the file says when its capture began.
     """
 
     name: str
@@ -199,6 +200,7 @@ class Origin:
     producer: str
     bytes: int
     base_ns: int = 0
+    utc_ns: int | None = None
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ class Entry:
     Args:
         number: of the record, ascending in the order of issue.
         sequence: `collective_seq_id`; of point-to-point operations `p2p_seq_id`.
+        batch: `p2p_seq_id` of either, which messages that are launched as one share.
         backend, operation: `nccl` and `all_reduce` of `nccl:all_reduce`.
         point_to_point: whether two ranks take part in it, and not all of the group.
         peers: source and target inside the group, of a send or a receive.
@@ -49,6 +50,7 @@ class Entry:
     number: int
     group: GroupKey
     sequence: int
+    batch: int
     backend: str
     operation: str
     point_to_point: bool

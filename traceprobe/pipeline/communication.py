@@ -13,9 +13,11 @@ from traceprobe.timeline.collectives import CollectiveGroup, bus_factor
 
 _NO_SIZE = {
     "nsys": "Nsight Systems writes the bytes of NCCL's messages only into exports made with `nsys "
-    "export --include-blobs=true`; a trace of `torch.profiler` has them.",
+    "export --include-blobs=true`; a trace of `torch.profiler` has them, and so have dumps of "
+    "PyTorch's flight recorder (`--nccl-records`).",
     "kineto": "PyTorch notes it with NCCL kernels from 2.2 on, and not with those of CUDA graphs, "
-    "of other libraries or of a CPU run.",
+    "of other libraries or of a CPU run. Dumps of PyTorch's flight recorder have it "
+    "(`--nccl-records`).",
 }
 _NO_RANKS = (
     "the file does not say how many ranks take part, which bus bandwidths depend on, and the sizes "

@@ -384,6 +384,8 @@ def _quality(
         damage=dict(sorted(damage.items())) or UNSET,
         recording=UNSET if recording is None else recording,
         lost=[LostInput(name=part.name, reason=part.reason) for part in lost] or UNSET,
+        nccl_records=sorted((r for p in parts for r in p.nccl_records), key=lambda r: r.rank)
+        or UNSET,
     )
 
 

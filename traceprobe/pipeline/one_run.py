@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from traceprobe.errors import UsageError
 from traceprobe.formatting import ranges
-from traceprobe.pipeline.rank_numbers import named_rank, overruled_ranks
+from traceprobe.ingest.trace_folder import named_rank
+from traceprobe.pipeline.rank_numbers import overruled_ranks
 from traceprobe.pipeline.trace_part import TracePart
 from traceprobe.records.rank import DeviceInfo
 from traceprobe.timeline.capture_alignment import aligned, end_together

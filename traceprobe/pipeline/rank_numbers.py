@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from traceprobe.errors import UsageError
+from traceprobe.ingest.trace_folder import named_rank
 from traceprobe.pipeline.trace_part import TracePart
 
-_RANK = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _NUMBER = re.compile(r"(?:^|[-_.])r?(\d{1,6})(?=\.)", re.IGNORECASE)
 
 
@@ -57,12 +57,6 @@ def overruled_ranks(parts: Sequence[TracePart]) -> dict[tuple[int, int], int]:
     return named if told else {}
 
 
-def named_rank(name: str) -> int | None:
-    """The rank in the name of a file, where it is called so."""
-    match = _RANK.search(name)
-    return None if match is None else int(match[1])
-
-
 def _named(
     parts: Sequence[TracePart], unknown: Sequence[tuple[int, int]]
 ) -> dict[tuple[int, int], int]:
@@ -74,7 +68,9 @@ def _named(
     found = {}
     for key in unknown:
         name, several = parts[key[0]].input.name, len(parts) > 1
-        match = _RANK.search(name) or (_NUMBER.search(name) if several else None)
-        if match is not None and alone[key[0]] == 1:
-            found[key] = int(match[1])
+        rank = named_rank(name)
+        if rank is None and several and (number := _NUMBER.search(name)):
+            rank = int(number[1])
+        if rank is not None and alone[key[0]] == 1:
+            found[key] = rank
     return found if len(set(found.values())) == len(found) else {}

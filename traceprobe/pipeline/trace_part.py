@@ -28,6 +28,8 @@ from traceprobe.pipeline.build_picture import picture
 from traceprobe.pipeline.build_rank import origin, rank_record
 from traceprobe.pipeline.build_sequences import build_sequences
 from traceprobe.pipeline.build_tree import build_tree
+from traceprobe.pipeline.nccl_records import with_nccl_records
+from traceprobe.records.nccl import NcclRecords
 from traceprobe.records.picture import Picture
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Input
@@ -80,6 +82,7 @@ class TracePart:
         sidecar: what the recording says about itself; None of what traceprobe did not record.
         devices: by process and device.
         kept: what the cache did for it, if there is one.
+        nccl_records: dumps that its collectives were filled from.
     """
 
     input: Input
@@ -93,6 +96,7 @@ class TracePart:
     sidecar: Sidecar | None
     devices: list[DevicePart]
     kept: Use | None = None
+    nccl_records: Sequence[NcclRecords] = ()
 
 
 @dataclass(frozen=True)
@@ -187,8 +191,12 @@ def part_of(trace: Trace, options: Options) -> TracePart:
         UsageError: an option makes no sense for it.
         DamagedInput: it has more iterations than the limit.
         EmptyTrace: its work takes no time.
+        UnsupportedInput: what `options` names as a dump of the flight recorder is none.
     """
-    return part_with(trace, accounts(trace, options))
+    if not options.nccl_records:
+        return part_with(trace, accounts(trace, options))
+    trace, records = with_nccl_records(trace, options.nccl_records)
+    return replace(part_with(trace, accounts(trace, options)), nccl_records=records)
 
 
 def part_with(trace: Trace, found: Iterable[tuple[Device, DeviceTimeline]]) -> TracePart:

@@ -24,6 +24,7 @@ from traceprobe.records.critical_path import CriticalPath
 from traceprobe.records.headroom import Headroom
 from traceprobe.records.loader import Loader
 from traceprobe.records.memory import Memory
+from traceprobe.records.nccl import NcclRecords
 from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.prediction import JointPrediction, PredictedSaving
 from traceprobe.records.rank import Rank, mean_step_ms
@@ -103,6 +104,10 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     lost: list[LostInput] | msgspec.UnsetType = UNSET
     """Inputs that the report had to be made without; not there where all could be read."""
 
+    nccl_records: list[NcclRecords] | msgspec.UnsetType = UNSET
+    """Dumps of PyTorch's flight recorder that sizes and groups of collectives were filled from, by
+    rank; not there without."""
+
     def problems(self) -> Iterator[str]:
         """What it contradicts itself in."""
         counts = (self.launches_without_gpu_op, self.events_repaired, self.events_lost)
@@ -115,6 +120,8 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
             yield "quality: a step takes no time"
         if self.recording is not UNSET:
             yield from self.recording.problems()
+        for joined in () if self.nccl_records is UNSET else self.nccl_records:
+            yield from joined.problems()
 
 
 class Term(msgspec.Struct, frozen=True, kw_only=True):

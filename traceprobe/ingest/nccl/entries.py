@@ -45,6 +45,7 @@ class EntryParser:
         self._groups = groups
         self._read: dict[tuple[int, str], Any] = {}
         self._values: dict[Any, Any] = {}
+        self._tensors_read: dict[tuple[int, int], Tensors] = {}
 
     def entry(self, row: Mapping[str, Any]) -> Entry:
         """One entry; what it does not say is empty or UNKNOWN."""
@@ -62,6 +63,7 @@ class EntryParser:
             sequence=_sequence(
                 row.get("p2p_seq_id" if point_to_point else "collective_seq_id", row.get("seq_id"))
             ),
+            batch=_sequence(row.get("p2p_seq_id")),
             backend=backend,
             operation=called.partition(" ")[0],
             point_to_point=point_to_point,
@@ -81,9 +83,12 @@ class EntryParser:
         return self._kept(place)
 
     def _tensors(self, sizes: object, dtypes: object) -> Tensors:
-        read = self._once(sizes, "sizes", _sizes)
-        names = self._once(dtypes, "dtypes", _texts)
-        return self._kept(Tensors(read, names))
+        key = (id(sizes), id(dtypes))
+        if key not in self._tensors_read:
+            read = self._once(sizes, "sizes", _sizes)
+            names = self._once(dtypes, "dtypes", _texts)
+            self._tensors_read[key] = self._kept(Tensors(read, names))
+        return self._tensors_read[key]
 
     def _kept(self, value: Made) -> Made:
         """The first value that equals it: most calls are of few sizes, at few lines."""

@@ -21,6 +21,7 @@ from traceprobe.ingest.nccl.entries import (
     group_of,
     plain_text,
 )
+from traceprobe.ingest.nccl.launches import launches
 from traceprobe.ingest.nccl.plain_pickle import NotPlain, loads
 from traceprobe.ingest.trace_folder import natural_order
 from traceprobe.ingest.untrusted_values import integer, json_object, rank_number
@@ -56,6 +57,22 @@ def is_dump(path: Path) -> bool:
     )
 
 
+def no_rank(name: str) -> str:
+    """What is said of a dump whose name has no rank."""
+    return (
+        f"{name}: no rank is in its name, and the dump does not say whose it is; call it "
+        f"{name}_rank_0, with the number of its rank"
+    )
+
+
+def no_dump(name: str) -> str:
+    """What is said of another file."""
+    return (
+        f"{name}: is no dump of PyTorch's flight recorder (a pickle or JSON with version, "
+        "pg_config and entries); name the nccl_trace_rank_N files"
+    )
+
+
 def find_dumps(folder: Path) -> list[Path]:
     """The dumps in a folder whose names end in a rank, in natural order.
 
@@ -83,10 +100,7 @@ def read_flight_record(path: Path) -> FlightRecord:
     value = _value(name, data)
     rank = rank_in_name(name)
     if rank is None:
-        raise UnsupportedInput(
-            f"{name}: no rank is in its name, and the dump does not say whose it is; call it "
-            f"{name}_rank_0, with the number of its rank"
-        )
+        raise UnsupportedInput(no_rank(name))
     return _record(name, rank, value)
 
 
@@ -105,10 +119,7 @@ def _value(name: str, data: bytes) -> Mapping[str, Any]:
             raise DamagedInput(f"{name}: is no complete JSON; dump it again")
     known = isinstance(value, dict) and "version" in value
     if not known or not {"entries", "pg_config", "pg_status"} & {*value}:
-        raise UnsupportedInput(
-            f"{name}: is no dump of PyTorch's flight recorder (a pickle or JSON with version, "
-            "pg_config and entries); name the nccl_trace_rank_N files"
-        )
+        raise UnsupportedInput(no_dump(name))
     return cast("Mapping[str, Any]", value)
 
 
@@ -138,15 +149,11 @@ def _record(name: str, rank: int, value: Mapping[str, Any]) -> FlightRecord:
 
 def _settled(entries: Sequence[Entry]) -> list[Entry]:
     """Of operations that are launched as one, the entry of the whole alone is seen to end."""
-    whole = {_launch(entry): entry.done for entry in entries if entry.operation == "coalesced"}
     return [
-        entry if entry.done or not whole.get(_launch(entry)) else replace(entry, done=True)
-        for entry in entries
+        entry if entry.done or not together[-1].done else replace(entry, done=True)
+        for together in launches(entries)
+        for entry in together
     ]
-
-
-def _launch(entry: Entry) -> tuple[GroupKey, bool, int]:
-    return entry.group, entry.point_to_point, entry.sequence
 
 
 def _groups(file: str, config: object) -> dict[str, GroupKey]:

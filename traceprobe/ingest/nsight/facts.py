@@ -17,13 +17,15 @@ from traceprobe.ingest.nsight.tables import KERNEL, RUNTIME, Database
 from traceprobe.ingest.profiler_messages import quote_messages
 from traceprobe.ingest.sidecar import checked
 from traceprobe.ingest.untrusted_values import (
+    FARTHEST_NS,
     bounded_text,
     compute_capability,
     device_amount,
+    integer,
     json_object,
     rank_number,
 )
-from traceprobe.model.events import Call, Device, Quality
+from traceprobe.model.events import UNKNOWN, Call, Device, Quality
 from traceprobe.model.sidecar import MAX_RANKS
 
 if TYPE_CHECKING:
@@ -126,6 +128,13 @@ def trace_metadata(db: Database, quality: Quality) -> dict[str, Any]:
             if ranks:
                 found.setdefault("world_size", ranks)
     return found
+
+
+def session_start_ns(db: Database) -> int | None:
+    """UTC when the capture began, which its times count from."""
+    rows = db.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",))
+    start = integer(rows[0][0]) if rows else UNKNOWN
+    return start if 0 < start < FARTHEST_NS else None
 
 
 def thread_names(db: Database) -> dict[tuple[int, int], str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from traceprobe.ingest.detect_format import DetectedFormat, printable
 from traceprobe.ingest.limits import Limits
+from traceprobe.ingest.nsight.facts import session_start_ns
 from traceprobe.ingest.nsight.link import build_trace
 from traceprobe.ingest.nsight.open_export import (
     EXPORT_AGAIN,
@@ -41,6 +42,7 @@ def read_nsight(
             dialect=f"schema {tool_version(db.metadata.get('EXPORT_SCHEMA_VERSION')) or 'unknown'}",
             producer=_producer(db),
             bytes=path.stat().st_size,
+            utc_ns=session_start_ns(db),
         )
         trace = build_trace(db, origin, quality)
         _warn_of_damage(db, quality)

@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from traceprobe.formatting import ranges, shorten, significant, size
 from traceprobe.records.base import compact_json
+from traceprobe.records.nccl import joined_words
 from traceprobe.records.rank import Rank
 from traceprobe.records.report import Input, Report
 from traceprobe.render.document import Block, Code, Document, Facts, Section, Text
@@ -141,6 +142,8 @@ def _quality(report: Report) -> Section:
         facts.append(("effect of the profiler", text))
     if quality.recording is not UNSET:
         facts += recording_facts(quality.recording)
+    if quality.nccl_records is not UNSET:
+        facts.append(("joined with NCCL's records", joined_words(quality.nccl_records)))
     warnings = [f"`{shorten(w.code, MAX_NAME)}` {w.message}" for w in quality.warnings]
     count = len(warnings)
     said = f"{count} warning{'s' * (count > 1)}" if count else "no warnings"
