@@ -56,6 +56,16 @@ def test_help_loads_nothing_that_a_command_works_with(arguments):
     assert ours <= {f"traceprobe.{name}" for name in ("cli", "errors", "system", "version")}
 
 
+@pytest.mark.parametrize("name", ["h200_unet_w1.json.gz", "h200_ddp2_gpt2_sock.sqlite.gz"])
+def test_an_analysis_of_one_file_loads_nothing_that_it_does_not_need(name, tmp_path):
+    trace, target = ROOT / "sample_traces" / name, tmp_path / "out.json"
+    loaded = modules_after("-m", "traceprobe", "analyze", "-q", str(trace), "-o", str(target))
+    assert target.exists()
+    assert "polars" in loaded
+    needless = {*HEAVY, "multiprocessing", "pydantic", "rich", "traceprobe.capture"}
+    assert loaded.isdisjoint(needless)
+
+
 def test_a_command_is_started_without_the_others():
     code = (
         "import sys; from traceprobe.cli import main\n"

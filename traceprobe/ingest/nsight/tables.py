@@ -11,7 +11,6 @@ from itertools import count, islice
 from typing import Any, TypeVar
 
 import numpy as np
-import pandas as pd
 
 from traceprobe.ingest.joins import Table, concatenate_tables, keep_rows, narrow_table
 from traceprobe.ingest.nsight.damaged_pages import DAMAGE, copy_readable_rows, interrupted
@@ -239,10 +238,7 @@ class Database:
         read = self._pages if self._has_row_ids(table) else self._chunks
 
         def parts() -> list[Table]:
-            try:
-                return [narrow_table(reduced(part)) for part in read(table, select, condition)]
-            except pd.errors.DatabaseError as error:
-                raise error.__cause__ or error from error
+            return [narrow_table(reduced(part)) for part in read(table, select, condition)]
 
         found = self._tolerant(table, parts)
         return concatenate_tables(found) if found else None
@@ -296,25 +292,31 @@ class Database:
         )
         first = _LOWEST
         while first <= _HIGHEST:
-            page = pd.read_sql_query(query, self._on(table), params=(first,)).iloc[0]
-            if not page["length"]:
+            last, length, *texts = self._on(table).execute(query, (first,)).fetchone()
+            if not length:
                 return
-            columns = {c: np.fromstring(page[c], dtype=np.int64, sep=",") for c in select}
-            if any(len(column) != page["length"] for column in columns.values()):
+            parsed = (np.fromstring(text, dtype=np.int64, sep=",") for text in texts)
+            columns = dict(zip(select, parsed, strict=True))
+            if any(len(column) != length for column in columns.values()):
                 raise ValueError("a column of integers holds texts")
             yield columns
-            first = int(page["last"]) + 1
+            first = last + 1
 
     def _chunks(self, table: str, select: Mapping[str, str], condition: str) -> Iterator[Table]:
         """The same of a table that has no row ids to go on from."""
         named = ", ".join(f"{value} AS {_quote(c)}" for c, value in select.items())
         query = f"SELECT {named} FROM {_quote(table)} {self._where(table, condition)}"
-        for rows in pd.read_sql_query(query, self._on(table), chunksize=_ROWS):
-            if rows.empty:
-                continue
-            if any(dtype != np.int64 for dtype in rows.dtypes):
-                raise ValueError("a column of integers holds something else")
-            yield {c: rows[c].to_numpy() for c in select}
+        import pandas as pd  # only here: its import takes as long as to read a small export
+
+        try:
+            for rows in pd.read_sql_query(query, self._on(table), chunksize=_ROWS):
+                if rows.empty:
+                    continue
+                if any(dtype != np.int64 for dtype in rows.dtypes):
+                    raise ValueError("a column of integers holds something else")
+                yield {c: rows[c].to_numpy() for c in select}
+        except pd.errors.DatabaseError as error:
+            raise error.__cause__ or error from error
 
     def _has_row_ids(self, table: str) -> bool:
         """Whether rows have numbers of SQLite's own, which no column hides by its name."""
