@@ -50,7 +50,8 @@ def _taken(value: Any, param: Any) -> Any:
         return _one(value, kind, info)
     if not isinstance(value, (list, tuple)):
         raise NotPlain
-    return [_one(item, *get_args(kind), info) for item in value]
+    (each,) = get_args(kind)
+    return [_one(item, each, info) for item in value]
 
 
 def _one(value: Any, kind: Any, info: Any) -> Any:
@@ -76,7 +77,7 @@ def _one(value: Any, kind: Any, info: Any) -> Any:
     raise NotPlain
 
 
-def _number(value: Any, kind: type[float], info: Any) -> float:
+def _number(value: Any, kind: Any, info: Any) -> Any:
     shape = _INTEGER if kind is int else _NUMBER
     if isinstance(value, bool) or not (isinstance(value, kind) or shape.fullmatch(str(value))):
         raise NotPlain
