@@ -30,8 +30,13 @@ LEFT_OUT = frozenset({"fsdp-small", "fsdp-large", "gpipe", "1f1b", "tensor-paral
 """Rows with collectives that nothing takes out."""
 MODULES = ("torch", "torchvision", "torchvision.models", "timm", "transformers", "lightning")
 MOST_STEPS = 3000
-PATIENCE_S = 100.0
-TRIALS, SECONDS = 3, 0.3
+PATIENCE_S = 130.0
+TRIALS, SECONDS = 4, 0.5
+HAND_S = 1.2
+"""What is timed of a run by hand, about; a machine that others use too varies by the second."""
+WARM_S = 2.5
+"""What comes before it, about: workers have a lead of some batches, which must be used up."""
+MOST_TIMED, MOST_WARM = 60, 100
 FIRST_PORT = 29591
 Fork = multiprocessing.get_context("fork").Process
 
@@ -74,13 +79,15 @@ def _row(row: Row, gpus: list[int], out: Path, began: float, tiny: bool) -> None
     """One row on its GPUs; what came of it goes into the lines of `rows.jsonl`."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        ranks = [Fork(target=_work, args=(row, n, gpus, folder, tiny)) for n in range(row.ranks)]
-        for rank in ranks:
-            rank.start()
-        for rank in ranks:
-            rank.join(max(0.0, PATIENCE_S - (time.monotonic() - start)))
-        for rank in ranks:
-            rank.kill()
+        for work in (_by_hand, _by_bench, _by_hand):
+            arguments = [(work, row, n, gpus, folder, tiny) for n in range(row.ranks)]
+            ranks = [Fork(target=_work, args=given) for given in arguments]
+            for rank in ranks:
+                rank.start()
+            for rank in ranks:
+                rank.join(max(0.0, PATIENCE_S - (time.monotonic() - start)))
+            for rank in ranks:
+                rank.kill()
         found = {path.name: json.loads(path.read_text()) for path in Path(folder).glob("*.json")}
         said = "".join(path.read_text()[-3000:] for path in Path(folder).glob("*.log"))
     line = {"name": row.name, "seconds": round(time.monotonic() - start, 1), "files": found}
@@ -89,39 +96,57 @@ def _row(row: Row, gpus: list[int], out: Path, began: float, tiny: bool) -> None
     print(f"{time.monotonic() - began:.0f} s: {row.name} {sorted(found)}\n{said}", flush=True)
 
 
-def _work(row: Row, rank: int, gpus: list[int], folder: str, tiny: bool) -> None:
-    """The runs of one rank: by hand, and then as `traceprobe bench` does it."""
+def _work(work: Any, row: Row, rank: int, gpus: list[int], folder: str, tiny: bool) -> None:
+    """What one process of one rank does."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
     if row.ranks > 1:
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "MASTER_ADDR": "localhost"}
-        os.environ |= {"WORLD_SIZE": str(row.ranks), "MASTER_PORT": str(FIRST_PORT)}
-    place, log = Path(folder), Path(folder) / f"{rank}.log"
+        port = FIRST_PORT if work is _by_hand else FIRST_PORT + 100
+        os.environ |= {"WORLD_SIZE": str(row.ranks), "MASTER_PORT": str(port)}
     options = [*shlex.split(row.options), *(["--tiny"] if tiny else [])]
-    hand: dict[str, list[float]] = {}
+    try:
+        work(row, rank, Path(folder), options)
+    except BaseException:  # of any program
+        with (Path(folder) / f"{rank}.log").open("a") as log:
+            log.write(traceback.format_exc())
+    os._exit(0)
+
+
+def _by_hand(row: Row, rank: int, place: Path, options: list[str]) -> None:
+    """A round of runs without anything of traceprobe; their times join those of earlier rounds."""
+    kept = place / f"hand{rank}.json"
+    hand: dict[str, list[float]] = json.loads(kept.read_text()) if kept.exists() else {}
+
+    def run_once(*more: str) -> float:
+        counts = ["--steps", str(warm + count), "--timed", str(count)]
+        text = _program(row, [*options, *counts, *more])
+        return float([json.loads(x)["step_ms"] for x in text.splitlines() if '"step_ms"' in x][-1])
+
+    count, warm = row.timed, row.steps - row.timed
+    if row.ranks == 1:  # ranks must make as many steps
+        full_s = (hand["full"][0] if hand else run_once()) / 1e3
+        count = min(max(round(HAND_S / full_s), count), MOST_TIMED)
+        warm = min(max(round(WARM_S / full_s), warm), MOST_WARM)
 
     def timed(name: str, *more: str) -> None:
-        counts = ["--steps", str(row.steps), "--timed", str(row.timed)]
-        text = _program(row, [*options, *counts, *more])
-        steps = [json.loads(x)["step_ms"] for x in text.splitlines() if '"step_ms"' in x]
-        hand.setdefault(name, []).append(steps[-1])
-        (place / f"hand{rank}.json").write_text(json.dumps(hand))
+        hand.setdefault(name, []).append(run_once(*more))
+        kept.write_text(json.dumps(hand))
 
-    try:
-        timed("full")
-        for part, option in row.without.items():
-            timed(part, option)
-        with _fused_by_hand():
-            timed("fused")
-        timed("full")
-        (place / f"machine{rank}.json").write_text(json.dumps(collect_environment()))
-        plan = AblationPlan(folder, 5, {"name": row.name}, count=TRIALS, seconds=SECONDS)
-        os.environ[plan.VARIABLE] = str(plan.save())
-        install_loader_hook(sys.modules["torch.utils.data.dataloader"])
-        install_optimizer_hook(sys.modules["torch.optim.optimizer"])
-        _program(row, [*options, "--steps", str(MOST_STEPS)])
-    except BaseException:  # of any program
-        log.write_text(traceback.format_exc())
-    os._exit(0)
+    timed("full")
+    for part, option in row.without.items():
+        timed(part, option)
+    with _fused_by_hand():
+        timed("fused")
+
+
+def _by_bench(row: Row, rank: int, place: Path, options: list[str]) -> None:
+    """The same program as `traceprobe bench` runs it."""
+    (place / f"machine{rank}.json").write_text(json.dumps(collect_environment()))
+    plan = AblationPlan(str(place), 5, {"name": row.name}, count=TRIALS, seconds=SECONDS)
+    os.environ[plan.VARIABLE] = str(plan.save())
+    install_loader_hook(sys.modules["torch.utils.data.dataloader"])
+    install_optimizer_hook(sys.modules["torch.optim.optimizer"])
+    _program(row, [*options, "--steps", str(MOST_STEPS)])
 
 
 def _program(row: Row, arguments: list[str]) -> str:

@@ -157,9 +157,12 @@ then held against what was done. `benchmarks/watch.py page` writes this page fro
 {chr(10).join(rows)}
 
 A slow stretch is another process that computes on the same GPU, on a CPU twice the work of a
-step: nothing that is watched changes with either. On a CPU, whose pace wanders by itself, such
-changes are not told one by one. The records of the H200 listed 50 steps of an event; injections
-after the last of them are not counted. Records list 500 since.
+step: nothing that is watched changes with either. These records are of a version that took six such
+changes for a pace that wanders and told them only in sum. Since then a run that comes back to one
+level does not wander; the medians in the records of the second day then have all 15 stretches of
+the 15 that were injected, which was not run again on the machine. The first records of the H200
+listed 50 steps of an event; injections after the last of them are not counted. Records list 500
+since.
 
 ## Quiet runs
 
@@ -169,6 +172,8 @@ after the last of them are not counted. Records list 500 since.
 
 The two shared cores had other work all the time, as most of these alarms say; those of the loader
 are of its late batches then. Since then a worker must be late six times in turn to be called slow.
+The slow stretches of the last two are in their strips (9 to 11 ms a step instead of 5.7 for two to
+three seconds): three other runs were on that machine, and it was not quiet.
 
 ## Cost
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import UserDict, namedtuple
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.lazy import Lazy
 from traceprobe.capture import loader_hook
 from traceprobe.capture.batch_feed import feed
+from traceprobe.capture.batch_source import READY_S, wait_for_workers
 from traceprobe.capture.oracle.blocks import Unavailable
 from traceprobe.capture.oracle.kept_batches import KEPT, KeptBatches
 from traceprobe.capture.oracle.nested import rebuilt, tensors
@@ -89,6 +91,39 @@ def test_nothing_is_loaded_while_batches_are_given_again(kept):
     assert dataset.loaded == before
     assert len(seen) == len(loader)
     assert set(seen) == set(range(KEPT))
+
+
+class Late(Numbers):
+    """Takes its time."""
+
+    def __getitem__(self, index):
+        time.sleep(4 * READY_S)
+        return super().__getitem__(index)
+
+
+@pytest.mark.slow
+def test_what_lay_ready_is_used_up_before_a_batch_is_waited_for(kept):
+    loader = data.DataLoader(Late(64), num_workers=2)
+    batches = iter(loader)
+    for _ in range(4):
+        next(batches)
+        kept.step()
+    kept.kept()
+    wait_for_workers()
+    with kept.loading():
+        for ready in range(kept.steps_ahead):
+            assert not kept.waited, ready
+            next(batches)
+        for _ in range(2):
+            next(batches)
+        assert kept.waited
+
+
+def test_nothing_lies_ready_where_the_program_loads_itself(kept):
+    epochs(data.DataLoader(Numbers(4)), kept, 2)
+    kept.kept()
+    with kept.loading():
+        assert kept.waited
 
 
 def test_the_loader_alone_makes_what_a_step_takes(kept):

@@ -47,6 +47,21 @@ def test_conditions_take_turns_and_every_round_begins_with_another():
     assert [word[0] for word in log] == ["+", "-"] * 12
 
 
+@pytest.mark.parametrize(("late", "more"), [(0, 0), (6, 8), (10_000, blocks.MOST_CATCHING_UP)])
+def test_a_block_begins_when_it_may_or_when_that_takes_too_long(late, more):
+    asked = []
+
+    def caught_up():
+        return len(asked) >= blocks.LEAD_IN + late
+
+    (condition,) = conditions([], "a")
+    condition = replace(condition, caught_up=caught_up)
+    generator = interleaved([condition], 0, 1e-9)
+    for _ in generator:
+        asked.append(1)
+    assert len(asked) == blocks.LEAD_IN + more + blocks.PROBE
+
+
 @pytest.mark.parametrize(("period", "turn", "steps"), [(1, 1, 4), (3, 1, 6), (3, 2, 6), (5, 3, 15)])
 def test_blocks_are_whole_periods_and_turns(period, turn, steps):
     (condition,) = conditions([], "a")

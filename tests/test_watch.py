@@ -175,6 +175,17 @@ def test_a_pace_that_wanders_is_said_to():
     assert run.notes[-1].startswith("the pace wanders between 9.99 and 12.0 ms")
 
 
+def test_a_pace_that_comes_back_does_not_wander():
+    ms = steps(20_000, ms=10.0)
+    slow = range(2_000, 20_000, 4_000)
+    for place in slow:
+        ms[place : place + 1_000] *= 1.5
+    run = told(process(ms))
+    assert [stretch.first for stretch in run.pace[1::2]] == list(slow)
+    assert [stretch.cause for stretch in run.pace[1:]] == ["unknown"] * 2 * len(slow)
+    assert not run.notes
+
+
 def test_stretches_cover_the_run():
     ms = steps()
     ms[400:700] *= 3

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from traceprobe.capture.cupti import detach_after_profiles
 from traceprobe.capture.recording_plan import METADATA_KEY, RecordingPlan, trace_name
 
 _HEAD = 64
@@ -61,6 +62,7 @@ class TorchBackend:
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
+        detach_after_profiles()
         plan = self._plan
         self._running = profile(
             activities=activities,

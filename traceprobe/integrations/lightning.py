@@ -7,7 +7,6 @@ trainer = Trainer(..., callbacks=[TraceprobeCallback(every=1000, output="profile
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 try:
@@ -20,9 +19,8 @@ except ModuleNotFoundError:  # the same under its other name
     from pytorch_lightning.profilers import PassThroughProfiler, Profiler
 
 from traceprobe.capture.profiler_ranges import NO_RANGE, ProfilerRange, ProfilerRanges
-from traceprobe.capture.short_capture import ACTIVE
 from traceprobe.integrations.analysis import Outcome
-from traceprobe.integrations.settings import WAIT_S, Settings
+from traceprobe.integrations.callback import RecordingCallback
 from traceprobe.integrations.trackers import to_mlflow, to_tensorboard, to_wandb
 from traceprobe.integrations.training_session import TrainingSession
 
@@ -59,38 +57,12 @@ class TraceprobeProfiler(Profiler):
             entered.pop().__exit__(None, None, None)
 
 
-class TraceprobeCallback(Callback):
-    """Records a few steps now and then, and logs what holds them back.
+class TraceprobeCallback(RecordingCallback, Callback):
+    """`RecordingCallback` for a `Trainer`, whose updates `Trainer.global_step` counts."""
 
-    A step is an update of the parameters (`Trainer.global_step`), with all batches whose gradients
-    it accumulates.
-
-    Args:
-        every: steps between recordings; 0 for none but those that are asked for.
-        output: folder of the recordings, one for each training. Ranks must share it. Its file
-            `record`, when it appears, asks for a recording.
-        steps: that are kept of a recording.
-        signal: whose arrival asks for a recording, such as `signal.SIGUSR2`.
-        wait_s: how long the end of the training may wait for the last report, s.
-
-    Raises:
-        ValueError: one of them makes no sense.
-    """
-
-    def __init__(
-        self,
-        every: int = 1000,
-        output: str | Path = "profiles",
-        *,
-        steps: int = ACTIVE,
-        signal: int | None = None,
-        wait_s: float = WAIT_S,
-    ) -> None:
-        self._settings = Settings(every, Path(output).absolute(), steps, signal, wait_s)
-        self._session: TrainingSession | None = None
-        self._trainer: Trainer | None = None
-        self._before: Profiler | None = None
-        self._done = 0
+    _trainer: Trainer | None = None
+    _before: Profiler | None = None
+    _done = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._trainer, self._done = trainer, trainer.global_step

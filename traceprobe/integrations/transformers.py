@@ -8,15 +8,13 @@ trainer = Trainer(..., callbacks=[TraceprobeCallback(every=1000, output="profile
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import CallbackHandler
 
-from traceprobe.capture.short_capture import ACTIVE
 from traceprobe.integrations.analysis import Outcome
-from traceprobe.integrations.settings import WAIT_S, Settings
+from traceprobe.integrations.callback import RecordingCallback
 from traceprobe.integrations.trackers import (
     active_mlflow_run,
     active_wandb_run,
@@ -30,39 +28,14 @@ LAST_LOG = "train_runtime"
 """Is in what the trainer logs when all steps are made, while its loggers are still open."""
 
 
-class TraceprobeCallback(TrainerCallback):
-    """Records a few steps now and then, and logs what holds them back.
+class TraceprobeCallback(RecordingCallback, TrainerCallback):
+    """`RecordingCallback` for a `Trainer`, whose updates `TrainerState.global_step` counts."""
 
-    A step is an update of the parameters, with all batches whose gradients it accumulates.
-
-    Args:
-        every: steps between recordings; 0 for none but those that are asked for.
-        output: folder of the recordings, one for each training. Ranks must share it. Its file
-            `record`, when it appears, asks for a recording.
-        steps: that are kept of a recording.
-        signal: whose arrival asks for a recording, such as `signal.SIGUSR2`.
-        wait_s: how long the end of the training may wait for the last report, s.
-
-    Raises:
-        ValueError: one of them makes no sense.
-    """
-
-    def __init__(
-        self,
-        every: int = 1000,
-        output: str | Path = "profiles",
-        *,
-        steps: int = ACTIVE,
-        signal: int | None = None,
-        wait_s: float = WAIT_S,
-    ) -> None:
-        self._settings = Settings(every, Path(output).absolute(), steps, signal, wait_s)
-        self._session: TrainingSession | None = None
-        self._handler: CallbackHandler | None = None
-        self._arguments: TrainingArguments | None = None
-        self._state: TrainerState | None = None
-        self._control: TrainerControl | None = None
-        self._ending = False
+    _handler: CallbackHandler | None = None
+    _arguments: TrainingArguments | None = None
+    _state: TrainerState | None = None
+    _control: TrainerControl | None = None
+    _ending = False
 
     def on_train_begin(
         self,

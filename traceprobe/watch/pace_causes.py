@@ -27,8 +27,11 @@ OTHERS = 10.0
 
 
 WANDERING, BEYOND = 6, 2.0
-"""A pace that changes so often for no known cause wanders by itself: of such changes, only those
-count that are so many times the usual one."""
+"""A pace that changes so often for no known cause, and has no level that it returns to, wanders by
+itself: of such changes, only those count that are so many times the usual one."""
+SAME_LEVEL, MOSTLY = 1.1, 0.6
+"""Ratio of paces that are one level, and the share of the steps that a level must have to be the
+one that a run returns to."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +58,18 @@ def settled(processes: Sequence[Process], ms: Column, pace: Sequence[Stretch]) -
         for n, (before, after) in enumerate(pairwise(pace), 1)
         if why_changed(processes, before, after)[0] == "unknown"
     }
-    if len(unknown) < WANDERING:
+    if len(unknown) < WANDERING or _returns(pace):
         return list(pace)
     usual = float(np.median(list(unknown.values())))
     return without(ms, pace, [n for n, change in unknown.items() if change < BEYOND * usual])
+
+
+def _returns(pace: Sequence[Stretch]) -> bool:
+    """Whether most steps are of one level, which the run comes back to after slower stretches."""
+    steps = np.array([stretch.stop - stretch.start for stretch in pace])
+    ms = np.array([stretch.ms for stretch in pace])
+    shares = [steps[(ms >= base) & (ms < SAME_LEVEL * base)].sum() / steps.sum() for base in ms]
+    return bool(max(shares) >= MOSTLY)
 
 
 def why_changed(processes: Sequence[Process], before: Stretch, after: Stretch) -> tuple[Cause, str]:

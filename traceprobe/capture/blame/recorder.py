@@ -14,6 +14,7 @@ from typing import Any
 
 from traceprobe.capture.blame.line_trace import LineTrace
 from traceprobe.capture.blame.own_code import own_code
+from traceprobe.capture.cupti import detach_after_profiles
 from traceprobe.capture.progress import write_result
 
 SETTLING = 1
@@ -65,6 +66,7 @@ class BlameRecorder:
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
+        detach_after_profiles()
         self._profile = profile(
             activities=activities,
             schedule=lambda step: (

@@ -24,6 +24,8 @@ PROBE = 3
 FEWEST, MOST = 4, 2000
 CHECK = 4
 """Warm-up steps between two questions whether the pace is steady: the ranks answer together."""
+MOST_CATCHING_UP = 100
+"""Steps more than its lead-in after which a block begins in any case."""
 MOST_WARMUP = 200
 WARMUP_S = 60.0
 """A loop that is not steady by then is measured as it is."""
@@ -46,6 +48,7 @@ class Condition:
         turn: blocks have a multiple of so many steps, besides the period of the loop.
         lead_in: steps before each block that do not count.
         pace: makes a step where the loop does not make it; the program waits meanwhile.
+        caught_up: whether the block may begin; until then its lead-in goes on.
     """
 
     name: str
@@ -53,6 +56,7 @@ class Condition:
     turn: int = 1
     lead_in: int = LEAD_IN
     pace: Callable[[], object] | None = None
+    caught_up: Callable[[], bool] = lambda: True
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,8 @@ class Blocks:
     """In each block of a condition."""
     blocks: list[StepBlock] = field(default_factory=list)
     absent: dict[str, str] = field(default_factory=dict)
+    paces: dict[str, float] = field(default_factory=dict)
+    """Seconds of a step in the last block of a condition, that of the trial included."""
     iterations: int = 0
     """Of the program so far."""
     wanted: int | None = None
@@ -171,7 +177,7 @@ def _block(
             made.steps.pop(condition.name, None)
             return None
         if condition.pace is None:
-            yield from _steps(condition, agreed(condition.lead_in), made)
+            yield from _lead_in(condition, made)
         synchronize()
         first = made.iterations
         clock = StepClock()
@@ -181,7 +187,16 @@ def _block(
             clock.mark()
         synchronize(together=False)
         seconds, step_s = clock.end()
+    made.paces[condition.name] = seconds / steps
     return StepBlock(condition.name, number, first, seconds, step_s)
+
+
+def _lead_in(condition: Condition, made: Blocks) -> Steps:
+    yield from _steps(condition, agreed(condition.lead_in), made)
+    for _ in range(MOST_CATCHING_UP // CHECK):
+        if not agreed(int(not condition.caught_up())):
+            return
+        yield from _steps(condition, CHECK, made)
 
 
 def _steps(condition: Condition, count: int, made: Blocks) -> Steps:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from traceprobe.capture.cupti import detach_after_profiles
 from traceprobe.capture.device import computes
 from traceprobe.capture.oracle.blocks import LEAD_IN
 from traceprobe.capture.oracle.ranks import synchronize
@@ -53,6 +54,7 @@ def busy_time(
             yield
         synchronize()
         other_profilers.claim(folder, "torch")
+        detach_after_profiles()
         profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
         with other_profilers.ours():
             profile.start()

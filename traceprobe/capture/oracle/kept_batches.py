@@ -43,6 +43,7 @@ class KeptBatches:
         self._keeping, self._serving = True, False
         self._inside, self._exhausted = False, False
         self._bytes = 0
+        self._waited = False
         self._lock = threading.RLock()  # programs fetch ahead on threads of their own
         self._process = os.getpid()
 
@@ -76,6 +77,17 @@ class KeptBatches:
         """Steps until no batch is given that lay ready while the program did not load."""
         found = [loader.ahead / self._rates[id(loader)] for loader in self.feeding]
         return math.ceil(max(found, default=0))
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """Batches are loaded as the program does it; what lay ready before is used up."""
+        self._waited = not self.steps_ahead
+        yield
+
+    @property
+    def waited(self) -> bool:
+        """Whether a batch was not ready since `loading` began, or none ever lies ready."""
+        return self._waited
 
     def __call__(self, iterator: Any, give: Give) -> Any:
         """The next batch of an iterator, for the program."""
@@ -190,10 +202,12 @@ class KeptBatches:
         if loader.stretched and loader.ended:
             raise StopIteration
         self._inside = True  # a loader may be made of others
+        began = time.perf_counter()
         try:
             batch = give(loader.iterator)
         finally:
             self._inside = False
+            self._waited |= time.perf_counter() - began > READY_S
         if self._keeping and len(loader.batches) < KEPT:
             self._keep(loader, batch)
         return batch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 
 from traceprobe.capture.ablation_plan import AblationPlan, RankTrials
@@ -28,6 +28,8 @@ from traceprobe.capture.oracle.resident import ResidentBatches
 from traceprobe.capture.oracle.trial_session import TrialSession
 from traceprobe.capture.progress import DONE
 
+KEEPS_UP = 0.9
+"""Time that a loader may take for a batch, in steps without it, and never be waited for."""
 _BARE = ("synthetic-no-comm", "synthetic-device", "synthetic-host", "full-no-comm", "full")
 """Variants with the least in them first."""
 
@@ -104,17 +106,40 @@ class ProgramAblation(TrialSession):
         import torch
 
         optimizers = instances(torch.optim.Optimizer)
+
+        @contextmanager
+        def loaded_fused() -> Iterator[None]:
+            with batches.loading(), fused(optimizers):
+                yield
+
+        @contextmanager
+        def loaded_no_comm() -> Iterator[None]:
+            with batches.loading(), replicas.without_synchronization():
+                yield
+
+        def caught_up() -> bool:
+            return batches.waited or not self._lags()
+
         # Whole turns of workers that deliver in turn, after what they have ready.
-        loaded = partial(Condition, turn=turn, lead_in=max(LEAD_IN, batches.steps_ahead))
+        lead_in = max(LEAD_IN, batches.steps_ahead)
+        loaded = partial(Condition, turn=turn, lead_in=lead_in, caught_up=caught_up)
         return [
             loaded("io", batches.alone, pace=batches.pull),
-            loaded("full", nullcontext),
+            loaded("full", batches.loading),
             Condition("synthetic-host", from_host),
             Condition("synthetic-device", from_device),
-            loaded("full-no-comm", replicas.without_synchronization),
+            loaded("full-no-comm", loaded_no_comm),
             Condition("synthetic-no-comm", bare_no_comm),
-            loaded("full-fused", lambda: fused(optimizers)),
+            loaded("full-fused", loaded_fused),
         ]
+
+    def _lags(self) -> bool:
+        """Whether the loader alone is hardly faster than the loop without it, or slower.
+
+        Then its queue is empty in the run, but full where the loop did without it for some steps.
+        """
+        alone, bare = (self._made.paces.get(name) for name in ("io", "synthetic-host"))
+        return alone is not None and bare is not None and alone > KEEPS_UP * bare
 
     def _needed(self) -> int | None:
         return None if self._made.wanted is None else self._warmed + self._made.wanted + BUSY_STEPS
