@@ -63,12 +63,12 @@ db = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro&immutable=1", uri=True)
 count = 0
 for table, wanted in READ.items():
     present = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
-    columns = ", ".join(f'"{c}"' for c in wanted.split() if c in present)
+    columns = ", ".join(f'sum(length("{c}"))' for c in wanted.split() if c in present)
     if columns:
-        count += sum(1 for _ in db.execute(f"SELECT {columns} FROM {table}"))
+        count += db.execute(f"SELECT count(*), {columns} FROM {table}").fetchone()[0]
 print(count)
 """
-"""Fetch the columns that an analysis needs, row by row, and drop them."""
+"""Let SQLite add up the lengths of what an analysis needs: a loop in C that reads every value."""
 
 HTA = """
 import sys

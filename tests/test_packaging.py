@@ -11,14 +11,16 @@ from pathlib import Path
 import pytest
 
 import traceprobe
+from traceprobe.cli.commands import LISTED
 from traceprobe.render.resources import templates_dir
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = ("altair", "pandas", "torch")
+NEEDLESS_IN_HELP = (*HEAVY, "jinja2", "msgspec", "numpy", "polars", "pydantic", "rich")
 
 
 def modules_after(*arguments):
-    """Top-level modules that a fresh interpreter has loaded after running with `arguments`."""
+    """Modules, and what they are in, that an interpreter has loaded after running `arguments`."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", *arguments],
         capture_output=True,
@@ -26,7 +28,8 @@ def modules_after(*arguments):
         check=True,
         cwd=ROOT,
     )
-    return {line.rpartition("|")[2].strip().split(".")[0] for line in done.stderr.splitlines()}
+    names = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    return {".".join(name.split(".")[:depth]) for name in names for depth in (1, 2)}
 
 
 def test_the_demo_shows_a_gpus_report_before_anything_heavy_is_installed(tmp_path):
@@ -56,6 +59,47 @@ def test_a_start_loads_no_heavy_module(arguments):
     loaded = modules_after(*arguments)
     assert "traceprobe" in loaded
     assert loaded.isdisjoint(HEAVY)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["analyze", "--help"], ["profile", "--help"]])
+def test_help_loads_nothing_that_a_command_works_with(arguments):
+    loaded = modules_after("-m", "traceprobe", *arguments)
+    assert loaded.isdisjoint(NEEDLESS_IN_HELP)
+    ours = {name for name in loaded if name.startswith("traceprobe.")}
+    assert ours <= {f"traceprobe.{name}" for name in ("cli", "errors", "system", "version")}
+
+
+@pytest.mark.parametrize(
+    ("name", "reader"),
+    [("h200_unet_w1.json.gz", set()), ("h200_ddp2_gpt2_sock.sqlite.gz", {"pandas"})],
+)
+def test_an_analysis_of_one_file_loads_nothing_that_it_does_not_need(name, reader, tmp_path):
+    trace, target = ROOT / "sample_traces" / name, tmp_path / "out.json"
+    loaded = modules_after("-m", "traceprobe", "analyze", "-q", str(trace), "-o", str(target))
+    assert target.exists()
+    assert "polars" in loaded
+    needless = {*HEAVY, "multiprocessing", "pydantic", "rich", "traceprobe.capture"} - reader
+    assert loaded.isdisjoint(needless)
+    assert reader <= loaded
+
+
+def test_a_command_is_started_without_the_others():
+    code = (
+        "import sys; from traceprobe.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(*(name for name in sys.modules if name.startswith('traceprobe.cli.')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "render", "absent.json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    assert "absent.json" in done.stderr
+    loaded = {name.rpartition(".")[2] for name in done.stdout.split()}
+    assert loaded & {*LISTED} == {"render"}
 
 
 def test_the_guard_above_can_see_a_heavy_module():

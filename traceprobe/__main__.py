@@ -6,8 +6,17 @@ from traceprobe.system.isolated import leave_working_folder
 
 
 def program() -> None:
-    """Run the command line; before anything else is imported, the working folder is left out."""
+    """Run the command line; before anything else is imported, the working folder is left out.
+
+    The process imports big libraries and ends soon after: looking for cycles among their objects,
+    while they are imported and once more at the end, takes longer than reading a small trace.
+    """
     leave_working_folder()
+    import atexit
+    import gc
+
+    gc.disable()
+    atexit.register(gc.freeze)
     from traceprobe.system.memory_limit import run_watched
 
     run_watched(_run)

@@ -7,8 +7,6 @@ and 143 ended by SIGHUP and SIGTERM.
 
 from __future__ import annotations
 
-import atexit
-import gc
 import os
 import re
 import sys
@@ -26,18 +24,12 @@ ISSUES = "https://github.com/traceprobe/traceprobe/issues"
 
 
 def program() -> None:
-    """Run the command line in a process of its own.
-
-    It imports big libraries and ends soon after: looking for cycles among their objects, while
-    they are imported and once more at the end, takes longer than reading a small trace.
-    """
+    """Run the command line in a process of its own."""
     for number in range(3):  # a file that is opened must not become one of the standard streams
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
-    gc.disable()
-    atexit.register(gc.freeze)
     main()
 
 

@@ -258,13 +258,15 @@ def _read(
     files: list[Path], options: Options, folder: Path | None, jobs: int | None, *, quiet: bool
 ) -> list[TracePart | Lost]:
     """The parts of the files: here, or in processes where there are several of both."""
-    from traceprobe.pipeline import parallel as workers
     from traceprobe.pipeline.trace_part import read_in_turn
 
-    jobs = min(jobs or workers.cores(), len(files))
-    if jobs > 1:
-        with counting(len(files), quiet=quiet) as done:
-            return workers.read_all(files, options, folder, jobs, done)
+    if len(files) > 1:
+        from traceprobe.pipeline import parallel as workers
+
+        jobs = min(jobs or workers.cores(), len(files))
+        if jobs > 1:
+            with counting(len(files), quiet=quiet) as done:
+                return workers.read_all(files, options, folder, jobs, done)
     with progress(files, quiet=quiet) as bar:
         return read_in_turn(files, options, folder, bar)
 

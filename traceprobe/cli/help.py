@@ -1,69 +1,39 @@
-"""`--help`: options and commands in groups, types in words, examples at the end.
-
-Typer keeps the group of an option or a command (`rich_help_panel`), but draws groups only with
-rich, whose import takes longer than all of `traceprobe --help`, and in columns too narrow to read.
-"""
+"""`--help`: commands in groups, examples at the end; a trace in the place of a command."""
 
 from __future__ import annotations
 
 import os
-import re
 from typing import Any
 
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
+from traceprobe.cli.command import write_examples
+from traceprobe.cli.commands import LISTED, Commands
 from traceprobe.cli.console import note
-
-OTHER = "Other options"
-_TYPE = re.compile(r" <.*>$")
-"""What kind of value it is, as Python calls it."""
-_RANGE = re.compile(r"(?:; )?[^\s\[;]*<=x[^\];]*")
-"""What a number must be between, which the error says to whom it concerns."""
-
-
-class Command(TyperCommand):
-    """A command whose help has its options in groups; its epilog are examples, one a line."""
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """The options and the names of the arguments."""
-        arguments = (p for p in self.get_params(ctx) if p.param_type_name == "argument")
-        return ["[OPTIONS]", *(str(p.metavar) for p in arguments)]
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Arguments, then each group of options in the order of its first one."""
-        groups: dict[str, list[tuple[str, str]]] = {"Arguments": []}
-        for param in self.get_params(ctx):
-            record = param.get_help_record(ctx)
-            if record is not None:
-                group = getattr(param, "rich_help_panel", None)
-                if param.param_type_name == "argument":
-                    group = "Arguments"
-                name, text = _TYPE.sub("", record[0]), record[1].removesuffix("  [required]")
-                text = _RANGE.sub("", text).replace("[; ", "[").replace("  []", "")
-                groups.setdefault(group or OTHER, []).append((name, text))
-        last = groups.pop(OTHER, [])
-        for title, rows in {**groups, OTHER: last}.items():
-            if rows:
-                with formatter.section(title):
-                    formatter.write_dl(rows)
-
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """The examples as they are, so that they can be copied."""
-        _examples(formatter, self.epilog)
+from traceprobe.cli.plain_values import take_plainly
 
 
 class Group(TyperGroup):
     """All commands in groups; a trace in the place of a command is analysed."""
 
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = Commands()  # type: ignore[assignment]  # nobody adds to them
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Without Typer's checks of what is plainly right."""
+        take_plainly(self.get_params(ctx))
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names; nothing is imported for them."""
+        return list(self.commands)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Each group with the first sentence of its commands, whole."""
         groups: dict[str, list[tuple[str, str]]] = {}
-        for name in self.list_commands(ctx):
-            command = self.get_command(ctx, name)
-            if command is not None and not command.hidden:
-                first = (command.help or "").partition("\n\n")[0]
-                group = getattr(command, "rich_help_panel", None) or "Commands"
-                groups.setdefault(group, []).append((name, " ".join(first.split())))
+        for listed in LISTED.values():
+            groups.setdefault(listed.group, []).append((listed.name, listed.summary()))
         for title, rows in groups.items():
             with formatter.section(title):
                 formatter.write_dl(rows)
@@ -71,7 +41,7 @@ class Group(TyperGroup):
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Examples, and after an empty line what the exit codes mean."""
         examples, _, rest = (self.epilog or "").partition("\n\n")
-        _examples(formatter, examples)
+        write_examples(formatter, examples)
         formatter.write_paragraph()
         formatter.write_text(rest)
 
@@ -106,10 +76,3 @@ def is_input(word: str) -> bool:
     if word.startswith("-"):
         return False
     return bool(set(word) & {*"./*?", os.sep}) or os.path.lexists(word)
-
-
-def _examples(formatter: Any, text: str | None) -> None:
-    if text:
-        with formatter.section("Examples"):
-            for line in text.splitlines():
-                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")

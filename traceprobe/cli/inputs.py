@@ -153,13 +153,12 @@ def saved(path: Path, record: type[Result]) -> Result:
 @contextmanager
 def readable(paths: list[Path]) -> Iterator[list[Path]]:
     """The same files; an Nsight Systems report becomes its export where nsys is installed."""
-    from traceprobe.capture.nsys_tool import installed_nsys
     from traceprobe.ingest.detect_format import is_nsight_report
 
     with tempfile.TemporaryDirectory(prefix="traceprobe-") as folder:
         yield [
             _exported(path, Path(folder) / str(position) / f"{short(path.stem)}.sqlite")
-            if is_nsight_report(path) and installed_nsys()
+            if is_nsight_report(path)
             else path
             for position, path in enumerate(paths)
         ]
@@ -171,9 +170,19 @@ def short(stem: str) -> str:
 
 
 def _exported(report: Path, target: Path) -> Path:
-    """The export of a report, with the calibration that `traceprobe profile` left beside it."""
-    from traceprobe.capture.nsys_tool import embed_sidecars, export_sqlite, read_sidecars
+    """The export of a report, with the calibration that `traceprobe profile` left beside it.
 
+    Without nsys it is the report itself, which is refused with how to export it.
+    """
+    from traceprobe.capture.nsys_tool import (
+        embed_sidecars,
+        export_sqlite,
+        installed_nsys,
+        read_sidecars,
+    )
+
+    if not installed_nsys():
+        return report
     target.parent.mkdir()
     export_sqlite(report, target)
     recorded = read_sidecars(report.parent)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traceprobe.capture.recording_files import BENCH, REPORT
 from traceprobe.cli.console import echo, note, states, summary, warn
 from traceprobe.cli.options import (
     MEASURING,
@@ -23,7 +22,6 @@ from traceprobe.cli.options import (
     Verbose,
     Warmup,
 )
-from traceprobe.system import shell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,9 +35,6 @@ class Backend(str, Enum):
 
     torch = "torch"
     nsys = "nsys"
-
-
-CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def command(
@@ -157,6 +152,7 @@ def command(
     A program of your own comes after `--`; it need not be changed.
     """
     from traceprobe.capture.launch import unseen
+    from traceprobe.capture.recording_files import BENCH, REPORT
     from traceprobe.capture.recording_plan import RecordingPlan
     from traceprobe.capture.run_recording import (
         RecordingRequest,
@@ -166,6 +162,7 @@ def command(
     from traceprobe.cli import outputs
     from traceprobe.cli.program import chosen, named
     from traceprobe.sweep.recording import analyze_recording
+    from traceprobe.system import shell
 
     extra = list(context.args)
     program, name = chosen(workload, extra, "profile")
@@ -226,6 +223,8 @@ def _again(traces: list[Path]) -> str:
 
 
 def _words(files: list[Path]) -> str:
+    from traceprobe.system import shell
+
     return " ".join(shell.file(str(path)) for path in files)
 
 

@@ -20,12 +20,11 @@ MAX_TEXT = 4_000
 MAX_KEY = 1_000
 """Characters of a key, which is a name."""
 
-_ESCAPED = re.compile(rb'(?<!\\)(?:\\\\)*\\[^\\"]')
-"""In JSON, all but quotes and backslashes."""
 _PACKED = re.compile(r'"data":"[A-Za-z0-9+/]+={0,2}"')
 """Bytes in JSON: numbers, which may be many."""
 _NUMBERS = frozenset({int, float, bool})
-_LONG = re.compile(rf'[:,\[{{]"[^"]{{{MAX_KEY}}}')
+_LONG = re.compile(rf'[:,\[{{]"(?:[^"]{{{MAX_TEXT + 1}}}|[^"]{{{MAX_KEY + 1},}}":)')
+"""In JSON without quotes in its strings, a string or a key that is too long."""
 
 
 class Clean(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,9 +76,7 @@ def _is_plain(record: msgspec.Struct) -> bool:
         content = msgspec.json.encode(record)
     except (UnicodeEncodeError, OverflowError, TypeError):  # what JSON cannot hold
         return False
-    if _ESCAPED.search(content):
+    text = content.decode().replace("\\\\", "/").replace('\\"', "'")
+    if "\\" in text or not text.isprintable() or "  " in text:
         return False
-    text = content.decode()
-    if not text.isprintable() or "  " in text:
-        return False
-    return not _LONG.search(_PACKED.sub("", text).replace('\\"', "'"))
+    return not _LONG.search(_PACKED.sub("", text))

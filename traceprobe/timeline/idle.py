@@ -249,11 +249,24 @@ def sync_cost(gaps: Gaps, ops: pl.DataFrame, syncs: Intervals, blamed: Intervals
     idle = measure_until(blamed, gaps.late_until) - measure_until(blamed, gaps.t0)
     # A launch from another thread may have been made before the last one ahead.
     lasted = np.maximum(measure_until(syncs, launch) - measure_until(syncs, since), 0)
-    run = pl.DataFrame({"since": since, "idle": idle, "lasted": lasted}).with_columns(
-        total=pl.col("idle").cum_sum().over("since")
-    )
-    excess = (pl.col("total") - pl.col("lasted")).cum_max().over("since").clip(lower_bound=0)
-    charged = run.select("since", charged=pl.col("total") - excess)
-    before = pl.col("charged").shift(1, fill_value=0).over("since")
-    each = charged.select(pl.col("charged") - before).to_series()
-    return np.asarray(each.clip(lower_bound=0).to_numpy(), dtype=np.int64)
+    if not len(since):
+        return np.empty(0, dtype=np.int64)
+    order = np.argsort(since, kind="stable")
+    idle, lasted = idle[order], lasted[order]
+    first = np.concatenate([[True], np.diff(since[order]) != 0])
+    run = np.cumsum(first) - 1
+    spent = np.cumsum(idle)
+    total = spent - (spent - idle)[first][run]
+    charged = total - _most_so_far(np.maximum(total - lasted, 0), run)
+    before = np.where(first, 0, np.concatenate([[0], charged[:-1]]))
+    cost = np.empty_like(idle)
+    cost[order] = np.maximum(charged - before, 0)
+    return cost
+
+
+def _most_so_far(values: Int64s, run: Int64s) -> Int64s:
+    """The largest of the values of the same run up to each; the runs ascend."""
+    known, rank = np.unique(values, return_inverse=True)
+    base = run * len(known)
+    most: Int64s = known[np.maximum.accumulate(base + rank) - base]
+    return most
