@@ -143,6 +143,14 @@ def samples():
     return ROOT / "sample_traces"
 
 
+@pytest.fixture
+def cli(tmp_path, monkeypatch, capfdbinary):
+    """The command line, in a folder of its own."""
+    from tests.cli_runner import Cli
+
+    return Cli(tmp_path, monkeypatch, capfdbinary)
+
+
 @pytest.fixture(scope="session")
 def pytorch():
     """PyTorch is installed. It is not imported: most tests need it in another process only."""

@@ -28,7 +28,6 @@ from tests.chrome_trace import (
     theirs,
     tracks,
 )
-from tests.cli_runner import Cli
 from traceprobe.annotate.annotate_trace import annotate
 from traceprobe.annotate.chrome_events import Clock
 from traceprobe.annotate.counters import Counter
@@ -51,11 +50,6 @@ LOOP = Loop(
 )
 RANK = "traceprobe rank 0"
 PARTITIONED = ("phases", "idle", "exposed communication")
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 @pytest.fixture

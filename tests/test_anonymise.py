@@ -14,7 +14,7 @@ import traceprobe
 from tests.analyses import REFUSED, SAMPLES, report_of
 from tests.builders import kineto, nsight
 from tests.builders.loop import EVERYTHING, Loop
-from tests.cli_runner import Cli, spawn
+from tests.cli_runner import spawn
 from tests.conftest import ROOT, trace_files
 from tests.test_privacy import CANARY, KINETO, NSIGHT, in_chrome_trace, in_export
 from traceprobe.anonymise.anonymise_trace import anonymise_trace
@@ -24,11 +24,6 @@ from traceprobe.render.pages.report_operators import operators_table
 MS = 1_000_000
 LARGE = 500_000
 SECRET = "Kanarienvogel"
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 def told(report):

@@ -21,7 +21,6 @@ from tests.analyses import REFUSED, SAMPLES, report_of, trace_of
 from tests.cli_runner import (
     LOOP,
     MODULE,
-    Cli,
     environment,
     needs_workers_of_dask,
     spawn,
@@ -37,11 +36,6 @@ FRAMES = (
     *("gpu_ops", "host_calls", "host_ranges", "host_operators", "host_modules", "host_frames"),
     *("host_work", "host_waits", "stream_events", "gpu_samples"),
 )
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 def entries(folder):

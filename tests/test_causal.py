@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import causal as causal_page
 from tests.causal_records import DEVICE_BOUND, HOST_BOUND, make_causal, make_region
-from tests.cli_runner import Cli, write_trace
+from tests.cli_runner import write_trace
 from tests.conftest import ROOT
 from tests.report_factory import make_report
 from traceprobe.capture.probe_plan import RankProbes
@@ -54,11 +54,6 @@ for batch in loader:
     optimizer.zero_grad()
 """
 FAST = ("--trials", "3", "--seconds", "0.3", "--warmup", "2")
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 @pytest.fixture
@@ -152,7 +147,7 @@ def test_a_program_that_ends_early_is_told_so(bench):
         """
     )
     assert done.returncode == 2
-    assert "it made 19 steps and needs " in done.stderr
+    assert "the program ended after 20 steps, and its trials need about " in done.stderr
 
 
 def rank(scale=1.0, **given):

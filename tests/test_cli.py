@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import traceprobe
-from tests.cli_runner import LOOP, MODULE, SCRIPT, Cli, spawn, write_trace
+from tests.cli_runner import LOOP, MODULE, SCRIPT, spawn, write_trace
 from tests.report_rules import problems
 from traceprobe.cli.outputs import default_output
 
@@ -19,11 +19,6 @@ installed = pytest.mark.skipif(
     not Path(SCRIPT[0]).exists(), reason="traceprobe is not installed in this environment"
 )
 COMMANDS = [pytest.param(MODULE, id="module"), pytest.param(SCRIPT, id="script", marks=installed)]
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 @pytest.fixture

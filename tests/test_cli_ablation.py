@@ -7,14 +7,9 @@ import json
 import pytest
 
 import traceprobe
-from tests.cli_runner import Cli, write_trace
+from tests.cli_runner import write_trace
 from tests.report_factory import make_ablation
 from tests.report_rules import problems
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 @pytest.fixture

@@ -7,15 +7,10 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from tests.cli_runner import Cli, write_trace
+from tests.cli_runner import write_trace
 from tests.report_factory import PARTITIONS, make_rank, make_report
 from tests.test_comparison import unaided
 from tests.test_many_ranks import of_rank
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 @pytest.fixture

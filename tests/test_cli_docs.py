@@ -8,7 +8,6 @@ import shlex
 import pytest
 import typer.main
 
-from tests.cli_runner import Cli
 from tests.conftest import ROOT
 from traceprobe.cli import app
 from traceprobe.cli.help import is_input
@@ -17,11 +16,6 @@ PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 GROUP = typer.main.get_command(app)
 EXAMPLE = re.compile(r"^traceprobe ((?!COMMAND)[a-z][^|\n]*)", re.MULTILINE)
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 def section(name):

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import faults, kineto
-from tests.cli_runner import LOOP, Cli, write_trace
+from tests.cli_runner import LOOP, write_trace
 
 FOREIGN = {
     "empty.json": (faults.EMPTY, "empty"),
@@ -42,11 +42,6 @@ FOREIGN = {
     "header.sqlite": (b"SQLite format 3\0", "damaged"),
     "broken.json.gz": (b"\x1f\x8b\x08\0" + bytes(200), "gzip"),
 }
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 @pytest.fixture

@@ -7,17 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_runner import Cli
 from tests.conftest import ROOT
 from tests.scaling_runs import run_of
 from traceprobe.compare.scaling import scale
 
 PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import pytest
 
 from tests.builders import kineto
 from tests.builders.scenario import Script
-from tests.cli_runner import Cli
 from tests.conftest import ROOT
 from traceprobe.render.pages.top import COLUMNS
 
@@ -19,11 +18,6 @@ EXPORT = str(ROOT / "sample_traces" / "h200_gpt2_bf16.sqlite.gz")
 CPU = str(ROOT / "sample_traces" / "cpu_convnet.json.gz")
 RANKS = str(ROOT / "sample_traces" / "h200_collectives.rank*.json.gz")
 SHARE = re.compile(r" ([\d.]+) % ")
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 def rows_of(text):

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_runner import Cli
 from tests.conftest import ROOT
 from traceprobe.model.taxonomy import COMPUTE_PHASES
 from traceprobe.replay import scenario as changes
@@ -16,11 +15,6 @@ from traceprobe.replay import scenario as changes
 PAGE = (ROOT / "docs" / "whatif.md").read_text(encoding="utf-8")
 UNET = str(ROOT / "sample_traces" / "h200_unet_w1.json.gz")
 RANKS = str(ROOT / "sample_traces" / "h200_collectives.rank*.json.gz")
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 def test_a_trace_with_changes_is_a_record(cli):

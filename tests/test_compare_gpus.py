@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from tests.cli_runner import Cli
 from tests.rendering import points_of
 from tests.report_factory import (
     HOSTILE,
@@ -449,11 +448,6 @@ def test_names_from_traces_stay_text(output):
     text = getattr(compare_gpus(runs), output)()
     assert "<img src=x" not in text.replace("&lt;", "")
     assert "\x1b" not in text
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from tests.analyses import REFUSED, report_of
 from tests.builders import nsight
-from tests.cli_runner import LOOP, Cli, spawn, write_trace
+from tests.cli_runner import LOOP, spawn, write_trace
 from tests.conftest import ROOT, trace_files
 from tests.test_doctor_machine import BARE, GOOD
 from tests.test_privacy import CANARY, KINETO, NSIGHT, in_chrome_trace, in_export
@@ -22,11 +22,6 @@ from traceprobe.render.pages.diagnosis import document
 
 CHECKS = (*machine.CHECKS, *written.CHECKS, *recorded.CHECKS, *whole.CHECKS)
 PAGE = (ROOT / "docs/doctor.md").read_text(encoding="utf-8")
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 def test_ids_are_unique():

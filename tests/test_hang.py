@@ -13,7 +13,6 @@ import time
 
 import pytest
 
-from tests.cli_runner import Cli
 from tests.conftest import ROOT
 from tests.flight_records import SCENARIOS, Run, absent, healthy, sizes, unmatched
 from tests.hang_records import make_hang
@@ -23,11 +22,6 @@ from traceprobe.errors import DamagedInput, DamagedRecord
 from traceprobe.hang.explain import explain
 from traceprobe.ingest.nccl.flight_recorder import rank_in_name, read_flight_record
 from traceprobe.records.hang import Hang
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 @pytest.fixture

@@ -11,14 +11,9 @@ import subprocess
 import pytest
 
 from tests.builders import nsight
-from tests.cli_runner import LOOP, MODULE, Cli, environment, interruptible
+from tests.cli_runner import LOOP, MODULE, environment, interruptible
 from tests.test_supervisor import STAYS, alive, ids, pytestmark, until  # noqa: F401
 from traceprobe.capture import nsys_tool
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from tests.builders import kineto, nsight
-from tests.cli_runner import LOOP, Cli, write_trace
+from tests.cli_runner import LOOP, write_trace
 from tests.report_factory import HOSTILE
 
 pytestmark = pytest.mark.slow
@@ -38,11 +38,6 @@ def trace(tmp_path):
         device["name"] = " ".join(ESCAPES)
     (tmp_path / "run.json").write_text(json.dumps(whole))
     return tmp_path / "run.json"
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 @pytest.mark.usefixtures("trace")

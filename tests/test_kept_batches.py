@@ -119,6 +119,14 @@ def test_what_lay_ready_is_used_up_before_a_batch_is_waited_for(kept):
         assert kept.waited
 
 
+def test_another_loader_that_is_late_is_not_waited_for(kept):
+    epochs(data.DataLoader(Numbers(4)), kept, 2)
+    kept.kept()
+    kept.waited = False
+    next(iter(data.DataLoader(Late(4))))
+    assert not kept.waited
+
+
 def test_nothing_lies_ready_where_the_program_loads_itself(kept):
     epochs(data.DataLoader(Numbers(4)), kept, 2)
     kept.kept()

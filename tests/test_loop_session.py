@@ -5,15 +5,21 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.cli_runner import environment
+from traceprobe.capture import progress
 from traceprobe.capture.loop_session import ASKED_EVERY, Bystander
 from traceprobe.capture.progress import (
     DONE,
     claim_rank,
     current_rank,
     cut_off,
+    is_alive,
     report_state,
 )
+from traceprobe.capture.watch.watch_session import WatchSession
+from traceprobe.capture.watch_plan import WatchPlan
 
 
 def claimed_by_another(folder):
@@ -36,10 +42,39 @@ def test_one_after_another_is(tmp_path):
 
 
 def test_ranks_are_apart(tmp_path, monkeypatch):
+    monkeypatch.setattr(progress, "_RANKS", {})
     assert claim_rank(str(tmp_path))
     monkeypatch.setenv("RANK", "1")
     assert current_rank() == 1
     assert claimed_by_another(tmp_path)
+
+
+def test_a_process_that_joined_others_has_its_rank_among_them(pytorch, monkeypatch):
+    import torch.distributed as dist
+
+    monkeypatch.setattr(progress, "_RANKS", {})
+    monkeypatch.setenv("RANK", "3")  # of its node, where a program starts its processes itself
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        assert current_rank() == 0
+    finally:
+        dist.destroy_process_group()
+    assert current_rank() == 0
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_only_a_watcher_that_was_seen_can_be_gone(pytorch, tmp_path, seen):
+    watcher = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    if not seen:
+        watcher.communicate()
+    assert is_alive(watcher.pid) is seen
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    session = WatchSession(WatchPlan(folder=str(folder), watcher=watcher.pid))
+    if seen:
+        watcher.communicate()
+    session.close()
+    assert folder.exists() is not seen
 
 
 def test_a_bystander_trains_until_the_other_is_measured(tmp_path):

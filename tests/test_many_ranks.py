@@ -19,7 +19,6 @@ from tests.builders.scenario import Process
 from tests.cli_runner import (
     LOOP,
     MODULE,
-    Cli,
     environment,
     interruptible,
     needs_workers_of_dask,
@@ -41,11 +40,6 @@ def of_rank(number):
     return type(LOOP)(
         **{**vars(LOOP), "world_size": 4, "process": Process(1_000 + number, rank=number)}
     )
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 @pytest.fixture

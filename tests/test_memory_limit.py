@@ -9,7 +9,7 @@ import sys
 import polars as pl
 import pytest
 
-from tests.cli_runner import Cli, environment, write_trace
+from tests.cli_runner import environment, write_trace
 from traceprobe.options import Options
 from traceprobe.pipeline.trace_part import Lost, read_or_lose
 from traceprobe.system import child, isolated
@@ -21,12 +21,6 @@ PREPARED = (
     "import resource; from traceprobe.system.memory_limit import run_watched; "
     f"resource.setrlimit(resource.RLIMIT_AS, ({LIMIT}, {LIMIT}))\n"
 )
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    """The command line in a folder."""
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 def start(body: str) -> subprocess.Popen[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.cli_runner import Cli, write_trace
+from tests.cli_runner import write_trace
 from tests.rendering import terminal_of
 from tests.report_factory import make_input, make_report
 from traceprobe.capture.launch import RecordingFailed
@@ -59,11 +59,6 @@ HEADS = {
     "parquet": b"PAR1",
     "report": b"QuadD NVIDIA Nsight",
 }
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 def on_a_terminal(monkeypatch):

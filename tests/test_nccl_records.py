@@ -8,7 +8,6 @@ import pytest
 import traceprobe
 from tests.builders import kineto, nsight
 from tests.builders.scenario import merge
-from tests.cli_runner import Cli
 from tests.flight_records import Run
 from tests.recorded_collectives import MS, SIZES, recorded
 from traceprobe.ingest.nccl.flight_recorder import find_dumps, rank_in_name, read_flight_record
@@ -17,11 +16,6 @@ from traceprobe.model.events import UNKNOWN, Kind, Operation
 from traceprobe.options import Options
 from traceprobe.pipeline.nccl_records import with_nccl_records
 from traceprobe.records.report import Report
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 def by_rank(folder):
@@ -170,6 +164,13 @@ def test_a_missing_and_a_damaged_dump_cost_their_ranks(tmp_path):
     _, found, warning = joined(trace, folder)
     assert not found
     assert "is no complete JSON" in warning
+    assert "there is no dump" not in warning
+    trace = export(run.scenarios[1], tmp_path / "rank1.sqlite")
+    filled, found = with_nccl_records(trace, {1: tmp_path / "gone" / "nccl_trace_rank_1"})
+    warning = filled.quality.warnings["nccl-records"]
+    assert not found
+    assert "nccl_trace_rank_1: No such file" in warning
+    assert str(tmp_path) not in warning
     one.unlink()
     _, found, warning = joined(export(run.scenarios[1], tmp_path / "rank1.sqlite"), folder)
     assert not found
@@ -231,6 +232,17 @@ def test_a_batch_ends_its_messages_and_nothing_before_it(tmp_path):
     run.launch(0)
     record = read_flight_record(run.write(tmp_path)[0])
     assert [entry.done for entry in record.entries] == [False, True, True, True]
+
+
+def test_what_is_launched_as_one_stays_in_the_order_of_issue(tmp_path):
+    run = Run(2, {"1": [0, 1]})
+    run.issue(0, "send 0->1", state="scheduled")
+    run.issue(0, "all_reduce", group="1", state="started")
+    run.issue(0, "recv 0<-1", state="scheduled", same_launch=True)
+    run.launch(0)
+    record = read_flight_record(run.write(tmp_path)[0])
+    assert [entry.number for entry in record.entries] == [0, 1, 2, 3]
+    assert [entry.done for entry in record.entries] == [True, False, True, True]
 
 
 def read(run, rank):

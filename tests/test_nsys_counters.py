@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_runner import Cli
 from traceprobe.capture import nsys_tool
 from traceprobe.errors import UsageError
 
@@ -64,11 +63,6 @@ def test_nsys_is_asked_in_the_words_of_its_version(tmp_path, help_text, answer, 
 def test_where_nsys_may_not_it_is_said_why(tmp_path, help_text, answer, said):
     with pytest.raises(UsageError, match=said):
         nsys_tool.gpu_metrics_option(nsys(tmp_path, help_text, answer))
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 def test_a_recording_that_is_not_permitted_runs_nothing_and_leaves_nothing(

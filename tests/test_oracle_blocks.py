@@ -56,10 +56,15 @@ def test_a_block_begins_when_it_may_or_when_that_takes_too_long(late, more):
 
     (condition,) = conditions([], "a")
     condition = replace(condition, caught_up=caught_up)
-    generator = interleaved([condition], 0, 1e-9)
-    for _ in generator:
+    for _ in interleaved([condition], 0, 1e-9):
         asked.append(1)
     assert len(asked) == blocks.LEAD_IN + more + blocks.PROBE
+
+
+def test_steps_of_catching_up_are_wanted_too():
+    (condition,) = conditions([], "a")
+    made, asked = driven(interleaved([replace(condition, caught_up=lambda: False)], 2, 1e-9))
+    assert asked == made.iterations == made.wanted
 
 
 @pytest.mark.parametrize(("period", "turn", "steps"), [(1, 1, 4), (3, 1, 6), (3, 2, 6), (5, 3, 15)])

@@ -14,18 +14,13 @@ from pathlib import Path
 import pytest
 
 from tests.analyses import report_of
-from tests.cli_runner import LOOP, Cli, write_trace
+from tests.cli_runner import LOOP, write_trace
 from traceprobe import UnsupportedInput, UsageError, load
 from traceprobe.anonymise.anonymise_trace import anonymise_trace
 from traceprobe.slicing.slice_trace import slice_trace
 from traceprobe.system import atomic_write as writing
 from traceprobe.system import reading
 from traceprobe.system.atomic_write import append, write_beside
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 @pytest.fixture(scope="module")

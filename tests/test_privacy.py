@@ -13,7 +13,6 @@ from contextlib import closing
 
 import pytest
 
-from tests.cli_runner import Cli
 from tests.conftest import ROOT
 
 CANARY = "kanarienvogel"
@@ -92,11 +91,6 @@ def in_export(data: bytes) -> bytes:
             database.execute(f"ALTER TABLE {table} ADD COLUMN {CANARY} TEXT DEFAULT '{CANARY}'")
         database.commit()
         return gzip.compress(database.serialize())
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ from msgspec.structs import replace as with_fields
 
 from tests.builders import kineto, nsight
 from tests.builders.loop import Loop
-from tests.cli_runner import Cli
 from tests.memory_records import make_record
 from tests.report_factory import make_report
 from tests.test_comparison import unaided
@@ -27,11 +26,6 @@ CANARY = "CNRY"
 NOTE = f"CUPTI failed on {CANARY}1.example.org for {CANARY}2@10.20.30.41 in /home/{CANARY}3/run"
 LOOP = Loop(steps=6, forward_ns=4_000_000, backward_ns=8_000_000, optimizer_ns=1_000_000)
 OUTPUTS = ("a.html", "a.json", "a.md")
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 def written(cli, *arguments):

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.analyses import report_of, runs
-from tests.cli_runner import Cli, environment, spawn
+from tests.cli_runner import environment, spawn
 from tests.test_anonymise import in_names
 from tests.test_privacy import CANARY, in_chrome_trace, in_export
 from traceprobe.anonymise.redact import digest, redact
@@ -54,11 +54,6 @@ def test_numbers_stay():
 
 def test_equal_names_stay_equal():
     assert digest("volta_sgemm") == digest("volta_sgemm") != digest("volta_dgemm")
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 def test_the_command_redacts(cli, samples, tmp_path):

@@ -8,7 +8,6 @@ from importlib import import_module
 import msgspec
 import pytest
 
-from tests.cli_runner import Cli
 from tests.report_factory import make_report
 from traceprobe.anonymise.redact import digest
 from traceprobe.compare.compare import compare
@@ -17,11 +16,6 @@ from traceprobe.records import kinds
 from traceprobe.records.base import Record
 from traceprobe.records.kinds import KINDS
 from traceprobe.render import document_of
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 @pytest.fixture

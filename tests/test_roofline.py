@@ -10,7 +10,6 @@ import pytest
 from msgspec.structs import replace
 
 from tests.analyses import trace_of
-from tests.cli_runner import Cli
 from tests.rendering import points_of
 from tests.report_factory import MS, make_report
 from traceprobe import UsageError, analyze
@@ -374,11 +373,6 @@ def test_a_real_trace_says_how_much_of_the_gpu_its_kernels_fill(samples):
     assert used.occupancy <= used.covered <= used.busy <= 1
     silent = changed(trace, metadata={})
     assert analyze(silent).roofline.utilisation.covered is None
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 def test_the_command_shows_a_run(samples, tmp_path, cli):

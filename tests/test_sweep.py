@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.cli_runner import LOOP, MS, Cli, spawn, write_trace
+from tests.cli_runner import LOOP, MS, spawn, write_trace
 from traceprobe.capture import program, run_recording
 from traceprobe.capture import visible_gpus as gpus
 from traceprobe.capture.launch import RecordingFailed
@@ -104,11 +104,6 @@ def analysed(monkeypatch, tmp_path_factory):
         return report
 
     monkeypatch.setattr(run, "analyze_recording", copied)
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 def result(folder, name="sweep.json"):

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import traceprobe
-from tests.cli_runner import Cli, write_trace
+from tests.cli_runner import write_trace
 from tests.every_record import RECORD_NAMES, every_record
 from tests.loader_records import make_loader
 from tests.memory_records import make_memory
@@ -26,11 +26,6 @@ from traceprobe.records import kinds
 from traceprobe.records.ablation import Ablation
 from traceprobe.records.report import Report
 from traceprobe.records.sweep import RungResult, Sweep
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capfdbinary):
-    return Cli(tmp_path, monkeypatch, capfdbinary)
 
 
 @pytest.fixture(scope="module")

@@ -64,7 +64,7 @@ def test_pauses_are_found_and_named(watched):
         """
     )
     assert (done.code, done.out) == (0, "trained\n")
-    assert record["steps"] == 199
+    assert record["steps"] == 200
     assert record["ended"] == "ended by itself"
     found = causes(record)
     assert found["garbage-collection"]["longest_step"] == 120

@@ -26,7 +26,7 @@ ASKED_EVERY = 16
 
 
 class Bystander:
-    """Of a process whose rank another one has that is measured: it trains until that is done."""
+    """In a process whose rank is measured in another one: it trains on until that one is done."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)

@@ -15,6 +15,7 @@ from traceprobe.capture.memory_prediction_session import (
 from traceprobe.capture.other_profilers import other_profilers
 from traceprobe.capture.owners.kernel_owners import watch_graphs
 from traceprobe.capture.recording_plan import RecordingPlan
+from traceprobe.model.step_names import step_name
 
 _adopted = False
 
@@ -91,4 +92,4 @@ class _Steps:
 
         if self._range is not None:
             torch.cuda.nvtx.range_end(self._range)
-        self._range = torch.cuda.nvtx.range_start(f"step {self._number}")
+        self._range = torch.cuda.nvtx.range_start(step_name(self._number))

@@ -20,13 +20,16 @@ _PROGRESS, _REFUSED, _ENDED, _CLAIM = ".progress", ".refused", ".ended", ".claim
 
 
 def current_rank() -> int:
-    """Rank of this process as its launcher set it, or as torch.distributed had it; else 0."""
-    if "RANK" in os.environ:
-        return int(os.environ["RANK"])
+    """Rank of this process as torch.distributed has or had it, or as its launcher set it; else 0.
+
+    A program that starts a process for each GPU by itself may have the number of its node in the
+    variable.
+    """
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         _RANKS[os.getpid()] = int(distributed.get_rank())
-    return _RANKS.get(os.getpid(), 0)
+    known = _RANKS.get(os.getpid())
+    return int(os.environ.get("RANK", "0")) if known is None else known
 
 
 def claim_rank(folder: str) -> bool:
@@ -40,11 +43,22 @@ def claim_rank(folder: str) -> bool:
         mine.write_text(str(os.getpid()))
         path.hardlink_to(mine)  # whole, or not at all
     except FileExistsError:
-        owner = path.read_text()
-        if owner != str(os.getpid()) and (Path("/proc") / owner).exists():
+        owner = int(path.read_text())
+        if owner != os.getpid() and is_alive(owner):
             return False
         mine.replace(path)
     except OSError:  # a file system without links: the program is measured all the same
+        return True
+    return True
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process of this machine, as far as this one sees them, has that number."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is somebody else's
         return True
     return True
 

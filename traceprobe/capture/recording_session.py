@@ -127,7 +127,7 @@ class RecordingSession:
         self.phases = None
 
     def waited(self, ns: int) -> None:
-        """Time spent in the loader's `next` for the step that begins."""
+        """Time spent in the loader's `next` for the batches of the step that ends."""
         if self._timed is not None:
             self._timed.waits.append(ns)
 

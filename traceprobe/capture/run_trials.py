@@ -56,10 +56,10 @@ def run_trials(
     return results
 
 
-def _too_few(missing: tuple[int, int] | None, cut_off: str | None) -> str:
+def _too_few(missing: tuple[int, int] | None, how: str | None) -> str:
     """Why there are no trials, and what helps."""
-    if missing is None and cut_off is not None:
-        return f"the program ended before its trials did, {cut_off}"
+    if missing is None and how is not None:
+        return f"the program ended before its trials did, {how}"
     if missing is None:
         return (
             "the program ended before its trials did: it made no step of an optimizer, nor has it "

@@ -23,6 +23,7 @@ from traceprobe.capture.profiler_ranges import ProfilerRanges
 from traceprobe.capture.recording_plan import RecordingPlan
 from traceprobe.capture.recording_session import RecordingSession
 from traceprobe.capture.watch_plan import WatchPlan
+from traceprobe.model.step_names import step_name
 
 if TYPE_CHECKING:
     import torch
@@ -101,7 +102,7 @@ class Recorder:
     def _one_pass(self, loader: Iterable[Batch]) -> Iterator[Batch]:
         batches = iter(loader)
         for number in itertools.count():
-            with self._ranges(f"step {number}"):
+            with self._ranges(step_name(number)):
                 try:
                     with self._ranges("data_loading"):
                         batch = next(batches)
@@ -123,7 +124,7 @@ class Recorder:
                 batches.drain()
             step.begin()
             waited_ns, over = 0, False
-            with self._ranges(f"step {number}"):
+            with self._ranges(step_name(number)):
                 while not over:
                     began = time.perf_counter_ns()
                     try:

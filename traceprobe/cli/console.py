@@ -63,22 +63,19 @@ def note(*lines: str, quiet: bool) -> None:
     """
     from traceprobe.formatting import shorten
 
-    if quiet or sys.stderr is None:
-        return
-    try:
-        for line in lines:
-            text = line.lstrip(" ")
-            shown = " " * (len(line) - len(text)) + shorten(text, MAX_MESSAGE)
-            print(_unheeded(shown), file=sys.stderr, flush=True)
-    except OSError:  # a full disk, or nobody who reads: what a command came to is no matter of that
-        _discard(sys.stderr)
+    for line in () if quiet else lines:
+        text = line.lstrip(" ")
+        echo(" " * (len(line) - len(text)) + shorten(text, MAX_MESSAGE))
 
 
 def echo(line: str) -> None:
-    """A line of the program that is run, as wide as it is, among the messages."""
-    if sys.stderr is not None:
-        with suppress(OSError):
-            print(_unheeded(line), file=sys.stderr, flush=True)
+    """A line among the messages, as wide as it is."""
+    if sys.stderr is None:
+        return
+    try:
+        print(_unheeded(line), file=sys.stderr, flush=True)
+    except OSError:  # a full disk, or nobody who reads: what a command came to is no matter of that
+        _discard(sys.stderr)
 
 
 def warn(message: str) -> None:

@@ -23,6 +23,7 @@ from traceprobe.capture.short_capture import PACK_S, ShortCapture, may_capture
 from traceprobe.integrations.analysis import FOLDER, WORK, Analysis, Outcome, keep_leftovers
 from traceprobe.integrations.recording_requests import Requests
 from traceprobe.integrations.settings import Settings
+from traceprobe.model.step_names import step_name
 from traceprobe.system import shell
 
 PACED, ENOUGH = 64, 8
@@ -156,7 +157,7 @@ class TrainingSession:
 
     @property
     def _step_name(self) -> str:
-        return f"step {self._done + 1}"
+        return step_name(self._done + 1)
 
     def _begin_recording(self) -> None:
         due = self._requests.due(self._done, self._step_s)

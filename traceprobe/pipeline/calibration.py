@@ -12,6 +12,7 @@ from traceprobe.errors import UsageError
 from traceprobe.formatting import plain, significant
 from traceprobe.model.accounting import LONG_ITERATION
 from traceprobe.model.sidecar import STEP_MS, Block, Sidecar
+from traceprobe.model.step_names import OF_PROFILER, OURS
 from traceprobe.options import Options
 from traceprobe.pipeline.trace_part import TracePart
 from traceprobe.records import loader as loaders
@@ -21,7 +22,7 @@ from traceprobe.records.recording import RecordedBlock, Recording
 from traceprobe.verdict.calibration_doubt import calibration_doubt
 from traceprobe.verdict.thresholds import FIXED
 
-_OWN_MARKS = frozenset({r"ProfilerStep#\d+", r"step \d+"})
+_OWN_MARKS = frozenset({OF_PROFILER, OURS})
 """Patterns of the ranges that recordings have around their steps."""
 _WHOLE = 0.125
 """Part of a whole number by which the steps that last as long as an iteration may miss it: of four

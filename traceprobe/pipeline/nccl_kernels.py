@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from traceprobe.ingest.collective_metadata import OF_MESSAGES
 from traceprobe.ingest.communication_kernels import own_name
 from traceprobe.ingest.joins import per_name
 from traceprobe.ingest.nccl.flight_recorder import read_flight_record
@@ -18,10 +19,8 @@ from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind, Operation, Tra
 from traceprobe.timeline.record_alignment import Fits
 
 _NCCL = re.compile(r"(?i)nccl|rccl")
-_OF_MESSAGES = (Operation.SEND_RECV, Operation.ALL_TO_ALL, Operation.GATHER, Operation.SCATTER)
-"""Operations that NCCL runs as sends and receives."""
 _SAME_KERNEL = {
-    **dict.fromkeys((int(o) for o in _OF_MESSAGES), int(Operation.SEND_RECV)),
+    **dict.fromkeys((int(o) for o in OF_MESSAGES), int(Operation.SEND_RECV)),
     int(Operation.BARRIER): int(Operation.ALL_REDUCE),
     int(Operation.OTHER): UNKNOWN,
 }

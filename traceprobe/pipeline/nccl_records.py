@@ -77,17 +77,18 @@ def with_nccl_records(
     """
     joins: list[_Join] = []
     problems: list[str] = []
-    dumps: dict[int, Dump] = {}
+    dumps: dict[int, Dump | None] = {}
     for process in kernels_of_processes(trace, problems):
         rank = _rank(trace, process.pid)
-        wanted = paths if rank is None else {rank: paths[rank]} if rank in paths else {}
-        for number in wanted.keys() - dumps.keys():
-            try:
-                dumps[number] = read_dump(number, paths[number])
-            except (DamagedInput, OSError) as error:
-                problems.append(str(error))
+        wanted = sorted(paths) if rank is None else [rank] if rank in paths else []
+        for number in wanted:
+            if number not in dumps:
+                dumps[number] = _read(number, paths[number], problems)
+        read = [dump for number in wanted if (dump := dumps[number]) is not None]
+        if wanted and not read:  # why is among the problems
+            continue
         try:
-            joins.append(_joined(process, rank, [dumps[n] for n in sorted(wanted) if n in dumps]))
+            joins.append(_joined(process, rank, read))
         except _Unjoined as error:
             problems.append(str(error))
     taken = [join.dump.rank for join in joins]
@@ -107,6 +108,17 @@ def with_nccl_records(
             f"NCCL's records were not joined: {'; '.join(said[:MAX_NAMED])}{more}.",
         )
     return filled, found
+
+
+def _read(rank: int, path: Path, problems: list[str]) -> Dump | None:
+    """A dump, or what is wrong with it among the problems."""
+    try:
+        return read_dump(rank, path)
+    except DamagedInput as error:
+        problems.append(str(error))
+    except OSError as error:  # its own text has the whole path
+        problems.append(f"{path.name}: {error.strerror or type(error).__name__}")
+    return None
 
 
 def _rank(trace: Trace, pid: int) -> int | None:
@@ -188,7 +200,7 @@ def _join(process: KernelsOfProcess, dump: Dump, who: str) -> _Join:
         )
     if clocks.rival > MOST_RIVAL * clocks.score:
         raise _Unjoined(
-            f"{dump.name}: fits {who} in the trace in several ways, {abs(clocks.rival):.0f} "
+            f"{dump.name}: fits {who} in the trace in several ways, {clocks.rival:.0f} "
             f"collectives by another against {clocks.score:.0f}; profile more steps"
         )
     return join

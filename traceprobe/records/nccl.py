@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from traceprobe.formatting import counted
 from traceprobe.records.texts import Name
 
 
@@ -46,9 +47,7 @@ class NcclRecords(msgspec.Struct, frozen=True, kw_only=True):
 def joined_words(records: Sequence[NcclRecords]) -> str:
     """How much of the collectives the dumps of all ranks filled, in a line."""
     joined, kernels = (sum(r.joined for r in records), sum(r.kernels for r in records))
-    said = (
-        f"{joined:,} of {kernels:,} kernels of NCCL, {len(records)} dump{'s' * (len(records) > 1)}"
-    )
+    said = f"{joined:,} of {counted(kernels, 'kernel')} of NCCL, {counted(len(records), 'dump')}"
     compared = sum(r.compared for r in records)
     if compared:
         equal = sum(r.equal for r in records)

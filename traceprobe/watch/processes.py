@@ -75,7 +75,7 @@ class Process:
 
 
 def steps_without_a_length(folder: Path) -> str:
-    """What processes made of which none made steps of known length, in words."""
+    """How many steps were made where none has a known length, in words."""
     ended = [_facts(path).ended for path in folder.glob(f"*{FACTS}")]
     if not ended:
         return "no step"

@@ -17,12 +17,12 @@ from traceprobe.ingest.kineto.chunks import BlockReader, EventSplitter, read_ahe
 from traceprobe.ingest.kineto.columns import CALLS, OPERATORS, RANGES
 from traceprobe.ingest.kineto.values import floats, nanoseconds
 from traceprobe.model.events import Int64s
-from traceprobe.model.step_names import counts_the_loop
+from traceprobe.model.step_names import OF_PROFILER, counts_the_loop
 
 SHAPES = ("Input Dims", "Input type", "Concrete Inputs")
 """What PyTorch calls the shapes, the types and the values of an operator's inputs."""
 _ANCHORS = {*OPERATORS, *CALLS, *RANGES}
-_STEP = re.compile(r"ProfilerStep#\d+")
+_STEP = re.compile(OF_PROFILER)
 _NUMBER = re.compile(r"\b\d+\b")
 _TS, _DUR = attrgetter("ts"), attrgetter("dur")
 

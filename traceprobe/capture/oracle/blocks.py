@@ -210,6 +210,8 @@ def _lead_in(condition: Condition, made: Blocks) -> Steps:
         if not agreed(int(not condition.caught_up())):
             return
         yield from _steps(condition, CHECK, made)
+        if made.wanted is not None:
+            made.wanted += CHECK
 
 
 def _steps(condition: Condition, count: int, made: Blocks) -> Steps:

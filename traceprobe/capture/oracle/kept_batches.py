@@ -43,7 +43,8 @@ class KeptBatches:
         self._keeping, self._serving = True, False
         self._inside, self._exhausted = False, False
         self._bytes = 0
-        self._waited = False
+        self.waited = False
+        """Whether a batch was not ready since `loading` began, or none ever lies ready."""
         self._lock = threading.RLock()  # programs fetch ahead on threads of their own
         self._process = os.getpid()
 
@@ -81,13 +82,8 @@ class KeptBatches:
     @contextmanager
     def loading(self) -> Iterator[None]:
         """Batches are loaded as the program does it; what lay ready before is used up."""
-        self._waited = not self.steps_ahead
+        self.waited = not self.steps_ahead
         yield
-
-    @property
-    def waited(self) -> bool:
-        """Whether a batch was not ready since `loading` began, or none ever lies ready."""
-        return self._waited
 
     def __call__(self, iterator: Any, give: Give) -> Any:
         """The next batch of an iterator, for the program."""
@@ -207,7 +203,8 @@ class KeptBatches:
             batch = give(loader.iterator)
         finally:
             self._inside = False
-            self._waited |= time.perf_counter() - began > READY_S
+            if id(loader) in self._rates:
+                self.waited |= time.perf_counter() - began > READY_S
         if self._keeping and len(loader.batches) < KEPT:
             self._keep(loader, batch)
         return batch

@@ -45,6 +45,8 @@ class ProgramAblation(TrialSession):
         super().__init__(plan, updates_counted=updates_counted)
         self._plan = plan
         self._batches = KeptBatches()
+        self._ranks = world_size()
+        """Where the program ends before its trials, its group may have ended before."""
         feed.source = self._batches
 
     def _step_ends(self) -> None:
@@ -139,7 +141,7 @@ class ProgramAblation(TrialSession):
     def _trials_take(self, step_s: float | None) -> int:
         plan, wanted = self._plan, self._made.wanted
         if wanted is None:
-            trained = _EVERYWHERE + int(computes()) + _ON_RANKS * (world_size() > 1)
+            trained = _EVERYWHERE + int(computes()) + _ON_RANKS * (self._ranks > 1)
             wanted = foreseen_steps(trained, plan.count, plan.seconds, step_s)
         return wanted + BUSY_STEPS
 
@@ -161,7 +163,7 @@ class ProgramAblation(TrialSession):
             steps["full-regular"] = steps["full"]
             seconds["full-regular"] = [mean * steps["full"] for mean in regular]
         samples = self._batches.samples_per_step
-        guessed = {} if samples is None else {"samples_per_step": samples * world_size()}
+        guessed = {} if samples is None else {"samples_per_step": samples * self._ranks}
         RankTrials(
             seconds=seconds,
             steps=steps,

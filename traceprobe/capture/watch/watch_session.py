@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from traceprobe.capture.batch_feed import feed
-from traceprobe.capture.progress import current_rank, write_result
+from traceprobe.capture.progress import current_rank, is_alive, write_result
 from traceprobe.capture.watch.device_marks import step_taker
 from traceprobe.capture.watch.device_readings import DeviceReadings
 from traceprobe.capture.watch.loader_waits import LoaderWaits
@@ -45,7 +45,8 @@ class WatchSession:
         self._retries: int | None = None
         self._facts: dict[str, Any] = {}
         self._captures: ShortCaptures | None = None
-        self._watcher = plan.watcher if Path("/proc").exists() else 0
+        # One that is on another machine, or not seen from here, cannot be seen to go.
+        self._watcher = plan.watcher if plan.watcher and is_alive(plan.watcher) else 0
         try:
             self._begin(plan)
         except Exception as error:
@@ -137,7 +138,7 @@ class WatchSession:
             self._facts["ended"] = True
             self._write_facts()
         self._device.end()
-        if self._watcher and not (Path("/proc") / str(self._watcher)).exists():
+        if self._watcher and not is_alive(self._watcher):
             _tidy(self._stem)
 
     def _forked(self) -> None:

@@ -149,10 +149,10 @@ def _record(name: str, rank: int, value: Mapping[str, Any]) -> FlightRecord:
 
 def _settled(entries: Sequence[Entry]) -> list[Entry]:
     """Of operations that are launched as one, the entry of the whole alone is seen to end."""
+    ended = {id(entry) for together in launches(entries) if together[-1].done for entry in together}
     return [
-        entry if entry.done or not together[-1].done else replace(entry, done=True)
-        for together in launches(entries)
-        for entry in together
+        replace(entry, done=True) if id(entry) in ended and not entry.done else entry
+        for entry in entries
     ]
 
 

@@ -26,17 +26,18 @@ def launches(entries: Sequence[Entry]) -> list[list[Entry]]:
         own = before.setdefault((entry.group.name, entry.group.description), [])
         launch = [entry]
         if entry.operation == WHOLE:
-            while own and _is_part(own[-1], launch):
-                launch[:0] = own.pop()
+            while own and _is_part(own[-1], launch[-1], entry):
+                launch += own.pop()
+            launch.reverse()
         own.append(launch)
         found.append(launch)
     parts = {id(part) for launch in found if len(launch) > 1 for part in launch[:-1]}
     return [launch for launch in found if len(launch) > 1 or id(launch[0]) not in parts]
 
 
-def _is_part(candidate: Sequence[Entry], launch: Sequence[Entry]) -> bool:
-    """Whether an entry belongs to a launch whose last entries, with the whole, are known."""
-    entry, first, whole = candidate[0], launch[0], launch[-1]
+def _is_part(candidate: Sequence[Entry], first: Entry, whole: Entry) -> bool:
+    """Whether an entry is a part of the launch of `whole`, whose `first` part so far is known."""
+    entry = candidate[0]
     if len(candidate) > 1 or entry.operation == WHOLE:
         return False
     if first is not whole and entry.point_to_point != first.point_to_point:

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from traceprobe.ingest.collective_metadata import (
+    OF_MESSAGES,
     collective_operation,
     group_id,
     message_bytes,
@@ -29,8 +30,6 @@ NOTED_CALLS: Mapping[str, Any] = {
     "several": pl.Boolean,  # whether it may be more than one kernel
 }
 """Columns of calls, in the order of issue."""
-
-_MESSAGES = (Operation.SEND_RECV, Operation.ALL_TO_ALL, Operation.GATHER, Operation.SCATTER)
 
 
 def noted_calls(record: FlightRecord) -> pl.DataFrame:
@@ -77,7 +76,7 @@ class _Calls:
             self._number(group),
             len(group.ranks) or UNKNOWN,
             last.sequence,
-            len(entries) > 1 or kind in (*_MESSAGES, Operation.OTHER),
+            len(entries) > 1 or kind in (*OF_MESSAGES, Operation.OTHER),
         )
 
     def _message(self, parts: Sequence[Entry], kind: Operation) -> int:
