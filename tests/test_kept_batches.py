@@ -11,6 +11,7 @@ from tests.lazy import Lazy
 from traceprobe.capture import loader_hook
 from traceprobe.capture.batch_feed import feed
 from traceprobe.capture.batch_source import READY_S, wait_for_workers
+from traceprobe.capture.oracle import kept_batches
 from traceprobe.capture.oracle.blocks import Unavailable
 from traceprobe.capture.oracle.kept_batches import KEPT, KeptBatches
 from traceprobe.capture.oracle.nested import rebuilt, tensors
@@ -94,16 +95,23 @@ def test_nothing_is_loaded_while_batches_are_given_again(kept):
 
 
 class Late(Numbers):
-    """Takes its time."""
+    """Takes its time for all samples from one on."""
+
+    def __init__(self, count, seconds, first=0):
+        super().__init__(count)
+        self.seconds, self.first = seconds, first
 
     def __getitem__(self, index):
-        time.sleep(4 * READY_S)
+        if index >= self.first:
+            time.sleep(self.seconds)
         return super().__getitem__(index)
 
 
 @pytest.mark.slow
-def test_what_lay_ready_is_used_up_before_a_batch_is_waited_for(kept):
-    loader = data.DataLoader(Late(64), num_workers=2)
+def test_what_lay_ready_is_used_up_before_a_batch_is_waited_for(kept, monkeypatch):
+    # So long that no busy machine takes what lies ready for late.
+    monkeypatch.setattr(kept_batches, "READY_S", 0.5)
+    loader = data.DataLoader(Late(64, seconds=2, first=8), num_workers=2)
     batches = iter(loader)
     for _ in range(4):
         next(batches)
@@ -123,7 +131,7 @@ def test_another_loader_that_is_late_is_not_waited_for(kept):
     epochs(data.DataLoader(Numbers(4)), kept, 2)
     kept.kept()
     kept.waited = False
-    next(iter(data.DataLoader(Late(4))))
+    next(iter(data.DataLoader(Late(4, seconds=4 * READY_S))))
     assert not kept.waited
 
 
