@@ -74,6 +74,7 @@ OPTIONAL = {
     ("Summary", "operators"),
     ("Summary", "sequences"),
     ("Summary", "gpu_metrics"),
+    ("Summary", "kernel_counters"),
     ("Quality", "damage"),
     ("Quality", "lost"),
     ("Rank", "long"),

@@ -28,6 +28,7 @@ from traceprobe.records.gpu_metrics import (
     PhaseUtilisations,
     Utilisations,
 )
+from traceprobe.records.kernel_counters import CountedKernel, KernelCounters
 from traceprobe.records.ladder import Missing
 from traceprobe.records.launches import KernelSequence, Launches, LaunchQueue
 from traceprobe.records.memory import PARTS
@@ -159,7 +160,14 @@ def make_counted() -> dict[str, Any]:
         "launches": make_launches(),
         "sequences": [make_sequence()],
         "gpu_metrics": make_gpu_metrics(),
+        "kernel_counters": make_kernel_counters(),
     }
+
+
+def make_kernel_counters() -> KernelCounters:
+    counted = CountedKernel(kernel="gemm", operator="aten::addmm", count=2, values=[1.5, 2.0])
+    unknown = CountedKernel(kernel=None, operator=None, count=1, values=[0.0, 3.0])
+    return KernelCounters(metrics=["first.sum", "second.sum"], count=3, kernels=[counted, unknown])
 
 
 def make_gpu_metrics() -> GpuMetrics:
