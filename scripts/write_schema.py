@@ -105,6 +105,7 @@ OPTIONAL = {
     ("Report", "memory"),
     ("Report", "roofline"),
     ("Roofline", "operators"),
+    ("Roofline", "sampled"),
     ("Run", "late_ranks"),
     ("Run", "links"),
     ("Run", "overview"),

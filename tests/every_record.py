@@ -43,6 +43,7 @@ from traceprobe.records.roofline import (
     PhaseWork,
     Roofline,
     RooflineRecord,
+    SampledUnits,
     Utilisation,
 )
 from traceprobe.records.whatif import Buckets, Calibration, Predicted, WhatIf
@@ -238,6 +239,7 @@ def _roofline() -> Roofline:
         memory_ms=4.0,
         rest_ms=746.0,
         limit="math",
+        sampled=SampledUnits(tensor_active=0.6, dram=0.3),
         utilisation=Utilisation(busy=0.17, covered=0.1, occupancy=0.08, mfu=0.016),
         notes=["Operations are those of the model."],
         operators=Operators(

@@ -101,6 +101,11 @@ TAMPERED = {
     "a kernel": ((*SUMMARY, "top_kernels", 0, "total_ns"), -1, "less than no time"),
     "a queue": ((*SUMMARY, "launches", "queue", "p50"), 10**6, "launch queue are out of order"),
     "launches": ((*SUMMARY, "launches", "outlasting"), 10**6, "more launches than there are"),
+    "a sampled unit": (
+        ("roofline", "sampled"),
+        {"tensor_active": 1.5, "dram": 0.1},
+        "a sampled unit is no part of 1",
+    ),
     "a counter of a kernel": (
         (*SUMMARY, "kernel_counters"),
         {
