@@ -7,6 +7,7 @@ their order tells which launch each of them is of, as long as there are as many 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -22,6 +23,8 @@ CATEGORY = "cuda_profiler_range"
 UNNAMED = "__missing__"
 MOST_METRICS = 64
 """Counters of a kernel: more take more passes over it than anybody waits for."""
+MOST_KERNELS, MOST_VALUES = 100_000, 1_000_000
+"""Kept of a file: minutes of a training that runs a hundred times slower for it."""
 _VALUES = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -44,22 +47,25 @@ def kernel_counters(
     """Columns of KERNEL_COUNTERS; new names are put to the others.
 
     Args:
-        chunks: all events of a file. calls: columns of HOST_CALLS, with the launches.
+        chunks: all events of a file; of very many ranges and values the first are kept.
+        calls: columns of HOST_CALLS, with the launches.
         operators: t0, t1, thread and name of each; None without any.
         names: of the trace.
     """
-    ranges = [e for chunk in chunks for e in chunk if e.cat == CATEGORY and e.ph == "X"]
+    all_ranges = (e for chunk in chunks for e in chunk if e.cat == CATEGORY and e.ph == "X")
+    ranges = list(islice(all_ranges, MOST_KERNELS))
     order = np.argsort(floats(ranges, lambda event: event.ts), kind="stable")
     launching = _operators_of_launches(calls, operators, names)
     if len(launching) != len(ranges):
         launching = np.full(len(ranges), UNKNOWN)
     number = _Numbers(names)
-    rows = [
+    all_rows = (
         (place, kernel, int(launching[place]), number[metric], value)
         for place, row in enumerate(order.tolist())
         for kernel in [_kernel(ranges[row], number)]
         for metric, value in _counted(ranges[row].args)
-    ]
+    )
+    rows = list(islice(all_rows, MOST_VALUES))
     columns = zip(*rows, strict=True) if rows else [[] for _ in KERNEL_COUNTERS]
     return {
         name: np.array(column, dtype=np.float64 if name == "value" else np.int64)
