@@ -73,7 +73,7 @@ def host_activity(
 def _set_up(account: DeviceTimeline, chosen: Int64s, names: Sequence[str]) -> dict[str, Any]:
     """What kept the device waiting as it was set up, in the chosen windows."""
     process = account.process
-    found = find_set_up(process.calls, process.ops, account.gaps)
+    found = find_set_up(process.calls, process.ops, account.gaps, account.edges, chosen)
     idle = per_window(found.idle, account.edges)
     at = np.searchsorted(account.edges, found.calls["t1"].to_numpy(), "right") - 1
     calls: dict[str, list[int]] = {}

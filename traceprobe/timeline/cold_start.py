@@ -2,6 +2,8 @@
 
 The first launch of a kernel loads its code, the first product sets up a library, the first large
 tensor allocates. Each is a single call that lasts far longer than calls of its name otherwise do.
+Calls that keep the GPU waiting in every iteration alike set nothing up: so does an allocator that
+returns its memory to the device each time.
 """
 
 from __future__ import annotations
@@ -12,12 +14,18 @@ import numpy as np
 import polars as pl
 
 from traceprobe.model.accounting import SET_UP_MEDIANS, SET_UP_NS
-from traceprobe.model.events import UNKNOWN, Call
+from traceprobe.model.events import UNKNOWN, Call, Int64s
 from traceprobe.timeline.idle import Gaps
-from traceprobe.timeline.intervals import EMPTY, Intervals, intersect, union
+from traceprobe.timeline.intervals import EMPTY, Intervals, intersect, per_window, union
 
 _FEW = 3
 """Calls of a name that have no usual length; those are compared with all others."""
+
+
+_ENOUGH = 3
+"""Windows that show whether something recurs."""
+_RECURS = 0.5
+"""What an ordinary window has, as a part of the mean one's, where something recurs."""
 
 
 class SetUp(NamedTuple):
@@ -31,7 +39,9 @@ class SetUp(NamedTuple):
     idle: Intervals
 
 
-def find_set_up(calls: pl.DataFrame, ops: pl.DataFrame, gaps: Gaps) -> SetUp:
+def find_set_up(
+    calls: pl.DataFrame, ops: pl.DataFrame, gaps: Gaps, edges: Int64s, chosen: Int64s
+) -> SetUp:
     """The calls of set-up among those of a process.
 
     A launch counts where it is the first one of its kernel. One that waits because the queue of
@@ -39,6 +49,7 @@ def find_set_up(calls: pl.DataFrame, ops: pl.DataFrame, gaps: Gaps) -> SetUp:
 
     Args:
         calls: HOST_CALLS of the process. ops: GPU_OPS of the process. gaps: those of one device.
+        edges: of the windows of that device. chosen: which of them are judged.
     """
     length = pl.col("t1") - pl.col("t0")
     asks = ~pl.col("blocking") & ~pl.col("call").is_in([int(Call.SYNC), int(Call.COPY)])
@@ -64,5 +75,25 @@ def find_set_up(calls: pl.DataFrame, ops: pl.DataFrame, gaps: Gaps) -> SetUp:
     began = slow["t0"].to_numpy()
     again = np.isin(began, launched["launch_t0"].to_numpy()) & ~np.isin(began, first.to_numpy())
     slow = slow.filter(~again)
-    inside = union(slow["t0"].to_numpy(), slow["t1"].to_numpy())
-    return SetUp(slow, intersect(Intervals(gaps.t0, gaps.t1), inside))
+    idle = Intervals(gaps.t0, gaps.t1)
+    slow = slow.filter(~pl.col("name").is_in(_recurring(slow, idle, edges, chosen)))
+    return SetUp(slow, intersect(idle, _inside(slow)))
+
+
+def _recurring(slow: pl.DataFrame, idle: Intervals, edges: Int64s, chosen: Int64s) -> list[int]:
+    """Names of calls in which the device idles in an ordinary window about as in the mean one.
+
+    A launch that sets up is the first of its kernel, so launches never recur.
+    """
+    if len(chosen) < _ENOUGH:
+        return []
+    found = []
+    for (name,), calls in slow.filter(pl.col("call") != int(Call.LAUNCH)).group_by("name"):
+        waits = per_window(intersect(idle, _inside(calls)), edges)[chosen]
+        if np.median(waits) > _RECURS * waits.mean():
+            found.append(int(name))
+    return found
+
+
+def _inside(calls: pl.DataFrame) -> Intervals:
+    return union(calls["t0"].to_numpy(), calls["t1"].to_numpy())
