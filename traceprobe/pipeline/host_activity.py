@@ -16,7 +16,7 @@ from traceprobe.model.taxonomy import Phase
 from traceprobe.records.summary import HostActivity, SetUpCalls
 from traceprobe.timeline.cold_start import find_set_up
 from traceprobe.timeline.device_timeline import DeviceTimeline
-from traceprobe.timeline.intervals import per_window
+from traceprobe.timeline.intervals import per_window, union
 
 MAX_CALLS = 5
 """Names of calls that are listed."""
@@ -66,8 +66,21 @@ def host_activity(
         loader_in_process=any(
             _IN_PROCESS in names[i] for i in process.ranges["name"].unique().to_list()
         ),
-        **({} if on_cpu else _set_up(account, chosen, names)),
+        **({} if on_cpu else _set_up(account, chosen, names) | _head(account)),
     )
+
+
+def _head(account: DeviceTimeline) -> dict[str, int]:
+    """How long the device idles at the head of the only used iteration.
+
+    Among several the window of each holds the head of the next; that of a single one is in none.
+    """
+    marker, at = account.process.marker, np.flatnonzero(account.used)
+    if marker is None or len(at) != 1:
+        return {}
+    head = np.array([marker.starts[account.index[at[0]]], account.edges[at[0]]])
+    busy = union(account.ops["t0"].to_numpy(), account.ops["t1"].to_numpy())
+    return {"head_idle_ns": max(0, int(head[1] - head[0] - per_window(busy, head)[0]))}
 
 
 def _set_up(account: DeviceTimeline, chosen: Int64s, names: Sequence[str]) -> dict[str, Any]:
