@@ -14,7 +14,7 @@ from msgspec import UNSET
 from traceprobe.model.events import UNKNOWN, Call, Int64s, Kind
 from traceprobe.model.taxonomy import Phase
 from traceprobe.records.summary import HostActivity, SetUpCalls
-from traceprobe.timeline.cold_start import find_set_up
+from traceprobe.timeline.cold_start import compilation, find_set_up
 from traceprobe.timeline.device_timeline import DeviceTimeline
 from traceprobe.timeline.intervals import per_window, union
 
@@ -86,13 +86,18 @@ def _head(account: DeviceTimeline) -> dict[str, int]:
 def _set_up(account: DeviceTimeline, chosen: Int64s, names: Sequence[str]) -> dict[str, Any]:
     """What kept the device waiting as it was set up, in the chosen windows."""
     process = account.process
-    found = find_set_up(process.calls, process.ops, account.gaps, account.edges, chosen)
+    compiling = compilation(process.ranges, names)
+    found = find_set_up(process.calls, process.ops, compiling, account.gaps, account.edges, chosen)
     idle = per_window(found.idle, account.edges)
     at = np.searchsorted(account.edges, found.calls["t1"].to_numpy(), "right") - 1
     calls: dict[str, list[int]] = {}
     for name, t0, t1 in found.calls.filter(np.isin(at, chosen)).select("name", "t0", "t1").rows():
         api = _API.match(names[name])
         calls.setdefault(api[0] if api else "another call", []).append(t1 - t0)
+    stages = (found.compiling.t0, found.compiling.t1)
+    at = np.searchsorted(account.edges, stages[1], "right") - 1
+    if np.isin(at, chosen).any():
+        calls["compilation"] = (stages[1] - stages[0])[np.isin(at, chosen)].tolist()
     listed = [
         SetUpCalls(name=name, count=len(lengths), longest_ns=max(lengths))
         for name, lengths in sorted(calls.items(), key=lambda item: (-max(item[1]), item[0]))
