@@ -1,9 +1,10 @@
 """Cold starts: calls of set-up that keep the GPU waiting, as a process makes them only once.
 
 The first launch of a kernel loads its code, the first product sets up a library, the first large
-tensor allocates, and `torch.compile` compiles. Each is a single call that lasts far longer than calls of its name otherwise do.
-Calls that keep the GPU waiting in every iteration alike set nothing up: so does an allocator that
-returns its memory to the device each time.
+tensor allocates. Each is a single call that lasts far longer than calls of its name otherwise do.
+`torch.compile` compiles at the first call of a model, and writes ranges around that. Calls that
+keep the GPU waiting in every iteration alike set nothing up: so does an allocator that returns its
+memory to the device each time.
 """
 
 from __future__ import annotations
