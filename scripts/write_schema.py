@@ -69,6 +69,7 @@ OPTIONAL = {
     ("HostActivity", "phase_kernels"),
     ("HostActivity", "phase_launch_ns"),
     ("HostActivity", "set_up"),
+    ("HostActivity", "head_idle_ns"),
     ("KernelShare", "beside_communication_ns"),
     ("Summary", "launches"),
     ("Summary", "operators"),

@@ -178,6 +178,49 @@ def test_allocations_of_every_step_are_the_pace_of_the_run(tmp_path):
     assert report.verdict.bound != "inconclusive"
 
 
+@pytest.mark.parametrize(("steps", "cold"), [((0,), True), (range(8), False)])
+def test_memory_that_is_returned_in_every_step_is_no_cold_start(tmp_path, steps, cold):
+    script = Script()
+    for k in range(8):
+        at = k * 10 * MS
+        script.range(f"step {k}", at, at + 10 * MS)
+        for n in range(20):
+            t0 = at + n * 100_000
+            script.op("kernel", t0 + 20_000, t0 + 90_000, (t0, t0 + 6_000), name=f"gemm_{n}")
+            script.call("cudaFree", t0 + 7_000, t0 + 8_000)
+        if k in steps:
+            script.call("cudaFree", at + 2 * MS, at + 9 * MS)
+    report = report_of(script.build(), tmp_path, nsight.write, "sqlite")
+    assert finding(report, "cold-start").status == ("warn" if cold else "pass")
+    assert cold or report.verdict.bound == "overhead"
+
+
+@pytest.mark.parametrize("name", ["compile_inner (dynamo_timed)", "an epoch"])
+def test_a_compilation_is_a_cold_start(tmp_path, name):
+    script, order = Script(), random.Random(1)
+    for k in range(400):
+        at = k * 60_000 + 40 * MS * (k >= 200)
+        t0 = at + 5_000
+        script.op("kernel", t0, t0 + 50_000, (at, at + 6_000), name=f"gemm_{order.randrange(40)}")
+    script.range(name, 200 * 60_000, 200 * 60_000 + 40 * MS)
+    report = report_of(script.build(), tmp_path)
+    compiles = name.endswith("(dynamo_timed)")
+    assert finding(report, "cold-start").status == ("fail" if compiles else "pass")
+    assert ("cold start" in report.verdict.headline) is compiles
+
+
+@pytest.mark.parametrize(("head_ms", "bound"), [(30, "inconclusive"), (5, "compute")])
+def test_what_precedes_the_work_of_a_single_step_may_be_its_bound(tmp_path, head_ms, bound):
+    script, at = Script(), head_ms * MS
+    script.range("step 7", 0, at + 110 * 500_000)
+    for k in range(110):
+        t0 = at + k * 500_000
+        script.op("kernel", t0, t0 + 498_000, (t0 - 9_000, t0 - 4_000), name=f"gemm_{k % 37}")
+    report = report_of(script.build(), tmp_path)
+    assert report.verdict.bound == bound
+    assert ("before its first work" in report.verdict.headline) is (bound == "inconclusive")
+
+
 def test_set_up_of_an_iteration_that_does_not_count_is_not_judged(tmp_path):
     scenario, _ = training_loop(**LOOP)
     first = min(op.t0 for op in scenario.ops if op.kind == "kernel")
@@ -219,6 +262,13 @@ def chrome(tmp_path, *processes, event=None, **keys):
 def test_traces_of_other_tools_are_refused_by_name(tmp_path, processes, keys, named):
     with pytest.raises(UnsupportedInput, match=f"is a .*{named}.*; traceprobe reads"):
         read_trace(chrome(tmp_path, *processes, **keys))
+
+
+@pytest.mark.parametrize(("category", "named"), [("mtia_ccp_events", "MTIA"), ("hpu_op", "Gaudi")])
+def test_devices_whose_work_is_not_read_are_named(tmp_path, category, named):
+    event = {"ph": "X", "cat": category, "name": "add", "pid": 9, "tid": 1, "ts": 1, "dur": 1}
+    with pytest.raises(UnsupportedInput, match=f"is a trace of {named} accelerators; traceprobe"):
+        read_trace(chrome(tmp_path, "python", event=event))
 
 
 @pytest.mark.parametrize(

@@ -206,6 +206,21 @@ def test_the_layers_of_one_forward_pass_are_no_steps():
     assert period_of(program.kernels(["norm", "head", "softmax"])) is None
 
 
+@pytest.mark.parametrize("others", [16, 0])
+def test_blocks_of_one_stage_among_others_are_no_steps(others):
+    block = [
+        *["conv_1", "conv_2", "norm", "relu"] * 3,
+        *["conv_1", "conv_2", "norm", "add", "relu"],
+    ]
+    program = Program().kernels([f"begin_{k}" for k in range(10)])
+    for _ in range(5):
+        program.kernels(block)
+    for stage in range(others):  # their convolutions are of other sizes
+        program.kernels([f"{n}_{stage}" if n.startswith("conv") else n for n in block])
+    found = period_of(program.kernels([f"end_{k}" for k in range(20)]))
+    assert (found is None) is bool(others)
+
+
 @pytest.mark.parametrize("last", ["attention", "head"], ids=["any kernel", "the last one"])
 def test_which_kernel_recurs_least_makes_no_difference_on_one_thread(last):
     program = Program()

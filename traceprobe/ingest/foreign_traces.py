@@ -36,6 +36,11 @@ FOREIGN_KEYS = {
     "androidProcessDump": "a trace of Android",
 }
 """Top-level keys that only other tools write, and whose they are."""
+FOREIGN_CATEGORIES = {
+    "mtia_ccp_events": "a trace of MTIA accelerators",
+    "hpu_op": "a trace of Gaudi accelerators",
+}
+"""Categories that Kineto gives to the work of devices that are no GPU, and what they are."""
 _FLIGHT_RECORD = "a flight-recorder dump of torch.distributed"
 _WITHOUT_EVENTS = (
     ({"traceprobe_version"}, "a saved result of traceprobe; show it with `traceprobe render {}`"),
@@ -93,13 +98,17 @@ def without_events(keys: Collection[str], name: str) -> str | None:
     return next((what.format(shell.file(name)) for what in found), None)
 
 
-def of_chrome_trace(processes: Iterable[str], keys: Iterable[str]) -> str | None:
-    """What a Chrome trace is whose processes and top-level keys have these names."""
+def of_chrome_trace(
+    processes: Iterable[str], keys: Iterable[str], categories: Collection[str]
+) -> str | None:
+    """What a Chrome trace is whose processes, top-level keys and categories have these names."""
     named = set(processes)
     for pattern, what in _PROCESSES:
         if any(pattern.match(name) for name in named):
             return what
-    return next((FOREIGN_KEYS[key] for key in keys if key in FOREIGN_KEYS), None)
+    known = (FOREIGN_KEYS[key] for key in keys if key in FOREIGN_KEYS)
+    devices = (what for name, what in FOREIGN_CATEGORIES.items() if name in categories)
+    return next(known, None) or next(devices, None)
 
 
 def of_tables(tables: Iterable[str]) -> str | None:

@@ -14,9 +14,9 @@ from msgspec import UNSET
 from traceprobe.model.events import UNKNOWN, Call, Int64s, Kind
 from traceprobe.model.taxonomy import Phase
 from traceprobe.records.summary import HostActivity, SetUpCalls
-from traceprobe.timeline.cold_start import find_set_up
+from traceprobe.timeline.cold_start import compilation, find_set_up
 from traceprobe.timeline.device_timeline import DeviceTimeline
-from traceprobe.timeline.intervals import per_window
+from traceprobe.timeline.intervals import per_window, union
 
 MAX_CALLS = 5
 """Names of calls that are listed."""
@@ -66,20 +66,38 @@ def host_activity(
         loader_in_process=any(
             _IN_PROCESS in names[i] for i in process.ranges["name"].unique().to_list()
         ),
-        **({} if on_cpu else _set_up(account, chosen, names)),
+        **({} if on_cpu else _set_up(account, chosen, names) | _head(account)),
     )
+
+
+def _head(account: DeviceTimeline) -> dict[str, int]:
+    """How long the device idles at the head of the only used iteration.
+
+    Among several the window of each holds the head of the next; that of a single one is in none.
+    """
+    marker, at = account.process.marker, np.flatnonzero(account.used)
+    if marker is None or len(at) != 1:
+        return {}
+    head = np.array([marker.starts[account.index[at[0]]], account.edges[at[0]]])
+    busy = union(account.ops["t0"].to_numpy(), account.ops["t1"].to_numpy())
+    return {"head_idle_ns": max(0, int(head[1] - head[0] - per_window(busy, head)[0]))}
 
 
 def _set_up(account: DeviceTimeline, chosen: Int64s, names: Sequence[str]) -> dict[str, Any]:
     """What kept the device waiting as it was set up, in the chosen windows."""
     process = account.process
-    found = find_set_up(process.calls, process.ops, account.gaps)
+    compiling = compilation(process.ranges, names)
+    found = find_set_up(process.calls, process.ops, compiling, account.gaps, account.edges, chosen)
     idle = per_window(found.idle, account.edges)
     at = np.searchsorted(account.edges, found.calls["t1"].to_numpy(), "right") - 1
     calls: dict[str, list[int]] = {}
     for name, t0, t1 in found.calls.filter(np.isin(at, chosen)).select("name", "t0", "t1").rows():
         api = _API.match(names[name])
         calls.setdefault(api[0] if api else "another call", []).append(t1 - t0)
+    stages = (found.compiling.t0, found.compiling.t1)
+    at = np.searchsorted(account.edges, stages[1], "right") - 1
+    if np.isin(at, chosen).any():
+        calls["compilation"] = (stages[1] - stages[0])[np.isin(at, chosen)].tolist()
     listed = [
         SetUpCalls(name=name, count=len(lengths), longest_ns=max(lengths))
         for name, lengths in sorted(calls.items(), key=lambda item: (-max(item[1]), item[0]))

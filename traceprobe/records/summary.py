@@ -149,6 +149,9 @@ class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
     without."""
     set_up_idle_ns: int = 0
     """Idle time of the device inside them."""
+    head_idle_ns: int | msgspec.UnsetType = msgspec.UNSET
+    """Idle time of the device from the beginning of the only used iteration on the host to its
+    window, which begins with its first op; not there where several iterations are used."""
 
     phase_launch_ns: dict[Word, int] | msgspec.UnsetType = msgspec.UNSET
     """Host time between the launches of kernels of one phase that follow each other; not there

@@ -2,50 +2,95 @@
 
 The first launch of a kernel loads its code, the first product sets up a library, the first large
 tensor allocates. Each is a single call that lasts far longer than calls of its name otherwise do.
+`torch.compile` compiles at the first call of a model, and writes ranges around that. Calls that
+keep the GPU waiting in every iteration alike set nothing up: so does an allocator that returns its
+memory to the device each time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from traceprobe.model.accounting import SET_UP_MEDIANS, SET_UP_NS
-from traceprobe.model.events import UNKNOWN, Call
+from traceprobe.model.events import UNKNOWN, Call, Int64s
 from traceprobe.timeline.idle import Gaps
-from traceprobe.timeline.intervals import EMPTY, Intervals, intersect, union
+from traceprobe.timeline.intervals import EMPTY, Intervals, intersect, merge, per_window, union
 
 _FEW = 3
 """Calls of a name that have no usual length; those are compared with all others."""
+
+
+_COMPILES = "(dynamo_timed)"
+"""In the names of ranges that PyTorch writes around the stages of a compilation."""
+_ENOUGH = 3
+"""Windows that show whether something recurs."""
+_RECURS = 0.5
+"""What an ordinary window has, as a part of the mean one's, where something recurs."""
 
 
 class SetUp(NamedTuple):
     """Calls of set-up of one process, and when a device of it idles in them.
 
     Args:
-        calls: rows of HOST_CALLS. idle: the time of the gaps of a device inside them.
+        calls: rows of HOST_CALLS. compiling: when `torch.compile` compiles.
+        idle: the time of the gaps of a device inside either.
     """
 
     calls: pl.DataFrame
+    compiling: Intervals
     idle: Intervals
 
 
-def find_set_up(calls: pl.DataFrame, ops: pl.DataFrame, gaps: Gaps) -> SetUp:
+def find_set_up(
+    calls: pl.DataFrame,
+    ops: pl.DataFrame,
+    compiling: Intervals,
+    gaps: Gaps,
+    edges: Int64s,
+    chosen: Int64s,
+) -> SetUp:
     """The calls of set-up among those of a process.
 
     A launch counts where it is the first one of its kernel. One that waits because the queue of
     launches is full does not keep the GPU waiting, so nothing of it is idle.
 
     Args:
-        calls: HOST_CALLS of the process. ops: GPU_OPS of the process. gaps: those of one device.
+        calls: HOST_CALLS of the process. ops: GPU_OPS of the process.
+        compiling: when the process compiles, by `compilation`. gaps: those of one device.
+        edges: of the windows of that device. chosen: which of them are judged.
     """
+    idle = Intervals(gaps.t0, gaps.t1)
+    if _recurs(compiling, idle, edges, chosen):
+        compiling = EMPTY
+    slow = _slow_calls(calls, ops)
+    again = [
+        int(name)
+        for (name,), those in slow.filter(pl.col("call") != int(Call.LAUNCH)).group_by("name")
+        if _recurs(_inside(those), idle, edges, chosen)
+    ]  # a launch that sets up is the first of its kernel
+    slow = slow.filter(~pl.col("name").is_in(again))
+    return SetUp(slow, compiling, intersect(idle, merge(_inside(slow), compiling)))
+
+
+def compilation(ranges: pl.DataFrame, names: Sequence[str]) -> Intervals:
+    """When the host compiles, by the ranges that `torch.compile` writes around its stages."""
+    written = ranges["name"].unique().to_list()
+    stages = ranges.filter(pl.col("name").is_in([i for i in written if _COMPILES in names[i]]))
+    return _inside(stages)
+
+
+def _slow_calls(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """Calls that last far longer than others of their name; of launches the first of a kernel."""
     length = pl.col("t1") - pl.col("t0")
     asks = ~pl.col("blocking") & ~pl.col("call").is_in([int(Call.SYNC), int(Call.COPY)])
     asking = calls.lazy().filter(asks)
     long = asking.filter(length >= SET_UP_NS).collect()
     if long.is_empty():
-        return SetUp(long, EMPTY)
+        return long
     names = asking.filter(pl.col("name").is_in(long["name"].unique().to_list()))
     usual = names.group_by("name").agg(count=pl.len(), usual=length.median())
     of_all = asking.select(length.median()).collect().item()
@@ -63,6 +108,16 @@ def find_set_up(calls: pl.DataFrame, ops: pl.DataFrame, gaps: Gaps) -> SetUp:
     first = launched.group_by("name").agg(pl.col("launch_t0").min())["launch_t0"]
     began = slow["t0"].to_numpy()
     again = np.isin(began, launched["launch_t0"].to_numpy()) & ~np.isin(began, first.to_numpy())
-    slow = slow.filter(~again)
-    inside = union(slow["t0"].to_numpy(), slow["t1"].to_numpy())
-    return SetUp(slow, intersect(Intervals(gaps.t0, gaps.t1), inside))
+    return slow.filter(~again)
+
+
+def _recurs(calls: Intervals, idle: Intervals, edges: Int64s, chosen: Int64s) -> bool:
+    """Whether the device idles in calls in an ordinary window about as in the mean one."""
+    if len(chosen) < _ENOUGH:
+        return False
+    waits = per_window(intersect(idle, calls), edges)[chosen]
+    return bool(np.median(waits) > _RECURS * waits.mean())
+
+
+def _inside(calls: pl.DataFrame) -> Intervals:
+    return union(calls["t0"].to_numpy(), calls["t1"].to_numpy())

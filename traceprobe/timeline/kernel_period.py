@@ -35,6 +35,8 @@ _LEAST_COVERED = 0.8
 """Part of the kernels between the first and the last anchor that belong to repetitions."""
 _LEAST_PART = 0.1
 """Part of the kernels that a thread launches if it is one of those that make an iteration."""
+_OWN = 0.5
+"""Part of the kernels of the names that make a repetition which lies in repetitions."""
 _COLD = 0.2
 """Part of the launching that a single launch takes where the GPU was not set up."""
 _MOST_ANCHORS = 16
@@ -187,7 +189,8 @@ def _without_updates(
     frequent such one is an iteration. One thread alone launches the layers of a model, which repeat
     too: there an iteration ends where the host waits. Else it is what layers repeat in, or what
     hardly anything but repetitions is beside: a model has a beginning and an end. A capture that
-    begins with one long launch shows one cold pass, and what repeats in it are layers.
+    begins with one long launch shows one cold pass, and what repeats in it are layers; so it is
+    where most of their kernels run elsewhere, in layers of other sizes.
 
     Args:
         threads: for each thread that launches a good part of the kernels, which ones.
@@ -204,7 +207,7 @@ def _without_updates(
     cold = int((kernels.t1 - kernels.t0).max()) > _COLD * span
     for at in (ends[ends >= 0], *_rare(dense)):
         found = _repetitions(at, dense, strict=True)
-        if found is None or (cold and not found.nested):
+        if found is None or (cold and not found.nested) or _own_part(found.edges, dense) < _OWN:
             continue
         if found.part >= (_LEAST_PART if found.nested else SAME):
             return _at_pauses(found.edges, kernels)
@@ -277,6 +280,12 @@ def _part_of(edges: Int64s, dense: Int64s) -> float:
     if 0 < tail <= edges[-1] - edges[-2]:
         inside += int((dense[edges[-1] :] == dense[edges[-2] : edges[-2] + tail]).sum())
     return inside / len(dense)
+
+
+def _own_part(edges: Int64s, dense: Int64s) -> float:
+    """Part of the kernels of the names that make repetitions which lies in these."""
+    inside = dense[edges[0] : edges[-1]]
+    return len(inside) / int(np.isin(dense, inside).sum())
 
 
 def _size(cycle: Cycle, contents: Int64s, updates: bool, strict: bool) -> tuple[int, int]:

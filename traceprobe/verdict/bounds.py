@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
+from msgspec import UNSET
 
-from traceprobe.formatting import counted, line_place, percent
+from traceprobe.formatting import counted, duration, line_place, percent
 from traceprobe.model.taxonomy import SHARE_LABELS, SHARES
 from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.rank import Rank
@@ -56,6 +57,10 @@ def decide(
     if missing:
         return undecided(*missing)
     decision = _by_shares(corrected, ranks, thresholds)
+    if decision.bound == "compute":
+        unseen = _unseen_head(ranks, thresholds)
+        if unseen is not None:
+            return undecided(unseen)
     return _with_unexplained(decision, corrected, ranks, thresholds)
 
 
@@ -95,6 +100,22 @@ def _with_unexplained(
     else:
         return decision
     return replace(decision, margin=min(decision.margin, room)) if idle + waiting else decision
+
+
+def _unseen_head(ranks: Sequence[Rank], thresholds: Thresholds) -> str | None:
+    """Why the window of a single iteration does not show what a step is; None where it does.
+
+    Loading a batch comes before the first work of the GPU, with which the window begins.
+    """
+    for rank in ranks:
+        head = rank.summary.host.head_idle_ns
+        if head is UNSET or head < thresholds.bound * (head + rank.summary.window_ns):
+            continue
+        return (
+            f"only one iteration is recorded whole, and the GPU idles for {duration(head)} before "
+            f"its first work there, as it may before each step; {PROFILE_MORE}"
+        )
+    return None
 
 
 def agrees(deciding: Sequence[str], shares: Mapping[str, float]) -> bool:
@@ -231,7 +252,8 @@ def _missing(
     marked = [rank for rank in ranks if rank.step_marker is not None]
     if marked and not fewest_steps(marked):
         missing.append(f"no usable iteration; {PROFILE_MORE}")
-    if not marked and quality.gpu_ops < thresholds.min_gpu_ops:
+    few = fewest_steps(ranks) < thresholds.min_iterations
+    if few and quality.gpu_ops < thresholds.min_gpu_ops:
         what = counted(quality.gpu_ops, "operator" if runs_on_cpu(ranks) else "GPU op")
         missing.append(f"{what}, at least {thresholds.min_gpu_ops} are needed; profile more work")
     # Of a whole capture nothing is known of its borders: there low coverage costs confidence only.

@@ -73,7 +73,7 @@ class Thresholds:
         3, "iterations", "used iterations for a verdict", "chosen: the fewest that show an outlier"
     )
     min_gpu_ops: int = _number(
-        100, "GPU ops", "GPU ops for a verdict without step markers", "chosen: less than any step"
+        100, "GPU ops", "GPU ops for a verdict without three steps", "chosen: less than any step"
     )
     low_confidence: float = _number(
         0.30, POINTS, "the most where the profiler may be the overhead", "chosen: well below a half"

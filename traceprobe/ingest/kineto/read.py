@@ -77,7 +77,9 @@ def read_kineto(
         )
     metadata = top_level_properties(split.head, split.tail, quality)
     if "gpu" not in columns.parts:
-        foreign = foreign_traces.of_chrome_trace(columns.process_names, metadata)
+        foreign = foreign_traces.of_chrome_trace(
+            columns.process_names, metadata, columns.categories
+        )
         if foreign is not None:
             raise UnsupportedInput(f"{path.name}: is {foreign}; {foreign_traces.READS}")
     origin = Origin(
