@@ -61,8 +61,8 @@ def find_set_up(calls: pl.DataFrame, ops: pl.DataFrame, gaps: Gaps) -> SetUp:
     )
     launched = ops.filter(pl.col("thread") != UNKNOWN).select("name", "launch_t0")
     first = launched.group_by("name").agg(pl.col("launch_t0").min())["launch_t0"]
-    began = slow["t0"].to_numpy()
-    again = np.isin(began, launched["launch_t0"].to_numpy()) & ~np.isin(began, first.to_numpy())
+    began = pl.col("t0")
+    again = began.is_in(launched["launch_t0"].implode()) & ~began.is_in(first.implode())
     slow = slow.filter(~again)
     inside = union(slow["t0"].to_numpy(), slow["t1"].to_numpy())
     return SetUp(slow, intersect(Intervals(gaps.t0, gaps.t1), inside))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -363,12 +363,19 @@ class Database:
         chosen = f"WHERE {condition}" if condition else ""
         return f"{chosen} ORDER BY rowid" if self._has_row_ids(table) else chosen
 
-    def values(self, table: str, column: str, condition: str) -> list[object]:
-        """One column, as stored, of the rows that `condition` selects; NULLs without it."""
-        name = _quote(column) if column in self.columns[table] else "NULL"
+    def values(
+        self, table: str, columns: Sequence[str], condition: str
+    ) -> list[tuple[object, ...]]:
+        """Columns, as stored, of the rows that `condition` selects; NULLs for missing ones.
+
+        No rows where none of the columns exists.
+        """
+        present = self.columns[table]
+        if present.isdisjoint(columns):
+            return []
+        select = ", ".join(_quote(c) if c in present else "NULL" for c in columns)
         where = self._where(table, condition)
-        query = f"SELECT {name} FROM {_quote(table)} {where}"
-        return [value for (value,) in self._fetched(table, query)]
+        return self._fetched(table, f"SELECT {select} FROM {_quote(table)} {where}")
 
     def rows(self, table: str, columns: tuple[str, ...]) -> list[tuple[object, ...]]:
         """Rows of a small table; a missing column gives NULLs, a missing table no rows."""
