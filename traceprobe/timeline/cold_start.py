@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 import polars as pl
 
 from traceprobe.model.accounting import SET_UP_MEDIANS, SET_UP_NS
