@@ -45,7 +45,7 @@ class NvtxTexts:
         self._numbers: defaultdict[Any, int] = defaultdict(count().__next__)
 
     def of_page(self, joined: str, strings: Ints) -> tuple[Int64s, Int64s]:
-        """The number of each row's text, and the sequence number that it notes, else UNKNOWN.
+        """The number of each row's text, and the sequence number in its own one, else UNKNOWN.
 
         Args:
             joined: all texts of the rows, empty ones of rows without. strings: ids, or OWN.
@@ -66,7 +66,7 @@ class NvtxTexts:
         for row in np.flatnonzero(strings != OWN).tolist():
             keys[row] = int(strings[row])
         number = np.fromiter(map(self._numbers.__getitem__, keys), np.int64, len(keys))
-        return number, self.sequences(number, sequence)
+        return number, sequence
 
     def of_row(self, text: bytes | None, string: Any) -> int:
         """The number of one row's text: for rows whose texts cannot be joined.
@@ -83,7 +83,10 @@ class NvtxTexts:
         return self._numbers[text]
 
     def sequences(self, number: Int64s, own: Int64s) -> Int64s:
-        """The sequence number of each row, of its own text or of the registered one."""
+        """The sequence number of each row, in its own text or in the registered one.
+
+        Makes `texts` complete, too.
+        """
         for key in list(islice(self._numbers, len(self.texts), None)):
             registered = ""
             if isinstance(key, bytes):

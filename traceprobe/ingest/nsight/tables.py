@@ -318,17 +318,15 @@ class Database:
         if joined:
             values.append(f"group_concat({joined.text}, '{SEPARATOR}')")
         columns = ", ".join(["count(*) AS rows", *values])
-        # The rows of a page lie behind each other: no subquery has to hand them on.
+        # From one row number to another: a subquery with a limit would hand on every row.
         source = f"FROM {_quote(table)} NOT INDEXED WHERE rowid"
         query = f"SELECT {columns} {source} BETWEEN ? AND ?{condition and f' AND ({condition})'}"
-        following = f"SELECT rowid {source} >= ? ORDER BY rowid LIMIT 1"
-        last = _LOWEST - 1
+        nth = f"SELECT rowid {source} >= ? ORDER BY rowid LIMIT 1 OFFSET {_ROWS - 1}"
+        first, last = _LOWEST, _LOWEST
         while last < _HIGHEST:
-            first = self._on(table).execute(following, (last + 1,)).fetchone()
-            if first is None:
-                return
-            last = min(first[0] + _ROWS - 1, _HIGHEST)
-            page = pd.read_sql_query(query, self._on(table), params=(first[0], last)).iloc[0]
+            (last,) = self._on(table).execute(nth, (first,)).fetchone() or (_HIGHEST,)
+            page = pd.read_sql_query(query, self._on(table), params=(first, last)).iloc[0]
+            first = last + 1
             length, *texts = page.to_list()
             if not length:
                 continue
