@@ -16,6 +16,7 @@ from tests.builders.scenario import PID, Process, Script
 from tests.test_ingest_kineto import assert_same
 from tests.test_ingest_nsight import KERNEL, LOOP, MEMCPY, RUNTIME, read, two_ranks
 from traceprobe.errors import EmptyTrace
+from traceprobe.ingest.nsight import open_export
 from traceprobe.ingest.nsight import ranges as nsight_ranges
 from traceprobe.ingest.nsight import tables as nsight_tables
 from traceprobe.ingest.read_trace import read_trace
@@ -163,6 +164,42 @@ def test_texts_may_be_stored_in_any_encoding(tmp_path, encoding):
     assert found.names == expected.names
     assert found.host_ranges.equals(expected.host_ranges)
     assert found.gpu_ops.equals(expected.gpu_ops)
+
+
+def names_of_ranges(trace):
+    rows = [*trace.host_ranges["name"], *trace.host_operators["name"]]
+    return sorted(trace.names[row] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("odd", "name"),
+    [
+        ("'a' || char(31) || 'b'", "a\x1fb"),
+        ("'a' || char(0) || 'b'", "a\0b"),
+        ("x'61ff62'", "a\ufffdb"),
+        ("'a, b, seq = 7'", "a, b"),
+        ("'a, seq = x'", "a"),
+        ("''", ""),
+        ("12", "12"),
+    ],
+)
+def test_any_text_leaves_those_of_other_ranges_as_they_are(tmp_path, odd, name):
+    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    whole = names_of_ranges(read_trace(path))
+    assert whole[-1] != whole[-2]
+    nsight.edit(path, f"UPDATE NVTX_EVENTS SET text = {odd} WHERE text = '{whole[-1]}'")
+    assert names_of_ranges(read_trace(path)) == sorted([*whole[:-1], name])
+
+
+def test_texts_that_are_too_long_together_are_read_one_by_one(tmp_path, monkeypatch):
+    path = nsight.write(LOOP.scenario(), tmp_path / "run.sqlite")
+    nsight.edit(path, f"UPDATE NVTX_EVENTS SET text = text || '{'x' * 500}'")
+    whole = read_trace(path)
+    monkeypatch.setattr(nsight_tables, "_ROWS", 20)
+    monkeypatch.setattr(open_export, "LONGEST_VALUE", 4_000)
+    found = read_trace(path)
+    assert not found.quality.warnings
+    assert_same(found, whole)
 
 
 def test_devices_are_named_by_ordinal_and_not_by_row_id(tmp_path):

@@ -204,7 +204,10 @@ def part_with(trace: Trace, found: Iterable[tuple[Device, DeviceTimeline]]) -> T
     """The part of a trace with the accounts of its devices. Errors are those of `part_of`."""
     calls = trace.host_calls
     unrecorded = calls["call"].filter(~calls["recorded"]).to_numpy()
-    devices = [_device(account, trace, device) for device, account in found]
+    devices = []
+    for device, account in found:
+        devices.append(_device(account, trace, device))
+        del account  # before the next one is made
     asks = [int(Call.LAUNCH), int(Call.GRAPH_LAUNCH), int(Call.COPY)]
     return TracePart(
         input=_input(trace),
@@ -244,17 +247,16 @@ def _warn_of_unfit(found: Attribution, trace: Trace) -> None:
 def accounts(trace: Trace, options: Options) -> Iterator[tuple[Device, DeviceTimeline]]:
     """The devices of a trace that did something, one after the other. Errors: see `part_of`."""
     names = phases.compile_phase_names(options.phases)
-    prepared: dict[int, ProcessTimeline] = {}
     windows, idle = 0, True
+    process: ProcessTimeline | None = None
     for found in trace.devices:
-        if found.pid not in prepared:
-            prepared[found.pid] = process_timeline(trace, found.pid, options.step, names)
-            marker = prepared[found.pid].marker
-            steps = 0 if marker is None else len(marker.starts)
+        if process is None or process.pid != found.pid:
+            process = None  # one at a time: that of a long trace is as big as the trace
+            process = process_timeline(trace, found.pid, options.step, names)
+            steps = 0 if process.marker is None else len(process.marker.starts)
             options.limits.check("iterations", steps, trace.origin.name)
             windows += steps * sum(other.pid == found.pid for other in trace.devices)
             options.limits.check("windows", windows, trace.origin.name)
-        process = prepared[found.pid]
         account = device_timeline(process, found.index, on_cpu=found.kind == "cpu")
         works = (account.ops["t1"] > account.ops["t0"]).any()
         if not works or account.edges[0] == account.edges[-1]:  # it only ever cleared a few bytes
@@ -263,6 +265,7 @@ def accounts(trace: Trace, options: Options) -> Iterator[tuple[Device, DeviceTim
             account = _limit(account, options.steps)
         idle = False
         yield found, account
+        del account
     if idle:
         raise EmptyTrace(
             f"{trace.origin.name}: its GPU work has no duration, so there is nothing to account "

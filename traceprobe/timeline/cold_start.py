@@ -106,8 +106,8 @@ def _slow_calls(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     )
     launched = ops.filter(pl.col("thread") != UNKNOWN).select("name", "launch_t0")
     first = launched.group_by("name").agg(pl.col("launch_t0").min())["launch_t0"]
-    began = slow["t0"].to_numpy()
-    again = np.isin(began, launched["launch_t0"].to_numpy()) & ~np.isin(began, first.to_numpy())
+    began = pl.col("t0")
+    again = began.is_in(launched["launch_t0"].implode()) & ~began.is_in(first.implode())
     return slow.filter(~again)
 
 

@@ -71,7 +71,8 @@ def exclusive_sets(sets: Mapping[str, Intervals]) -> dict[str, Intervals]:
     claimed, result = EMPTY, {}
     for name, intervals in sets.items():
         result[name] = subtract(intervals, claimed)
-        claimed = merge(claimed, intervals)
+        if len(intervals.t0):  # many classes of a run are empty, and a merge sorts
+            claimed = merge(claimed, intervals)
     return result
 
 
@@ -85,8 +86,10 @@ def exclusive_until(sets: Mapping[str, Intervals], instants: Int64s) -> dict[str
     claimed, before = EMPTY, np.zeros(len(instants), dtype=np.int64)
     result = {}
     for name, intervals in sets.items():
-        claimed = merge(claimed, intervals)
-        total = measure_until(claimed, instants)
+        total = before
+        if len(intervals.t0):
+            claimed = merge(claimed, intervals)
+            total = measure_until(claimed, instants)
         result[name] = total - before
         before = total
     return result

@@ -45,7 +45,7 @@ _LEAST_PAGE = 512
 _EMPTY_JOURNAL = 512
 """Bytes of a journal that holds nothing but its header."""
 _FUNCTIONS = {
-    *("ifnull", "typeof", "group_concat", "max", "count", "glob", "substr", "instr", NUMBERING),
+    *("ifnull", "typeof", "group_concat", "count", "glob", "substr", "instr", NUMBERING),
 }
 """SQL functions of the queries here; none makes texts grow but those over rows."""
 

@@ -22,9 +22,10 @@ NOTED_SEQUENCE = (
     "CASE WHEN instr(text, ', seq = ') THEN "
     "CAST(substr(text, instr(text, ', seq = ') + 8, 18) AS INTEGER) ELSE -1 END"
 )
-"""The sequence number in a text, in SQL: a call of Python for each row would take longer."""
-_SEQUENCE = re.compile(r", seq = (\d{1,18})")
-_NUMBERS = re.compile(r", (?:seq = |op_id = |sizes = \[).*", re.DOTALL)
+"""The sequence number in a text, in SQL."""
+SEQUENCE = ", seq = ([0-9]{1,18})"
+NUMBERS = r"(?s), (?:seq = |op_id = |sizes = \[).*"
+"""What autograd's NVTX says after the name of an operator; it makes each such text unique."""
 _BACKWARD = re.compile(
     r"^(?:autograd::engine::|torch::autograd::(?:CppNode|AccumulateGrad|GraphRoot|CopySlices)\b)"
     r"|Backward\d*$"
@@ -35,13 +36,13 @@ _MOST_THREADS = 64
 
 def noted_sequence(text: str) -> int:
     """The sequence number that a text ends with, UNKNOWN without one."""
-    noted = _SEQUENCE.search(text)
+    noted = re.search(SEQUENCE, text)
     return int(noted[1]) if noted else UNKNOWN
 
 
 def without_numbers(text: str) -> str:
     """The name of an operator, without what makes each text unique."""
-    return _NUMBERS.sub("", text)
+    return re.sub(NUMBERS, "", text)
 
 
 def with_forward_operators(operators: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:

@@ -38,14 +38,13 @@ def payloads(
         fields: name of a column to what the library's name of the field matches.
     """
     found = {field: np.full(len(domain), UNKNOWN, dtype=np.int64) for field in fields}
-    blobs = db.values(table, "binaryData", condition)
-    if len(blobs) != len(domain):
+    rows = db.values(table, ("binaryData", "jsonText"), condition)
+    if len(rows) != len(domain):
         return found
+    blobs, texts = zip(*rows, strict=True) if rows else ((), ())
     if any(blob is not None for blob in blobs):
         _from_blobs(blobs, domain, _layouts(db, fields), found)
-        return found
-    texts = db.values(table, "jsonText", condition)
-    if any(text is not None for text in texts):
+    elif any(text is not None for text in texts):
         _from_texts(texts, fields, found)
     return found
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import count, islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,7 +14,8 @@ import pandas as pd
 
 from traceprobe.ingest.joins import Table, concatenate_tables, keep_rows, narrow_table
 from traceprobe.ingest.nsight.damaged_pages import DAMAGE, copy_readable_rows, interrupted
-from traceprobe.ingest.nsight.operators import NOTED_SEQUENCE, noted_sequence, without_numbers
+from traceprobe.ingest.nsight.nvtx_texts import OWN, SEPARATOR, NvtxTexts
+from traceprobe.ingest.nsight.operators import NOTED_SEQUENCE
 from traceprobe.ingest.untrusted_values import FARTHEST_NS, NAME_LENGTH, bounded_text
 from traceprobe.model.events import UNKNOWN, Bools, Ints
 
@@ -42,13 +42,9 @@ _OURS = re.compile(
 """Tables of exports; others are left where they are."""
 _TABLE = "CREATE TABLE "
 """How SQLite writes down a real table, however it was created."""
-_LONGEST_NAME = 4 * NAME_LENGTH
-"""Bytes: no character has more than four."""
 _MOST_TABLES = 10_000
 _ROW_BYTES = 16
 """What a row counts beside its texts, of which it may have none."""
-_NUMBERS = (b", seq = ", b", op_id = ", b", sizes = [")
-"""What autograd's NVTX says after the name of an operator; it makes each such text unique."""
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 Result = TypeVar("Result")
 Choose = Callable[[Table, list[str]], Bools]
@@ -62,6 +58,21 @@ def _is_time(column: Ints) -> Bools:
 
 class TooMuchText(Exception):
     """The rows of a file hold more than the file: its pages are used many times over."""
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """Texts that are read with columns of integers, those of many rows in one.
+
+    Args:
+        text: in SQL. columns: further ones by their SQL, which `parsed` takes away.
+        parsed: the columns of a page, from its joined texts and its columns so far. It raises
+            ValueError where the texts cannot be told apart.
+    """
+
+    text: str
+    columns: Mapping[str, str]
+    parsed: Callable[[str, Table], Table]
 
 
 class Database:
@@ -109,13 +120,13 @@ class Database:
             return set()
         return set() if any(row[6] for row in rows) else {row[1] for row in rows}
 
-    def spend(self, values: Iterable[object]) -> None:
-        """Count a row against the budget.
+    def spend(self, values: Iterable[object], rows: int = 1) -> None:
+        """Count rows against the budget.
 
         Raises:
             TooMuchText: that is used up.
         """
-        self._budget -= _ROW_BYTES
+        self._budget -= _ROW_BYTES * rows
         self._budget -= sum(len(v) for v in values if isinstance(v, (str, bytes)))
         if self._budget < 0:
             raise TooMuchText
@@ -132,7 +143,7 @@ class Database:
         Returns:
             None where the table or the first of the columns does not exist, or it is empty.
         """
-        return self._integers(table, wanted, condition, {}, lambda page: page)
+        return self._integers(table, wanted, condition, lambda page: page, {})
 
     def named(
         self,
@@ -155,64 +166,68 @@ class Database:
             The rows and the texts, which are not all distinct: own ones, else registered strings.
         """
         present = self.columns.get(table, set())
-        numbers: defaultdict[tuple[bytes | None, Any], int] = defaultdict(count().__next__)
-        texts: list[str] = []
-        sequences: list[int] = []
-        utf8 = _to_utf8(self._encoding)
+        text = "text" if "text" in present else "NULL"
+        string = "textId" if "textId" in present else "NULL"
+        found = NvtxTexts(self.strings, self._encoding, whole=whole)
 
         def reduced(page: Table) -> Table:
-            for own, i in list(islice(numbers, len(texts), None)):
-                registered = self.strings.get(i, "unnamed") if own is None else ""
-                sequences.append(noted_sequence(registered))
-                registered = registered if whole else without_numbers(registered)
-                # Bytes are decoded here, once per distinct text.
-                texts.append(registered if own is None else own.decode("utf-8", "replace"))
-            page["sequence"] = np.maximum(page["sequence"], np.array(sequences)[page["text"]])
+            page["sequence"] = found.sequences(page["text"], page["sequence"])
             missing = {c: d for c, d in wanted.items() if c not in page}
             page |= {c: np.full(len(page["text"]), d, np.int64) for c, d in missing.items()}
-            return page if choose is None else keep_rows(page, choose(page, texts))
+            return page if choose is None else keep_rows(page, choose(page, found.texts))
 
-        def number(text: bytes | None, i: Any) -> int:
-            if text is not None:
-                self.spend((text,))
-                text = utf8(text[:_LONGEST_NAME])
-                if not whole and b", " in text:
-                    for begin in _NUMBERS:
-                        text = text[: text.find(begin)] if begin in text else text
-            return numbers[text, i]
+        def parsed(texts: str, page: Table) -> Table:
+            self.spend((texts,), rows=len(page["string"]))
+            number, sequence = found.of_page(texts, page.pop("string"))
+            return {**page, "text": number, "sequence": sequence}
+
+        def number(own: bytes | None, registered: Any) -> int:
+            if own is not None:
+                self.spend((own,))
+            return found.of_row(own, registered)
 
         self._number = number
         for connection in (self._connection, *self._copies.values()):
             connection.create_function(NUMBERING, 2, number, deterministic=True)
-        own = "CAST(text AS BLOB)" if "text" in present else "NULL"
-        string = "textId" if "textId" in present else "NULL"
-        sequence = NOTED_SEQUENCE if "text" in present else str(UNKNOWN)
-        computed = {"text": f"{NUMBERING}({own}, {string})", "sequence": sequence}
-        return self._integers(table, wanted, condition, computed, reduced), texts
+        joined = _Joined(
+            f"ifnull({text}, '')",
+            {"string": f"CASE WHEN {text} IS NULL THEN ifnull({string}, {UNKNOWN}) ELSE {OWN} END"},
+            parsed,
+        )
+        each = {
+            "text": f"{NUMBERING}(CAST({text} AS BLOB), {string})",
+            "sequence": NOTED_SEQUENCE if "text" in present else str(UNKNOWN),
+        }
+        return self._integers(table, wanted, condition, reduced, each, joined), found.texts
 
     def _integers(
         self,
         table: str,
         wanted: Mapping[str, int],
         condition: str,
-        computed: Mapping[str, str],
         reduced: Callable[[Table], Table],
+        each: Mapping[str, str],
+        joined: _Joined | None = None,
     ) -> Table | None:
+        """Columns of integers, and those that SQL computes of each row or of joined texts."""
         present = self.columns.get(table)
         first = next(iter(wanted))
         if present is None or first not in present:
             return None
         stored = {_quote(c): (c, d) for c, d in wanted.items() if c in present}
+        budget = self._budget
         try:
             select = {c: f"ifnull({q}, {d})" for q, (c, d) in stored.items()}
-            rows = self._rows(table, {**select, **computed}, condition, reduced)
+            select |= joined.columns if joined else each
+            rows = self._rows(table, select, condition, reduced, joined)
         except ValueError:  # a text or a fraction among the integers; to ask for them takes longer
+            self._budget = budget
             select = {
                 c: f"CASE WHEN typeof({q}) IN ('integer', 'real') THEN CAST({q} AS INTEGER) "
                 f"ELSE {d} END"
                 for q, (c, d) in stored.items()
             }
-            rows = self._rows(table, {**select, **computed}, condition, reduced)
+            rows = self._rows(table, {**select, **each}, condition, reduced)
         if rows is None:
             return None
         length = len(rows[first])
@@ -229,19 +244,29 @@ class Database:
         select: Mapping[str, str],
         condition: str,
         reduced: Callable[[Table], Table],
+        joined: _Joined | None = None,
     ) -> Table | None:
         """Columns by SQL expression, None without a row.
 
         Raises:
-            ValueError: a value is no integer.
+            ValueError: a value is no integer, or texts cannot be joined.
             sqlite3.DatabaseError: the file is damaged.
         """
-        read = self._pages if self._has_row_ids(table) else self._chunks
+        numbered = self._has_row_ids(table)
+        if joined and not numbered:
+            raise ValueError("rows without numbers do not come in pages")
 
         def parts() -> list[Table]:
+            read = (
+                self._pages(table, select, condition, joined)
+                if numbered
+                else self._chunks(table, select, condition)
+            )
             try:
-                return [narrow_table(reduced(part)) for part in read(table, select, condition)]
+                return [narrow_table(reduced(part)) for part in read]
             except pd.errors.DatabaseError as error:
+                if joined and isinstance(error.__cause__, sqlite3.DataError):
+                    raise ValueError("the texts of a page are too long") from error
                 raise error.__cause__ or error from error
 
         found = self._tolerant(table, parts)
@@ -281,29 +306,35 @@ class Database:
     def _on(self, table: str) -> sqlite3.Connection:
         return self._copies.get(table, self._connection)
 
-    def _pages(self, table: str, select: Mapping[str, str], condition: str) -> Iterator[Table]:
+    def _pages(
+        self, table: str, select: Mapping[str, str], condition: str, joined: _Joined | None
+    ) -> Iterator[Table]:
         """Columns of so many rows at a time, each column as one text of all its numbers.
 
         To make a Python object of every number takes three times as long as to write them in a row
         and read them back.
         """
-        inner = ", ".join(f"{value} AS {_quote(c)}" for c, value in select.items())
-        outer = ", ".join(f"group_concat({_quote(c)}) AS {_quote(c)}" for c in select)
-        query = (
-            f"SELECT max(rowid) AS last, count(*) AS length, {outer} FROM (SELECT rowid, {inner} "
-            f"FROM {_quote(table)} WHERE rowid >= ?{condition and f' AND ({condition})'} "
-            f"ORDER BY rowid LIMIT {_ROWS})"
-        )
-        first = _LOWEST
-        while first <= _HIGHEST:
-            page = pd.read_sql_query(query, self._on(table), params=(first,)).iloc[0]
-            if not page["length"]:
-                return
-            columns = {c: np.fromstring(page[c], dtype=np.int64, sep=",") for c in select}
-            if any(len(column) != page["length"] for column in columns.values()):
+        values = [f"group_concat({value})" for value in select.values()]
+        if joined:
+            values.append(f"group_concat({joined.text}, '{SEPARATOR}')")
+        columns = ", ".join(["count(*) AS rows", *values])
+        # From one row number to another: a subquery with a limit would hand on every row.
+        source = f"FROM {_quote(table)} NOT INDEXED WHERE rowid"
+        query = f"SELECT {columns} {source} BETWEEN ? AND ?{condition and f' AND ({condition})'}"
+        nth = f"SELECT rowid {source} >= ? ORDER BY rowid LIMIT 1 OFFSET {_ROWS - 1}"
+        first, last = _LOWEST, _LOWEST
+        while last < _HIGHEST:
+            (last,) = self._on(table).execute(nth, (first,)).fetchone() or (_HIGHEST,)
+            page = pd.read_sql_query(query, self._on(table), params=(first, last)).iloc[0]
+            first = last + 1
+            length, *texts = page.to_list()
+            if not length:
+                continue
+            parsed = (np.fromstring(text, dtype=np.int64, sep=",") for text in texts)
+            found: Table = dict(zip(select, parsed, strict=False))
+            if any(len(column) != length for column in found.values()):
                 raise ValueError("a column of integers holds texts")
-            yield columns
-            first = int(page["last"]) + 1
+            yield joined.parsed(texts[-1], found) if joined else found
 
     def _chunks(self, table: str, select: Mapping[str, str], condition: str) -> Iterator[Table]:
         """The same of a table that has no row ids to go on from."""
@@ -330,12 +361,19 @@ class Database:
         chosen = f"WHERE {condition}" if condition else ""
         return f"{chosen} ORDER BY rowid" if self._has_row_ids(table) else chosen
 
-    def values(self, table: str, column: str, condition: str) -> list[object]:
-        """One column, as stored, of the rows that `condition` selects; NULLs without it."""
-        name = _quote(column) if column in self.columns[table] else "NULL"
+    def values(
+        self, table: str, columns: Sequence[str], condition: str
+    ) -> list[tuple[object, ...]]:
+        """Columns, as stored, of the rows that `condition` selects; NULLs for missing ones.
+
+        No rows where none of the columns exists.
+        """
+        present = self.columns[table]
+        if present.isdisjoint(columns):
+            return []
+        select = ", ".join(_quote(c) if c in present else "NULL" for c in columns)
         where = self._where(table, condition)
-        query = f"SELECT {name} FROM {_quote(table)} {where}"
-        return [value for (value,) in self._fetched(table, query)]
+        return self._fetched(table, f"SELECT {select} FROM {_quote(table)} {where}")
 
     def rows(self, table: str, columns: tuple[str, ...]) -> list[tuple[object, ...]]:
         """Rows of a small table; a missing column gives NULLs, a missing table no rows."""
@@ -388,12 +426,6 @@ class Database:
 def encoding(connection: sqlite3.Connection, schema: str = "main") -> str:
     """How a database stores its texts, and so the bytes that SQL makes of one: a codec's name."""
     return str(connection.execute(f"PRAGMA {schema}.encoding").fetchone()[0])
-
-
-def _to_utf8(stored: str) -> Callable[[bytes], bytes]:
-    if stored == "UTF-8":
-        return lambda text: text
-    return lambda text: text.decode(stored, "replace").encode()
 
 
 def _quote(name: str) -> str:
