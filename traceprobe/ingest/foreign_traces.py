@@ -37,6 +37,10 @@ FOREIGN_KEYS = {
 }
 """Top-level keys that only other tools write, and whose they are."""
 _FLIGHT_RECORD = "a flight-recorder dump of torch.distributed"
+INSPECTOR_LOG = (
+    "a log of NCCL Inspector; name it with `analyze TRACE --nccl-records`, where it tells the "
+    "sizes and groups of collectives"
+)
 _WITHOUT_EVENTS = (
     ({"traceprobe_version"}, "a saved result of traceprobe; show it with `traceprobe render {}`"),
     (
@@ -69,6 +73,10 @@ _HEADS = (
     ),
     (re.compile(rb"\x80[\x02-\x05]"), "a pickle, which may hold any program and is not opened"),
     (re.compile(rb"\s*<(!doctype )?html", re.IGNORECASE), "an HTML page; name the trace itself"),
+    (
+        re.compile(rb'\{"header":\{[^{}]*\},"metadata":\{[^{}]*"inspector_output_format_version"'),
+        INSPECTOR_LOG,
+    ),
     (re.compile(rb"NVR\0"), "a report of Nsight Compute"),
     (re.compile(rb"\n.{0,300}/(host|device):(CPU|GPU|TPU|metadata)", re.DOTALL), _XLA),
 )
