@@ -190,9 +190,11 @@ def _join(process: KernelsOfProcess, dump: Dump, who: str) -> _Join:
     several = dump.calls["several"].to_numpy()
     call = notes_of_launches(launched, noted, several, fits, clocks)
     call[~covered] = UNKNOWN
-    count, joined = int(covered.sum()), int((call != UNKNOWN).sum())
+    count = int(covered.sum())
     if dump.source == "inspector":  # it leaves out small messages, and what it could not time
+        call[np.abs(at - noted[call]) > CLOSE_NS] = UNKNOWN  # so the last call may be of another
         count = min(count, int(((noted >= at[0] - CLOSE_NS) & (noted <= at[-1] + CLOSE_NS)).sum()))
+    joined = int((call != UNKNOWN).sum())
     join = _Join(process, dump, call, covered, count, clocks)
     if count < LEAST:
         raise _Unjoined(
