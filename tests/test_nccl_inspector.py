@@ -233,7 +233,7 @@ def test_the_report_of_an_export_has_bus_bandwidths(cli):
         (("analyze", "host-pid1.log"), "is a log of NCCL Inspector; name it with `analyze TRACE"),
         (("inspect", "host-pid1.log"), "is a log of NCCL Inspector; name it with `analyze TRACE"),
         (("hang", "host-pid1.log"), "notes collectives that ended and not the one that hangs"),
-        (("hang", "."), "is a directory without a dump of the flight recorder"),
+        (("hang", "."), "notes collectives that ended and not the one that hangs"),
     ],
 )
 @pytest.mark.parametrize("packed", [False, True])

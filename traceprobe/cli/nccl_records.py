@@ -20,7 +20,7 @@ def find_dumps(arguments: Sequence[str], *, quiet: bool) -> list[Path]:
     """
     found = _find(
         arguments,
-        flight_recorder.find_dumps,
+        lambda folder: flight_recorder.find_dumps(folder) or inspector_log.find_logs(folder),
         "a dump of the flight recorder (nccl_trace_rank_N)",
         quiet=quiet,
     )
@@ -95,7 +95,9 @@ def _rank_in_log(path: Path) -> int:
 def _rank_of_dump(path: Path) -> int:
     rank = flight_recorder.rank_in_name(path.name)
     if not flight_recorder.is_dump(path):
-        raise UnsupportedInput(flight_recorder.no_dump(path.name))
+        raise UnsupportedInput(
+            f"{flight_recorder.no_dump(path.name)}, or logs of NCCL Inspector that have lines"
+        )
     if rank is None:
         raise UnsupportedInput(flight_recorder.no_rank(path.name))
     return rank
