@@ -41,6 +41,7 @@ def collective_record(group: CollectiveGroup, steps: int) -> summary.CollectiveG
     least = shortest if shortest is not None else group.rate(group.duration_ns, group.count)
     return summary.CollectiveGroup(
         operation=msgspec.convert(group.operation.name.lower(), OperationName),
+        dtype=msgspec.convert(group.dtype, summary.ReducedType | None),
         bytes=group.bytes,
         group_size=group.group_size,
         count=group.count,

@@ -15,12 +15,16 @@ from traceprobe.ingest.nccl.inspected_calls import communicators_of_log, inspect
 from traceprobe.ingest.nccl.inspector_log import is_log, read_log
 from traceprobe.ingest.nccl.noted_calls import noted_calls
 from traceprobe.model.events import UNKNOWN, Bools, Int64s
-from traceprobe.pipeline.nccl_kernels import REDUCED_TYPES, KernelsOfProcess, kernels_of
+from traceprobe.pipeline.nccl_kernels import KernelsOfProcess, kernels_of
 from traceprobe.records.nccl import Source
 from traceprobe.timeline.record_alignment import Fits
 
 if TYPE_CHECKING:
     import polars as pl
+
+
+_REDUCED_TYPES = ("float", "half", "bfloat16", "double")
+"""PyTorch's names of `reduced_types.REDUCED_TYPES`."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ def read_dump(rank: int, path: Path) -> Dump:
         return _read_log(rank, path)
     record = read_flight_record(path)
     calls = noted_calls(record).sort("created_ns", maintain_order=True)
-    types = {name: number for number, name in enumerate(REDUCED_TYPES)}
+    types = {name: number for number, name in enumerate(_REDUCED_TYPES)}
     # NCCL reduces complex numbers as pairs of numbers; a type that is no such one is none of them.
     named = calls["dtype"].str.to_lowercase().str.strip_prefix("complex")
     dtype = [UNKNOWN if not name else types.get(name, len(types)) for name in named.to_list()]

@@ -13,6 +13,7 @@ from traceprobe.ingest.collective_metadata import OF_MESSAGES
 from traceprobe.ingest.communication_kernels import own_name
 from traceprobe.ingest.joins import per_name
 from traceprobe.model.events import UNKNOWN, Int64s, Kind, Operation, Trace
+from traceprobe.pipeline.reduced_types import reduced_type
 
 _NCCL = re.compile(r"(?i)nccl|rccl")
 _SAME_KERNEL = {
@@ -21,11 +22,6 @@ _SAME_KERNEL = {
     int(Operation.OTHER): UNKNOWN,
 }
 """Operations by the kernel that runs them, where it is not their own; any may run OTHER."""
-_REDUCED = re.compile(
-    r"(?:reduce_?scatter|reduce)\w*?_(?:(f32|float)|(f16|half)|(\w*bf(?:loat)?16)|(f64|double))(?:_|$)",
-    re.IGNORECASE,
-)
-REDUCED_TYPES = ("float", "half", "bfloat16", "double")
 _UTC = 10**17
 """Times beyond this many ns count from 1970, and not from the start of a capture."""
 
@@ -36,7 +32,8 @@ class KernelsOfProcess:
 
     Args:
         row: in GPU ops. launched_ns: in UTC if `utc`.
-        kernel: what runs (see `_SAME_KERNEL`). dtype: index into `REDUCED_TYPES`, or UNKNOWN.
+        kernel: what runs (see `_SAME_KERNEL`). dtype: index into `REDUCED_TYPES`, or
+            UNKNOWN.
         communicator: number that NCCL itself gave it; UNKNOWN where the trace does not say.
     """
 
@@ -76,7 +73,7 @@ def kernels_of_processes(trace: Trace, problems: list[str]) -> Iterator[KernelsO
             launched_ns=launched + (since or 0),
             utc=since is not None,
             kernel=kernels_of(rows["operation"].to_numpy().astype(np.int64)),
-            dtype=per_name(rows["name"].to_numpy(), names, _reduced_type).astype(np.int64),
+            dtype=per_name(rows["name"].to_numpy(), names, reduced_type).astype(np.int64),
             communicator=_communicators(trace, rows),
         )
 
@@ -93,8 +90,3 @@ def kernels_of(operation: Int64s) -> Int64s:
     for of, kernel in _SAME_KERNEL.items():
         found[operation == of] = kernel
     return found
-
-
-def _reduced_type(name: str) -> int:
-    found = _REDUCED.search(own_name(name))
-    return UNKNOWN if found is None or found.lastindex is None else found.lastindex - 1
