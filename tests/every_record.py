@@ -132,8 +132,10 @@ def _full_report() -> Report:
 def make_nccl_records() -> NcclRecords:
     return NcclRecords(
         rank=0,
+        source="flight_recorder",
         dump="nccl_trace_rank_0",
         calls=2000,
+        damaged=0,
         kernels=90,
         covered=80,
         joined=79,

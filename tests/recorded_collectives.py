@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from tests.builders.nsight import UTC_NS
 from tests.builders.scenario import COMM_STREAM, Process, Scenario, Script
 from tests.flight_records import Run
+from tests.inspector_logs import SMALLEST, Log
 
 SIZES = (6_000_000, 7_000_000, 7_000_000, 20_000_000)
 """Elements of the buckets of a step."""
@@ -43,6 +44,14 @@ class Recorded:
         folder.mkdir(exist_ok=True)
         run.write(folder, form=form)
         return folder
+
+    def log(self, rank, *, keep=slice(None), smallest=SMALLEST, ahead_us=0, **about):
+        """The log of a rank, whose plugin hears of a kernel some 25 us after its launch."""
+        log = Log(rank, self.ranks, pid=4_000 + rank, **about)
+        for at, elements in self.calls[rank][keep]:
+            if 4 * elements >= smallest:
+                log.note("AllReduce", 4 * elements, (UTC_NS + at + 75_000) // 1000 + ahead_us)
+        return log
 
 
 def recorded(*, steps=10, before=0, after=0, seed=1, jitter_ns=MS, lost=()):

@@ -218,6 +218,7 @@ def make_collectives(
     rate = None if size is None else round(size / (3 * MS), 3)
     return CollectiveGroup(
         operation=operation,
+        dtype="float32",
         bytes=size,
         group_size=None if size is None else 2,
         count=count * steps,

@@ -19,7 +19,7 @@ from traceprobe.records.report import Report
 
 
 def by_rank(folder):
-    return {rank_in_name(path.name): path for path in find_dumps(folder)}
+    return {rank_in_name(path.name): [path] for path in find_dumps(folder)}
 
 
 def export(scenario, path, **options):
@@ -166,7 +166,7 @@ def test_a_missing_and_a_damaged_dump_cost_their_ranks(tmp_path):
     assert "is no complete JSON" in warning
     assert "there is no dump" not in warning
     trace = export(run.scenarios[1], tmp_path / "rank1.sqlite")
-    filled, found = with_nccl_records(trace, {1: tmp_path / "gone" / "nccl_trace_rank_1"})
+    filled, found = with_nccl_records(trace, {1: [tmp_path / "gone" / "nccl_trace_rank_1"]})
     warning = filled.quality.warnings["nccl-records"]
     assert not found
     assert "nccl_trace_rank_1: No such file" in warning

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,7 +31,8 @@ class Options:
         flops_per_step: operations of the model in a step of all ranks, where the recording does not
             say.
         peaks: what `traceprobe roofline --measure` measured of the device.
-        nccl_records: dumps of PyTorch's flight recorder of the same run, by rank.
+        nccl_records: dumps of PyTorch's flight recorder and logs of NCCL Inspector of the same run,
+            by rank.
     """
 
     step: str | None = None
@@ -45,4 +46,4 @@ class Options:
     causal: Causal | None = None
     flops_per_step: float | None = None
     peaks: MeasuredPeaks | None = None
-    nccl_records: Mapping[int, Path] = field(default_factory=dict)
+    nccl_records: Mapping[int, Sequence[Path]] = field(default_factory=dict)

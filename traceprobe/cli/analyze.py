@@ -116,8 +116,9 @@ def command(
         typer.Option(
             metavar="DUMP",
             rich_help_panel=BESIDES,
-            help="Dumps of PyTorch's flight recorder of the same run, a folder of them or a quoted "
-            "pattern, repeatable: they have the sizes and groups of collectives.",
+            help="Dumps of PyTorch's flight recorder or logs of NCCL Inspector of the same run, a "
+            "folder of them or a quoted pattern, repeatable: they have the sizes and groups of "
+            "collectives.",
         ),
     ] = None,
     flops_per_step: Flops = None,
@@ -183,8 +184,8 @@ def command(
     `traceprobe FILE` does the same.
     """
     from traceprobe.cli import outputs
-    from traceprobe.cli.flight_records import dumps_by_rank
     from traceprobe.cli.inputs import check_inputs, expand, expand_anywhere, readable, saved
+    from traceprobe.cli.nccl_records import records_by_rank
     from traceprobe.ingest.limits import parse_limits
     from traceprobe.options import Options
     from traceprobe.records.ablation import Ablation
@@ -197,10 +198,14 @@ def command(
     targets = output or [outputs.default_output(given if given.is_dir() else paths[0])]
     if files is None:
         check_inputs(paths)
-    dumps = dumps_by_rank(nccl_records or [], quiet=quiet)
+    records = records_by_rank(nccl_records or [], quiet=quiet)
     outputs.check_outputs(
         targets,
-        [*paths, *dumps.values(), *(p for p in (ablation, causal, peaks) if p)],
+        [
+            *paths,
+            *(p for own in records.values() for p in own),
+            *(p for p in (ablation, causal, peaks) if p),
+        ],
         force=force,
         github_summary=github_summary,
     )
@@ -215,7 +220,7 @@ def command(
         causal=saved(causal, Causal) if causal is not None else None,
         flops_per_step=flops_per_step,
         peaks=saved(peaks, MeasuredPeaks) if peaks is not None else None,
-        nccl_records=dumps,
+        nccl_records=records,
     )
     if open_report and not any(path.suffix == ".html" for path in targets):
         misused("--open needs an HTML output; add -o report.html")
@@ -291,7 +296,7 @@ def _say(parts: Sequence[TracePart | Lost], *, quiet: bool, verbose: bool) -> No
 
 
 def _of_nccl_records(quality: Quality) -> Iterator[str]:
-    """What was joined with dumps of the flight recorder, and what was not."""
+    """What was joined with NCCL's own records, and what was not."""
     from msgspec import UNSET
 
     from traceprobe.records.nccl import joined_words

@@ -34,8 +34,8 @@ def command(
     verbose: Verbose = False,
 ) -> None:
     """Say which collective a run hangs in, which rank is missing, and where it was called."""
-    from traceprobe.cli.flight_records import find_dumps
     from traceprobe.cli.inputs import check_inputs
+    from traceprobe.cli.nccl_records import find_dumps
     from traceprobe.cli.outputs import Delivery
     from traceprobe.hang.explain import explain
 

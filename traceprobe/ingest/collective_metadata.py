@@ -37,6 +37,11 @@ _LONGEST_MEMBERS = 1 << 20
 """Characters of a list of the ranks of a group."""
 OF_MESSAGES = (Operation.SEND_RECV, Operation.ALL_TO_ALL, Operation.GATHER, Operation.SCATTER)
 """Operations that NCCL runs as sends and receives."""
+OF_ONE_RANK = (
+    *(Operation.ALL_GATHER, Operation.REDUCE_SCATTER, Operation.ALL_TO_ALL),
+    *(Operation.GATHER, Operation.SCATTER),
+)
+"""Operations of whose message NCCL is given the part of one rank."""
 _OUTPUT = (Operation.ALL_GATHER, Operation.GATHER)
 _ITEM_BYTES = {
     **dict.fromkeys(("double", "long", "int64", "uint64", "complexfloat"), 8),

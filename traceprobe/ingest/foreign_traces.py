@@ -42,6 +42,10 @@ FOREIGN_CATEGORIES = {
 }
 """Categories that Kineto gives to the work of devices that are no GPU, and what they are."""
 _FLIGHT_RECORD = "a flight-recorder dump of torch.distributed"
+INSPECTOR_LOG = (
+    "a log of NCCL Inspector; name it with `analyze TRACE --nccl-records`, where it tells the "
+    "sizes and groups of collectives"
+)
 _WITHOUT_EVENTS = (
     ({"traceprobe_version"}, "a saved result of traceprobe; show it with `traceprobe render {}`"),
     (
@@ -74,6 +78,10 @@ _HEADS = (
     ),
     (re.compile(rb"\x80[\x02-\x05]"), "a pickle, which may hold any program and is not opened"),
     (re.compile(rb"\s*<(!doctype )?html", re.IGNORECASE), "an HTML page; name the trace itself"),
+    (
+        re.compile(rb'\{"header":\{[^{}]*\},"metadata":\{[^{}]*"inspector_output_format_version"'),
+        INSPECTOR_LOG,
+    ),
     (re.compile(rb"NVR\0"), "a report of Nsight Compute"),
     (re.compile(rb"\n.{0,300}/(host|device):(CPU|GPU|TPU|metadata)", re.DOTALL), _XLA),
 )

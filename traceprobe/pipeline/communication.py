@@ -14,10 +14,11 @@ from traceprobe.timeline.collectives import CollectiveGroup, bus_factor
 _NO_SIZE = {
     "nsys": "Nsight Systems writes the bytes of NCCL's messages only into exports made with `nsys "
     "export --include-blobs=true`; a trace of `torch.profiler` has them, and so have dumps of "
-    "PyTorch's flight recorder (`--nccl-records`).",
+    "PyTorch's flight recorder and logs of NCCL Inspector (`--nccl-records`), but for kernels of "
+    "CUDA graphs.",
     "kineto": "PyTorch notes it with NCCL kernels from 2.2 on, and not with those of CUDA graphs, "
-    "of other libraries or of a CPU run. Dumps of PyTorch's flight recorder have it "
-    "(`--nccl-records`).",
+    "of other libraries or of a CPU run. Dumps of PyTorch's flight recorder and logs of NCCL "
+    "Inspector have it (`--nccl-records`), but for kernels of CUDA graphs, too.",
 }
 _NO_RANKS = (
     "the file does not say how many ranks take part, which bus bandwidths depend on, and the sizes "
@@ -40,6 +41,7 @@ def collective_record(group: CollectiveGroup, steps: int) -> summary.CollectiveG
     least = shortest if shortest is not None else group.rate(group.duration_ns, group.count)
     return summary.CollectiveGroup(
         operation=msgspec.convert(group.operation.name.lower(), OperationName),
+        dtype=msgspec.convert(group.dtype, summary.ReducedType | None),
         bytes=group.bytes,
         group_size=group.group_size,
         count=group.count,

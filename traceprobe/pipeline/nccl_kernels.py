@@ -1,11 +1,10 @@
-"""Kernels of NCCL in a trace and calls in a dump, in the terms in which they are compared."""
+"""Kernels of NCCL in a trace, in the terms in which calls are compared with them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -13,10 +12,8 @@ import polars as pl
 from traceprobe.ingest.collective_metadata import OF_MESSAGES
 from traceprobe.ingest.communication_kernels import own_name
 from traceprobe.ingest.joins import per_name
-from traceprobe.ingest.nccl.flight_recorder import read_flight_record
-from traceprobe.ingest.nccl.noted_calls import noted_calls
-from traceprobe.model.events import UNKNOWN, Bools, Int64s, Kind, Operation, Trace
-from traceprobe.timeline.record_alignment import Fits
+from traceprobe.model.events import UNKNOWN, Int64s, Kind, Operation, Trace
+from traceprobe.pipeline.reduced_types import reduced_type
 
 _NCCL = re.compile(r"(?i)nccl|rccl")
 _SAME_KERNEL = {
@@ -25,11 +22,6 @@ _SAME_KERNEL = {
     int(Operation.OTHER): UNKNOWN,
 }
 """Operations by the kernel that runs them, where it is not their own; any may run OTHER."""
-_REDUCED = re.compile(
-    r"(?:reduce_?scatter|reduce)\w*?_(?:(f32|float)|(f16|half)|(\w*bf(?:loat)?16)|(f64|double))(?:_|$)",
-    re.IGNORECASE,
-)
-_REDUCED_TYPES = ("float", "half", "bfloat16", "double")
 _UTC = 10**17
 """Times beyond this many ns count from 1970, and not from the start of a capture."""
 
@@ -40,7 +32,9 @@ class KernelsOfProcess:
 
     Args:
         row: in GPU ops. launched_ns: in UTC if `utc`.
-        kernel: what runs (see `_SAME_KERNEL`). dtype: index into `_REDUCED_TYPES`, or UNKNOWN.
+        kernel: what runs (see `_SAME_KERNEL`). dtype: index into `REDUCED_TYPES`, or
+            UNKNOWN.
+        communicator: number that NCCL itself gave it; UNKNOWN where the trace does not say.
     """
 
     pid: int
@@ -49,21 +43,7 @@ class KernelsOfProcess:
     utc: bool
     kernel: Int64s
     dtype: Int64s
-
-
-@dataclass(frozen=True)
-class Dump:
-    """Calls of a dump in the order of their times.
-
-    Args:
-        kernel, dtype: as of a process; also UNKNOWN where it is of several.
-    """
-
-    rank: int
-    name: str
-    calls: pl.DataFrame
-    kernel: Int64s
-    dtype: Int64s
+    communicator: Int64s
 
 
 def kernels_of_processes(trace: Trace, problems: list[str]) -> Iterator[KernelsOfProcess]:
@@ -79,7 +59,7 @@ def kernels_of_processes(trace: Trace, problems: list[str]) -> Iterator[KernelsO
         if not len(rows):
             problems.append(
                 f"{trace.origin.name}: its kernels of NCCL are of CUDA graphs or without their "
-                "launch, which the recorder does not note"
+                "launch, so no call can be found for them; profile some steps without graphs"
             )
             continue
         if rows["device"].n_unique() > 1:
@@ -92,50 +72,21 @@ def kernels_of_processes(trace: Trace, problems: list[str]) -> Iterator[KernelsO
             row=rows["row"].to_numpy().astype(np.int64),
             launched_ns=launched + (since or 0),
             utc=since is not None,
-            kernel=_kernels(rows["operation"].to_numpy().astype(np.int64)),
-            dtype=per_name(rows["name"].to_numpy(), names, _reduced_type).astype(np.int64),
+            kernel=kernels_of(rows["operation"].to_numpy().astype(np.int64)),
+            dtype=per_name(rows["name"].to_numpy(), names, reduced_type).astype(np.int64),
+            communicator=_communicators(trace, rows),
         )
 
 
-def _kernels(operation: Int64s) -> Int64s:
+def _communicators(trace: Trace, rows: pl.DataFrame) -> Int64s:
+    """Only Nsight numbers groups as NCCL does; PyTorch's profiler has names of its own."""
+    of_nccl = trace.origin.format == "nsys"
+    return (rows["group"] if of_nccl else pl.repeat(UNKNOWN, len(rows), eager=True)).to_numpy()
+
+
+def kernels_of(operation: Int64s) -> Int64s:
+    """What runs operations (see `_SAME_KERNEL`)."""
     found = operation.copy()
     for of, kernel in _SAME_KERNEL.items():
         found[operation == of] = kernel
     return found
-
-
-def _reduced_type(name: str) -> int:
-    found = _REDUCED.search(own_name(name))
-    return UNKNOWN if found is None or found.lastindex is None else found.lastindex - 1
-
-
-def read_dump(rank: int, path: Path) -> Dump:
-    """The calls of a rank's dump. Errors are those of `read_flight_record`."""
-    record = read_flight_record(path)
-    calls = noted_calls(record).sort("created_ns", maintain_order=True)
-    types = {name: number for number, name in enumerate(_REDUCED_TYPES)}
-    # NCCL reduces complex numbers as pairs of numbers; a type that is no such one is none of them.
-    named = calls["dtype"].str.to_lowercase().str.strip_prefix("complex")
-    dtype = [UNKNOWN if not name else types.get(name, len(types)) for name in named.to_list()]
-    return Dump(
-        rank=rank,
-        name=record.name,
-        calls=calls,
-        kernel=_kernels(calls["operation"].to_numpy()),
-        dtype=np.array(dtype, dtype=np.int64),
-    )
-
-
-def same_work(process: KernelsOfProcess, dump: Dump) -> Fits:
-    """Which kernels may be of which calls: by the operation, and by the type that is reduced."""
-
-    def agree(ours: Int64s, theirs: Int64s) -> Bools:
-        found: Bools = (ours == theirs) | (ours == UNKNOWN) | (theirs == UNKNOWN)
-        return found
-
-    def fits(launch: Int64s, call: Int64s) -> Bools:
-        return agree(process.kernel[launch], dump.kernel[call]) & agree(
-            process.dtype[launch], dump.dtype[call]
-        )
-
-    return fits

@@ -1,25 +1,20 @@
-"""A trace with what PyTorch's flight recorder noted of its collectives."""
+"""A trace with what PyTorch's flight recorder or NCCL Inspector noted of its collectives."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import polars as pl
 
-from traceprobe.errors import DamagedInput
 from traceprobe.ingest.trace_folder import named_rank
 from traceprobe.model.events import UNKNOWN, Bools, Int64s, Operation, Trace
-from traceprobe.pipeline.nccl_kernels import (
-    Dump,
-    KernelsOfProcess,
-    kernels_of_processes,
-    read_dump,
-    same_work,
-)
-from traceprobe.records.nccl import NcclRecords
+from traceprobe.pipeline.nccl_dumps import Dump, Files, same_work
+from traceprobe.pipeline.nccl_kernels import KernelsOfProcess, kernels_of_processes
+from traceprobe.records.nccl import NcclRecords, Source
 from traceprobe.timeline.record_alignment import (
     CLOSE_NS,
     ClockDifference,
@@ -36,10 +31,13 @@ LEAST = 8
 LEAST_SCORE, MOST_RIVAL, LEAST_JOINED, LEAST_EQUAL = 0.5, 0.8, 0.9, 0.9
 """What a join needs: nearness of launches to calls; that of any other way to join, as a part of
 it; kernels joined, of those covered; equal sizes, of those that trace and dump have."""
-_AGAIN = (
-    "dump the recorder in the run that is profiled, within some thousand collectives of the "
-    "capture, or let it keep more (TORCH_FR_BUFFER_SIZE)"
-)
+_AGAIN: Mapping[Source, str] = {
+    "flight_recorder": "dump the recorder in the run that is profiled, within some thousand "
+    "collectives of the capture, or let it keep more (TORCH_FR_BUFFER_SIZE)",
+    "inspector": "take the log of that process in the run that is profiled, and let the plugin "
+    "lose nothing (NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS=500)",
+}
+_TIMES = "write it with NCCL_INSPECTOR_DUMP_VERBOSE=1"
 
 
 class _Unjoined(Exception):
@@ -48,57 +46,56 @@ class _Unjoined(Exception):
 
 @dataclass(frozen=True)
 class _Join:
-    """Call of each kernel of a process, UNKNOWN without."""
+    """Call of each kernel of a process, UNKNOWN without.
+
+    Args:
+        covered: kernels in the time of the calls.
+        possible: how many kernels can have a call: all of these, or as many as there are calls.
+    """
 
     process: KernelsOfProcess
     dump: Dump
     call: Int64s
     covered: Bools
+    possible: int
     clocks: ClockDifference
 
     @property
     def score(self) -> float:
-        return self.clocks.score / max(int(self.covered.sum()), 1)
+        return self.clocks.score / max(self.possible, 1)
 
 
 def with_nccl_records(
-    trace: Trace, paths: Mapping[int, Path]
+    trace: Trace, paths: Mapping[int, Sequence[Path]]
 ) -> tuple[Trace, Sequence[NcclRecords]]:
-    """The trace with operations, sizes and groups of its collectives filled from dumps.
+    """The trace with operations, sizes and groups of its collectives filled from dumps and logs.
 
-    What the trace says itself stays. A process of which it does not say the rank gets that of the
-    dump that is joined with it. What is not joined is warned of.
+    What the trace says itself stays, and so does what a dump says, which knows more than a log. A
+    process of which the trace does not say the rank gets that of what is joined with it. What is
+    not joined is warned of.
 
     Args:
-        paths: dumps by rank.
+        paths: dumps and logs by rank.
 
     Raises:
-        UnsupportedInput: a file is no dump.
+        UnsupportedInput: a file is neither.
     """
-    joins: list[_Join] = []
     problems: list[str] = []
-    dumps: dict[int, Dump | None] = {}
-    for process in kernels_of_processes(trace, problems):
-        rank = _rank(trace, process.pid)
-        wanted = sorted(paths) if rank is None else [rank] if rank in paths else []
-        for number in wanted:
-            if number not in dumps:
-                dumps[number] = _read(number, paths[number], problems)
-        read = [dump for number in wanted if (dump := dumps[number]) is not None]
-        if wanted and not read:  # why is among the problems
-            continue
-        try:
-            joins.append(_joined(process, rank, read))
-        except _Unjoined as error:
-            problems.append(str(error))
-    taken = [join.dump.rank for join in joins]
-    twice = sorted({rank for rank in taken if taken.count(rank) > 1})
+    files = Files(paths, problems)
+    joins = [
+        join
+        for process in kernels_of_processes(trace, problems)
+        for join in _joins(process, _rank(trace, process.pid), files, problems)
+    ]
+    taken = [join.dump for join in joins]
+    twice = list(dict.fromkeys(d.name for d in taken if sum(d is other for other in taken) > 1))
     if twice:
         problems.append(
-            f"several processes fit the dump of rank {twice[0]}; profile each rank into a file "
-            "with its rank in the name"
+            f"several processes fit {twice[0]}; profile each rank into a file with its rank in "
+            "the name"
         )
-    kept = [join for join in joins if join.dump.rank not in twice]
+    kept = [join for join in joins if join.dump.name not in twice]
+    kept.sort(key=lambda join: join.dump.source != "flight_recorder")
     filled, found = _filled(trace, kept, problems)
     if problems:
         said = list(dict.fromkeys(problems))
@@ -110,15 +107,23 @@ def with_nccl_records(
     return filled, found
 
 
-def _read(rank: int, path: Path, problems: list[str]) -> Dump | None:
-    """A dump, or what is wrong with it among the problems."""
-    try:
-        return read_dump(rank, path)
-    except DamagedInput as error:
-        problems.append(str(error))
-    except OSError as error:  # its own text has the whole path
-        problems.append(f"{path.name}: {error.strerror or type(error).__name__}")
-    return None
+def _joins(
+    process: KernelsOfProcess, rank: int | None, files: Files, problems: list[str]
+) -> Iterator[_Join]:
+    """The joins of a process with what notes its collectives, one of each kind."""
+    wanted, read = files.of_rank(rank)
+    if wanted and not read:  # why is among the problems
+        return
+    who = f"process {process.pid}" if rank is None else f"rank {rank}"
+    if not read:
+        problems.append(f"there is no dump of {who}; dump every rank")
+    for source in get_args(Source):
+        own = [dump for dump in read if dump.source == source]
+        try:
+            if own:
+                yield _joined(process, who, own)
+        except _Unjoined as error:
+            problems.append(str(error))
 
 
 def _rank(trace: Trace, pid: int) -> int | None:
@@ -129,15 +134,12 @@ def _rank(trace: Trace, pid: int) -> int | None:
     return named_rank(trace.origin.name) if alone else None
 
 
-def _joined(process: KernelsOfProcess, rank: int | None, dumps: Sequence[Dump]) -> _Join:
+def _joined(process: KernelsOfProcess, who: str, dumps: Sequence[Dump]) -> _Join:
     """The join with the dump that fits.
 
     Raises:
         _Unjoined: none does, or several do.
     """
-    who = f"process {process.pid}" if rank is None else f"rank {rank}"
-    if not dumps:
-        raise _Unjoined(f"there is no dump of {who}; dump every rank")
     found: list[_Join] = []
     why = ""
     for dump in dumps:
@@ -149,10 +151,9 @@ def _joined(process: KernelsOfProcess, rank: int | None, dumps: Sequence[Dump]) 
         raise _Unjoined(why)
     found.sort(key=lambda join: -join.score)
     if len(found) > 1 and found[1].score > MOST_RIVAL * found[0].score:
-        ranks = " and ".join(str(join.dump.rank) for join in found[:2])
+        names = " and ".join(join.dump.name for join in found[:2])
         raise _Unjoined(
-            f"{who} fits the dumps of ranks {ranks} alike; profile each rank into a file with its "
-            "rank in the name"
+            f"{who} fits {names} alike; profile each rank into a file with its rank in the name"
         )
     return found[0]
 
@@ -164,7 +165,9 @@ def _join(process: KernelsOfProcess, dump: Dump, who: str) -> _Join:
         _Unjoined: they do not fit, or not in one way alone.
     """
     noted = dump.calls["created_ns"].to_numpy()
-    launched = process.launched_ns
+    launched, again = process.launched_ns, _AGAIN[dump.source]
+    if dump.untimed and len(noted) < LEAST:
+        raise _Unjoined(f"{dump.name}: does not say when its operations began; {_TIMES}")
     if len(noted) < LEAST or len(launched) < LEAST:
         raise _Unjoined(
             f"{who} has {len(launched)} kernels and {dump.name} {len(noted)} calls of NCCL; to "
@@ -176,27 +179,31 @@ def _join(process: KernelsOfProcess, dump: Dump, who: str) -> _Join:
             when = "after" if noted[0] > launched[-1] else "before"
             raise _Unjoined(
                 f"{dump.name}: all its calls are {when} those of {who} in the trace, by "
-                f"{gap / 1e9:,.1f} s; {_AGAIN}"
+                f"{gap / 1e9:,.1f} s; {again}"
             )
     fits = same_work(process, dump)
     clocks = clock_difference(launched, noted, fits, _CLOCKS_NS if process.utc else None)
     if clocks is None:
-        raise _Unjoined(f"{dump.name}: notes other collectives than {who} ran; {_AGAIN}")
+        raise _Unjoined(f"{dump.name}: notes other collectives than {who} ran; {again}")
     at = clocks.on_notes(launched)
     covered = (at >= noted[0] - CLOSE_NS) & (at <= noted[-1] + CLOSE_NS)
     several = dump.calls["several"].to_numpy()
     call = notes_of_launches(launched, noted, several, fits, clocks)
     call[~covered] = UNKNOWN
-    join = _Join(process, dump, call, covered, clocks)
-    count, joined = int(covered.sum()), int((call != UNKNOWN).sum())
+    count = int(covered.sum())
+    if dump.source == "inspector":  # it leaves out small messages, and what it could not time
+        call[np.abs(at - noted[call]) > CLOSE_NS] = UNKNOWN  # so the last call may be of another
+        count = min(count, int(((noted >= at[0] - CLOSE_NS) & (noted <= at[-1] + CLOSE_NS)).sum()))
+    joined = int((call != UNKNOWN).sum())
+    join = _Join(process, dump, call, covered, count, clocks)
     if count < LEAST:
         raise _Unjoined(
-            f"{dump.name} and {who} in the trace overlap in {count} collectives; {_AGAIN}"
+            f"{dump.name} and {who} in the trace overlap in {count} collectives; {again}"
         )
     if join.score < LEAST_SCORE or joined < LEAST_JOINED * count:
         raise _Unjoined(
             f"{dump.name}: its calls do not come in the rhythm of {who} in the trace ({joined} of "
-            f"{count} kernels fit, nearness {join.score:.2f}); {_AGAIN}"
+            f"{count} kernels fit, nearness {join.score:.2f}); {again}"
         )
     if clocks.rival > MOST_RIVAL * clocks.score:
         raise _Unjoined(
@@ -229,24 +236,27 @@ def _filled(
         if equal < LEAST_EQUAL * int(both.sum()):
             problems.append(
                 f"{dump.name}: has other sizes than the trace for {int(both.sum()) - equal} of "
-                f"{int(both.sum())} collectives of rank {dump.rank}; {_AGAIN}"
+                f"{int(both.sum())} collectives of rank {dump.rank}; {_AGAIN[dump.source]}"
             )
             continue
         _fill(columns, process.row, rows, said)
-        ranks.setdefault(process.pid, dump.rank)
+        if dump.rank not in ranks.values():  # of logs, several may have one in their communicators
+            ranks.setdefault(process.pid, dump.rank)
         count = int(join.covered.sum())
         found.append(
             NcclRecords(
                 rank=dump.rank,
+                source=dump.source,
                 dump=dump.name,
                 calls=len(dump.calls),
+                damaged=dump.damaged,
                 kernels=len(process.row),
                 covered=count,
                 joined=len(rows),
                 compared=int(both.sum()),
                 equal=equal,
                 score=round(min(join.score, 1.0), 3),
-                rival=round(min(join.clocks.rival / count, 1.0), 3),
+                rival=round(min(join.clocks.rival / join.possible, 1.0), 3),
             )
         )
     ops = trace.gpu_ops.with_columns(

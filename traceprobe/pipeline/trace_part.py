@@ -30,6 +30,7 @@ from traceprobe.pipeline.build_rank import origin, rank_record
 from traceprobe.pipeline.build_sequences import build_sequences
 from traceprobe.pipeline.build_tree import build_tree
 from traceprobe.pipeline.nccl_records import with_nccl_records
+from traceprobe.pipeline.reduced_types import with_reduced_types
 from traceprobe.records.nccl import NcclRecords
 from traceprobe.records.picture import Picture
 from traceprobe.records.rank import Rank
@@ -275,7 +276,7 @@ def accounts(trace: Trace, options: Options) -> Iterator[tuple[Device, DeviceTim
 
 def _device(account: DeviceTimeline, trace: Trace, device: Device) -> DevicePart:
     def part(chosen: DeviceTimeline, long: LongIterations | None) -> DevicePart:
-        groups = collectives.collective_groups(chosen)
+        groups = with_reduced_types(collectives.collective_groups(chosen), chosen.ops, trace.names)
         record = rank_record(chosen, trace, device, groups, long)
         owners = attribution(chosen, trace.names, noted)
         _warn_of_unfit(owners, trace)

@@ -68,10 +68,15 @@ class Communication(msgspec.Struct, frozen=True, kw_only=True):
     """Why sizes or numbers of ranks are missing; None where none is."""
 
 
+ReducedType = Literal["bfloat16", "float16", "float32", "float64"]
+
+
 class CollectiveGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Collectives of one operation, message size and group size; totals over `count` of them."""
 
     operation: Operation
+    dtype: ReducedType | None = None
+    """Of what a reduction adds up, by the names of its kernels; None where these do not tell."""
     bytes: int | None
     group_size: int | None
     count: int

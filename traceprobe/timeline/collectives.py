@@ -34,6 +34,7 @@ class CollectiveGroup:
         matched: those of them found on other ranks too; `transfer_ns` and `skew_ns` are sums over
             these, None where there are none, as long as other ranks are not known.
         complete: every rank of the group was there for every match.
+        dtype: of what a reduction adds up; None where it is none, or the kernels do not tell.
     """
 
     operation: Operation
@@ -48,6 +49,7 @@ class CollectiveGroup:
     transfer_ns: int | None = None
     skew_ns: int | None = None
     complete: bool = False
+    dtype: str | None = None
 
     def rate(self, total_ns: int | None, count: int) -> float | None:
         """Bytes of `count` messages per ns of `total_ns`, which is GB/s; None where unknown."""

@@ -13,7 +13,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from traceprobe.ingest.collective_metadata import collective_operation, collective_operations
+from traceprobe.ingest.collective_metadata import (
+    OF_ONE_RANK,
+    collective_operation,
+    collective_operations,
+)
 from traceprobe.ingest.nsight.ids import NameTable
 from traceprobe.ingest.nsight.payloads import payloads
 from traceprobe.ingest.nsight.tables import MISSING, Database
@@ -32,14 +36,7 @@ _FIELDS = {
     "communicator": re.compile(r"communicator", re.IGNORECASE),
     "ranks": re.compile(r"(no\.|number) of ranks", re.IGNORECASE),
 }
-_PART = [
-    int(o)
-    for o in (
-        *(Operation.ALL_GATHER, Operation.REDUCE_SCATTER, Operation.ALL_TO_ALL),
-        *(Operation.GATHER, Operation.SCATTER),
-    )
-]
-"""Operations of whose message NCCL records the part of one rank."""
+_PART = [int(operation) for operation in OF_ONE_RANK]
 _SAID = ("operation", "message", "communicator", "group_size")
 
 
