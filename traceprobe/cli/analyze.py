@@ -183,7 +183,6 @@ def command(
     `traceprobe FILE` does the same.
     """
     from traceprobe.cli import outputs
-    from traceprobe.cli.flight_records import dumps_by_rank
     from traceprobe.cli.inputs import check_inputs, expand, expand_anywhere, readable, saved
     from traceprobe.ingest.limits import parse_limits
     from traceprobe.options import Options
@@ -196,7 +195,7 @@ def command(
     targets = output or [outputs.default_output(paths[0])]
     if files is None:
         check_inputs(paths)
-    dumps = dumps_by_rank(nccl_records or [], quiet=quiet)
+    dumps = _dumps(nccl_records or [], quiet=quiet)
     outputs.check_outputs(
         targets,
         [*paths, *dumps.values(), *(p for p in (ablation, causal, peaks) if p)],
@@ -252,6 +251,15 @@ def command(
         note(f"wrote {path} ({outputs.size(path)})", quiet=quiet)
     if open_report:
         _open(written)
+
+
+def _dumps(arguments: Sequence[str], *, quiet: bool) -> dict[int, Path]:
+    """Dumps of the flight recorder by rank; what reads them is imported where there are any."""
+    if not arguments:
+        return {}
+    from traceprobe.cli.flight_records import dumps_by_rank
+
+    return dumps_by_rank(arguments, quiet=quiet)
 
 
 def _read(

@@ -28,7 +28,6 @@ from traceprobe.pipeline.build_picture import picture
 from traceprobe.pipeline.build_rank import origin, rank_record
 from traceprobe.pipeline.build_sequences import build_sequences
 from traceprobe.pipeline.build_tree import build_tree
-from traceprobe.pipeline.nccl_records import with_nccl_records
 from traceprobe.records.nccl import NcclRecords
 from traceprobe.records.picture import Picture
 from traceprobe.records.rank import Rank
@@ -195,6 +194,8 @@ def part_of(trace: Trace, options: Options) -> TracePart:
     """
     if not options.nccl_records:
         return part_with(trace, accounts(trace, options))
+    from traceprobe.pipeline.nccl_records import with_nccl_records
+
     trace, records = with_nccl_records(trace, options.nccl_records)
     return replace(part_with(trace, accounts(trace, options)), nccl_records=records)
 
