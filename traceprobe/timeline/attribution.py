@@ -33,6 +33,8 @@ from traceprobe.timeline.rank_collectives import summary_windows
 
 _OF_HOST = ("idle_host", "idle_data_wait", "idle_unexplained")
 """Idle time that is described by what the host did meanwhile."""
+_Shares = tuple[Int64s, ...]
+"""Columns of `Attribution.shares`, in its order; a path may have several rows."""
 
 
 @dataclass(frozen=True)
@@ -77,14 +79,7 @@ def attribution(
         _busy(account, exclusive, launched, inside),
         *_idle(account, exclusive, launched, paths, nests, waiting, inside),
     ]
-    summed = (
-        pl.concat(shares)
-        .group_by("class", "path")
-        .agg(pl.col("ns").sum(), pl.col("count").sum())
-        .filter((pl.col("ns") > 0) | (pl.col("count") > 0))
-        .sort("class", "path")
-    )
-    return Attribution(paths, owned.above, summed, owned.names, owned.replays, owned.unfit)
+    return Attribution(paths, owned.above, _summed(shares), owned.names, owned.replays, owned.unfit)
 
 
 def _summarised(account: DeviceTimeline) -> Intervals:
@@ -111,10 +106,20 @@ def _launch_paths(
     return owned_kernels(account.process, ops, above, paths, names, noted)
 
 
-def _shares(kind: Int64s | int, path: Int64s, ns: Int64s, count: Int64s | int = 0) -> pl.DataFrame:
-    columns = {"class": kind, "path": path, "ns": ns, "count": count}
-    full = {name: np.broadcast_to(values, path.shape) for name, values in columns.items()}
-    return pl.DataFrame({name: pl.Series(v, dtype=pl.Int64) for name, v in full.items()})
+def _shares(kind: Int64s | int, path: Int64s, ns: Int64s, count: Int64s | int = 0) -> _Shares:
+    return tuple(np.broadcast_to(values, path.shape) for values in (kind, path, ns, count))
+
+
+def _summed(shares: Sequence[_Shares]) -> pl.DataFrame:
+    """One row for each class and path that has time or operations."""
+    columns = map(np.concatenate, zip(*shares, strict=True))
+    rows = pl.DataFrame(dict(zip(("class", "path", "ns", "count"), columns, strict=True)))
+    return (
+        rows.group_by("class", "path")
+        .agg(pl.col("ns").sum(), pl.col("count").sum())
+        .filter((pl.col("ns") > 0) | (pl.col("count") > 0))
+        .sort("class", "path")
+    )
 
 
 def _within(instants: Int64s, inside: Intervals) -> Int64s:
@@ -146,7 +151,7 @@ def _busy(
     exclusive: Mapping[str, Intervals],
     launched: Int64s,
     inside: Intervals,
-) -> pl.DataFrame:
+) -> _Shares:
     """Time of operations, each with its own path."""
     kind = account.ops.select(class_of_op()).to_series().to_numpy()
     t0, t1 = account.ops["t0"].to_numpy(), account.ops["t1"].to_numpy()
@@ -165,7 +170,7 @@ def _idle(
     nests: Mapping[int, HostNest],
     waiting: pl.DataFrame,
     inside: Intervals,
-) -> Iterator[pl.DataFrame]:
+) -> Iterator[_Shares]:
     """Idle time, by cause."""
     named = {
         "idle_sync": _calls(waiting, paths, nests),
@@ -194,7 +199,7 @@ def _gaps(
     idle: Intervals,
     ended: Int64s,
     nests: Mapping[int, HostNest],
-) -> Iterator[pl.DataFrame]:
+) -> Iterator[_Shares]:
     """Idle time by what the host ran in it, as far as some nests tell, else by what ended it.
 
     Autograd's thread waits for the one of the step, until that calls it; from then on the step's
@@ -207,6 +212,8 @@ def _gaps(
     for thread in np.unique(gaps.thread).tolist():
         mine = np.flatnonzero(gaps.thread == thread)
         here = intersect(idle, union(gaps.t0[mine], gaps.t1[mine]))
+        if not len(here.t0):
+            continue
         own = nests.get(thread)
         ran = [nests[number] for number in dict.fromkeys((step, thread)) if number in nests]
         pieces = _cut(here, np.concatenate([gaps.t0[mine], *(nest.edges() for nest in ran)]))
