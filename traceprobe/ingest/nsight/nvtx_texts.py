@@ -62,7 +62,7 @@ class NvtxTexts:
             noted = texts.str.extract(SEQUENCE).cast(pl.Int64)
             sequence = noted.fill_null(UNKNOWN).to_numpy()
             pieces = pieces if self._whole else texts.str.replace(NUMBERS, "").to_list()
-        keys: list[str | int] = pieces
+        keys: list[str | int] = [*pieces]
         for row in np.flatnonzero(strings != OWN).tolist():
             keys[row] = int(strings[row])
         number = np.fromiter(map(self._numbers.__getitem__, keys), np.int64, len(keys))
