@@ -8,6 +8,7 @@ that it must be there.
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import os
@@ -20,6 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 CORPUS = Path(os.environ.get("TRACEPROBE_CORPUS") or ROOT.parent / "shared" / "corpus")
 REQUIRED = os.environ.get("TRACEPROBE_REQUIRE_CORPUS") == "1"
 TORCH_REQUIRED = os.environ.get("TRACEPROBE_REQUIRE_TORCH") == "1"
+LATE_COMPILER = ROOT / "tests" / "late_compiler"
+"""On the path of all that tests start: programs that compile nothing do without the compiler."""
 ABSENT = f"no corpus at {CORPUS}; TRACEPROBE_CORPUS names another place"
 
 CHANGES_OUTPUT = (
@@ -44,6 +47,7 @@ CORPUS_FILES = (
     "attribution",
     "anonymise",
     "cache",
+    "collectives",
     "doctor",
     "report_contract",
     "comparison",
@@ -98,8 +102,9 @@ HEAVY = pytest.StashKey[set[str]]()
 
 
 def pytest_collection_finish(session):
-    """Remember what collecting has imported."""
+    """Remember what collecting has imported; it is over."""
     session.config.stash[HEAVY] = {"torch", "altair", "playwright", "distributed"} & {*sys.modules}
+    gc.freeze()  # ten thousand tests, which stay and would be gone through again and again
 
 
 def pytest_itemcollected(item):
@@ -127,6 +132,14 @@ def own_state(tmp_path_factory):
     """What traceprobe keeps of its user is not that of the developer."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def light_programs():
+    """Programs load no compiler that they do not use, see `LATE_COMPILER`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(LATE_COMPILER), prepend=os.pathsep)
         yield
 
 
