@@ -28,6 +28,7 @@ from typing import Any
 import polars as pl
 
 import traceprobe
+from benchmarks.hta_counters import COUNTED, counters
 from benchmarks.hta_difference import CHANGED, difference
 from traceprobe.model.events import UNKNOWN, Call, Kind, Trace
 from traceprobe.timeline.counters import copy_bandwidth, launch_queue_by_stream
@@ -219,6 +220,7 @@ def compare(folder: Path, venv: Path) -> dict[str, Any]:
         "traces": results,
         "sequences": _sequences(data / OPERATOR[0], venv),
         "difference": difference([data / name for name in CHANGED], partial(hta, venv)),
+        "counters": counters(data / COUNTED, partial(hta, venv)),
     }
 
 
@@ -312,9 +314,13 @@ duration are, in both traces.
 - Only `compare` has the time on the device of what each operator launches; only `TraceDiff` has
   calls of CUDA and ranges of the program by name.
 
-## What HTA has and the report has not
+## Counters of kernels
 
-Hardware counters of CUPTI's range profiler (`get_cupti_counter_data_with_operators`).
+With `profiler_metrics` the profiler counts what each kernel does and times none. HTA's
+`get_cupti_counter_data_with_operators` and `report.frame("kernel_counters")` on `{counted}`:
+{counted_kernels} kernels with {counted_metrics} counters each. The counters are the same of
+{counted_values} of them, the operator that launched the kernel of {counted_operators}. HTA has a
+row for each kernel; the report adds them up by kernel and operator, and says why it has no verdict.
 """
 
 
@@ -358,6 +364,7 @@ def _copies(one: Any, other: Any) -> str:
 
 def _told(results: Any) -> dict[str, Any]:
     found, changed = results["sequences"], results["difference"]
+    counted = results["counters"]
     names = [f"`{name}`" for name in changed["operators_different"]]
     return {
         **changed,
@@ -367,6 +374,8 @@ def _told(results: Any) -> dict[str, Any]:
         "operator": OPERATOR[1],
         "trace": OPERATOR[0].partition(".")[0],
         "calls": found["calls"],
+        "counted": COUNTED.partition(".")[0],
+        **{f"counted_{name.removesuffix('_same')}": number for name, number in counted.items()},
         "different": found["different"],
         "theirs": found["hta_different"],
         "same": "all" if found["same"] == found["different"] else f"{found['same']} of them",

@@ -28,6 +28,7 @@ from traceprobe.records.gpu_metrics import (
     PhaseUtilisations,
     Utilisations,
 )
+from traceprobe.records.kernel_counters import CountedKernel, KernelCounters
 from traceprobe.records.ladder import Missing
 from traceprobe.records.launches import KernelSequence, Launches, LaunchQueue
 from traceprobe.records.memory import PARTS
@@ -42,6 +43,7 @@ from traceprobe.records.roofline import (
     PhaseWork,
     Roofline,
     RooflineRecord,
+    SampledUnits,
     Utilisation,
 )
 from traceprobe.records.whatif import Buckets, Calibration, Predicted, WhatIf
@@ -159,7 +161,14 @@ def make_counted() -> dict[str, Any]:
         "launches": make_launches(),
         "sequences": [make_sequence()],
         "gpu_metrics": make_gpu_metrics(),
+        "kernel_counters": make_kernel_counters(),
     }
+
+
+def make_kernel_counters() -> KernelCounters:
+    counted = CountedKernel(kernel="gemm", operator="aten::addmm", count=2, values=[1.5, 2.0])
+    unknown = CountedKernel(kernel=None, operator=None, count=1, values=[0.0, 3.0])
+    return KernelCounters(metrics=["first.sum", "second.sum"], count=3, kernels=[counted, unknown])
 
 
 def make_gpu_metrics() -> GpuMetrics:
@@ -230,6 +239,7 @@ def _roofline() -> Roofline:
         memory_ms=4.0,
         rest_ms=746.0,
         limit="math",
+        sampled=SampledUnits(tensor_active=0.6, dram=0.3),
         utilisation=Utilisation(busy=0.17, covered=0.1, occupancy=0.08, mfu=0.016),
         notes=["Operations are those of the model."],
         operators=Operators(

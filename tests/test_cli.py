@@ -173,6 +173,14 @@ def test_the_default_output_lies_in_the_current_folder(name, output):
     assert default_output(Path("/far/away") / name) == Path(output)
 
 
+def test_the_report_of_a_folder_has_its_name(tmp_path, monkeypatch):
+    folder = tmp_path / "big run"
+    folder.mkdir()
+    assert default_output(folder) == Path("traceprobe-big run.html")
+    monkeypatch.chdir(folder)
+    assert default_output(Path()) == Path("traceprobe-big run.html")
+
+
 def test_nothing_is_overwritten_without_force(cli, trace):
     (cli.folder / "a.json").write_text("precious")
     done = cli("analyze", trace, "-o", "a.json", "-o", "b.html").expect(2)

@@ -13,14 +13,17 @@ from tests.analyses import trace_of
 from tests.rendering import points_of
 from tests.report_factory import MS, make_report
 from traceprobe import UsageError, analyze
+from traceprobe.model.taxonomy import GPU_METRICS
 from traceprobe.options import Options
 from traceprobe.records import kinds
+from traceprobe.records.gpu_metrics import GpuMetrics, PhaseUtilisations, Utilisations
 from traceprobe.records.peaks import MeasuredPeaks
 from traceprobe.records.rank import DeviceInfo
 from traceprobe.records.report import Report
-from traceprobe.records.roofline import RooflineRecord
+from traceprobe.records.roofline import RooflineRecord, SampledUnits
 from traceprobe.render import document_of
 from traceprobe.render.document import Chart
+from traceprobe.render.pages.roofline import lines
 from traceprobe.verdict.roofline import roofline, with_limit
 
 STEP_MS = 53.2
@@ -182,6 +185,54 @@ def test_the_limit_is_unknown_where_the_work_is():
     found = of(report, {"name": "a program"})
     assert with_limit(report.verdict, found) == report.verdict
     assert of(run_of(), workload(compiled=True)).limit is None
+
+
+def sampled(report, **phases):
+    """The report with counters (tensor cores, memory) by phase."""
+    (rank,) = report.ranks
+    unknown = dict.fromkeys(GPU_METRICS)
+    units = [
+        PhaseUtilisations(
+            phase=name, **unknown | {"tensor_active": tensor, "dram_read": read, "dram_write": 0.1}
+        )
+        for name, (tensor, read) in phases.items()
+    ]
+    metrics = GpuMetrics(
+        interval_us=100.0, step=Utilisations(**unknown), phases=units, iterations=[]
+    )
+    return replace(
+        report, ranks=[replace(rank, summary=replace(rank.summary, gpu_metrics=metrics))]
+    )
+
+
+@pytest.mark.parametrize(
+    ("phases", "units", "limit"),
+    [
+        # Forward takes 12 ms, backward 24, the optimizer 4.
+        ({"forward": (0.9, 0.1), "backward": (0.6, 0.2)}, (0.7, 0.2667), "math"),
+        ({"forward": (0.1, 0.5), "backward": (0.4, 0.7)}, (0.3, 0.7333), "memory"),
+        ({"forward": (0.9, 0.1), "backward": (0.1, 0.1)}, (0.3667, 0.2), None),
+        ({"backward": (0.8, 0.1)}, (0.8, 0.2), "math"),
+        ({"forward": (0.8, 0.1)}, None, None),
+        ({"forward": (None, 0.1), "backward": (0.8, 0.3)}, (0.8, 0.4), "math"),
+        ({"communication": (0.8, 0.1)}, None, None),
+    ],
+)
+def test_counters_go_before_work_at_peak_rates(phases, units, limit):
+    report = sampled(run_of(), **phases)
+    unknown = of(report, {"name": "a program"})
+    expected = None if units is None else SampledUnits(tensor_active=units[0], dram=units[1])
+    assert (unknown.sampled or None) == expected
+    assert unknown.limit == limit
+    verdict = with_limit(report.verdict, unknown)
+    assert verdict.limit == (limit or msgspec.UNSET)
+    estimated = of(run_of()).limit
+    told = with_limit(report.verdict, of(report))
+    assert told.limit == (limit or estimated)
+    assert ("by counters of the GPU" in " ".join(told.reasons)) == (limit is not None)
+    if limit is not None:
+        assert f"{100 * units[0]:.0f} %" in verdict.reasons[-1]
+        assert [line for line in lines(unknown) if line.startswith("counters while kernels run")]
 
 
 def test_utilisation_three_ways():

@@ -101,6 +101,29 @@ TAMPERED = {
     "a kernel": ((*SUMMARY, "top_kernels", 0, "total_ns"), -1, "less than no time"),
     "a queue": ((*SUMMARY, "launches", "queue", "p50"), 10**6, "launch queue are out of order"),
     "launches": ((*SUMMARY, "launches", "outlasting"), 10**6, "more launches than there are"),
+    "a sampled unit": (
+        ("roofline", "sampled"),
+        {"tensor_active": 1.5, "dram": 0.1},
+        "a sampled unit is no part of 1",
+    ),
+    "a counter of a kernel": (
+        (*SUMMARY, "kernel_counters"),
+        {
+            "metrics": ["one", "two"],
+            "count": 1,
+            "kernels": [{"kernel": "k", "operator": None, "count": 1, "values": [1.0]}],
+        },
+        "no value of a counter",
+    ),
+    "counted kernels": (
+        (*SUMMARY, "kernel_counters"),
+        {
+            "metrics": ["one"],
+            "count": 1,
+            "kernels": [{"kernel": "k", "operator": None, "count": 2, "values": [1.0]}],
+        },
+        "more kernels were counted",
+    ),
     "a counter": (
         (*SUMMARY, "gpu_metrics"),
         {

@@ -193,7 +193,8 @@ def command(
 
     files = expand_anywhere(inputs, quiet=quiet) if dask else None
     paths = [Path(name) for name in files] if files else expand(inputs, quiet=quiet)
-    targets = output or [outputs.default_output(paths[0])]
+    given = Path(inputs[0])
+    targets = output or [outputs.default_output(given if given.is_dir() else paths[0])]
     if files is None:
         check_inputs(paths)
     dumps = dumps_by_rank(nccl_records or [], quiet=quiet)

@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 
 
 def default_output(first: Path) -> Path:
-    """`traceprobe-<stem>.html` in the current folder, of a very long stem its beginning."""
-    stem = first.name
+    """`traceprobe-<stem>.html` in the current folder, of a very long stem its beginning.
+
+    Args:
+        first: of what is read: a file, or a folder of them.
+    """
+    stem = first.resolve().name if first.is_dir() else first.name
     for suffix in (".gz", ".json", ".sqlite", ".pt.trace", ".db"):
         stem = stem.removesuffix(suffix)
     return Path(f"traceprobe-{short(stem)}.html")

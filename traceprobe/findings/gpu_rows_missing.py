@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from traceprobe.findings.evidence import Evidence
 from traceprobe.findings.rule import Answer, rule
-from traceprobe.verdict.no_training import unrecorded_ranks, without_kernels
+from traceprobe.verdict.no_training import kernels_counted, unrecorded_ranks, without_kernels
+
+_WITHOUT_COUNTERS = (
+    "Capture again without `profiler_metrics`: while the profiler counts, it runs kernels one "
+    "after the other, and times none. What it counted is under *Counters of kernels*."
+)
 
 
 @rule(
@@ -31,7 +36,9 @@ def gpu_rows_missing_(evidence: Evidence) -> Answer:
                 *said,
                 "" if launches or said else "no kernel that was recorded takes any time",
             ],
-            advice="Look for other profilers and monitors that use CUPTI (DCGM, Nsight, a second "
+            advice=_WITHOUT_COUNTERS
+            if kernels_counted(evidence.quality)
+            else "Look for other profilers and monitors that use CUPTI (DCGM, Nsight, a second "
             "torch.profiler), for a driver newer than the profiler's CUPTI, for permissions on "
             "performance counters, and whether `ProfilerActivity.CUDA` is asked for; then capture "
             "again, and synchronise before the profiler stops.",

@@ -180,6 +180,14 @@ GPU_SAMPLES: Mapping[str, Any] = {
     "percent": pl.Int8,  # of what the unit could do in that time, whole, 0 to 100
 }
 """Columns of samples of hardware counters. Those of one metric of a device do not overlap."""
+KERNEL_COUNTERS: Mapping[str, Any] = {
+    "order": pl.Int64,  # of the kernel among those that were counted
+    "name": pl.Int64,  # index into the names; UNKNOWN where the profiler lost it
+    "operator": pl.Int64,  # the same of the operator that launched it
+    "metric": pl.Int64,  # the same of the counter
+    "value": pl.Float64,  # in the counter's own unit
+}
+"""Columns of what a profiler counted of each kernel, in a capture that has no times of kernels."""
 MODULE = "nn.Module: "
 """How the profiler begins the name of such a call, among the frames of Python."""
 
@@ -250,8 +258,9 @@ class Trace:
     """One input file as columns.
 
     `gpu_ops`, `host_calls`, `stream_events`, `host_ranges`, `host_operators`, `host_modules`,
-    `host_frames` and `gpu_samples` follow the schemas above; `host_work` (threads run one operator
-    after the other) and `host_waits` (they wait in the operating system) HOST_WORK.
+    `host_frames`, `gpu_samples` and `kernel_counters` follow the schemas above; `host_work`
+    (threads run one operator after the other) and `host_waits` (they wait in the operating system)
+    HOST_WORK.
 
     Args:
         rank_of: rank of each process where the file records it.
@@ -283,6 +292,9 @@ class Trace:
     host_waits: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOST_WORK))
     stream_events: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=STREAM_EVENTS))
     gpu_samples: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=GPU_SAMPLES))
+    kernel_counters: pl.DataFrame = field(
+        default_factory=lambda: pl.DataFrame(schema=KERNEL_COUNTERS)
+    )
 
 
 def frame(

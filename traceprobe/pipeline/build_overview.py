@@ -109,6 +109,7 @@ def _brief(rank: Rank) -> Rank:
     summary = replace(
         rank.summary,
         gpu_metrics=UNSET if metrics is UNSET else replace(metrics, iterations=[]),
+        kernel_counters=UNSET,
         top_kernels=[],
         operators=UNSET,
         collectives=[],

@@ -37,6 +37,7 @@ from traceprobe.model.events import (
     HOST_OPERATORS,
     HOST_RANGES,
     HOST_WORK,
+    KERNEL_COUNTERS,
     STREAM_EVENTS,
     Device,
     Origin,
@@ -63,6 +64,7 @@ _FRAMES = {
     "host_waits": HOST_WORK,
     "stream_events": STREAM_EVENTS,
     "gpu_samples": GPU_SAMPLES,
+    "kernel_counters": KERNEL_COUNTERS,
 }
 _DECODERS = ("msgspec", "numpy", "pandas", "polars")
 SMALL = 10_000

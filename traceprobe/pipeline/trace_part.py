@@ -23,6 +23,7 @@ from traceprobe.ingest.read_trace import read_trace
 from traceprobe.model.events import Call, Device, Quality, Trace
 from traceprobe.model.sidecar import KernelOwners, Sidecar
 from traceprobe.options import Options
+from traceprobe.pipeline.build_kernel_counters import kernel_counters
 from traceprobe.pipeline.build_operator_calls import build_operator_calls
 from traceprobe.pipeline.build_picture import picture
 from traceprobe.pipeline.build_rank import origin, rank_record
@@ -290,6 +291,9 @@ def _device(account: DeviceTimeline, trace: Trace, device: Device) -> DevicePart
     if device.kind != "cpu":  # for the report alone: no finding about regular iterations asks
         calls = build_operator_calls(account, trace.names)
         record = replaced(record, summary=replaced(record.summary, operators=calls))
+    counters = kernel_counters(trace)
+    if counters is not UNSET:
+        record = replaced(record, summary=replaced(record.summary, kernel_counters=counters))
     whole = replace(whole, record=record, operators=called)
     if long is None:
         return whole

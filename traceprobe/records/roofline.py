@@ -78,6 +78,20 @@ class Utilisation(msgspec.Struct, frozen=True, kw_only=True):
     mfu: float | None
 
 
+class SampledUnits(msgspec.Struct, frozen=True, kw_only=True):
+    """Means of sampled counters over the time of the kernels, as parts of 1."""
+
+    tensor_active: float
+    """Tensor cores at work."""
+    dram: float
+    """The memory's interface reads or writes."""
+
+    def problems(self) -> Iterator[str]:
+        """What of it cannot be."""
+        if not (0 <= self.tensor_active <= 1 and 0 <= self.dram <= 1):
+            yield "roofline: a sampled unit is no part of 1"
+
+
 class Roofline(msgspec.Struct, frozen=True, kw_only=True):
     """The step beside the peaks of the device."""
 
@@ -108,6 +122,8 @@ class Roofline(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[Sentence]
     operators: Operators | UnsetType = UNSET
     """Left out where the trace has no sizes of operands."""
+    sampled: SampledUnits | UnsetType = UNSET
+    """Left out where the profiler sampled no such counters for most of the kernels' time."""
 
     def problems(self) -> Iterator[str]:
         """What it contradicts itself in."""
@@ -120,6 +136,8 @@ class Roofline(msgspec.Struct, frozen=True, kw_only=True):
                 yield from part.problems()
         if self.operators is not UNSET:
             yield from self.operators.problems()
+        if self.sampled is not UNSET:
+            yield from self.sampled.problems()
         if self.mfu is not None and self.hfu is not None and self.mfu > self.hfu + SHARE_ROUNDING:
             yield "the model has more operations than were executed"
         parts = (self.math_ms, self.memory_ms, self.rest_ms)

@@ -10,6 +10,7 @@ import msgspec
 
 from traceprobe.model.taxonomy import BUSY, KERNEL_CLASSES, PARTITION, SHARE_CLASSES, SHARES
 from traceprobe.records.gpu_metrics import GpuMetrics
+from traceprobe.records.kernel_counters import KernelCounters
 from traceprobe.records.launches import KernelSequence, Launches
 from traceprobe.records.numbers import SHARE_ROUNDING
 from traceprobe.records.operator_calls import OperatorCalls
@@ -214,6 +215,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     on a CPU, in large runs of ranks without details, and where the trace has none."""
     gpu_metrics: GpuMetrics | msgspec.UnsetType = msgspec.UNSET
     """Not there where the profiler sampled no counters of the device."""
+    kernel_counters: KernelCounters | msgspec.UnsetType = msgspec.UNSET
+    """Not there where the profiler counted no kernels."""
 
     @property
     def steps(self) -> int:
@@ -252,6 +255,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             yield from self.launches.problems(window)
         if self.gpu_metrics is not msgspec.UNSET:
             yield from self.gpu_metrics.problems()
+        if self.kernel_counters is not msgspec.UNSET:
+            yield from self.kernel_counters.problems()
         for sequence in self.sequences or []:
             yield from sequence.problems(self.launch_idle_ns)
         yield from partition_problems("summary", self.partition_ns, self.busy_ns, window)

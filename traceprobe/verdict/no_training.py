@@ -24,7 +24,12 @@ def why_no_training(ranks: Sequence[Rank], quality: Quality) -> list[str]:
     """What is missing of a training run, with what to do; empty where nothing is."""
     missing = []
     unrecorded = unrecorded_ranks(ranks, quality)
-    if unrecorded:
+    if unrecorded and kernels_counted(quality):
+        missing.append(
+            f"{_of(unrecorded, ranks)}the profiler counted what kernels do, and noted no times: "
+            "profile again without `profiler_metrics`"
+        )
+    elif unrecorded:
         missing.append(
             f"{_of(unrecorded, ranks)}kernels were launched, but the capture has no GPU rows of "
             "them: profile again (`activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`) and "
@@ -49,6 +54,11 @@ def unrecorded_ranks(ranks: Sequence[Rank], quality: Quality) -> list[Rank]:
     """The ranks whose kernels were not recorded, by their launches or by what ingest noticed."""
     noticed = any(warning.code == "gpu-rows-missing" for warning in quality.warnings)
     return [r for r in ranks if gpu_rows_missing(r) or (noticed and r.device.kind == "cpu")]
+
+
+def kernels_counted(quality: Quality) -> bool:
+    """Whether the profiler was in the mode in which it counts what kernels do."""
+    return any(warning.code == "kernels-counted" for warning in quality.warnings)
 
 
 def runs_on_cpu(ranks: Sequence[Rank]) -> bool:

@@ -41,6 +41,7 @@ from traceprobe.verdict.counted import (
 )
 from traceprobe.verdict.operator_roofline import beside_roofline, rate
 from traceprobe.verdict.precision import ran
+from traceprobe.verdict.sampled_units import limit_of_units, sampled_units
 from traceprobe.verdict.thresholds import FIXED
 
 _SAME = {"bf16": "half", "fp16": "half"}
@@ -102,6 +103,7 @@ def roofline(
     rest = None if math is None or memory is None else max(step - math - memory, 0.0)
     mfu = _share(_least_ms(model, published, None), step)
     hfu = _share(_least_ms(executed(work), published, None), step) if work else None
+    units = sampled_units(timed)
     return Roofline(
         device=device.name if same else None,
         step_ms=round(step, 6),
@@ -117,10 +119,11 @@ def roofline(
         math_ms=_rounded(math),
         memory_ms=_rounded(memory),
         rest_ms=_rounded(rest),
-        limit=_limit(math, memory, kernels),
+        limit=limit_of_units(units) or _limit(math, memory, kernels),
         utilisation=_utilisation(timed, times, step, occupancy, mfu),
         notes=_notes(work, workload, total, gpu, device, same=same, names=names),
         operators=UNSET if operators is None else beside_roofline(operators, own_peaks, published),
+        sampled=UNSET if units is None else units,
     )
 
 
@@ -128,16 +131,28 @@ def with_limit(verdict: Verdict, record: Roofline | None) -> Verdict:
     """A verdict of `compute` that says whether math or memory bounds the kernels, and why."""
     if verdict.bound != "compute" or record is None:
         return verdict
-    if record.limit is None or record.math_ms is None:
+    if record.limit is None:
         return verdict
-    math = f"math would take {100 * record.math_ms / record.kernel_ms:.0f} % of the kernels' time"
+    reason = f"{_why(record)}: {_LIMIT_WORDS[record.limit]}"
+    return replace(verdict, limit=record.limit, reasons=[*verdict.reasons, reason])
+
+
+def _why(record: Roofline) -> str:
+    """What the limit is from: counters where they tell one, else work at peak rates."""
+    units = record.sampled
+    if units and limit_of_units(units):
+        return (
+            f"by counters of the GPU tensor cores are active for {100 * units.tensor_active:.0f} % "
+            f"of the kernels' time, memory for {100 * units.dram:.0f} %"
+        )
+    math_ms = record.math_ms or 0.0  # known, or there were no limit
+    math = f"math would take {100 * math_ms / record.kernel_ms:.0f} % of the kernels' time"
     memory = (
         "memory traffic is not known"
         if record.memory_ms is None
         else f"memory traffic {100 * record.memory_ms / record.kernel_ms:.0f} %"
     )
-    reason = f"at peak rates {math}, {memory}: {_LIMIT_WORDS[record.limit]}"
-    return replace(verdict, limit=record.limit, reasons=[*verdict.reasons, reason])
+    return f"at peak rates {math}, {memory}"
 
 
 def _published(gpu: gpus.Gpu) -> Peaks:

@@ -14,6 +14,12 @@ from traceprobe.ingest.collective_metadata import collective_operation, group_id
 from traceprobe.ingest.joins import Table, concatenate_tables, keep_rows, narrow_table
 from traceprobe.ingest.kineto.event import Args, Event, Number
 from traceprobe.ingest.kineto.frames import own_frame
+from traceprobe.ingest.kineto.gpu_samples import (
+    CATEGORY,
+    gpu_number,
+    metric_number,
+    plausible_percent,
+)
 from traceprobe.ingest.kineto.occupancy import Occupancy, percent
 from traceprobe.ingest.kineto.operands import OperandTable
 from traceprobe.ingest.kineto.sync_notes import SYNC_NOTES, sync_notes
@@ -54,7 +60,7 @@ _EXTERNAL, _EXTERNAL_LOWER = map(attrgetter, ("external_id", "external_id_lower"
 _SEQUENCE, _FORWARD_THREAD = map(attrgetter, ("sequence", "forward_thread"))
 _GRAPH, _GRAPH_NODE = map(attrgetter, ("graph", "graph_node"))
 _COPY_KIND, _COLLECTIVE = map(attrgetter, ("copy_kind", "collective"))
-_BLOCKS, _OCCUPANCY = map(attrgetter, ("blocks", "occupancy"))
+_BLOCKS, _OCCUPANCY, _SAMPLE = map(attrgetter, ("blocks", "occupancy", "sample"))
 _NONE = Args()
 NOTES_OF_COLLECTIVES = "record_param_comms"
 _MOST_PROCESSES = 100
@@ -124,6 +130,7 @@ class EventColumns:
         stacks = _of(buckets, STACKS + BLAME)
         self._put("modules", _modules(stacks), self._host)
         self._put("frames", self._own_frames(stacks), self._host)
+        self._put("samples", [e for e in buckets.get(CATEGORY, ()) if e.ph == "C"], self._sample)
         self._uncategorised(buckets.get(None, []))
         for phase in ("s", "f"):
             arrows = [e for e in buckets.get("cpu_to_cuda", []) if e.ph == phase]
@@ -158,6 +165,21 @@ class EventColumns:
 
     def _sync(self, events: list[Event]) -> Table:
         return {**self._times(events), **sync_notes(events, _arguments(events), _pids(events))}
+
+    def _sample(self, events: list[Event]) -> Table:
+        """Those of a known counter and GPU, with a value that can be a percent."""
+        metrics = {name: metric_number(name) for name in set(map(_NAME, events))}
+        gpus = {process: gpu_number(process) for process in set(map(_PID, events))}
+        ts = floats(events, _TS)
+        table = {
+            "t0": np.where(in_range(ts), nanoseconds(times_or_zero(ts)), _MISSING),
+            "gpu": np.array([gpus[event.pid] for event in events], dtype=np.int64),
+            "metric": np.array([metrics[event.name] for event in events], dtype=np.int64),
+            "counter": self._names(map(_NAME, events), len(events)),
+            "percent": plausible_percent(floats(_arguments(events), _SAMPLE)),
+        }
+        known = [table[column] != UNKNOWN for column in ("gpu", "metric", "percent")]
+        return keep_rows(table, np.logical_and.reduce(known))
 
     def _operator(self, events: list[Event]) -> Table:
         args, host = _arguments(events), self._host(events)
@@ -274,8 +296,8 @@ def collect_tables(
 
     Returns:
         Group name ("gpu", "calls", "syncs", "operators", "ranges", "overhead", "modules", "frames",
-        "legacy_gpu", "flow_s", "flow_f") to columns. A host event that never ended runs to the end
-        of the capture; a GPU event with a negative duration or at time 0 is lost.
+        "samples", "legacy_gpu", "flow_s", "flow_f") to columns. A host event that never ended runs
+        to the end of the capture; a GPU event with a negative duration or at time 0 is lost.
     """
     base = base_ns(metadata)
     if metadata.get("baseTimeNanoseconds") not in (None, base, str(base)):

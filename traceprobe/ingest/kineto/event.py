@@ -56,6 +56,7 @@ class Args(msgspec.Struct, gc=False):
     types: Raw = field(default=_NOTHING, name="Input type")
     strides: Raw = field(default=_NOTHING, name="Input Strides")
     values: Raw = field(default=_NOTHING, name="Concrete Inputs")
+    sample: Any = field(default=nan, name="")
 
 
 class Event(msgspec.Struct, gc=False):

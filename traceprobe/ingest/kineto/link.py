@@ -7,7 +7,7 @@ outermost operators of each thread are the device's work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,6 +46,8 @@ from traceprobe.ingest.kineto.facts import (
     why_missing,
 )
 from traceprobe.ingest.kineto.frames import short_names
+from traceprobe.ingest.kineto.gpu_samples import gpu_samples
+from traceprobe.ingest.kineto.kernel_counters import CounterEvent, kernel_counters
 from traceprobe.ingest.kineto.ranges import host_ranges, host_work, operator_sources
 from traceprobe.ingest.kineto.sync_notes import of_processes
 from traceprobe.ingest.plausibility import (
@@ -59,12 +61,14 @@ from traceprobe.ingest.stream_events import stream_events
 from traceprobe.ingest.untrusted_values import NAME_LENGTH, bounded_text
 from traceprobe.model.events import (
     GPU_OPS,
+    GPU_SAMPLES,
     HOST_CALLS,
     HOST_FRAMES,
     HOST_MODULES,
     HOST_OPERATORS,
     HOST_RANGES,
     HOST_WORK,
+    KERNEL_COUNTERS,
     STREAM_EVENTS,
     UNKNOWN,
     Call,
@@ -94,11 +98,13 @@ def build_trace(
     metadata: Mapping[str, Any],
     origin: Origin,
     quality: Quality,
+    counted: Iterable[list[CounterEvent]] = (),
 ) -> Trace:
     """The trace of some tables; empties them, so that nothing is in memory twice for long.
 
     Args:
         columns: what the tables were collected from, with their names, threads and ranks.
+        counted: all events once more, where kernels were counted instead of timed.
 
     Raises:
         EmptyTrace: no GPU work, and no operators under a step or phase annotation either.
@@ -114,6 +120,13 @@ def build_trace(
     warn_of_server(names, quality)
     role = _roles(operators, names)
     host_calls = _host_calls(tables.get("calls") or empty_table(*HOST_CALLS), names, role)
+    counters = kernel_counters(counted, host_calls, operators, names)
+    if len(counters["order"]):
+        quality.warn(
+            "kernels-counted",
+            f"The profiler counted what {len(np.unique(counters['order']))} kernels do "
+            "(`profiler_metrics`), and notes no times of kernels while it counts.",
+        )
     does = per_name(host_calls["name"], names, lambda name: stream_event(api_name(name)))
     waits = stream_events(host_calls, does, of_processes(tables.get("syncs"), host_calls, pids))
     annotation = (
@@ -154,6 +167,7 @@ def build_trace(
         host_operators = frame(HOST_OPERATORS, own)
     modules = frame(HOST_MODULES, dict(tables.get("modules") or empty_table(*HOST_MODULES)))
     frames = _frames(tables.get("frames") or empty_table(*HOST_FRAMES), names)
+    sampled = tables.get("samples") if kind == "gpu" else None
     tables.clear()
     del operators
     host_calls["recorded"] = np.isin(
@@ -168,6 +182,9 @@ def build_trace(
         if len(pids) == 1:
             gpu = drop_overruns(gpu, quality)
             warn_of_overlaps(gpu, quality)
+    samples = frame(
+        GPU_SAMPLES, gpu_samples(sampled, gpu, quality), ("pid", "device", "metric", "t0")
+    )
     ops = frame(GPU_OPS, gpu, ("t0", "t1", "stream", "correlation"))
     devices = [
         (int(p), int(d))
@@ -194,6 +211,8 @@ def build_trace(
         host_frames=frames,
         host_work=frame(HOST_WORK, work, ("t0", "t1", "thread")),
         stream_events=frame(STREAM_EVENTS, waits, ("pid", "t0", "correlation")),
+        gpu_samples=samples,
+        kernel_counters=frame(KERNEL_COUNTERS, counters, ("order",)),
     )
 
 

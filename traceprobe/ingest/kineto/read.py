@@ -25,6 +25,8 @@ from traceprobe.ingest.kineto.columns import EventColumns, base_ns, collect_tabl
 from traceprobe.ingest.kineto.duplicate_keys import count_duplicate_keys
 from traceprobe.ingest.kineto.envelope import top_level_properties
 from traceprobe.ingest.kineto.event import Event
+from traceprobe.ingest.kineto.kernel_counters import CATEGORY as COUNTED
+from traceprobe.ingest.kineto.kernel_counters import CounterEvent
 from traceprobe.ingest.kineto.link import build_trace
 from traceprobe.ingest.kineto.no_events import without_events
 from traceprobe.ingest.kineto.repair import salvage
@@ -92,7 +94,11 @@ def read_kineto(
         for column, limit in _CHECKED.items():
             if column in table:
                 limits.check(limit, pl.Series(table[column]).n_unique(), path.name)
-    return build_trace(tables, columns, metadata, origin, quality)
+    counted: Iterable[list[CounterEvent]] = ()
+    if COUNTED in columns.categories:
+        again = BlockReader(path, detected.gzipped, lambda *_: None, limits)
+        counted = decode_events(EventSplitter().chunks(again.blocks()), CounterEvent, Quality())
+    return build_trace(tables, columns, metadata, origin, quality, counted)
 
 
 def _counted(split: EventSplitter, blocks: Iterator[bytes], quality: Quality) -> Iterator[bytes]:

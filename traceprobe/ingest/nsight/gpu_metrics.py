@@ -15,15 +15,12 @@ import numpy as np
 
 from traceprobe.ingest.joins import Table, keep_rows
 from traceprobe.ingest.nsight.tables import MISSING, Database
+from traceprobe.ingest.sample_times import MOST_PERCENT, sample_starts
 from traceprobe.ingest.untrusted_values import bounded_text
-from traceprobe.model.events import GPU_SAMPLES, UNKNOWN, Int64s, Quality
+from traceprobe.model.events import GPU_SAMPLES, UNKNOWN, Quality
 from traceprobe.model.taxonomy import GPU_METRICS
 
 _TABLE, _NAMES = "GPU_METRICS", "TARGET_INFO_GPU_METRICS"
-_MOST_PERCENT = 110
-"""Counters of one sample are not read at one instant, so that a busy unit shows a bit above 100."""
-_GAP = 1.5
-"""Intervals between two samples from which on samples are missing between them."""
 _MOST_NUMBERS = 500
 """Pairs of type and metric: a GPU has some 50 metrics."""
 _UNIT = re.compile(r"\s*\[throughput %\]$")
@@ -64,8 +61,7 @@ def gpu_samples(db: Database, ops: Mapping[str, Any], quality: Quality) -> dict[
     None either where the clocks of GPU and host disagree, so that the ops were moved: nothing says
     which of the two clocks the samples follow.
 
-    A sample is the mean of its counter since the one before, and so stands for that time; after a
-    pause of the sampling, longer than 1.5 of the usual intervals, for one of those.
+    A sample is the mean of its counter since the one before.
 
     Args:
         ops: columns of GPU_OPS.
@@ -85,7 +81,7 @@ def gpu_samples(db: Database, ops: Mapping[str, Any], quality: Quality) -> dict[
     )
     if rows is None:
         return none
-    rows = keep_rows(rows, (rows["value"] >= 0) & (rows["value"] <= _MOST_PERCENT))
+    rows = keep_rows(rows, (rows["value"] >= 0) & (rows["value"] <= MOST_PERCENT))
     series = [
         _series(rows, [pair for pair in metrics if pair[0] & 0xFF == gpu and metrics[pair] == name])
         | {"gpu": gpu, "metric": GPU_METRICS.index(name)}
@@ -129,18 +125,7 @@ def _series(rows: Table, pairs: list[tuple[int, int]]) -> dict[str, Any]:
         percent = rows["value"][mine][first].astype(np.int64)
         times, inverse = np.unique(np.concatenate([times, stamp]), return_inverse=True)
         sums = np.bincount(inverse, np.concatenate([sums, percent])).astype(np.int64)
-    return {"t0": _starts(times), "t1": times, "percent": np.minimum(sums, 100)}
-
-
-def _starts(times: Int64s) -> Int64s:
-    """When what each sample covers starts; the instants are ascending."""
-    if len(times) < 2:  # nothing tells the interval
-        return times
-    distance = np.diff(times)
-    usual = int(np.median(distance))
-    before = np.where(distance > _GAP * usual, usual, distance)
-    since: Int64s = np.concatenate([[usual], before]).astype(np.int64)
-    return times - since
+    return {"t0": sample_starts(times), "t1": times, "percent": np.minimum(sums, 100)}
 
 
 def _places(db: Database, ops: Mapping[str, Any]) -> dict[tuple[int, int], int]:

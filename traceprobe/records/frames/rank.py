@@ -122,6 +122,15 @@ def _gpu_metrics(rank: Rank) -> Iterator[list[object]]:
         yield [None, iteration.index, *_counters(iteration)]
 
 
+def _kernel_counters(rank: Rank) -> Iterator[list[object]]:
+    counters = known(rank.summary.kernel_counters)
+    if counters is None:
+        return
+    for each in counters.kernels:
+        for metric, value in zip(counters.metrics, each.values, strict=True):
+            yield [each.kernel, each.operator, each.count, metric, value]
+
+
 def _counters(of: Utilisations) -> list[object]:
     return [getattr(of, name) for name in columns_of(Utilisations)]
 
@@ -197,6 +206,10 @@ FRAMES: Mapping[str, Frame] = {
     ),
     "gpu_metrics": _ranked(
         {"phase": "str", "iteration": "int", **columns_of(Utilisations)}, _gpu_metrics
+    ),
+    "kernel_counters": _ranked(
+        {"kernel": "str", "operator": "str", "count": "int", "metric": "str", "value": "float"},
+        _kernel_counters,
     ),
     "modules": _owners("module"),
     "lines": _owners("line"),

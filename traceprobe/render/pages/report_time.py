@@ -10,6 +10,7 @@ from traceprobe.render.bars import partition_bar
 from traceprobe.render.document import Bars, Block, Section, Text
 from traceprobe.render.pages.report_counters import counters_section
 from traceprobe.render.pages.report_gaps import gaps_section
+from traceprobe.render.pages.report_kernel_counters import kernel_counters_section
 from traceprobe.render.pages.report_tables import metrics_tables, window
 
 MAX_BESIDE = 4
@@ -59,6 +60,9 @@ def _rest(report: Report, listed: Sequence[Rank]) -> Iterator[Block]:
     counters = counters_section(listed)
     if counters is not None:
         yield counters
+    kernels = kernel_counters_section(listed)
+    if kernels is not None:
+        yield kernels
     if report.ranks:
         text = "Per step, over the used iterations"
         if not all(rank.summary.iterations_used for rank in listed):

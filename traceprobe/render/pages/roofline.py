@@ -102,7 +102,7 @@ def _points(record: RooflineRecord) -> list[str]:
 def lines(found: Roofline) -> list[str]:
     """What Markdown and terminal say, a line each: MFU, the step, operators, utilisation."""
     of_operators = [] if found.operators is UNSET else operator_lines(found.operators)[:1]
-    told = (_rate(found), _split(found), *of_operators, _utilisation(found))
+    told = (_rate(found), _split(found), _sampled(found), *of_operators, _utilisation(found))
     return [line for line in told if line]
 
 
@@ -131,6 +131,14 @@ def _split(found: Roofline) -> str:
         parts.append(f"rest {_of(found.rest_ms, found)}")
     words = "" if found.limit is None else f"; {LIMIT_WORDS[found.limit]}"
     return f"of the step: {', '.join(parts)}{words}"
+
+
+def _sampled(found: Roofline) -> str:
+    """What counters say of the kernels."""
+    if found.sampled is UNSET:
+        return ""
+    tensor, memory = percent(found.sampled.tensor_active), percent(found.sampled.dram)
+    return f"counters while kernels run: tensor cores active {tensor}, memory {memory}"
 
 
 def _of(ms: float, found: Roofline) -> str:
