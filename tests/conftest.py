@@ -58,6 +58,7 @@ CORPUS_FILES = (
 """Files that go through the whole corpus. One worker runs them all: the first analyses it, the
 others find the reports that `tests/analyses.py` keeps in the process."""
 SLOWEST = (
+    "injections",
     "validation",
     "profile",
     "kept_recordings",
@@ -70,7 +71,15 @@ SLOWEST = (
     "document_browser",
     "many_ranks",
     "bench",
+    "blame_recording",
+    "endings",
+    "causal",
     "all_reduces",
+    "workloads",
+    "annotate",
+    "noted_owners",
+    "memory_cli",
+    "hostile_folder",
 )
 """Files whose tests take long. They come first, or one worker ends with them while others idle."""
 
@@ -104,7 +113,9 @@ HEAVY = pytest.StashKey[set[str]]()
 def pytest_collection_finish(session):
     """Remember what collecting has imported; it is over."""
     session.config.stash[HEAVY] = {"torch", "altair", "playwright", "distributed"} & {*sys.modules}
-    gc.freeze()  # ten thousand tests, which stay and would be gone through again and again
+    # Ten thousand tests and the reports of all files stay, and are no garbage to be looked through.
+    gc.freeze()
+    gc.set_threshold(50_000)
 
 
 def pytest_itemcollected(item):
