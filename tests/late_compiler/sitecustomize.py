@@ -52,7 +52,8 @@ class Imported:
         return module
 
     def exec_module(self, module):
-        module.__spec__ = self.spec
+        if module.__spec__ is not self.spec:
+            module.__spec__ = self.spec
 
 
 class Compiler(ModuleType):
@@ -72,27 +73,24 @@ def execute(module):
     module.__class__ = ModuleType
     module.__loader__ = module.__spec__.loader = loader
     loader.exec_module(module)
+    for function in asked:
+        vars(function).pop("__dynamo_disable", None)  # what PyTorch keeps of `disable`
+    asked.clear()
 
 
-def graph_break():
-    """What is not compiled is not broken."""
+graph_break = int  # does nothing, and is no frame in a recording
+asked = []
+"""Functions of optimizers that PyTorch wanted to keep from the compiler before there was one."""
 
 
-def disable(fn, recursive=True, *, wrapping=True, **options):
-    """Keep a function from the compiler: the functions of optimizers when there is one."""
-    compiler = sys.modules[COMPILER]
+def disable(function, recursive=True, *, wrapping=True, **options):
+    """The function: what is not compiled is not kept from it."""
     if wrapping:
+        compiler = sys.modules[COMPILER]
         execute(compiler)
-        return compiler.disable(fn, recursive, **options)
-    disabled = None
-
-    def late(*arguments, **keywords):
-        nonlocal disabled
-        if disabled is None and type(compiler) is not Compiler:
-            disabled = compiler.disable(fn, recursive, wrapping=wrapping, **options)
-        return (disabled or fn)(*arguments, **keywords)
-
-    return late
+        return compiler.disable(function, recursive, **options)
+    asked.append(function)
+    return function
 
 
 sys.meta_path.insert(0, Finder())
