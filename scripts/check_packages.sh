@@ -32,7 +32,7 @@ rm -rf build/dist
     exit 1
 }
 PYTHON="$venv/bin/python" scripts/make_venv.sh "$work/venv"
-"$work/venv/bin/python" -m pip --disable-pip-version-check install --quiet \
+"$work/venv/bin/python" -m pip --disable-pip-version-check install --quiet --no-compile \
     --constraint constraints.txt build/dist/traceprobe-*.whl
 
 cd "$work"

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import traceprobe
 from tests.conftest import ROOT
+from traceprobe.options import Options
+from traceprobe.pipeline import merge as analysis
+from traceprobe.pipeline.trace_part import part_of
 
 REFUSED = (traceprobe.EmptyTrace, traceprobe.UnsupportedInput)
 """Errors of files of the corpus that are no traces of a training run, or of another tool."""
@@ -21,13 +24,19 @@ def trace_of(path: Path):
 
 
 @cache
+def part_of_file(path: Path):
+    """What the report of a run has from one file."""
+    return part_of(trace_of(path), Options())
+
+
+@cache
 def report_of(*paths: Path):
     """The report of one file, or of the ranks of one run, without options.
 
     Raises:
         EmptyTrace: a file holds nothing to analyse; not cached.
     """
-    return traceprobe.analyze([trace_of(path) for path in paths])
+    return analysis.merge([part_of_file(path) for path in paths], Options())
 
 
 def runs() -> dict[str, list[Path]]:

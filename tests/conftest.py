@@ -8,6 +8,7 @@ that it must be there.
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import os
@@ -20,6 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 CORPUS = Path(os.environ.get("TRACEPROBE_CORPUS") or ROOT.parent / "shared" / "corpus")
 REQUIRED = os.environ.get("TRACEPROBE_REQUIRE_CORPUS") == "1"
 TORCH_REQUIRED = os.environ.get("TRACEPROBE_REQUIRE_TORCH") == "1"
+LATE_COMPILER = ROOT / "tests" / "late_compiler"
+"""On the path of all that tests start: programs that compile nothing do without the compiler."""
 ABSENT = f"no corpus at {CORPUS}; TRACEPROBE_CORPUS names another place"
 
 CHANGES_OUTPUT = (
@@ -44,6 +47,7 @@ CORPUS_FILES = (
     "attribution",
     "anonymise",
     "cache",
+    "collectives",
     "doctor",
     "report_contract",
     "comparison",
@@ -54,6 +58,7 @@ CORPUS_FILES = (
 """Files that go through the whole corpus. One worker runs them all: the first analyses it, the
 others find the reports that `tests/analyses.py` keeps in the process."""
 SLOWEST = (
+    "injections",
     "validation",
     "profile",
     "kept_recordings",
@@ -66,7 +71,15 @@ SLOWEST = (
     "document_browser",
     "many_ranks",
     "bench",
+    "blame_recording",
+    "endings",
+    "causal",
     "all_reduces",
+    "workloads",
+    "annotate",
+    "noted_owners",
+    "memory_cli",
+    "hostile_folder",
 )
 """Files whose tests take long. They come first, or one worker ends with them while others idle."""
 
@@ -98,8 +111,11 @@ HEAVY = pytest.StashKey[set[str]]()
 
 
 def pytest_collection_finish(session):
-    """Remember what collecting has imported."""
+    """Remember what collecting has imported; it is over."""
     session.config.stash[HEAVY] = {"torch", "altair", "playwright", "distributed"} & {*sys.modules}
+    # Ten thousand tests and the reports of all files stay, and are no garbage to be looked through.
+    gc.freeze()
+    gc.set_threshold(50_000)
 
 
 def pytest_itemcollected(item):
@@ -127,6 +143,14 @@ def own_state(tmp_path_factory):
     """What traceprobe keeps of its user is not that of the developer."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def light_programs():
+    """Programs load no compiler that they do not use, see `LATE_COMPILER`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(LATE_COMPILER), prepend=os.pathsep)
         yield
 
 

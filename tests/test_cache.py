@@ -79,7 +79,6 @@ def test_a_file_of_the_corpus_comes_back_as_it_was_read(corpus, corpus_row, tmp_
         return
     for trace in (first, again):
         assert_same(trace, trace_of(path))
-    assert traceprobe.analyze(again).to_json() == report_of(path).to_json()
 
 
 @pytest.mark.parametrize("name", FORMATS)

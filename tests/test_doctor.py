@@ -9,7 +9,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from tests.analyses import REFUSED, report_of
+from tests.analyses import REFUSED, part_of_file, trace_of
 from tests.builders import nsight
 from tests.cli_runner import LOOP, spawn, write_trace
 from tests.conftest import ROOT, trace_files
@@ -159,14 +159,17 @@ def test_no_false_alarms_on_what_traceprobe_recorded_itself():
         assert loud <= harmless, name
 
 
-def test_every_file_of_the_corpus_is_examined(corpus_row, corpus):
+def test_every_file_of_the_corpus_is_examined(corpus_row, corpus, monkeypatch):
+    """From its events on, which all tests of the corpus share."""
     paths = trace_files(corpus_row)
     try:
-        report_of(*paths)
+        parts = iter([part_of_file(path) for path in paths])
     except REFUSED:
         with pytest.raises(REFUSED):
             examine(paths)
         return
+    monkeypatch.setattr("traceprobe.ingest.read_trace.read_trace", lambda path, _: trace_of(path))
+    monkeypatch.setattr("traceprobe.pipeline.trace_part.part_of", lambda *_: next(parts))
     found = examine(paths)
     text = terminal.render(document(found), 60, color=False)
     assert all(len(line) <= 60 for line in text.splitlines())

@@ -77,10 +77,9 @@ def test_the_number_of_processes_changes_no_byte(tmp_path):
 def test_dask_changes_no_byte(tmp_path):
     needs_workers_of_dask()
     here = spawn("analyze", *PAIR, "-o", "-", "--jobs", 1, cwd=tmp_path).expect(0).out
-    urls = [f"file://{path}" for path in PAIR]
-    for inputs in (PAIR, urls):
-        done = spawn("analyze", *inputs, "-o", "-", "--dask", "local:2", cwd=tmp_path).expect(0)
-        assert done.out == here
+    inputs = (PAIR[0], f"file://{PAIR[1]}")
+    done = spawn("analyze", *inputs, "-o", "-", "--dask", "local:2", cwd=tmp_path).expect(0)
+    assert done.out == here
     done = spawn("analyze", *PAIR, "--step", "no such", "--dask", "local:1", cwd=tmp_path)
     assert "matches 0 ranges" in done.expect(2).err
 
@@ -232,7 +231,7 @@ def reader_of(path, process):
 def large(tmp_path_factory):
     """A file that takes some seconds to read, and to write."""
     path = tmp_path_factory.mktemp("large") / "big.json"
-    write_repeated(path, kineto.dumps(of_rank(1).scenario()), 100_000_000)
+    write_repeated(path, kineto.dumps(of_rank(1).scenario()), 40_000_000)
     return path
 
 
