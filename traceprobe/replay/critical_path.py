@@ -66,11 +66,12 @@ def critical_path(graph: Graph, schedules: Sequence[RankSchedule]) -> Path:
 def _way_back(graph: Graph, when: Floats, last: int) -> Iterator[int]:
     """Edges from an instant back to the beginning."""
     shape = graph.shape
-    by_target, ranges = shape.incoming
-    leading = {instant: (low, high) for instant, low, high in ranges}
     instant = last
-    while instant in leading:
-        edges = by_target[slice(*leading[instant])]
+    while True:
+        low, high = shape.first_incoming[shape.place[instant] :][:2]
+        if low == high:
+            return
+        edges = shape.incoming[low:high]
         edge = int(edges[np.argmax(when[shape.source[edges]] + graph.weight[edges])])
         yield edge
         instant = int(shape.source[edge])

@@ -67,21 +67,22 @@ class Shape:
         return reduction(self.source, self.target, self.order, host, start, end)
 
     @cached_property
-    def incoming(self) -> tuple[Int64s, list[tuple[int, int, int]]]:
-        """Edges by the place of their targets in the order, and which of them lead to each instant.
+    def incoming(self) -> Int64s:
+        """Numbers of the edges by the place of their targets in the order."""
+        return np.argsort(self.place[self.target], kind="stable")
 
-        Returns:
-            (edges, instants): numbers of edges; instant, and the range of `edges` that leads to
-            it, of those that any edge leads to, in their order.
-        """
+    @cached_property
+    def place(self) -> Int64s:
+        """Of each instant in the order."""
         place = np.empty(len(self.order), np.int64)
         place[self.order] = np.arange(len(self.order))
-        by_target = np.argsort(place[self.target], kind="stable")
-        counts = np.bincount(place[self.target], minlength=len(self.order))
-        high = np.cumsum(counts)
-        some = np.flatnonzero(counts)
-        columns = (self.order[some], (high - counts)[some], high[some])
-        return by_target, list(zip(*(column.tolist() for column in columns), strict=True))
+        return place
+
+    @cached_property
+    def first_incoming(self) -> Int64s:
+        """Where in `incoming` the edges to each instant of the order begin; one more at the end."""
+        counts = np.bincount(self.place[self.target], minlength=len(self.order))
+        return np.concatenate([[0], np.cumsum(counts)])
 
 
 @dataclass(frozen=True)

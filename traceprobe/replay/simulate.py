@@ -66,10 +66,13 @@ def step_lengths(shape: Shape, instants: Floats) -> Floats:
 
 def longest(graph: Graph) -> Floats:
     """When each instant is, ns: the longest way to it from the beginning."""
-    by_target, begin = graph.shape.incoming
-    source = graph.shape.source[by_target].tolist()
-    weights = graph.weight[by_target].tolist()
-    found = [0.0] * len(graph.shape.order)
-    for instant, low, high in begin:
-        found[instant] = max([found[source[edge]] + weights[edge] for edge in range(low, high)])
-    return np.array(found)
+    edges, shape = graph.shape.incoming, graph.shape
+    found = np.zeros(len(shape.order))
+    found[shape.target] = -np.inf
+    when = found.tolist()
+    columns = (shape.source[edges], shape.target[edges], graph.weight[edges])
+    for source, target, weight in zip(*(column.tolist() for column in columns), strict=True):
+        after = when[source] + weight
+        if after > when[target]:
+            when[target] = after
+    return np.array(when)
