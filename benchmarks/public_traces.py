@@ -4,7 +4,7 @@
     python benchmarks/public_traces.py page            # public-traces.md from that
 
 FOLDER has the traces under `OWNER/REPOSITORY/PATH`, as `public_traces.json` names them. They are
-other people's and no part of this repository.
+other people's and no part of this repository. What is missed has its reason there (`missed`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def page(results: list[dict[str, Any]]) -> str:
             found["true"],
             f"{found['answer']}{sure}: {found['said']}".replace("|", "/"),
             " or ".join(found["answers"]),
-            "right" if right else "**wrong**",
+            "right" if right else f"**wrong**: {found['missed']}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     right_ones = sum(found["answer"] in found["answers"] for found in results)

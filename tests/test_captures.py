@@ -369,3 +369,17 @@ def test_summing_gradients_is_backward_work(tmp_path):
     parts = rank.summary.partition_ns
     assert parts["forward"] == pytest.approx(3 * MS * rank.summary.iterations_used, rel=0.01)
     assert parts["backward"] == pytest.approx(5 * MS * rank.summary.iterations_used, rel=0.01)
+
+
+def test_a_training_on_a_cpu_needs_no_annotation(tmp_path):
+    script = Script()
+    for k in range(60):
+        at = k * 10 * MS
+        script.operator("aten::addmm", at, at + 3 * MS, sequence=k)
+        node = "autograd::engine::evaluate_function: AddmmBackward0"
+        script.operator(node, at + 3 * MS, at + 9 * MS)
+        script.operator("aten::mm", at + 3 * MS, at + 8 * MS)
+    report = report_of(script.build(), tmp_path)
+    assert report.verdict.bound == "compute"
+    assert any(warning.code == "cpu-run" for warning in report.quality.warnings)
+    assert report.ranks[0].summary.steps >= 50

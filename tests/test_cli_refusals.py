@@ -21,6 +21,11 @@ FOREIGN = {
     "run.pftrace": (faults.PFTRACE, "Perfetto"),
     "run.parquet": (faults.PARQUET, "Parquet"),
     "run.zip": (b"PK\x03\x04" + bytes(100), "unzip run.zip"),
+    "run.tar": (b"rank0.json".ljust(257, b"\0") + b"ustar\x0000", "tar xf run.tar"),
+    "run.tar.gz": (
+        gzip.compress(b"rank0.json".ljust(257, b"\0") + b"ustar\x0000"),
+        "tar xf run.tar.gz",
+    ),
     "run.json.zst": (b"\x28\xb5\x2f\xfd" + bytes(100), "zstd -d run.json.zst"),
     "notes.txt": (b"Dear diary", "neither a Chrome trace"),
     "zeros.json": (bytes(5000), "neither a Chrome trace"),

@@ -8,8 +8,9 @@ import traceprobe
 from tests.builders import kineto
 from tests.builders.scenario import Script
 from tests.rendering import terminal_of
+from traceprobe.records.report import Finding
 from traceprobe.records.site import Site
-from traceprobe.render.places import place
+from traceprobe.render.places import place, places
 
 US = 1_000
 
@@ -97,3 +98,18 @@ def test_a_trace_without_owners_of_that_time_has_no_sites(tmp_path):
 )
 def test_a_place_is_said_as_far_as_it_is_known(line, within, call, words):
     assert place(Site(line=line, within=within, call=call, ms_per_step=1.0, part=1.0)) == words
+
+
+@pytest.mark.parametrize(("saving_ms", "amount"), [(9.0, "6.50 ms a step"), (None, "65 % of it")])
+def test_what_has_no_saving_per_step_has_no_amount_per_step(saving_ms, amount):
+    site = Site(line=None, within=None, call="aten::item", ms_per_step=6.5, part=0.65)
+    finding = Finding(
+        id="host-overhead",
+        status="fail",
+        title="",
+        saving_ms_per_step=saving_ms,
+        evidence=[],
+        advice="",
+        sites=[site],
+    )
+    assert places(finding) == [("in aten::item", amount)]

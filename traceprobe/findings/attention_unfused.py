@@ -35,7 +35,8 @@ def attention_unfused(evidence: Evidence) -> Answer:
         evidence.flag(ms),
         [
             f"{evidence.amount(ms)} in softmax kernels; up to {significant(around)} ms in "
-            "element-wise kernels may belong to attention"
+            f"element-wise kernels and {significant(moved)} ms in matrix kernels may belong to "
+            "attention"
         ],
         evidence.saving(ms + moved + around, "softmax", "other", *products),
         "Call `torch.nn.functional.scaled_dot_product_attention`, and let it choose its kernel: "

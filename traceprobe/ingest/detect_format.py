@@ -14,6 +14,8 @@ from traceprobe.system.reading import NotRegular, errors_named, open_regular
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 GZIP_MAGIC = b"\x1f\x8b"
+_TAR_MAGIC = b"ustar"
+_TAR_AT = 257
 HEAD = 64 * 1024
 
 
@@ -131,6 +133,8 @@ def _diagnose(head: bytes, path: Path) -> str:
         )
     if head.startswith(b"PK\x03\x04"):
         return f"is a zip archive; unpack it first: `unzip {shell.file(path.name)}`"
+    if head[_TAR_AT : _TAR_AT + len(_TAR_MAGIC)] == _TAR_MAGIC:
+        return f"is a tar archive; unpack it first: `tar xf {shell.file(path.name)}`"
     if head.startswith(b"\x28\xb5\x2f\xfd"):
         return f"is zstd-compressed; unpack it first: `zstd -d {shell.file(path.name)}`"
     return (

@@ -29,7 +29,7 @@ def places(finding: Finding) -> list[tuple[str, str]]:
     if isinstance(finding.sites, UnsetType):
         return []
     told = [site for site in finding.sites if site.line is not None or site.call is not None]
-    return [(place(site), _amount(site)) for site in told]
+    return [(place(site), _amount(site, finding)) for site in told]
 
 
 def _end(name: str) -> str:
@@ -37,7 +37,8 @@ def _end(name: str) -> str:
     return name if len(name) <= MAX_PLACE else f"…{name[1 - MAX_PLACE :].lstrip()}"
 
 
-def _amount(site: Site) -> str:
-    if not site.ms_per_step:
+def _amount(site: Site, finding: Finding) -> str:
+    # Without steps nothing is saved per step, and the time is that of the whole capture.
+    if not site.ms_per_step or finding.saving_ms_per_step is None:
         return f"{percent(site.part, 0)} of it"
     return f"{significant(site.ms_per_step)} ms a step"

@@ -218,7 +218,7 @@ def _whole_capture(
         return Decision(first, None, min(margin, room))
     steps = fewest_steps(ranks)
     reason, remedy = (
-        (f"there are only {steps} usable iterations", PROFILE_MORE)
+        (_only(steps), PROFILE_MORE)
         if steps
         else (
             "there is no step marker",
@@ -235,6 +235,10 @@ def _whole_capture(
         "like that"
     )
     return undecided(f"{reason}, and {why}; {remedy}")
+
+
+def _only(steps: int) -> str:
+    return f"there {'is' if steps == 1 else 'are'} only {counted(steps, 'usable iteration')}"
 
 
 def _missing(

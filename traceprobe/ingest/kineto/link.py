@@ -107,7 +107,7 @@ def build_trace(
         counted: all events once more, where kernels were counted instead of timed.
 
     Raises:
-        EmptyTrace: no GPU work, and no operators under a step or phase annotation either.
+        EmptyTrace: no GPU work, and no operators of a training or under an annotation either.
     """
     names = [bounded_text(name, NAME_LENGTH) for name in columns.names]
     operators = tables.get("operators")
@@ -140,7 +140,11 @@ def build_trace(
         gpu["operation"] = operations_by_ranges(gpu, ranges, names)
     elif "legacy_gpu" in tables:
         gpu = legacy_ops(tables, names)
-    elif operators is not None and annotation is not None and (len(ranges["t0"]) or launches):
+    elif (
+        operators is not None
+        and annotation is not None
+        and (len(ranges["t0"]) or launches or _trains(operators, names))
+    ):
         own = {c: v[annotation < 0] for c, v in operators.items()}
         gpu, kind = cpu_work(own, ranges, names, role), "cpu"
         if not len(gpu["t0"]):
@@ -223,6 +227,11 @@ def _frames(frames: Table, names: list[str]) -> pl.DataFrame:
         frames["name"] = np.where(frames["name"] == used[name], len(names), frames["name"])
         names.append(short)
     return frame(HOST_FRAMES, dict(frames))
+
+
+def _trains(operators: Table, names: list[str]) -> bool:
+    """Whether a backward pass was recorded: then nobody need annotate that there is a training."""
+    return any(names[i].startswith(_NODES) for i in np.unique(operators["name"]).tolist())
 
 
 def _roles(operators: Table | None, names: list[str]) -> Callable[[Ints, Ints], Ints]:
