@@ -123,7 +123,12 @@ def _class(row: Mapping[str, Any], answer: Answer, said: Named) -> bool | None:
 def _line(row: Mapping[str, Any], said: Named) -> int | None:
     """Among all lines that are named, in the order of what they are named for."""
     lines = list(dict.fromkeys(line for one, _ in said for line in one.lines))
-    wanted = {(c["file"], c["line"]) for c in row["causes"] if c.get("line") is not None}
+    wanted = {
+        (c["file"], number)
+        for c in row["causes"]
+        if c.get("line") is not None
+        for number in (c["line"], *c.get("more_lines", ()))
+    }
     if not wanted or not lines:
         return None
     return next((n for n, line in enumerate(lines, 1) if _parts(line) in wanted), 0)

@@ -23,6 +23,8 @@ from benchmarks.slowbench.tools.tool import version
 PROGRAM = Path(__file__).parent / "tools" / "inside" / "run_under_traceml.py"
 MOST = 10_000
 TIMEOUT_S = 240.0
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+"""As the recorder of cases has it."""
 
 
 def run(folder: Path, venv: Path, seconds: float, deadline_s: float) -> None:
@@ -65,7 +67,7 @@ def _run(case: Case, venv: Path, seconds: float) -> dict[str, Any]:
         arguments = [str(file), json.dumps(options), str(seconds)]
         command = [str(venv / "bin" / "traceml"), "run", str(PROGRAM), "--logs-dir", str(folder)]
         command += ["--run-name", "case", "--args", *arguments]
-        cost = measure(command, folder, {}, TIMEOUT_S)
+        cost = measure(command, folder, ONE_THREAD, TIMEOUT_S)
         summary = folder / "case" / "final_summary.json"
         failed = cost.failed or (None if summary.exists() else "left no final_summary.json")
         found = json.loads(summary.read_text("utf-8")) if failed is None else None
