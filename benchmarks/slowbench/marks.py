@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.slowbench.answers import NONE, Answer, Said
 from benchmarks.slowbench.causes import BY_ID
-from benchmarks.slowbench.words import SILENT, bound, claimed, claimed_classes, named
+from benchmarks.slowbench.words import SILENT, bound, claimed, claimed_classes, meaning, named
 
 BOUND = 0.2
 """Part of the step from which something bounds a run, as docs/definitions.md has it."""
@@ -55,9 +55,10 @@ def mark(row: Mapping[str, Any], answer: Answer) -> Marks:
     if answer.failed is not None:
         return Marks()
     if not row["causes"] or not row["felt"]:
+        alarms = alarms_of(answer)
         return Marks(
             verdict=_verdict(row, answer) if not row["causes"] else None,
-            alarms=_alarms(answer),
+            alarms=None if alarms is None else len(alarms),
         )
     said = named(answer)
     felt = felt_causes(row)
@@ -69,7 +70,7 @@ def mark(row: Mapping[str, Any], answer: Answer) -> Marks:
         cls=_class(row, answer, said),
         place=min(places, default=0) if wanted else None,
         all_in_three=(len(places) == len(felt) and max(places) <= FIRST if wanted else None),
-        line=_line(row, said),
+        line=_line(row, lines_of(answer)),
         rank=_rank(row, said),
         saving=saving[0],
         saving_near=saving[1],
@@ -95,12 +96,16 @@ def place_of(said: Named, cause: str) -> int:
     return next((n for n, (_, causes) in enumerate(said, 1) if cause in causes), 0)
 
 
-def _alarms(answer: Answer) -> int | None:
-    """Alarms that name a cause, or promise to gain something."""
+def alarms_of(answer: Answer) -> list[str] | None:
+    """Alarms that name a cause, or promise to gain something, each once; None without any words."""
     if answer.tool in SILENT:
         return None
-    naming = {id(said) for said, _ in named(answer)}
-    return sum(bool(s.alarm) and (s.promises or id(s) in naming) for s in answer.said)
+    asking = [s for s in answer.said if s.alarm and (s.promises or _names(answer, s))]
+    return list(dict.fromkeys(said.word for said in asking))
+
+
+def _names(answer: Answer, said: Said) -> bool:
+    return bool(meaning(answer.tool, said.word, said.text))
 
 
 def _verdict(row: Mapping[str, Any], answer: Answer) -> bool | None:
@@ -120,9 +125,13 @@ def _class(row: Mapping[str, Any], answer: Answer, said: Named) -> bool | None:
     return class_of(row) in {BY_ID[name].cls for name in said[0][1] if name in BY_ID}
 
 
-def _line(row: Mapping[str, Any], said: Named) -> int | None:
-    """Among all lines that are named, in the order of what they are named for."""
-    lines = list(dict.fromkeys(line for one, _ in said for line in one.lines))
+def lines_of(answer: Answer) -> list[str]:
+    """All lines that are named, in the order of what they are named for."""
+    each = [said.lines for said in answer.said if _names(answer, said)]
+    return list(dict.fromkeys(line for lines in each for line in lines))
+
+
+def _line(row: Mapping[str, Any], lines: Sequence[str]) -> int | None:
     wanted = {
         (c["file"], number)
         for c in row["causes"]

@@ -202,7 +202,7 @@ def _wrong(case: Case) -> str:
         found += ["the class"] if marks["cls"] is not True else []
         found += ["not in the first three"] if not 0 < (marks["place"] or 0) <= 3 else []
     elif marks["alarms"]:
-        found.append(f"a false alarm ({', '.join(answer['alarms']) or 'without a number'})")
+        found.append(f"a false alarm ({', '.join(answer['alarms'])})")
     return ", ".join(found)
 
 

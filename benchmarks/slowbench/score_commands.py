@@ -18,7 +18,7 @@ PAGE = DOCS / "slowbench.md"
 
 
 def add(commands: Any) -> None:
-    """Add `traceml`, `score` and `page` to the subcommands of a parser."""
+    """Add `traceml`, `score`, `page` and `subset` to the subcommands of a parser."""
     runs: argparse.ArgumentParser = commands.add_parser("traceml", help="run cases under TraceML")
     runs.add_argument("folder", type=Path, help="what `record` left")
     runs.add_argument("--venv", type=Path, required=True, help="environment with traceml-ai")
@@ -38,6 +38,12 @@ def add(commands: Any) -> None:
     pages.add_argument("--from", dest="source", type=Path, default=RESULTS)
     pages.add_argument("--to", type=Path, default=PAGE)
     pages.set_defaults(run=_page)
+    few: argparse.ArgumentParser = commands.add_parser("subset", help="recordings for the tests")
+    few.add_argument(
+        "folder", type=Path, nargs="?", help="what `record --cpu` left"
+    )
+    few.add_argument("--cases", type=int, default=30)
+    few.set_defaults(run=_subset)
 
 
 def _traceml(given: argparse.Namespace) -> None:
@@ -59,3 +65,11 @@ def _score(given: argparse.Namespace) -> None:
 
 def _page(given: argparse.Namespace) -> None:
     given.to.write_text(page(json.loads(given.source.read_text("utf-8"))), encoding="utf-8")
+
+
+def _subset(given: argparse.Namespace) -> None:
+    from benchmarks.slowbench import subset  # with traceprobe, which others start as a process
+
+    if given.folder is not None:
+        subset.keep(given.folder, given.cases)
+    subset.write_expected()

@@ -11,7 +11,7 @@ from benchmarks.performance_page import machine
 from benchmarks.slowbench.answers import Answer
 from benchmarks.slowbench.asking import answers_of
 from benchmarks.slowbench.captures import machines, rows_of
-from benchmarks.slowbench.marks import class_of, mark
+from benchmarks.slowbench.marks import alarms_of, class_of, lines_of, mark
 from benchmarks.slowbench.words import named
 
 FIRST = 4
@@ -59,8 +59,8 @@ def _answer(row: Mapping[str, Any], answer: Answer) -> dict[str, Any]:
     return {
         "verdict": answer.verdict,
         "said": [one.word for one, _ in said[:FIRST]],
-        "alarms": [one.word for one in answer.said if one.alarm and one.promises],
-        "lines": list(dict.fromkeys(line for one, _ in said for line in one.lines))[:3],
+        "alarms": alarms_of(answer),
+        "lines": lines_of(answer)[:FIRST],
         "confidence": answer.confidence,
         "seconds": answer.seconds,
         "peak_mb": answer.peak_mb,

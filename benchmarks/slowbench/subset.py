@@ -1,6 +1,8 @@
 """A few small recordings of a CPU in the repository, which notice when answers get worse.
 
-`keep` chooses them from what `record --cpu` left; `check` analyses them again.
+`python -m benchmarks.slowbench subset DIR` chooses them from what `record --cpu` left there, and
+writes down what is said of them; without DIR it writes that down anew. Whoever makes an answer
+worse says so there.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import traceprobe
 from benchmarks.slowbench.captures import ROWS, members, rows_of, unpacked
 from benchmarks.slowbench.marks import FIRST, class_of, mark
 from benchmarks.slowbench.tools.traceprobe import read
@@ -75,8 +78,6 @@ def write_expected() -> None:
 
 def outcome(row: Mapping[str, Any]) -> dict[str, Any]:
     """Whether traceprobe names the class of a case, here and now, and where it names the cause."""
-    import traceprobe
-
     bundle, names = members(CAPTURES)[row["id"]]
     with unpacked(bundle, names, plain=False) as files:
         report = traceprobe.analyze([traceprobe.load(path) for path in files])

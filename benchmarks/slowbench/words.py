@@ -7,6 +7,7 @@ cause of the benchmark is in no table, and takes no place in a ranking.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -31,8 +32,8 @@ class Word:
     Args:
         says: id, kind or title of what it prints.
         causes: what it stands for.
-        phrase: it stands for these only where its text has this; all phrases of a word that are in
-            its text count, and where none is, the word without a phrase.
+        phrase: a regular expression: it stands for these only where its text has this. All that are
+            in the text of a word count, and where none is, the word without a phrase.
     """
 
     says: str
@@ -73,11 +74,16 @@ BOUNDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 """Words of verdicts. `mixed` of traceprobe stands for the two classes that it names; a word that is
 not here is no verdict, as `inconclusive` and nsys-ai's `mixed`."""
 
+_SAMPLES = ("slow-decode", "small-files", "uneven-samples")
 _TRACEPROBE = (
     Word("data-wait", ("no-workers",), "`num_workers=0`"),
     Word("data-wait", ("few-workers",), "would hide the loader"),
-    Word("data-wait", ("slow-collate",), "% collating in `"),
-    Word("data-wait", ("slow-decode", "small-files", "uneven-samples"), "% in `"),
+    Word(
+        "data-wait",
+        ("slow-collate",),
+        r"for a batch[^:]*: (?:\d+\s% collating in|(?:[5-9]\d|100)\s% of it)",
+    ),
+    Word("data-wait", _SAMPLES, r"for a batch[^:]*: (?:\d+\s% in `|[0-4]?\d\s% of it collating)"),
     Word("data-wait", ("uneven-samples", *COPYING), "handing them over is"),
     Word("data-wait", (*LOADING, "uneven-samples")),
     Word("prefetch-drained", (*LOADING, "uneven-samples")),
@@ -111,7 +117,7 @@ _TRACEPROBE = (
     Word("communication-exposed", ("small-buckets",), "raise `bucket_cap_mb`"),
     Word("communication-exposed", ("one-big-bucket", SENDING[3]), "a smaller `bucket_cap_mb`"),
     Word("communication-exposed", ("slow-wire",), "longer than the backward pass"),
-    Word("communication-exposed", ("no-accumulation-no-sync",), "(`no_sync()`)"),
+    Word("communication-exposed", ("no-accumulation-no-sync",), r"\(`no_sync\(\)`\)"),
     Word("communication-exposed", SENDING),
     Word("bus-bandwidth", ("slow-wire",)),
     Word("ddp-buckets", ("small-buckets", "no-accumulation-no-sync")),
@@ -142,7 +148,8 @@ _NSYS_AI = (
     Word("NCCL Serialization", SENDING),
     Word("Inefficient NCCL Communicator", SENDING),
     Word("Excessive H2D Transfers", COPYING),
-    Word("Continuous H2D Transfers", COPYING),
+    Word("Continuous H2D Transfers", (*COPYING, "few-workers", "no-workers")),
+    Word("Kernel Hotspot", ("unaligned-shapes", "unfused-attention")),
     Word("H2D Transfer Spike", COPYING),
     Word("Small Kernel Overhead", ("many-tiny-kernels", "unfused-pointwise")),
     Word("Compute-Communication Imbalance", SENDING),
@@ -217,7 +224,7 @@ def meaning(tool: str, says: str, text: str = "") -> frozenset[str]:
         text: all that the tool says with it.
     """
     own = [word for word in WORDS[tool] if word.says == says]
-    found = [word for word in own if word.phrase and word.phrase in text]
+    found = [word for word in own if word.phrase and re.search(word.phrase, text)]
     return frozenset(
         cause for word in found or [w for w in own if not w.phrase] for cause in word.causes
     )
@@ -232,13 +239,13 @@ def bound(answer: Answer) -> frozenset[str] | None:
 
 
 def named(answer: Answer) -> list[tuple[Said, frozenset[str]]]:
-    """What an answer says that names causes, each with them; what is said again is left out."""
-    first: dict[tuple[str, frozenset[str]], Said] = {}
+    """What an answer says that names causes, each with them; the same causes once."""
+    first: dict[frozenset[str], Said] = {}
     for said in answer.said:
         causes = meaning(answer.tool, said.word, said.text)
         if causes:
-            first.setdefault((said.word, causes), said)
-    return [(said, causes) for (_, causes), said in first.items()]
+            first.setdefault(causes, said)
+    return [(said, causes) for causes, said in first.items()]
 
 
 def claimed(tool: str) -> frozenset[str]:
