@@ -15,6 +15,8 @@ from benchmarks.slowbench.words import BOUNDS, WORDS
 EXPLANATIONS = Path(__file__).with_name("explanations.json")
 """Why traceprobe was wrong, by the id of the case, written by hand."""
 
+SPLITS = ("sealed", "open")
+
 PAGE = """# How often is a diagnosis right?
 
 Training programs with nothing left to mend get a cause of slowness, or none, or two, and are
@@ -97,13 +99,27 @@ def page(found: Mapping[str, Any]) -> str:
     cases = [case for case in found["cases"] if case["failed"] is None]
     failed = [case for case in found["cases"] if case["failed"] is not None]
     tools = sorted({t for c in cases for t in c["answers"]}, key=lambda tool: (tool != OURS, tool))
-    parts = [PAGE, _machines(found, cases, failed)]
-    for split in ("sealed", "open"):
+    parts = [PAGE, _short(cases, tools), _machines(found, cases, failed)]
+    for split in SPLITS:
         own = [case for case in cases if case["split"] == split]
         if own:
             parts += [f"## {split.capitalize()} cases\n", *_split(own, tools)]
     parts += [_misses(cases), _words(cases), RUN, LIMITS]
     return "\n".join(parts)
+
+
+def _short(cases: Sequence[Case], tools: Sequence[str]) -> str:
+    lines = ["## In short\n"]
+    for split in SPLITS:
+        own = [case for case in cases if case["split"] == split]
+        for tool in tools if own else ():
+            each = tables.marks(tables.slow(own), tool)
+            lines.append(
+                f"- {split}, {tool}: class {tables.of(each, 'cls')}; cause first "
+                f"{tables.within(each, 'place', 1)}, in three {tables.within(each, 'place', 3)}; "
+                f"healthy runs with an alarm {tables.quiet(tables.marks(tables.healthy(own), tool))}."
+            )
+    return "\n".join([*lines, ""])
 
 
 def _machines(found: Mapping[str, Any], cases: Sequence[Case], failed: Sequence[Case]) -> str:

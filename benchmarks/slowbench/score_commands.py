@@ -39,9 +39,7 @@ def add(commands: Any) -> None:
     pages.add_argument("--to", type=Path, default=PAGE)
     pages.set_defaults(run=_page)
     few: argparse.ArgumentParser = commands.add_parser("subset", help="recordings for the tests")
-    few.add_argument(
-        "folder", type=Path, nargs="?", help="what `record --cpu` left"
-    )
+    few.add_argument("folder", type=Path, nargs="?", help="what `record --cpu` left")
     few.add_argument("--cases", type=int, default=30)
     few.set_defaults(run=_subset)
 

@@ -99,6 +99,11 @@ _TRACEPROBE = (
     Word("small-kernels", ("many-tiny-kernels", "piecewise-optimizer", "unfused-pointwise")),
     Word("optimizer-launches", ("piecewise-optimizer",)),
     Word("optimizer-cost", ("piecewise-optimizer",)),
+    Word(
+        "unexplained-idle",
+        ("python-between-launches", "gc-pauses", "periodic-checkpoint"),
+        "Look at that line",
+    ),
     Word("unexplained-idle", ("python-between-launches", "gc-pauses")),
     Word("long-iterations", ("periodic-checkpoint",), "Copy checkpoints"),
     Word("long-iterations", ("periodic-evaluation",), "Evaluate less often"),

@@ -15,6 +15,7 @@ NAME = "traceprobe"
 ROOT = Path(__file__).resolve().parents[3]
 ASKS = ("fail", "warn")
 NOTABLE = 0.05
+OVER = "it happened once, so nothing is saved"
 
 
 def tool() -> Tool:
@@ -61,11 +62,12 @@ def _said(finding: Mapping[str, Any], step_ms: float | None, rank: int | None) -
     told = finding.get("predicted")
     gain = told["ms"] if told else finding["saving_ms_per_step"]
     promises = gain is not None and step_ms is not None and gain >= NOTABLE * step_ms
+    text = " ".join([finding["title"], *finding["evidence"], finding["advice"]])
     return Said(
         finding["id"],
-        " ".join([finding["title"], *finding["evidence"], finding["advice"]]),
-        # One that promises nothing in ms asks for a look by being there.
-        alarm=promises or gain is None,
+        text,
+        # One that promises nothing in ms asks for a look by being there, unless it is over.
+        alarm=promises or (gain is None and OVER not in text),
         promises=promises,
         lines=tuple(s["line"] for s in finding.get("sites") or [] if s["line"] is not None),
         rank=rank if finding["id"] == "communication-skew" else None,
