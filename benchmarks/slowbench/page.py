@@ -114,10 +114,11 @@ def _short(cases: Sequence[Case], tools: Sequence[str]) -> str:
         own = [case for case in cases if case["split"] == split]
         for tool in tools if own else ():
             each = tables.marks(tables.slow(own), tool)
+            alarmed = tables.quiet(tables.marks(tables.healthy(own), tool))
             lines.append(
                 f"- {split}, {tool}: class {tables.of(each, 'cls')}; cause first "
                 f"{tables.within(each, 'place', 1)}, in three {tables.within(each, 'place', 3)}; "
-                f"healthy runs with an alarm {tables.quiet(tables.marks(tables.healthy(own), tool))}."
+                f"healthy runs with an alarm {alarmed}."
             )
     return "\n".join([*lines, ""])
 
