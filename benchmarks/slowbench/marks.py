@@ -120,7 +120,7 @@ def _verdict(row: Mapping[str, Any], answer: Answer) -> bool | None:
 def _class(row: Mapping[str, Any], answer: Answer, said: Named) -> bool | None:
     verdict = _verdict(row, answer)
     share = sum(cause["ms"] for cause in row["causes"]) / row["slow_ms"]
-    if verdict is None or verdict or share >= BOUND or not said:
+    if verdict or share >= BOUND or not said or not claimed_classes(answer.tool):
         return verdict
     return class_of(row) in {BY_ID[name].cls for name in said[0][1] if name in BY_ID}
 
