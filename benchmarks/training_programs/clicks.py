@@ -22,6 +22,7 @@ class Options:
     fused: bool = False
     resident: bool = False
     graphs: bool = False
+    pin: bool = False
 
 
 SMALL = {"batch": 32, "tables": 3, "rows": 100, "width": 4}
@@ -91,6 +92,7 @@ def train(o):
         num_workers=0 if o.resident else o.workers,
         collate_fn=first if o.by_batch else None,
         persistent_workers=o.workers > 0 and not o.resident,
+        pin_memory=o.pin,
     )
     if o.resident:
         batch = [part.to(device) for part in next(iter(loader))]
@@ -102,13 +104,14 @@ def train(o):
         network = torch.cuda.make_graphed_callables(model, sample)
     history = []
     while True:
-        for batch in loader:
-            dense, sparse, clicked = (part.to(device) for part in batch)
+        for batch in loader:  # slow: no-workers, few-workers, slow-collate
+            batch = [part.to(device, non_blocking=o.pin) for part in batch]  # slow: pageable-copies
+            dense, sparse, clicked = batch
             scores = network(dense, sparse)
             loss = binary_cross_entropy_with_logits(scores, clicked)
             optimizer.zero_grad()
             loss.backward()
-            optimizer.step()
+            optimizer.step()  # slow: piecewise-optimizer
             if o.auc_each_step:
                 found = auc(scores.detach().cpu().numpy(), clicked.cpu().numpy())
                 history.append((loss.item(), found))

@@ -36,7 +36,7 @@ class Model(nn.Module):
         h1, c1, h2, c2 = zeros, zeros, zeros, zeros
         outputs = []
         for place in range(x.shape[1]):
-            h1, c1 = self.first(x[:, place], (h1, c1))
+            h1, c1 = self.first(x[:, place], (h1, c1))  # slow: many-tiny-kernels
             h2, c2 = self.second(h1, (h2, c2))
             outputs.append(h2)
         return self.head(torch.stack(outputs, 1))
@@ -84,7 +84,7 @@ def train(o):
             clip(model.parameters(), 0.25)
         else:
             torch.nn.utils.clip_grad_norm_(model.parameters(), 0.25)
-        optimizer.step()
+        optimizer.step()  # slow: piecewise-optimizer
         yield loss.item() if o.log_each_step else 0.0
 
 

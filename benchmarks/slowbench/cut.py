@@ -1,0 +1,70 @@
+"""A few steps of a recording, with the names of the program: `traceprobe slice`, and those again.
+
+A slice passes on no name of the program's own, for it is made for other people's traces. These
+programs are public, and their lines are what is asked for.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+from traceprobe.capture.recording_plan import METADATA_KEY
+from traceprobe.slicing.public_values import public_record
+from traceprobe.slicing.slice_trace import slice_trace
+from traceprobe.vocabulary import digest
+
+MOST_BYTES = 150_000
+LEAST_STEPS = 2
+_LEVEL = 9
+_OWN = ("loader", "kernel_owners")
+"""Fields of the sidecar with names of the program."""
+_UNREAD = ("Ev Idx", "Record function id")
+"""Arguments of operators that number the profiler's own records."""
+
+
+def public_sidecar(recorded: dict[str, Any]) -> dict[str, Any]:
+    """A sidecar without what is of the machine, but with names of the program."""
+    kept = public_record(recorded)
+    return {**kept, **{name: recorded[name] for name in _OWN if recorded.get(name) is not None}}
+
+
+def cut(source: Path, target: Path, most: int, period: int) -> int:
+    """Write the first steps of a recording, as many whole periods as are small enough.
+
+    Args:
+        target: ends in .gz. most: steps that there are.
+
+    Returns:
+        How many steps it has.
+    """
+    steps = most - most % period
+    least = -(-LEAST_STEPS // period) * period
+    while True:
+        slice_trace(source, target, (0, steps + 1), replace=True)
+        plain = gzip.decompress(target.read_bytes())
+        if not source.name.endswith(".sqlite"):
+            plain = _named(plain, source)
+        packed = gzip.compress(plain, _LEVEL, mtime=0)
+        if len(packed) <= MOST_BYTES or steps == least:
+            target.write_bytes(packed)
+            return steps
+        fewer = int(steps * MOST_BYTES / len(packed))
+        steps = max(least, min(fewer - fewer % period, steps - period))
+
+
+def _named(sliced: bytes, source: Path) -> bytes:
+    """A slice of a Kineto trace with the names that its source has."""
+    whole = json.loads(gzip.decompress(source.read_bytes()))
+    names = {event.get("name") for event in whole["traceEvents"]}
+    known = {digest(name): name for name in names if isinstance(name, str)}
+    trace = json.loads(sliced)
+    for event in trace["traceEvents"]:
+        name = event.get("name")
+        event["name"] = known.get(name, name)
+        for argument in _UNREAD:
+            event.get("args", {}).pop(argument, None)
+    trace[METADATA_KEY] = public_sidecar(whole[METADATA_KEY])
+    return json.dumps(trace, separators=(",", ":")).encode()
