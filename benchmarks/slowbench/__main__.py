@@ -2,6 +2,10 @@
 
     python -m benchmarks.slowbench record --out DIR --split open --seed 1 --cases 400
     python -m benchmarks.slowbench record --out DIR --split open --seed 1 --cases 24 --cpu
+    python -m benchmarks.slowbench traceml DIR --venv V1           # the same programs, under TraceML
+    python -m benchmarks.slowbench score DIR … --hta V2 --nsys-ai V3 --nsys PROGRAM
+    python -m benchmarks.slowbench page                            # docs/slowbench.md from that
+    python -m benchmarks.slowbench subset DIR                      # recordings for the tests
 
 `record` wants PyTorch and torchvision, and Nsight Systems (`TRACEPROBE_NSYS` names it) unless
 `--no-nsys` is given. What a folder has is not recorded again. The sealed cases come from a seed
@@ -13,6 +17,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from benchmarks.slowbench import score_commands
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Command line."""
@@ -20,7 +26,8 @@ def main(arguments: list[str] | None = None) -> None:
         prog="python -m benchmarks.slowbench", description=(__doc__ or "").splitlines()[0]
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    _add_record(commands.add_parser("record"))
+    _add_record(commands.add_parser("record", help="run programs, and record them"))
+    score_commands.add(commands)
     given = parser.parse_args(arguments)
     given.run(given)
 
