@@ -2,10 +2,10 @@
 
     python -m benchmarks.slowbench record --out DIR --split open --seed 1 --cases 400
     python -m benchmarks.slowbench record --out DIR --split open --seed 1 --cases 24 --cpu
-    python -m benchmarks.slowbench traceml DIR --venv V1           # the same programs, under TraceML
+    python -m benchmarks.slowbench traceml DIR --venv V1     # the same, under TraceML
     python -m benchmarks.slowbench score DIR … --hta V2 --nsys-ai V3 --nsys PROGRAM
-    python -m benchmarks.slowbench page                            # docs/slowbench.md from that
-    python -m benchmarks.slowbench subset DIR                      # recordings for the tests
+    python -m benchmarks.slowbench page                      # docs/slowbench.md from that
+    python -m benchmarks.slowbench subset DIR                # recordings for the tests
 
 `record` wants PyTorch and torchvision, and Nsight Systems (`TRACEPROBE_NSYS` names it) unless
 `--no-nsys` is given. What a folder has is not recorded again. The sealed cases come from a seed

@@ -168,7 +168,7 @@ def _split(cases: Sequence[Case], tools: Sequence[str]) -> list[str]:
             for title, key in (
                 ("class", lambda case: [case["class"]]),
                 ("backend", lambda case: [case["backend"]]),
-                ("cause", lambda case: [f"`{cause['id']}`" for cause in case["causes"]]),
+                ("cause", lambda case: [f"`{cause}`" for cause in case["felt_causes"]]),
             )
         ),
         *(["Both of two causes in the first three:\n", *told, ""] if pairs else []),

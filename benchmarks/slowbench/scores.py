@@ -11,7 +11,7 @@ from benchmarks.performance_page import machine
 from benchmarks.slowbench.answers import Answer
 from benchmarks.slowbench.asking import answers_of
 from benchmarks.slowbench.captures import machines, rows_of
-from benchmarks.slowbench.marks import alarms_of, class_of, lines_of, mark
+from benchmarks.slowbench.marks import alarms_of, class_of, felt_causes, lines_of, mark
 from benchmarks.slowbench.words import named
 
 FIRST = 4
@@ -50,6 +50,7 @@ def _case(row: Mapping[str, Any], answers: Mapping[str, Answer]) -> dict[str, An
         **{key: row.get(key) for key in kept},
         "failed": None,
         "class": class_of(row),
+        "felt_causes": [cause["id"] for cause in felt_causes(row)],
         "answers": {tool: _answer(row, answer) for tool, answer in sorted(answers.items())},
     }
 

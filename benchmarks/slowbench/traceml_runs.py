@@ -13,11 +13,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.slowbench.cases import Case, cases
-from benchmarks.slowbench.forms import write_form
-
 from benchmarks.processes import measure
 from benchmarks.slowbench.captures import rows_of
+from benchmarks.slowbench.cases import Case, cases
+from benchmarks.slowbench.forms import write_form
 from benchmarks.slowbench.tools.tool import version
 
 PROGRAM = Path(__file__).parent / "tools" / "inside" / "run_under_traceml.py"

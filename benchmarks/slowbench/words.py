@@ -101,7 +101,7 @@ _TRACEPROBE = (
     Word("optimizer-cost", ("piecewise-optimizer",)),
     Word(
         "unexplained-idle",
-        ("python-between-launches", "gc-pauses", "periodic-checkpoint"),
+        ("python-between-launches", "gc-pauses", "periodic-checkpoint", "print-each-step"),
         "Look at that line",
     ),
     Word("unexplained-idle", ("python-between-launches", "gc-pauses")),
