@@ -1,7 +1,8 @@
 """The training programs, and what each runs like with causes of its slowness taken away.
 
-A program is a file of `benchmarks/training_programs/`: `Options` with the defaults of the program as it is, `SMALL`
-options for a CPU, and `train(options)`, which goes on for ever and yields after each step.
+A program is a file of `benchmarks/training_programs/`: `Options` with the defaults of the program
+as it is, `SMALL` options for a CPU, and `train(options)`, which goes on for ever and yields after
+each step.
 """
 
 from __future__ import annotations

@@ -194,9 +194,10 @@ CATALOG = (
     Program(
         "photos",
         {
-            "batch": Range(96, 160, 8),
+            "batch": Range(256, 384, 32),
             "size": 128,
-            "photos": 256,
+            "photos": 512,
+            "as_bytes": True,
             "workers": 8,
             "pin": True,
             "accuracy_each_step": False,
@@ -209,11 +210,11 @@ CATALOG = (
         (
             Way(
                 "slow-decode",
-                {"decoded": False, "detail": Range(1.6, 3.0)},
+                {"decoded": False, "detail": Range(1.1, 1.6)},
                 small={"detail": 12.0},
                 on_cpu=True,
             ),
-            Way("few-workers", {"workers": Range(1, 2)}, {"detail": 1.5}),
+            Way("few-workers", {"workers": 1}),
             Way(
                 "no-workers",
                 {"workers": 0},
@@ -222,9 +223,9 @@ CATALOG = (
             ),
             option("pageable-copies", pin=False),
             option("no-prefetch", copies_waited_for=True),
-            Way("small-files", {"pieces": Range(12, 40)}, small={"pieces": 60}, on_cpu=True),
+            Way("small-files", {"pieces": Range(4, 12)}, small={"pieces": 60}, on_cpu=True),
             Way("slow-collate", {"collate_growing": True}),
-            Way("uneven-samples", {"huge": Range(3500, 7000)}, small={"huge": 2500}, on_cpu=True),
+            Way("uneven-samples", {"huge": Range(2500, 5000)}, small={"huge": 2500}, on_cpu=True),
             option("contiguous-layout", channels_last=False),
             option("item-each-step", accuracy_each_step=True),
         ),
@@ -234,8 +235,8 @@ CATALOG = (
         "streets",
         {
             "batch": 8,
-            "size": Range(160, 224, 32),
-            "width": 48,
+            "size": 160,
+            "width": Range(48, 80, 16),
             "workers": 10,
             "pin": True,
             "confusion_on_host": False,
@@ -258,8 +259,8 @@ CATALOG = (
         "volumes",
         {
             "batch": 2,
-            "size": Range(64, 80, 8),
-            "width": 32,
+            "size": 64,
+            "width": Range(32, 48, 8),
             "workers": 8,
             "pin": True,
             "dice_each_step": False,
@@ -280,8 +281,10 @@ CATALOG = (
     Program(
         "clicks",
         {
-            "batch": Range(16384, 32768, 2048),
+            "batch": Range(12288, 20480, 2048),
             "tables": Range(8, 14),
+            "count": 2_000_000,
+            "tf32": True,
             "width": 64,
             "workers": 6,
             "by_batch": True,
@@ -289,7 +292,7 @@ CATALOG = (
             "fused": True,
             "pin": True,
         },
-        {"batch": 128, "tables": 4, "rows": 200, "width": 4, "workers": 1},
+        {"batch": 128, "tables": 4, "rows": 200, "width": 4, "workers": 1, "count": 20_000},
         (
             "scores = network(dense, sparse)",
             "network(dense[: int({share} * len(dense))], sparse[: int({share} * len(dense))])",
@@ -297,6 +300,7 @@ CATALOG = (
         (
             Way("few-workers", {"workers": 1}),
             Way("no-workers", {"workers": 0}),
+            option("fp32-matmul", tf32=False),
             Way("slow-collate", {"by_batch": False}, small={"by_batch": False}, on_cpu=True),
             option("pageable-copies", pin=False),
             PIECEWISE,
@@ -379,7 +383,7 @@ CATALOG = (
     Program(
         "gradient_norms",
         {
-            "batch": Range(128, 256, 32),
+            "batch": Range(256, 448, 32),
             "size": 128,
             "model": "resnet18",
             "norms_on_host": False,
@@ -407,10 +411,14 @@ CATALOG = (
             "log_each_step": False,
             "clip_by_hand": False,
             "fused": True,
+            "tf32": True,
         },
         {"batch": 8, "length": 12, "width": 64, "vocabulary": 200},
         ("scores = network(tokens)", "network(tokens[: int({share} * len(tokens))])"),
-        (Way("many-tiny-kernels", {"cells": True}, small={"cells": True}, on_cpu=True),),
+        (
+            Way("many-tiny-kernels", {"cells": True}, small={"cells": True}, on_cpu=True),
+            option("fp32-matmul", tf32=False),
+        ),
     ),
     Program(
         "diffusion",

@@ -232,6 +232,8 @@ class Session:
         """End what is still running, and write what waits for the times of another case."""
         for running in self.running:
             self._kill(running)
+        for pid in self.finishing:
+            os.kill(pid, signal.SIGKILL)
         for row in self.untimed:
             self._save({**row, "failed": "its twin was not timed"})
 
@@ -467,9 +469,8 @@ def machine(gpus: int) -> dict[str, Any]:
 
 def _preload() -> None:
     """Import, once for all, what programs and the recording of them import."""
-    import torch._dynamo
-
-    for name in sorted({name for program in CATALOG for name in program.needs}):
+    needs = {name for program in CATALOG for name in program.needs}
+    for name in ("torch._dynamo", *sorted(needs)):
         if find_spec(name):
             import_module(name)
 

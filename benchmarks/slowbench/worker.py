@@ -204,6 +204,7 @@ def _without(case: Case, placed: Placed) -> str:
 
 if __name__ == "__main__":
     # A group of its own, which can be stopped and leaves the tool around it running.
-    os.setpgid(0, 0)
+    if os.getpgrp() != os.getpid():
+        os.setpgid(0, 0)
     (Path(sys.argv[1]) / GROUP).write_text(str(os.getpid()))
     work(Path(sys.argv[1]), Path(sys.argv[2]))

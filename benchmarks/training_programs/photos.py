@@ -25,6 +25,7 @@ class Options:
     fused: bool = False
     compiled: bool = False
     detail: float = 1.25
+    as_bytes: bool = False
     decoded: bool = False
     pieces: int = 0
     huge: int = 0
@@ -38,7 +39,8 @@ SMALL = {"batch": 4, "size": 40, "photos": 16, "workers": 1}
 
 class Photos(Dataset):
     def __init__(self, o):
-        self.size = size = o.size
+        self.size, self.as_bytes = o.size, o.as_bytes
+        size = o.size
         self.side = int(size * o.detail)
         generator = np.random.default_rng(0)
         self.files = []
@@ -91,6 +93,8 @@ class Photos(Dataset):
         else:
             photo = self.photo(number).crop((left, top, left + size, top + size))
             photo = photo.transpose(Image.FLIP_LEFT_RIGHT) if flipped else photo
+        if self.as_bytes:
+            return torch.from_numpy(np.asarray(photo).transpose(2, 0, 1).copy()), index % 1000
         pixels = np.asarray(photo, dtype=np.float32) / 255
         pixels = (pixels - 0.45) / 0.225
         return torch.from_numpy(pixels.transpose(2, 0, 1).copy()), index % 1000
@@ -127,6 +131,8 @@ def train(o):
     for images, labels in loader:  # slow: no-workers, few-workers
         images = images.to(device, non_blocking=at_once)  # slow: pageable-copies, no-prefetch
         labels = labels.to(device, non_blocking=at_once)
+        if o.as_bytes:
+            images = images.float().div_(255).sub_(0.45).div_(0.225)
         if o.channels_last:
             images = images.contiguous(memory_format=torch.channels_last)
         optimizer.zero_grad()

@@ -1,0 +1,98 @@
+"""Cases of the public test: what a seed gives, and where its causes are."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.slowbench.cases import cases, line_of, source_of
+from benchmarks.slowbench.catalog import CATALOG, PROGRAMS
+from benchmarks.slowbench.causes import BY_ID, CAUSES
+from tests.conftest import ROOT
+
+
+def made(split="open", seed=1, count=300, *, cpu=False, nsys=True):
+    return cases(split, seed, count, cpu=cpu, nsys=nsys)
+
+
+def test_every_cause_has_a_program_and_every_way_is_a_cause():
+    placed = {way.cause for program in CATALOG for way in program.all_ways}
+    alone = {cause.id for cause in CAUSES if cause.ranks == 1}
+    assert placed <= alone
+    assert alone - placed == {"allocator-retries"}
+    assert len(placed) >= 26
+    assert len(CATALOG) == len(list(PROGRAMS.glob("*.py"))) == 12
+    assert {cause.cls for cause in CAUSES} <= {"io", "communication", "overhead", "compute"}
+
+
+def test_a_seed_gives_the_same_cases_and_another_seed_others():
+    assert made() == made()
+    first, second = made(seed=1), made("sealed", seed=2)
+    assert len({case.id for case in first}) == len(first) == 300
+    same = {c.id.rpartition("-s")[0] for c in first} & {c.id.rpartition("-s")[0] for c in second}
+    assert len(same) < 300
+    assert [c.options for c in first] != [c.options for c in second]
+
+
+def test_all_causes_come_first_and_healthy_ones_and_pairs_are_among_them():
+    found = made()
+    first = {placed.cause for case in found[:80] for placed in case.causes}
+    assert len(first) >= 26
+    assert sum(not case.causes for case in found) >= 40
+    assert sum(len(case.causes) == 2 for case in found) >= 10
+    assert sum(case.backend == "nsys" for case in found) >= 80
+
+
+def test_the_twin_of_a_case_differs_in_the_profiler_alone():
+    by_id = {case.id: case for case in made()}
+    twins = [case for case in by_id.values() if case.backend == "nsys"]
+    assert twins
+    for case in twins:
+        assert (by_id[case.twin].options, by_id[case.twin].causes) == (case.options, case.causes)
+
+
+@pytest.mark.parametrize("cpu", [False, True], ids=["gpu", "cpu"])
+def test_each_cause_has_a_line_that_the_healthy_form_has_not_or_does_not_take(cpu):
+    for case in made(cpu=cpu, nsys=False):
+        healthy, slow = source_of(case, healthy=True), source_of(case)
+        ast.parse(healthy)
+        ast.parse(slow)
+        for placed in case.causes:
+            assert bool(placed.options) + bool(placed.lines) + (placed.busy is not None) == 1
+            line = line_of(case, placed.cause)
+            if placed.busy is not None:
+                assert line is None
+                continue
+            text = slow.splitlines()[line.line - 1]
+            assert placed.cause in text.partition("# slow: ")[2]
+            assert any(text.strip().startswith(put) for _, put in placed.lines) or not placed.lines
+            assert (healthy != slow) == any(p.lines for p in case.causes)
+
+
+def test_options_of_a_case_are_options_of_its_program():
+    for program in CATALOG:
+        tree = ast.parse(program.source)
+        options = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Options")
+        known = {each.target.id for each in options.body}
+        for way in program.all_ways:
+            assert {*program.healthy, *program.small, *way.options, *way.both, *way.small} <= known
+
+
+@pytest.mark.slow
+def test_cases_are_recorded_timed_and_found_again(tmp_path):
+    pytest.importorskip("torch")
+    command = [sys.executable, "-m", "benchmarks.slowbench", "record", "--cpu", "--seed", "1"]
+    command += ["--split", "open", "--cases", "6", "--only", "cells-many-tiny-kernels-s1n4-torch"]
+    command += ["--out", str(tmp_path), "--seconds", "160", "--turn-limit", "100"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert [row["failed"] for row in rows] == [None], done.stdout + done.stderr
+    (cause,) = rows[0]["causes"]
+    assert (cause["class"], cause["file"]) == (BY_ID["many-tiny-kernels"].cls, "cells.py")
+    assert cause["low"] <= cause["ms"] <= cause["high"]
+    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert "0 of 6 cases" in again.stdout
