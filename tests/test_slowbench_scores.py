@@ -15,6 +15,7 @@ from benchmarks.slowbench.asking import answers_of, ask_all
 from benchmarks.slowbench.causes import BY_ID
 from benchmarks.slowbench.marks import mark
 from benchmarks.slowbench.page import page
+from benchmarks.slowbench.score_commands import PAGE, RESULTS
 from benchmarks.slowbench.scores import score
 from benchmarks.slowbench.shares import share, wilson
 from benchmarks.slowbench.tools import hta, nsys_ai, traceml
@@ -203,3 +204,8 @@ def test_the_page_has_all_tables_and_names_what_is_wrong(recorded):
     assert f"- `{ROW['id']}`" not in text
     assert "*Not explained yet.*" in text
     assert "| `h2d-pageable` |  | pageable-copies |" in text
+
+
+def test_the_page_is_made_of_the_results():
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    assert PAGE.read_text(encoding="utf-8") == page(found)

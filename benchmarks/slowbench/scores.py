@@ -43,8 +43,11 @@ def score(folders: Sequence[Path]) -> dict[str, Any]:
 
 def _case(row: Mapping[str, Any], answers: Mapping[str, Answer]) -> dict[str, Any]:
     """What the page needs of a case."""
-    if row.get("failed") is not None:
-        return {"id": row["id"], "split": row["split"], "failed": row["failed"]}
+    failed = row.get("failed")
+    if failed is None and row["causes"] and row["felt"] is None:
+        failed = "it was not timed"
+    if failed is not None:
+        return {"id": row["id"], "split": row["split"], "failed": failed}
     kept = ("id", "program", "backend", "split", "healthy_ms", "slow_ms", "felt", "causes")
     return {
         **{key: row.get(key) for key in kept},

@@ -27,15 +27,15 @@ MOST_BYTES = 2_000_000
 
 
 def keep(folder: Path, count: int) -> None:
-    """Copy cases that were recorded well: of each cause in turn, the smallest first."""
+    """Copy recorded cases: of each cause in turn, what is felt first, then the smallest."""
     where = members(folder)
-    rows = [r for r in rows_of(folder) if not r.get("failed") and r["id"] in where and _counts(r)]
+    rows = [row for row in rows_of(folder) if not row.get("failed") and row["id"] in where]
     groups: dict[str, list[tuple[int, dict[str, Any]]]] = {}
     for row in rows:
         name = "+".join(sorted(cause["id"] for cause in row["causes"])) or class_of(row)
         groups.setdefault(name, []).append((_size(*where[row["id"]]), row))
     for each in groups.values():
-        each.sort(key=lambda sized: (sized[0], sized[1]["id"]))
+        each.sort(key=lambda sized: (not sized[1]["felt"], sized[0], sized[1]["id"]))
     chosen: list[dict[str, Any]] = []
     total = 0
     while len(chosen) < count and any(groups.values()):
@@ -56,11 +56,6 @@ def keep(folder: Path, count: int) -> None:
     (CAPTURES / ROWS).write_text("".join(sorted(lines)), encoding="utf-8")
 
 
-def _counts(row: Mapping[str, Any]) -> bool:
-    """Healthy runs, and those whose cause is felt."""
-    return not row["causes"] or bool(row["felt"])
-
-
 def _size(bundle: Path, names: list[str]) -> int:
     with tarfile.open(bundle) as tar:
         return sum(tar.getmember(name).size for name in set(names))
@@ -77,11 +72,15 @@ def write_expected() -> None:
 
 
 def outcome(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Whether traceprobe names the class of a case, here and now, and where it names the cause."""
+    """Whether traceprobe names the class of a case, here and now, and where it names the cause.
+
+    A cause counts whether it was felt or not: a busy machine times badly.
+    """
     bundle, names = members(CAPTURES)[row["id"]]
     with unpacked(bundle, names, plain=False) as files:
         report = traceprobe.analyze([traceprobe.load(path) for path in files])
-    found = asdict(mark(row, read(json.loads(report.to_json()))))
+    felt = {**row, "felt": bool(row["causes"]), "each_felt": None}
+    found = asdict(mark(felt, read(json.loads(report.to_json()))))
     if not row["causes"]:
         return {"alarms": found["alarms"]}
     return {"class": found["cls"], "place": found["place"]}

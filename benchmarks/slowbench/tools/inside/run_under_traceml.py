@@ -2,7 +2,8 @@
 
 The step is wrapped as TraceML's documentation shows: `trace_step(model)` around what follows the
 batch. The programs are generators that yield after each step, so it is opened where a loader of the
-program hands a batch over, or before the step where none does. Nothing of this project is imported.
+program hands a batch over. TraceML diagnoses nothing where none does: before the steps of a program
+whose data lie ready, a loader here hands over numbers. Nothing of this project is imported.
 """
 
 from __future__ import annotations
@@ -84,10 +85,12 @@ def main(file: str, options: str, seconds: float) -> None:
         next(steps)
     tracer.stop_looking()
     tracer.armed = True
+    nothing = iter(DataLoader(range(10**9), batch_size=None))  # type: ignore[arg-type]
+    resident = not tracer.fetched
     began, made = time.monotonic(), 0
     while made < LEAST or time.monotonic() - began < seconds:
-        if not tracer.fetched:
-            tracer.begin()
+        if resident:
+            next(nothing)
         next(steps)
         tracer.end()
         made += 1
