@@ -80,6 +80,11 @@ How each tool is asked:
   verdict is the primary diagnosis, and what it says are the issues of all sections.
 - **nsys analyze**: the rules that name causes, with their defaults; what lists rows is said.
 """
+ABOUT = """What a tool says has a word, an id or a title, and a text: what it explains and advises.
+Where the second column has something, a regular expression, the word stands for these causes only
+if its text has that; all that are found count, and where none is, the row without one. A word that
+is in no table names no cause.
+"""
 LIMITS = """## Limits
 
 - The causes are those that we thought of, each put into programs of a few hundred lines, on one
@@ -226,7 +231,7 @@ def _wrong(case: Case) -> str:
 def _words(cases: Iterable[Case]) -> str:
     """The published table."""
     causes = {cause["id"] for case in cases for cause in case["causes"]} or set(BY_ID)
-    parts = ["## Words\n", "What the verdicts of each tool stand for:\n"]
+    parts = ["## Words\n", ABOUT, "What the verdicts of each tool stand for:\n"]
     for tool, bounds in BOUNDS.items():
         said = [f"`{word}` {' or '.join(classes)}" for word, classes in bounds.items()]
         parts.append(f"- **{tool}**: {', '.join(said)}.")

@@ -192,9 +192,9 @@ def silence_table(cases: Sequence[Case], tools: Sequence[str]) -> str:
 
 def words_table(tool: str) -> str:
     """What the words of a tool stand for."""
-    lines = ["| word | where it says | stands for |", "| --- | --- | --- |"]
+    lines = ["| word | where its text has | stands for |", "| --- | --- | --- |"]
     for word in WORDS[tool]:
-        phrase = f"“{word.phrase.replace('|', '/')}”" if word.phrase else ""
+        phrase = f"`` {word.phrase} ``".replace("|", "\\|") if word.phrase else ""
         lines.append(f"| `{word.says}` | {phrase} | {', '.join(word.causes) or 'none'} |")
     return "\n".join(lines)
 
