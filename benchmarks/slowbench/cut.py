@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from traceprobe.capture.blame.embed import CATEGORY
 from traceprobe.capture.recording_plan import METADATA_KEY
 from traceprobe.slicing.public_values import public_record
 from traceprobe.slicing.slice_trace import slice_trace
@@ -21,6 +22,7 @@ LEAST_STEPS = 2
 _LEVEL = 9
 _OWN = ("loader", "kernel_owners")
 """Fields of the sidecar with names of the program."""
+_STEPS_IT = "benchmarks/slowbench/"
 _UNREAD = ("Ev Idx", "Record function id")
 """Arguments of operators that number the profiler's own records."""
 
@@ -55,12 +57,19 @@ def cut(source: Path, target: Path, most: int, period: int) -> int:
         steps = max(least, min(fewer - fewer % period, steps - period))
 
 
+def _is_ours(event: dict[str, Any], known: dict[str, str]) -> bool:
+    """Whether it is a line of what steps the program, which a program that runs alone has not."""
+    name = event.get("name")
+    return event.get("cat") == CATEGORY and known.get(name, str(name)).startswith(_STEPS_IT)
+
+
 def _named(sliced: bytes, source: Path) -> bytes:
     """A slice of a Kineto trace with the names that its source has."""
     whole = json.loads(gzip.decompress(source.read_bytes()))
     names = {event.get("name") for event in whole["traceEvents"]}
     known = {digest(name): name for name in names if isinstance(name, str)}
     trace = json.loads(sliced)
+    trace["traceEvents"] = [e for e in trace["traceEvents"] if not _is_ours(e, known)]
     for event in trace["traceEvents"]:
         name = event.get("name")
         event["name"] = known.get(name, name)
