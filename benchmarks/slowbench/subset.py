@@ -24,7 +24,7 @@ from traceprobe.slicing.slice_trace import slice_trace
 CAPTURES = Path(__file__).with_name("captures")
 EXPECTED = CAPTURES / "expected.json"
 BUNDLE = "cpu-0.tar"
-LEFT_OUT = ("blocks", "options", "turn_s", "finish", "steps", "twin")
+LEFT_OUT = ("blocks", "options", "turn_s", "seconds", "cut", "finish", "steps", "twin")
 MOST_BYTES = 2_400_000
 STEPS = 3
 """Of each but those in which something comes every so many steps."""
@@ -57,7 +57,7 @@ def _add(tar: tarfile.TarFile, row: Mapping[str, Any], bundle: Path, names: list
     periodic = any(cause["id"].startswith("periodic-") for cause in row["causes"])
     with unpacked(bundle, names, plain=False) as files, TemporaryDirectory() as out:
         short = list(files)
-        if row["finish"]["steps"] > STEPS and not periodic:
+        if row.get("cut", row)["steps"] > STEPS and not periodic:
             short = [Path(out) / path.name for path in files]
             for path, target in zip(files, short, strict=True):
                 slice_trace(path, target, (0, STEPS + 1))
