@@ -10,22 +10,22 @@ import sys
 import pytest
 
 from benchmarks.slowbench.cases import cases, line_of, source_of
-from benchmarks.slowbench.catalog import CATALOG, PROGRAMS
+from benchmarks.slowbench.catalog import CATALOG
 from benchmarks.slowbench.causes import BY_ID, CAUSES
+from benchmarks.slowbench.program import PROGRAMS
 from tests.conftest import ROOT
 
 
-def made(split="open", seed=1, count=300, *, cpu=False, nsys=True):
-    return cases(split, seed, count, cpu=cpu, nsys=nsys)
+def made(split="open", seed=1, count=300, *, cpu=False, nsys=True, ranks=1):
+    return cases(split, seed, count, cpu=cpu, nsys=nsys, ranks=ranks)
 
 
 def test_every_cause_has_a_program_and_every_way_is_a_cause():
-    placed = {way.cause for program in CATALOG for way in program.all_ways}
-    alone = {cause.id for cause in CAUSES if cause.ranks == 1}
-    assert placed <= alone
-    assert alone - placed == {"allocator-retries"}
-    assert len(placed) >= 26
-    assert len(CATALOG) == len(list(PROGRAMS.glob("*.py"))) == 12
+    for ranks in (1, 2):
+        programs = [program for program in CATALOG if program.ranks == ranks]
+        placed = {way.cause for program in programs for way in program.all_ways}
+        assert placed == {cause.id for cause in CAUSES if cause.ranks == ranks}
+    assert len(CATALOG) == len(list(PROGRAMS.glob("*.py"))) == 13
     assert {cause.cls for cause in CAUSES} <= {"io", "communication", "overhead", "compute"}
 
 
@@ -55,9 +55,10 @@ def test_the_twin_of_a_case_differs_in_the_profiler_alone():
         assert (by_id[case.twin].options, by_id[case.twin].causes) == (case.options, case.causes)
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("cpu", [False, True], ids=["gpu", "cpu"])
-def test_each_cause_has_a_line_that_the_healthy_form_has_not_or_does_not_take(cpu):
-    for case in made(cpu=cpu, nsys=False):
+def test_each_cause_has_a_line_that_the_healthy_form_has_not_or_does_not_take(cpu, ranks):
+    for case in made(cpu=cpu, nsys=False, ranks=ranks, count=60):
         healthy, slow = source_of(case, healthy=True), source_of(case)
         ast.parse(healthy)
         ast.parse(slow)
