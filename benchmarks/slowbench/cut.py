@@ -23,7 +23,8 @@ MOST_BYTES = 150_000
 _LEVEL = 9
 _OWN = ("loader", "kernel_owners")
 """Fields of the sidecar with names of the program."""
-_STEPS_IT = "benchmarks/slowbench/"
+_STEP_IT = {path.name for path in Path(__file__).parent.glob("*.py")}
+"""Files whose lines are around those of a program that is recorded here."""
 _UNREAD = ("Ev Idx", "Record function id")
 """Arguments of operators that number the profiler's own records."""
 
@@ -79,8 +80,10 @@ def _first_steps(trace: Path, folder: Path, steps: int) -> bytes:
 
 def _is_ours(event: dict[str, Any], known: dict[str, str]) -> bool:
     """Whether it is a line of what steps the program, which a program that runs alone has not."""
-    name = event.get("name")
-    return event.get("cat") == CATEGORY and known.get(name, str(name)).startswith(_STEPS_IT)
+    if event.get("cat") != CATEGORY:
+        return False
+    name = str(event.get("name"))
+    return Path(known.get(name, name).partition("(")[0]).name in _STEP_IT
 
 
 def _named(sliced: bytes, source: Path) -> bytes:

@@ -14,7 +14,7 @@ RANKS = (
             "batch": Range(32, 64, 8),
             "length": 256,
             "width": Range(768, 1280, 256),
-            "layers": 4,
+            "layers": 2,
             "workers": 4,
         },
         {
@@ -22,7 +22,7 @@ RANKS = (
             "length": 32,
             "width": 128,
             "heads": 4,
-            "layers": 2,
+            "layers": 1,
             "vocabulary": 512,
             "workers": 1,
             "bf16": False,
