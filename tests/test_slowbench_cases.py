@@ -6,26 +6,28 @@ import ast
 import json
 import subprocess
 import sys
+import tarfile
 
 import pytest
 
 from benchmarks.slowbench.cases import cases, line_of, source_of
-from benchmarks.slowbench.catalog import CATALOG, PROGRAMS
+from benchmarks.slowbench.catalog import CATALOG
 from benchmarks.slowbench.causes import BY_ID, CAUSES
+from benchmarks.slowbench.cut import MOST_BYTES
+from benchmarks.slowbench.program import PROGRAMS
 from tests.conftest import ROOT
 
 
-def made(split="open", seed=1, count=300, *, cpu=False, nsys=True):
-    return cases(split, seed, count, cpu=cpu, nsys=nsys)
+def made(split="open", seed=1, count=300, *, cpu=False, nsys=True, ranks=1):
+    return cases(split, seed, count, cpu=cpu, nsys=nsys, ranks=ranks)
 
 
 def test_every_cause_has_a_program_and_every_way_is_a_cause():
-    placed = {way.cause for program in CATALOG for way in program.all_ways}
-    alone = {cause.id for cause in CAUSES if cause.ranks == 1}
-    assert placed <= alone
-    assert alone - placed == {"allocator-retries"}
-    assert len(placed) >= 26
-    assert len(CATALOG) == len(list(PROGRAMS.glob("*.py"))) == 12
+    for ranks in (1, 2):
+        programs = [program for program in CATALOG if program.ranks == ranks]
+        placed = {way.cause for program in programs for way in program.all_ways}
+        assert placed == {cause.id for cause in CAUSES if cause.ranks == ranks}
+    assert len(CATALOG) == len(list(PROGRAMS.glob("*.py"))) == 13
     assert {cause.cls for cause in CAUSES} <= {"io", "communication", "overhead", "compute"}
 
 
@@ -55,9 +57,10 @@ def test_the_twin_of_a_case_differs_in_the_profiler_alone():
         assert (by_id[case.twin].options, by_id[case.twin].causes) == (case.options, case.causes)
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("cpu", [False, True], ids=["gpu", "cpu"])
-def test_each_cause_has_a_line_that_the_healthy_form_has_not_or_does_not_take(cpu):
-    for case in made(cpu=cpu, nsys=False):
+def test_each_cause_has_a_line_that_the_healthy_form_has_not_or_does_not_take(cpu, ranks):
+    for case in made(cpu=cpu, nsys=False, ranks=ranks, count=60):
         healthy, slow = source_of(case, healthy=True), source_of(case)
         ast.parse(healthy)
         ast.parse(slow)
@@ -83,16 +86,27 @@ def test_options_of_a_case_are_options_of_its_program():
 
 
 @pytest.mark.slow
-def test_cases_are_recorded_timed_and_found_again(tmp_path):
+@pytest.mark.parametrize(("ranks", "name"), [(1, "many-tiny-kernels"), (2, "straggler-host")])
+def test_cases_are_recorded_timed_and_found_again(tmp_path, ranks, name):
     pytest.importorskip("torch")
+    drawn = made(count=12, cpu=True, nsys=False, ranks=ranks)
+    case = next(case for case in drawn if [placed.cause for placed in case.causes] == [name])
     command = [sys.executable, "-m", "benchmarks.slowbench", "record", "--cpu", "--seed", "1"]
-    command += ["--split", "open", "--cases", "6", "--only", "cells-many-tiny-kernels-s1n4-torch"]
-    command += ["--out", str(tmp_path), "--seconds", "160", "--turn-limit", "100"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
+    command += ["--split", "open", "--cases", "12", "--only", case.id, "--ranks", str(ranks)]
+    command += ["--out", str(tmp_path), "--seconds", "280", "--limit", "240", "--turn-limit", "200"]
+    command += ["--rounds", "2"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert [row["failed"] for row in rows] == [None], done.stdout + done.stderr
     (cause,) = rows[0]["causes"]
-    assert (cause["class"], cause["file"]) == (BY_ID["many-tiny-kernels"].cls, "cells.py")
+    assert (cause["class"], cause["file"]) == (BY_ID[name].cls, f"{case.program}.py")
+    assert cause["rank"] == (None if ranks == 1 else 1)
     assert cause["low"] <= cause["ms"] <= cause["high"]
+    with tarfile.open(tmp_path / "open-0.tar") as tar:
+        sizes = {member.name.rpartition("/")[2]: member.size for member in tar.getmembers()}
+    assert set(sizes) == {
+        f"rank{rank}.{end}" for rank in range(ranks) for end in ("json.gz", "traceprobe.json")
+    }
+    assert sum(sizes.values()) <= MOST_BYTES
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert "0 of 6 cases" in again.stdout
+    assert "0 of 12 cases" in again.stdout

@@ -1,6 +1,8 @@
-"""Programs that are slowed down on purpose, with known causes, and what tools say of them.
+r"""Programs that are slowed down on purpose, with known causes, and what tools say of them.
 
     python -m benchmarks.slowbench record --out DIR --split open --seed 1 --cases 400
+    python -m benchmarks.slowbench record --out DIR --split open --seed 1 --cases 60 \
+        --gpus 2 --ranks 2
     python -m benchmarks.slowbench record --out DIR --split open --seed 1 --cases 24 --cpu
     python -m benchmarks.slowbench traceml DIR --venv V1     # the same, under TraceML
     python -m benchmarks.slowbench score DIR … --hta V2 --nsys-ai V3 --nsys PROGRAM
@@ -44,6 +46,8 @@ def _add_record(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=520, help="after which all is ended")
     parser.add_argument("--limit", type=float, default=150, help="seconds for a case")
     parser.add_argument("--turn-limit", type=float, default=25, help="seconds for its turn")
+    parser.add_argument("--rounds", type=int, default=5, help="in which all forms are timed")
+    parser.add_argument("--ranks", type=int, default=1, help="of the cases; each has a GPU")
     parser.add_argument("--no-nsys", action="store_true", help="torch.profiler alone")
     parser.add_argument("--only", default="", help="causes, or ids of cases, with commas")
     parser.set_defaults(run=_record)
@@ -52,12 +56,13 @@ def _add_record(parser: argparse.ArgumentParser) -> None:
 def _record(given: argparse.Namespace) -> None:
     from benchmarks.slowbench.sessions import Plan, record
 
+    nsys = not given.cpu and not given.no_nsys and given.ranks == 1
     record(
         Plan(
             *(given.out.resolve(), given.split, given.seed, given.cases),
             *(0 if given.cpu else given.gpus, given.jobs, given.ready),
-            *(given.seconds, given.limit, given.turn_limit),
-            *(not given.cpu and not given.no_nsys, tuple(filter(None, given.only.split(",")))),
+            *(given.seconds, given.limit, given.turn_limit, given.rounds, given.ranks),
+            *(nsys, tuple(filter(None, given.only.split(",")))),
         )
     )
 

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from benchmarks.slowbench.catalog import BY_NAME, CATALOG, Program, Way, drawn
+from benchmarks.slowbench.catalog import BY_NAME, CATALOG
+from benchmarks.slowbench.program import Program
+from benchmarks.slowbench.ways import Way, drawn
 
 Backend = Literal["torch", "nsys"]
 Split = Literal["open", "sealed"]
@@ -27,6 +29,7 @@ class Placed:
         options: of the slow form. level: how strong it is, in words.
         lines: what is put in, each with the beginning of the statement that it goes before.
         busy: share of the time that another process computes; None without one.
+        rank: the one that has it; None where all have.
     """
 
     cause: str
@@ -35,6 +38,7 @@ class Placed:
     level: str
     period: int
     busy: float | None
+    rank: int | None
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,11 @@ class Case:
     causes: tuple[Placed, ...] = ()
 
     @property
+    def ranks(self) -> int:
+        """Processes that train together."""
+        return BY_NAME[self.program].ranks
+
+    @property
     def period(self) -> int:
         """Steps after which it repeats itself."""
         return max((placed.period for placed in self.causes), default=1)
@@ -73,27 +82,32 @@ class Case:
         return f"{self.id.rpartition('-')[0]}-torch"
 
 
-def cases(split: Split, seed: int, count: int, *, cpu: bool, nsys: bool) -> list[Case]:
+def cases(
+    split: Split, seed: int, count: int, *, cpu: bool, nsys: bool, ranks: int = 1
+) -> list[Case]:
     """The first cases of a seed, the most valuable first.
 
     Args:
         cpu: those that a CPU feels, with small options.
         nsys: whether most are recorded with Nsight Systems too.
+        ranks: processes that train together.
     """
     made: list[Case] = []
-    for number, (program, ways) in enumerate(_order(seed, cpu=cpu)):
+    wanted = [p for p in CATALOG if p.ranks == ranks and not (cpu and p.needs)]
+    for number, (program, ways) in enumerate(_order(wanted, seed, cpu=cpu)):
         if len(made) >= count:
             break
         case = _case(program, ways, split, seed, number, cpu=cpu)
         made.append(case)
-        if nsys and _round_of(number, cpu=cpu) % 3 < TWINS:
+        if nsys and _round_of(wanted, number, cpu=cpu) % 3 < TWINS:
             made.append(_twin(case))
     return made[:count]
 
 
-def _order(seed: int, *, cpu: bool) -> Iterator[tuple[Program, tuple[Way, ...]]]:
+def _order(
+    programs: Sequence[Program], seed: int, *, cpu: bool
+) -> Iterator[tuple[Program, tuple[Way, ...]]]:
     """Rounds of all causes, each time in another program; healthy ones spread in; pairs."""
-    programs = [p for p in CATALOG if not (cpu and p.needs)]
     places: dict[str, list[tuple[Program, Way]]] = {}
     for program in programs:
         for way in program.all_ways:
@@ -118,8 +132,8 @@ def _order(seed: int, *, cpu: bool) -> Iterator[tuple[Program, tuple[Way, ...]]]
             made += 1
 
 
-def _round_of(number: int, *, cpu: bool) -> int:
-    causes = {way.cause for p in CATALOG for way in p.all_ways if way.on_cpu or not cpu}
+def _round_of(programs: Sequence[Program], number: int, *, cpu: bool) -> int:
+    causes = {way.cause for p in programs for way in p.all_ways if way.on_cpu or not cpu}
     return number // ((len(causes) + PAIRS) * HEALTHY_EVERY // (HEALTHY_EVERY - 1) + 1)
 
 
@@ -180,7 +194,8 @@ def _placed(
     words += [f"level {level}"] if level is not None else []
     words += [f"each {way.period} steps"] if way.period > 1 else []
     busy = level if way.neighbour else None
-    found = Placed(way.cause, options, lines, ", ".join(words) or "the line", way.period, busy)
+    told = ", ".join(words) or "the line"
+    found = Placed(way.cause, options, lines, told, way.period, busy, way.rank)
     return found, tuple(filled(line) for line in way.helpers)
 
 

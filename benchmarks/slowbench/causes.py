@@ -27,6 +27,9 @@ class Cause:
     ranks: int = 1
 
 
+# Classes are those that docs/definitions.md gives the time: writing a checkpoint keeps the host
+# from launching (`idle_host`, so overhead), the kernels of an evaluation compute (`forward`). Where
+# one rank is slower, most of the ranks wait for it in collectives.
 CAUSES = (
     Cause("slow-decode", "io", "data-wait", "samples take long to decode"),
     Cause("few-workers", "io", "data-wait", "too few workers load data"),
@@ -47,6 +50,7 @@ CAUSES = (
     ),
     Cause("gc-pauses", "overhead", None, "a large heap is collected"),
     Cause("graph-breaks", "overhead", "forward", "a compiled model falls into pieces"),
+    Cause("recompiles", "overhead", "forward", "compiled code is compiled again and again"),
     Cause("empty-cache-each-step", "overhead", None, "the allocator's cache is emptied"),
     Cause(
         "allocator-retries", "overhead", None, "memory is short: the cache is emptied to allocate"
@@ -68,5 +72,19 @@ CAUSES = (
     Cause("clock-drop", "compute", None, "another process computes on the same GPU"),
     Cause("needless-work", "compute", "forward", "a forward pass that nobody uses"),
     Cause("double-precision-loss", "compute", "forward", "the loss in double precision"),
+    Cause("slow-wire", "communication", "backward", "gradients take a narrow way", 2),
+    Cause("small-buckets", "communication", "backward", "gradients go in many small pieces", 2),
+    Cause("one-big-bucket", "communication", "backward", "gradients go when all are there", 2),
+    Cause("straggler-compute", "communication", "forward", "one rank computes more", 2),
+    Cause("straggler-host", "communication", "forward", "the host of one rank is slower", 2),
+    Cause("straggler-loader", "communication", "data-wait", "one rank waits for its data", 2),
+    Cause("uneven-batches", "communication", "forward", "one rank has larger batches", 2),
+    Cause(
+        "no-accumulation-no-sync",
+        "communication",
+        "backward",
+        "gradients go after each part of a batch",
+        2,
+    ),
 )
 BY_ID = {cause.id: cause for cause in CAUSES}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ from traceprobe.slicing.slice_trace import slice_trace
 from traceprobe.vocabulary import digest
 
 MOST_BYTES = 150_000
-LEAST_STEPS = 2
+"""Of all files of a case."""
 _LEVEL = 9
 _OWN = ("loader", "kernel_owners")
 """Fields of the sidecar with names of the program."""
-_STEPS_IT = "benchmarks/slowbench/"
+_STEP_IT = {path.name for path in Path(__file__).parent.glob("*.py")}
+"""Files whose lines are around those of a program that is recorded here."""
 _UNREAD = ("Ev Idx", "Record function id")
 """Arguments of operators that number the profiler's own records."""
 
@@ -33,34 +35,55 @@ def public_sidecar(recorded: dict[str, Any]) -> dict[str, Any]:
     return {**kept, **{name: recorded[name] for name in _OWN if recorded.get(name) is not None}}
 
 
-def cut(source: Path, target: Path, most: int, period: int) -> int:
+def cut(traces: Sequence[Path], folder: Path, most: int, period: int) -> int:
     """Write the first steps of a recording, as many whole periods as are small enough.
 
     Args:
-        target: ends in .gz. most: steps that there are.
+        traces: of all ranks. folder: that the slices are written to, beside what is there, which
+            counts too. most: steps that there are. period: steps after which they are alike.
 
     Returns:
-        How many steps it has.
+        How many steps the slices have.
+
+    Raises:
+        ValueError: a single period is larger than `MOST_BYTES`.
     """
+    room = MOST_BYTES - sum(path.stat().st_size for path in folder.iterdir())
     steps = most - most % period
-    least = -(-LEAST_STEPS // period) * period
     while True:
-        slice_trace(source, target, (0, steps + 1), replace=True)
-        plain = gzip.decompress(target.read_bytes())
-        if not source.name.endswith(".sqlite"):
-            plain = _named(plain, source)
-        packed = gzip.compress(plain, _LEVEL, mtime=0)
-        if len(packed) <= MOST_BYTES or steps == least:
-            target.write_bytes(packed)
+        packed = {_target(trace, folder): _first_steps(trace, folder, steps) for trace in traces}
+        size = sum(map(len, packed.values()))
+        if size <= room:
+            for target, content in packed.items():
+                target.write_bytes(content)
             return steps
-        fewer = int(steps * MOST_BYTES / len(packed))
-        steps = max(least, min(fewer - fewer % period, steps - period))
+        if steps == period:
+            raise ValueError(f"{size} bytes for {steps} steps: more than {room}")
+        fewer = int(steps * room / size)
+        steps = max(period, min(fewer - fewer % period, steps - period))
+
+
+def _target(trace: Path, folder: Path) -> Path:
+    return folder / f"{trace.name.removesuffix('.gz')}.gz"
+
+
+def _first_steps(trace: Path, folder: Path, steps: int) -> bytes:
+    """The first steps of a trace, as they are written."""
+    target = _target(trace, folder)
+    slice_trace(trace, target, (0, steps + 1), replace=True)
+    plain = gzip.decompress(target.read_bytes())
+    target.unlink()
+    if not trace.name.endswith(".sqlite"):
+        plain = _named(plain, trace)
+    return gzip.compress(plain, _LEVEL, mtime=0)
 
 
 def _is_ours(event: dict[str, Any], known: dict[str, str]) -> bool:
     """Whether it is a line of what steps the program, which a program that runs alone has not."""
-    name = event.get("name")
-    return event.get("cat") == CATEGORY and known.get(name, str(name)).startswith(_STEPS_IT)
+    if event.get("cat") != CATEGORY:
+        return False
+    name = str(event.get("name"))
+    return Path(known.get(name, name).partition("(")[0]).name in _STEP_IT
 
 
 def _named(sliced: bytes, source: Path) -> bytes:

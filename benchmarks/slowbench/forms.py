@@ -5,27 +5,24 @@ from __future__ import annotations
 import importlib.util
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from statistics import fmean, median
 from types import ModuleType
 from typing import Any
 
 import torch
 
 from benchmarks.slowbench.cases import Case, source_of
+from benchmarks.slowbench.ranks import agreed
 
 WARM = 4
 """Steps before the first block."""
 SETTLE = 3
 """Steps before a block that are not timed, besides those that a loader had ready."""
-ROUNDS = 3
-BLOCK_SECONDS = 0.2
+BLOCK_SECONDS = 0.15
 """Of a block, as far as that is no fewer than `LEAST_STEPS` and no more than `MOST_STEPS`."""
 LEAST_STEPS, MOST_STEPS = 6, 60
 PREFETCH = 2
-FELT_SHARE, FELT_MS = 0.05, 0.3
-"""A cause is felt where the step gets longer by more than both."""
 
 
 class Form:
@@ -71,10 +68,11 @@ class Form:
         count = int(min(max(LEAST_STEPS, wanted), MOST_STEPS))
         count += -count % self._period
         wait()
+        agreed(0)
         began = time.perf_counter()
         self.step(count)
         wait()
-        self.step_s = (time.perf_counter() - began) / count
+        self.step_s = agreed((time.perf_counter() - began) / count)
         return {"ms": round(self.step_s * 1e3, 4), "steps": count}
 
 
@@ -115,24 +113,3 @@ def names_of_forms(case: Case) -> list[str]:
         return ["slow"]
     without = [f"without {p.cause}" for p in case.causes] if len(case.causes) > 1 else []
     return ["healthy", "slow", *without]
-
-
-def difference(
-    slow: Sequence[Mapping[str, Any]], without: Sequence[Mapping[str, Any]]
-) -> dict[str, float]:
-    """What a cause costs a step: the median, least and most of blocks that followed each other."""
-    a, b = [x["ms"] for x in without], [x["ms"] for x in slow]
-    apart = [after - before for before, after in zip(a, b, strict=True)]
-    apart += [before - after for before, after in zip(b, a[1:], strict=False)]
-    low, high = min(apart), max(apart)
-    return {"ms": round(median(apart), 4), "low": round(low, 4), "high": round(high, 4)}
-
-
-def mean_ms(blocks: Sequence[Mapping[str, Any]]) -> float:
-    """Of some blocks."""
-    return round(fmean(block["ms"] for block in blocks), 4)
-
-
-def is_felt(low_ms: float, healthy_ms: float) -> bool:
-    """Whether a step is longer by enough, even by the least that was seen."""
-    return low_ms > max(FELT_SHARE * healthy_ms, FELT_MS)

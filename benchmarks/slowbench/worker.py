@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -23,18 +24,10 @@ from typing import Any
 import torch
 
 from benchmarks.slowbench.cases import Case, Placed
-from benchmarks.slowbench.forms import (
-    ROUNDS,
-    Form,
-    difference,
-    is_felt,
-    mean_ms,
-    names_of_forms,
-    wait,
-    write_form,
-)
+from benchmarks.slowbench.forms import Form, names_of_forms, wait, write_form
 from benchmarks.slowbench.neighbour import Neighbour
-from benchmarks.slowbench.turns import Place
+from benchmarks.slowbench.ranks import agreed, fork_ranks
+from benchmarks.slowbench.turns import Place, State
 from traceprobe.capture.recording_plan import RecordingPlan, sidecar_name
 
 ACTIVE = 6
@@ -45,44 +38,66 @@ RESULT, GROUP = "result.json", "group"
 LAST_CHARACTERS = 1500
 
 
-def write_case(case: Case, folder: Path) -> None:
-    """For `read_case` in another process."""
-    (folder / "case.json").write_text(json.dumps(asdict(case)))
+def write_case(case: Case, rounds: int, folder: Path) -> None:
+    """For `read_case` in another process.
+
+    Args:
+        rounds: in each of which all forms are timed.
+    """
+    text = json.dumps({"case": asdict(case), "rounds": rounds})
+    (folder / "case.json").write_text(text)
 
 
-def read_case(folder: Path) -> Case:
-    """The case of a folder."""
-    found = json.loads((folder / "case.json").read_text())
+def read_case(folder: Path) -> tuple[Case, int]:
+    """The case of a folder, and its rounds."""
+    written = json.loads((folder / "case.json").read_text())
+    found = written["case"]
     causes = tuple(
         Placed(**{**each, "lines": tuple(map(tuple, each["lines"]))}) for each in found["causes"]
     )
-    return Case(**{**found, "causes": causes, "helpers": tuple(found["helpers"])})
+    case = Case(**{**found, "causes": causes, "helpers": tuple(found["helpers"])})
+    return case, written["rounds"]
 
 
 def work(folder: Path, opened: Path) -> None:
-    """The whole life of the process, which ends here."""
+    """The whole life of the processes of a case, which end here."""
     result: dict[str, Any] = {"failed": None, "blocks": {}, "seconds": {}}
+    case, rounds = read_case(folder)
     place = Place(folder, opened)
+    rank = 0
     began = time.monotonic()
     try:
-        for stage in _work(read_case(folder), place, result["blocks"]):
+        rank = fork_ranks(case.ranks, folder)
+        for stage in _work(case, rounds, place if rank == 0 else None, folder, result["blocks"]):
             result["seconds"][stage] = round(time.monotonic() - began, 2)
             began = time.monotonic()
     except BaseException:
         result["failed"] = traceback.format_exc()[-LAST_CHARACTERS:]
-    (folder / RESULT).write_text(json.dumps(result))
-    place.tell("done")
+    if rank == 0 or result["failed"]:
+        (folder / RESULT).write_text(json.dumps(result))
+        place.tell("done")
     sys.stdout.flush()
+    if result["failed"] and case.ranks > 1:
+        os.killpg(0, signal.SIGKILL)  # the other ranks would wait for this one for ever
     os._exit(0)  # workers of all loaders would be joined one by one
 
 
-def _work(case: Case, place: Place, blocks: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
-    """Gives the name of each stage that is over."""
-    folder = place.folder
+def _work(
+    case: Case,
+    rounds: int,
+    place: Place | None,
+    folder: Path,
+    blocks: dict[str, list[dict[str, Any]]],
+) -> Iterator[str]:
+    """Gives the name of each stage that is over.
+
+    Args:
+        place: None on ranks after the first, which do what that one does.
+    """
     os.chdir(folder)
     torch.set_num_threads(1)
     gc.freeze()  # a collection looks at what the program has made, as far as that is possible
-    place.enter("setting up")
+    _enter(place, "setting up")
     yield "start"
     neighbour = Neighbour(folder) if case.neighbour is not None else None
     if case.options.get("compiled"):
@@ -97,23 +112,36 @@ def _work(case: Case, place: Place, blocks: dict[str, list[dict[str, Any]]]) -> 
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     yield "set-up"
-    place.wait_for_turn()
+    if place is not None:
+        place.wait_for_turn()
+    agreed(0)
     yield "waiting"
-    for _ in range(ROUNDS):
-        for name, form in forms.items():
+    for number in range(rounds):
+        # To and fro: a machine that gets slower does not make what comes last look slow.
+        for name, form in list(forms.items())[:: -1 if number % 2 else 1]:
             beside = neighbour if name == "slow" else None
             with beside or nullcontext():
                 blocks.setdefault(name, []).append(form.block())
     yield "timing"
     with neighbour or nullcontext():
         _start_recording(recorded)
-        over = _step_until_recorded(recorded, folder)
+        # Ranks go on alike: none may be told anything between two of their steps.
+        over = case.ranks > 1 or _step_until_recorded(recorded, folder)
+    if case.ranks > 1:
+        _step_until_named(recorded)
     yield "recording"
-    place.tell("waiting")
-    place.enter("recorded")
+    if place is not None:
+        place.tell("waiting")
+    _enter(place, "recorded")
     if not over:
         _step_until_named(recorded)
     yield "naming"
+
+
+def _enter(place: Place | None, state: State) -> None:
+    if place is not None:
+        place.enter(state)
+    agreed(0)
 
 
 def _form(case: Case, name: str, folder: Path) -> Form:
@@ -182,24 +210,6 @@ def _watch_compiler() -> None:
 
     for module in (compile_fx, graph):
         watch_module(module.__name__, module)
-
-
-def costs(case: Case, blocks: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """What the causes of a case cost, from its blocks: fields of its row."""
-    slow = blocks["slow"]
-    healthy = blocks.get("healthy", slow)
-    found: dict[str, Any] = {"slow_ms": mean_ms(slow), "healthy_ms": mean_ms(healthy)}
-    causes = []
-    for placed in case.causes:
-        without = blocks.get(_without(case, placed), healthy)
-        causes.append({"id": placed.cause, **difference(slow, without)})
-    felt = [is_felt(cause["low"], found["healthy_ms"]) for cause in causes]
-    return {**found, "causes": causes, "felt": any(felt), "each_felt": felt}
-
-
-def _without(case: Case, placed: Placed) -> str:
-    # What a cause of two costs is what goes away without it; the other one stays.
-    return f"without {placed.cause}" if len(case.causes) > 1 else "healthy"
 
 
 if __name__ == "__main__":

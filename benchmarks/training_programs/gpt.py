@@ -28,9 +28,16 @@ class Options:
     double_loss: bool = False
     gelu_by_hand: bool = False
     graph_breaks: bool = False
+    warmed: bool = False
+    warmth_as_number: bool = False
 
 
 SMALL = {"batch": 2, "length": 16, "width": 32, "heads": 2, "layers": 2, "vocabulary": 101}
+
+
+@torch.compile(backend="aot_eager", dynamic=False)
+def warmed(loss, steps):
+    return loss * (1 - 0.5 ** ((steps + 1) / 100))
 
 
 class Attention(nn.Module):
@@ -112,11 +119,19 @@ def train(o):
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, **how)
     network = torch.compile(model) if o.compiled else model
     window = torch.arange(o.length, device=device)
+    if o.warmed:
+        torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = (
+            10**6
+        )
+    steps = 0 if o.warmth_as_number else torch.zeros((), device=device)
     while True:
         starts = torch.randint(0, len(text) - o.length - 1, (o.batch, 1), device=device)
         tokens, targets = text[starts + window], text[starts + window + 1]
         with torch.autocast(device.type, torch.bfloat16, enabled=o.bf16):
             loss = network(tokens, targets)  # slow: no-autocast, fp32-matmul
+        if o.warmed:
+            loss = warmed(loss, steps)  # slow: recompiles
+            steps = steps + 1
         loss.backward()
         optimizer.step()  # slow: piecewise-optimizer
         optimizer.zero_grad()
