@@ -56,6 +56,9 @@ def recorded(folder: Path) -> Sequence[Case]:
         for nsys in (True, False):
             drawn = cases(split, seed, MOST, cpu=cpu, nsys=nsys)
             found.update({case.id: case for case in drawn if case.id in wanted})
+    lost = len(wanted - found.keys())
+    if lost:
+        print(f"{lost} cases are of another catalogue, and cannot be run again", file=sys.stderr)
     return [found[row["id"]] for row in rows if row["id"] in found]
 
 
