@@ -25,13 +25,13 @@ def export(folder: Path) -> None:
     subprocess.run(["gzip", "-f", str(target)], check=True)
 
 
-def bundle(traces: list[Path], name: str, out: Path) -> bool:
+def bundle(traces: list[Path], name: str, out: Path, stem: str = "part") -> bool:
     """Append files to the first part that has room for them; whether there was any."""
     size = sum(path.stat().st_size for path in traces)
-    if size + sum(part.stat().st_size for part in out.glob("part*.tar")) > ALL_BYTES:
+    if size + sum(part.stat().st_size for part in out.glob(f"{stem}*.tar")) > ALL_BYTES:
         return False
     number = 0
-    while (part := out / f"part{number}.tar").exists() and (
+    while (part := out / f"{stem}{number}.tar").exists() and (
         part.stat().st_size + size > PART_BYTES
     ):
         number += 1

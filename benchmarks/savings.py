@@ -4,7 +4,7 @@
     python benchmarks/savings.py score DIR … [--to FILE]   # what `record` left, to savings.json
     python benchmarks/savings.py page                      # savings.md from that
 
-`record` records each of `benchmarks/saving/programs` as it is and times it, without a profiler,
+`record` records each of `benchmarks/training_programs` as it is and times it, without a profiler,
 beside variants of it. `score` analyses the recordings with the code as it is now.
 """
 

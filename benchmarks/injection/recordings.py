@@ -190,7 +190,7 @@ def record(plan: Plan) -> None:
                 if result
             }
             faults = chosen(found, plan.count, plan.seed, gpu=bool(plan.gpus))
-            session.save({"id": "machine", "machine": machine(plan)})
+            session.save({"id": "machine", "machine": machine(plan.gpus)})
             list(pool.map(session.record, faults))
         session.log("done")
 
@@ -202,8 +202,8 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def machine(plan: Plan) -> dict[str, Any]:
-    """What the faults ran on."""
+def machine(gpus: int) -> dict[str, Any]:
+    """What programs ran on, with so many of its GPUs."""
     from traceprobe.capture.hardware import nvidia_smi
 
     libraries = {}
@@ -212,9 +212,9 @@ def machine(plan: Plan) -> dict[str, Any]:
             libraries[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    names = nvidia_smi("--query-gpu=name", "--format=csv,noheader") if plan.gpus else []
+    names = nvidia_smi("--query-gpu=name", "--format=csv,noheader") if gpus else []
     return {
-        "gpus": (names or [])[: plan.gpus],
+        "gpus": (names or [])[:gpus],
         "cpus": len(os.sched_getaffinity(0)),
         "libraries": libraries,
         "python": ".".join(map(str, sys.version_info[:3])),

@@ -1,7 +1,8 @@
 """The training programs, and what each runs like with causes of its slowness taken away.
 
-A program is a file of `programs/`: `Options` with the defaults of the program as it is, `SMALL`
-options for a CPU, and `train(options)`, which goes on for ever and yields after each step.
+A program is a file of `benchmarks/training_programs/`: `Options` with the defaults of the program
+as it is, `SMALL` options for a CPU, and `train(options)`, which goes on for ever and yields after
+each step.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-PROGRAMS = Path(__file__).with_name("programs")
+PROGRAMS = Path(__file__).parents[1] / "training_programs"
 
 
 @dataclass(frozen=True)

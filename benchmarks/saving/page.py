@@ -14,7 +14,7 @@ variants from which one cause was taken away, or several. What the report of the
 is held against that. This page is made by `python benchmarks/savings.py page` from
 [`savings.json`](savings.json).
 
-- **Programs**: in `benchmarks/saving/programs`, plain and without a word for a profiler: photos
+- **Programs**: in `benchmarks/training_programs`, plain and without a word for a profiler: photos
   that are decoded, volumes that are cut in the training process, a GPT with attention written out,
   a BERT in fp32 that is checkpointed, a ResNet whose gradients are watched, a recurrent network
   cell by cell, clicks from tables, diffusion with an average of the weights in Python, a graph

@@ -21,6 +21,8 @@ class Options:
     log_each_step: bool = True
     fused: bool = False
     compiled: bool = False
+    foreach: bool | None = None
+    double_loss: bool = False
 
 
 SMALL = {"batch": 2, "length": 16, "width": 64, "layers": 2, "vocabulary": 128}
@@ -43,8 +45,11 @@ class Bert(nn.Module):
     def forward(self, tokens):
         x = self.tokens(tokens) + self.positions
         for layer in self.layers:
-            x = checkpoint(layer, x, use_reentrant=False) if self.checkpointed else layer(x)
-        return self.head(x)
+            if self.checkpointed:
+                x = checkpoint(layer, x, use_reentrant=False)  # slow: recomputation
+            else:
+                x = layer(x)
+        return self.head(x)  # slow: unaligned-shapes
 
 
 def settings(o):
@@ -55,18 +60,21 @@ def train(o):
     settings(o)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = Bert(o).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=o.fused or None)
+    how = {"fused": True} if o.fused else {"foreach": o.foreach}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, **how)
     network = torch.compile(model) if o.compiled else model
     while True:
         words = torch.randint(1, o.vocabulary, (o.batch, o.length), device=device)
         hidden = torch.rand(words.shape, device=device) < 0.15
         with torch.autocast(device.type, torch.bfloat16, enabled=o.bf16):
-            scores = network(words.masked_fill(hidden, MASK))
+            scores = network(words.masked_fill(hidden, MASK))  # slow: no-autocast, fp32-matmul
             targets = words.masked_fill(~hidden, -100)
+            if o.double_loss:
+                scores = scores.double()  # slow: double-precision-loss
             loss = cross_entropy(scores.flatten(0, 1), targets.flatten())
         optimizer.zero_grad()
         loss.backward()
-        optimizer.step()
+        optimizer.step()  # slow: piecewise-optimizer
         yield loss.item() if o.log_each_step else 0.0
 
 

@@ -22,6 +22,8 @@ class Options:
     fused: bool = False
     log_each_step: bool = True
     compiled: bool = False
+    bf16: bool = True
+    tf32: bool = False
 
 
 SMALL = {"batch": 2, "length": 8, "width": 64, "layers": 1, "vocabulary": 64}
@@ -47,7 +49,7 @@ class Translator(nn.Module):
 
     def call(self, layer, *inputs):
         if self.checkpointed:
-            return checkpoint(layer, *inputs, use_reentrant=False)
+            return checkpoint(layer, *inputs, use_reentrant=False)  # slow: recomputation
         return layer(*inputs)
 
     def forward(self, source, target):
@@ -57,11 +59,11 @@ class Translator(nn.Module):
         x = self.tokens(target)
         for layer in self.decoder:
             x = self.call(layer, x, memory, self.mask)
-        return self.head(x)
+        return self.head(x)  # slow: unaligned-shapes
 
 
 def smoothed_loss(scores, targets):
-    chances = torch.log_softmax(scores.float(), -1)
+    chances = torch.log_softmax(scores.float(), -1)  # slow: unfused-pointwise
     wanted = one_hot(targets, scores.shape[-1]).float()
     wanted = wanted * (1 - SMOOTHING) + SMOOTHING / scores.shape[-1]
     return -(wanted * chances).sum(-1).mean()
@@ -75,7 +77,12 @@ def clip(parameters, limit):
             p.grad.mul_(limit / total)
 
 
+def settings(o):
+    torch.backends.cuda.matmul.allow_tf32 = o.tf32
+
+
 def train(o):
+    settings(o)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = Translator(o).to(device)
     parameters = list(model.parameters())
@@ -86,8 +93,8 @@ def train(o):
     while True:
         source = torch.randint(0, o.vocabulary, shape, device=device)
         target = torch.randint(0, o.vocabulary, shape, device=device)
-        with torch.autocast(device.type, torch.bfloat16):
-            scores = network(source, target)
+        with torch.autocast(device.type, torch.bfloat16, enabled=o.bf16):
+            scores = network(source, target)  # slow: no-autocast, fp32-matmul
             if o.smoothed_by_hand:
                 loss = smoothed_loss(scores.flatten(0, 1), target.flatten())
             else:
@@ -99,7 +106,7 @@ def train(o):
             clip(parameters, 1.0)
         else:
             nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
+        optimizer.step()  # slow: piecewise-optimizer
         yield loss.item() if o.log_each_step else 0.0
 
 

@@ -22,21 +22,23 @@ class Options:
     fused: bool = False
     resident: bool = False
     graphs: bool = False
+    tf32: bool = False
+    count: int = 400_000
+    pin: bool = False
 
 
 SMALL = {"batch": 32, "tables": 3, "rows": 100, "width": 4}
-COUNT = 400_000
 
 
 class Rows(Dataset):
     def __init__(self, o):
         generator = np.random.default_rng(0)
-        self.dense = generator.standard_normal((COUNT, 13), dtype=np.float32)
-        self.sparse = generator.integers(0, o.rows, (COUNT, o.tables))
-        self.clicked = (generator.random(COUNT) < 0.25).astype(np.float32)
+        self.dense = generator.standard_normal((o.count, 13), dtype=np.float32)
+        self.sparse = generator.integers(0, o.rows, (o.count, o.tables))
+        self.clicked = (generator.random(o.count) < 0.25).astype(np.float32)
 
     def __len__(self):
-        return COUNT
+        return len(self.clicked)
 
     def __getitem__(self, row):
         return self.dense[row], self.sparse[row], self.clicked[row]
@@ -78,7 +80,12 @@ def auc(scores, clicked):
     return (order[positive].mean() - (count - 1) / 2) / max(len(scores) - count, 1)
 
 
+def settings(o):
+    torch.backends.cuda.matmul.allow_tf32 = o.tf32
+
+
 def train(o):
+    settings(o)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = Model(o).to(device)
     how = {"fused": True} if o.fused else {"foreach": o.foreach}
@@ -91,6 +98,7 @@ def train(o):
         num_workers=0 if o.resident else o.workers,
         collate_fn=first if o.by_batch else None,
         persistent_workers=o.workers > 0 and not o.resident,
+        pin_memory=o.pin,
     )
     if o.resident:
         batch = [part.to(device) for part in next(iter(loader))]
@@ -102,13 +110,14 @@ def train(o):
         network = torch.cuda.make_graphed_callables(model, sample)
     history = []
     while True:
-        for batch in loader:
-            dense, sparse, clicked = (part.to(device) for part in batch)
-            scores = network(dense, sparse)
+        for batch in loader:  # slow: no-workers, few-workers, slow-collate
+            batch = [part.to(device, non_blocking=o.pin) for part in batch]  # slow: pageable-copies
+            dense, sparse, clicked = batch
+            scores = network(dense, sparse)  # slow: fp32-matmul
             loss = binary_cross_entropy_with_logits(scores, clicked)
             optimizer.zero_grad()
             loss.backward()
-            optimizer.step()
+            optimizer.step()  # slow: piecewise-optimizer
             if o.auc_each_step:
                 found = auc(scores.detach().cpu().numpy(), clicked.cpu().numpy())
                 history.append((loss.item(), found))

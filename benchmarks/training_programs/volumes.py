@@ -96,11 +96,12 @@ def train(o):
     if o.resident:
         batch = [part.to(device) for part in next(iter(loader))]
         loader = (batch for _ in range(10**9))
-    for volumes, labels in loader:
-        volumes = volumes.to(device, non_blocking=o.pin).contiguous(memory_format=form)
+    for volumes, labels in loader:  # slow: no-workers, few-workers
+        volumes = volumes.to(device, non_blocking=o.pin)  # slow: pageable-copies
+        volumes = volumes.contiguous(memory_format=form)
         on_device = labels.to(device, non_blocking=o.pin)
         with torch.autocast(device.type, torch.bfloat16, enabled=o.bf16):
-            scores = network(volumes)
+            scores = network(volumes)  # slow: contiguous-layout, no-autocast
             loss = cross_entropy(scores, on_device)
         optimizer.zero_grad()
         loss.backward()

@@ -18,6 +18,7 @@ class Options:
     clip_by_hand: bool = True
     graphs: bool = False
     fused: bool = False
+    tf32: bool = False
 
 
 SMALL = {"batch": 2, "length": 5, "width": 16, "vocabulary": 50}
@@ -36,7 +37,7 @@ class Model(nn.Module):
         h1, c1, h2, c2 = zeros, zeros, zeros, zeros
         outputs = []
         for place in range(x.shape[1]):
-            h1, c1 = self.first(x[:, place], (h1, c1))
+            h1, c1 = self.first(x[:, place], (h1, c1))  # slow: many-tiny-kernels
             h2, c2 = self.second(h1, (h2, c2))
             outputs.append(h2)
         return self.head(torch.stack(outputs, 1))
@@ -61,7 +62,12 @@ def clip(parameters, limit):
         p.grad.mul_(torch.clamp(limit / (norm + 1e-6), max=1.0))
 
 
+def settings(o):
+    torch.backends.cuda.matmul.allow_tf32 = o.tf32
+
+
 def train(o):
+    settings(o)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     text = torch.randint(0, o.vocabulary, (1_000_000,), device=device)
     model = (Model(o) if o.cells else Whole(o)).to(device)
@@ -76,7 +82,7 @@ def train(o):
     while True:
         starts = torch.randint(0, len(text) - o.length - 1, (o.batch, 1), device=device)
         tokens, targets = text[starts + window], text[starts + window + 1]
-        scores = network(tokens)
+        scores = network(tokens)  # slow: fp32-matmul
         loss = cross_entropy(scores.flatten(0, 1), targets.flatten())
         optimizer.zero_grad()
         loss.backward()
@@ -84,7 +90,7 @@ def train(o):
             clip(model.parameters(), 0.25)
         else:
             torch.nn.utils.clip_grad_norm_(model.parameters(), 0.25)
-        optimizer.step()
+        optimizer.step()  # slow: piecewise-optimizer
         yield loss.item() if o.log_each_step else 0.0
 
 

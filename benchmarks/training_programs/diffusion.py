@@ -75,7 +75,7 @@ def update_average(average, model, one_by_one):
     mine, theirs = list(average.parameters()), list(model.parameters())
     if one_by_one:
         for a, p in zip(mine, theirs, strict=True):
-            a.mul_(0.999).add_(0.001 * p)
+            a.mul_(0.999).add_(0.001 * p)  # slow: many-tiny-kernels
     else:
         torch._foreach_lerp_(mine, theirs, 0.001)
 
@@ -99,10 +99,11 @@ def train(o):
             noise, t = torch.randn(shape, device=device), torch.rand(o.batch, device=device)
         mixed = torch.lerp(clean, noise, t[:, None, None, None]).contiguous(memory_format=form)
         with torch.autocast(device.type, torch.bfloat16, enabled=o.bf16):
-            loss = mse_loss(network(mixed, t).float(), noise)
+            taken = network(mixed, t).float()  # slow: contiguous-layout, no-autocast
+            loss = mse_loss(taken, noise)
         optimizer.zero_grad()
         loss.backward()
-        optimizer.step()
+        optimizer.step()  # slow: piecewise-optimizer
         update_average(average, model, o.average_one_by_one)
         yield
 

@@ -16,6 +16,8 @@ class Options:
     fused: bool = False
     channels_last: bool = False
     compiled: bool = False
+    bf16: bool = True
+    model: str = "resnet50"
 
 
 SMALL = {"batch": 2, "size": 64}
@@ -26,7 +28,7 @@ def train(o):
     images = torch.randint(0, 256, (o.batch * 8, 3, o.size, o.size), device=device).byte()
     labels = torch.randint(0, 1000, (o.batch * 8,), device=device)
     form = torch.channels_last if o.channels_last else torch.contiguous_format
-    model = torchvision.models.resnet50().to(device).to(memory_format=form)
+    model = torchvision.models.get_model(o.model).to(device).to(memory_format=form)
     how = {"fused": True} if o.fused else {"foreach": o.foreach}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4, **how)
     network = torch.compile(model) if o.compiled else model
@@ -34,15 +36,16 @@ def train(o):
         chosen = torch.randint(0, len(images), (o.batch,), device=device)
         batch = images[chosen].float().div_(255).sub_(0.45).div_(0.225)
         batch = batch.contiguous(memory_format=form)
-        with torch.autocast(device.type, torch.bfloat16):
-            loss = cross_entropy(network(batch), labels[chosen])
+        with torch.autocast(device.type, torch.bfloat16, enabled=o.bf16):
+            scores = network(batch)  # slow: contiguous-layout, no-autocast
+            loss = cross_entropy(scores, labels[chosen])
         optimizer.zero_grad()
         loss.backward()
         if o.norms_on_host:
-            norms = [p.grad.norm().item() for p in model.parameters()]
+            norms = [p.grad.norm().item() for p in model.parameters()]  # slow: item-each-step
         else:
             norms = torch._foreach_norm([p.grad for p in model.parameters()])
-        optimizer.step()
+        optimizer.step()  # slow: piecewise-optimizer
         yield norms
 
 

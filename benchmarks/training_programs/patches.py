@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, gelu, layer_norm, scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
 
 
 @dataclass
@@ -22,6 +23,7 @@ class Options:
     foreach: bool = False
     fused: bool = False
     compiled: bool = False
+    checkpointed: bool = False
 
 
 SMALL = {"batch": 2, "size": 32, "width": 32, "heads": 2, "layers": 2}
@@ -44,7 +46,8 @@ class Norm(nn.Module):
 def activation(x, by_hand):
     if not by_hand:
         return gelu(x, approximate="tanh")
-    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)  # slow: unfused-pointwise
+    return 0.5 * x * (1 + torch.tanh(inner))
 
 
 class Layer(nn.Module):
@@ -62,7 +65,8 @@ class Layer(nn.Module):
         if self.o.sdpa:
             y = scaled_dot_product_attention(q, k, v)
         else:
-            y = torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1]), -1) @ v
+            scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # slow: unfused-attention
+            y = torch.softmax(scores, -1) @ v
         return self.out(y.transpose(1, 2).reshape(batch, length, width))
 
     def forward(self, x):
@@ -73,6 +77,7 @@ class Layer(nn.Module):
 class ViT(nn.Module):
     def __init__(self, o):
         super().__init__()
+        self.checkpointed = o.checkpointed
         self.patches = nn.Conv2d(3, o.width, 16, stride=16)
         self.places = nn.Parameter(0.02 * torch.randn((o.size // 16) ** 2, o.width))
         self.layers = nn.Sequential(*(Layer(o) for _ in range(o.layers)))
@@ -81,7 +86,12 @@ class ViT(nn.Module):
 
     def forward(self, x):
         x = self.patches(x).flatten(2).transpose(1, 2) + self.places
-        return self.head(self.norm(self.layers(x)).mean(1))
+        for layer in self.layers:
+            if self.checkpointed:
+                x = checkpoint(layer, x, use_reentrant=False)  # slow: recomputation
+            else:
+                x = layer(x)
+        return self.head(self.norm(x).mean(1))
 
 
 def settings(o):
@@ -100,10 +110,11 @@ def train(o):
     while True:
         chosen = torch.randint(0, len(images), (o.batch,), device=device)
         with torch.autocast(device.type, torch.bfloat16, enabled=o.bf16):
-            loss = cross_entropy(network(images[chosen]), labels[chosen])
+            scores = network(images[chosen])  # slow: no-autocast, fp32-matmul
+            loss = cross_entropy(scores, labels[chosen])
         optimizer.zero_grad()
         loss.backward()
-        optimizer.step()
+        optimizer.step()  # slow: piecewise-optimizer
         yield
 
 

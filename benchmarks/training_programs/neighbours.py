@@ -73,7 +73,8 @@ def train(o):
                 nodes = nodes.to(device)
         if o.resident:
             kept = x
-        middle = relu(first(x[o.batch : count], x[count:].view(-1, o.fanout, o.features)))
+        third = x[count:].view(-1, o.fanout, o.features)
+        middle = relu(first(x[o.batch : count], third))  # slow: fp32-matmul
         top = relu(first(x[: o.batch], x[o.batch : count].view(o.batch, o.fanout, -1)))
         scores = second(top, middle.view(o.batch, o.fanout, -1))
         loss = cross_entropy(scores, labels[nodes[: o.batch]])

@@ -21,6 +21,8 @@ class Options:
     resident: bool = False
     fused: bool = False
     compiled: bool = False
+    copies_waited_for: bool = False
+    bf16: bool = True
 
 
 SMALL = {"batch": 2, "size": 32, "width": 4, "workers": 1}
@@ -94,18 +96,21 @@ def train(o):
         loader = (batch for _ in range(10**9))
     confusion = np.zeros(CLASSES * CLASSES, dtype=np.int64)
     on_device = torch.zeros(CLASSES * CLASSES, dtype=torch.int64, device=device)
-    for pictures, labels in loader:
-        pictures = pictures.to(device, non_blocking=True).contiguous(memory_format=form)
-        labels = labels.to(device, non_blocking=True)
-        with torch.autocast(device.type, torch.bfloat16):
-            scores = network(pictures)
+    at_once = not o.copies_waited_for
+    for pictures, labels in loader:  # slow: no-workers, few-workers
+        pictures = pictures.to(device, non_blocking=at_once)  # slow: pageable-copies, no-prefetch
+        pictures = pictures.contiguous(memory_format=form)
+        labels = labels.to(device, non_blocking=at_once)
+        with torch.autocast(device.type, torch.bfloat16, enabled=o.bf16):
+            scores = network(pictures)  # slow: contiguous-layout, no-autocast
             loss = cross_entropy(scores, labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         pairs = labels * CLASSES + scores.argmax(1)
         if o.confusion_on_host:
-            confusion += np.bincount(pairs.cpu().numpy().ravel(), minlength=CLASSES * CLASSES)
+            found = pairs.cpu().numpy().ravel()  # slow: item-each-step
+            confusion += np.bincount(found, minlength=CLASSES * CLASSES)
         else:
             flat = pairs.flatten()
             on_device.scatter_add_(0, flat, torch.ones_like(flat))

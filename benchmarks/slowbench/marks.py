@@ -1,0 +1,165 @@
+"""One answer, held against what was put into the program."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.slowbench.answers import NONE, Answer, Said
+from benchmarks.slowbench.causes import BY_ID
+from benchmarks.slowbench.words import SILENT, bound, claimed, claimed_classes, meaning, named
+
+BOUND = 0.2
+"""Part of the step from which something bounds a run, as docs/definitions.md has it."""
+HEALTHY = "healthy"
+FIRST = 3
+Named = Sequence[tuple[Said, frozenset[str]]]
+_LINE = re.compile(r"^(.*)\((\d+)\)")
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What is right about an answer; None where there is none, or nothing is asked.
+
+    Args:
+        verdict: its verdict is the class of the case.
+        cls: the same; where the causes have less than 20 % of the step, which is too little to
+            bound a run, the first thing that it says may be of that class instead.
+        place: of the first thing said that names a cause of the case, from 1; 0 for nowhere.
+        all_in_three: whether all causes of the case are named in the first three.
+        line: place of the line among the lines that it names, from 1; 0 for nowhere.
+        rank: it blames the right one.
+        saving: the measured ms are in the interval that it predicts. saving_near: the measured
+            interval touches it.
+        width: causes that the first thing said stands for.
+        alarms: how often it asks for a look, of a run in which nothing is felt.
+    """
+
+    verdict: bool | None = None
+    cls: bool | None = None
+    place: int | None = None
+    all_in_three: bool | None = None
+    line: int | None = None
+    rank: bool | None = None
+    saving: bool | None = None
+    saving_near: bool | None = None
+    width: int | None = None
+    alarms: int | None = None
+
+
+def mark(row: Mapping[str, Any], answer: Answer) -> Marks:
+    """The marks of an answer to a case."""
+    if answer.failed is not None:
+        return Marks()
+    if not row["causes"] or not row["felt"]:
+        alarms = alarms_of(answer)
+        return Marks(
+            verdict=_verdict(row, answer) if not row["causes"] else None,
+            alarms=None if alarms is None else len(alarms),
+        )
+    said = named(answer)
+    felt = felt_causes(row)
+    wanted = [cause for cause in felt if cause["id"] in claimed(answer.tool)]
+    places = [place for cause in wanted if (place := place_of(said, cause["id"]))]
+    saving = _saving(row, said)
+    return Marks(
+        verdict=_verdict(row, answer),
+        cls=_class(row, answer, said),
+        place=min(places, default=0) if wanted else None,
+        all_in_three=(len(places) == len(felt) and max(places) <= FIRST if wanted else None),
+        line=_line(row, lines_of(answer)),
+        rank=_rank(row, said),
+        saving=saving[0],
+        saving_near=saving[1],
+        width=len(said[0][1]) if said else None,
+    )
+
+
+def class_of(row: Mapping[str, Any]) -> str:
+    """The class of a case: that of its cause, of a pair that of the larger one."""
+    if not row["causes"]:
+        return HEALTHY
+    return str(max(row["causes"], key=lambda cause: cause["ms"])["class"])
+
+
+def felt_causes(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The causes of a case that make its step longer; of a pair it may be one."""
+    felt = row.get("each_felt") or [row["felt"]] * len(row["causes"])
+    return [cause for cause, longer in zip(row["causes"], felt, strict=True) if longer]
+
+
+def place_of(said: Named, cause: str) -> int:
+    """Place of the first thing said that stands for a cause; 0 for nowhere."""
+    return next((n for n, (_, causes) in enumerate(said, 1) if cause in causes), 0)
+
+
+def alarms_of(answer: Answer) -> list[str] | None:
+    """Alarms that name a cause, or promise to gain something, each once; None without any words."""
+    if answer.tool in SILENT:
+        return None
+    asking = [s for s in answer.said if s.alarm and (s.promises or _names(answer, s))]
+    return list(dict.fromkeys(said.word for said in asking))
+
+
+def _names(answer: Answer, said: Said) -> bool:
+    return bool(meaning(answer.tool, said.word, said.text))
+
+
+def _verdict(row: Mapping[str, Any], answer: Answer) -> bool | None:
+    """A run with nothing wrong is bound by computing, or by nothing."""
+    right = {"compute", NONE} if not row["causes"] else {class_of(row)}
+    told = bound(answer)
+    if told is None or not right & claimed_classes(answer.tool):
+        return None
+    return bool(told & right)
+
+
+def _class(row: Mapping[str, Any], answer: Answer, said: Named) -> bool | None:
+    verdict = _verdict(row, answer)
+    share = sum(cause["ms"] for cause in row["causes"]) / row["slow_ms"]
+    if verdict or share >= BOUND or not said or not claimed_classes(answer.tool):
+        return verdict
+    return class_of(row) in {BY_ID[name].cls for name in said[0][1] if name in BY_ID}
+
+
+def lines_of(answer: Answer) -> list[str]:
+    """All lines that are named, in the order of what they are named for."""
+    each = [said.lines for said in answer.said if _names(answer, said)]
+    return list(dict.fromkeys(line for lines in each for line in lines))
+
+
+def _line(row: Mapping[str, Any], lines: Sequence[str]) -> int | None:
+    wanted = {
+        (c["file"], number)
+        for c in row["causes"]
+        if c.get("line") is not None
+        for number in (c["line"], *c.get("more_lines", ()))
+    }
+    if not wanted or not lines:
+        return None
+    return next((n for n, line in enumerate(lines, 1) if _parts(line) in wanted), 0)
+
+
+def _parts(line: str) -> tuple[str, int] | None:
+    found = _LINE.match(line)
+    return (Path(found[1]).name, int(found[2])) if found else None
+
+
+def _rank(row: Mapping[str, Any], said: Named) -> bool | None:
+    wanted = [c["rank"] for c in row["causes"] if c.get("rank") is not None]
+    blamed = [one.rank for one, _ in said if one.rank is not None]
+    return blamed[0] in wanted if wanted and blamed else None
+
+
+def _saving(row: Mapping[str, Any], said: Named) -> tuple[bool | None, bool | None]:
+    """Of the first thing said that names a cause and predicts anything."""
+    for one, causes in said:
+        cause = next((c for c in row["causes"] if c["id"] in causes), None)
+        if cause is not None and one.saving_ms is not None:
+            low, _, high = one.saving_ms
+            near = cause["low"] <= high and low <= cause["high"]
+            return low <= cause["ms"] <= high, near
+    return None, None

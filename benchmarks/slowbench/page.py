@@ -1,0 +1,242 @@
+"""The page about slowbench, from its scores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.slowbench import tables
+from benchmarks.slowbench.causes import BY_ID
+from benchmarks.slowbench.tables import OURS, Case
+from benchmarks.slowbench.words import BOUNDS, WORDS
+
+EXPLANATIONS = Path(__file__).with_name("explanations.json")
+"""Why traceprobe was wrong, by the id of the case, written by hand."""
+
+SPLITS = ("sealed", "open")
+
+PAGE = """# How often is a diagnosis right?
+
+Training programs with nothing left to mend get a cause of slowness, or none, or two, and are
+recorded. Every tool that reads such a recording is asked what holds the run back. The causes, what
+they cost a step without a profiler, and the lines that they are in, are known; what a tool says is
+held against that. Anyone can [run it](#how-it-is-run).
+
+This page is made by `python -m benchmarks.slowbench page` from
+[`slowbench.json`](validation/slowbench.json).
+
+- **Felt.** A cause counts where it makes the step longer by 5 % and by 0.3 ms, by the least that
+  was measured in interleaved blocks. Cases of which that is not so, and those without a cause,
+  are counted apart.
+- **Open and sealed.** Open cases were there when rules were written. Sealed ones are of a seed
+  that is not in the repository: other programs, strengths and sizes, drawn anew; they are scored
+  once.
+- **Class.** io, communication, overhead or compute, as [definitions](definitions.md) has them; of
+  two causes that of the larger. The verdict has to name it. A cause with less than 20 % of the
+  step bounds no run: there the first thing that the tool says may be of that class instead.
+- **Cause.** A tool's own words stand for causes by a [published table](#words), with the benefit
+  of the doubt. Vague words stand for many; how many the first thing said stands for is in the
+  tables. A word that names no cause takes no place. Of two causes, the better place counts.
+- **Line.** Of the causes that are in a line: its place among all lines that the tool names.
+  *Rank*: of the causes that are on one rank, it blames that one.
+- **No answer** is not wrong: the tool cannot read the recording, or has no word for the cause,
+  the class, or for alarms. Shares are of answers, with their 95 % interval by Wilson's score.
+- **False alarms.** Healthy runs of which the tool asks for a look: a warning, or worse, that
+  names a cause or promises a gain. traceprobe's count from 5 % of the step on, by what it
+  predicts, or by its upper bound where it predicts nothing.
+"""
+RUN = """## How it is run
+
+```console
+python -m benchmarks.slowbench record --out DIR --split open --seed 1 --cases 240   # where a GPU is
+python -m benchmarks.slowbench traceml DIR --venv ~/peers/traceml                   # there, too
+python -m benchmarks.slowbench score DIR --hta ~/peers/hta --nsys-ai ~/peers/nsys-ai --nsys nsys
+python -m benchmarks.slowbench page
+```
+
+`score` asks each tool once about each recording and goes on where it was ended; answers lie in
+`DIR/answers.jsonl`. Environments of the other tools are made as
+[performance.md](performance.md#environments-of-the-other-tools) says; TraceML's, where a `torch`
+is:
+
+```console
+python -m venv --system-site-packages ~/peers/traceml
+~/peers/traceml/bin/pip install --no-deps traceml-ai==0.5.0
+~/peers/traceml/bin/pip install rich psutil nvidia-ml-py msgspec pyyaml
+```
+
+How each tool is asked:
+
+- **traceprobe**: `traceprobe analyze FILES -o report.json`, and that file alone: the verdict, and
+  the findings that warn, in their order.
+- **HTA**: `get_temporal_breakdown`, `get_gpu_kernel_breakdown`, `get_idle_time_breakdown`, and of
+  several ranks `get_potential_stragglers`, with their defaults. It states shares and has no
+  verdict: the largest share but compute that has 20 % of the time is taken for one.
+- **nsys-ai**: the patterns of `nsys-ai skill run root_cause_matcher`, then the findings of
+  `nsys-ai diagnose`; its verdict is the class of the critical path.
+- **TraceML**: `traceml run` of the same program, the step wrapped as its documentation shows; its
+  verdict is the primary diagnosis, and what it says are the issues of all sections.
+- **nsys analyze**: the rules that name causes, with their defaults; what lists rows is said.
+"""
+ABOUT = """What a tool says has a word, an id or a title, and a text: what it explains and advises.
+Where the second column has something, a regular expression, the word stands for these causes only
+if its text has that; all that are found count, and where none is, the row without one. A word that
+is in no table names no cause.
+"""
+LIMITS = """## Limits
+
+- The causes are those that we thought of, each put into programs of a few hundred lines, on one
+  machine. A run in production has several at once, most of them small.
+- Programs, causes and the table of words are made by the authors of one of the tools. The table
+  gives others the benefit of the doubt; corrections are welcome.
+- A healthy program is one with which we know nothing left to do.
+- Recordings are cut to a few steps: what happens once in a hundred is not in them.
+- traceprobe records what it reads with its own recorder, which notes more than `torch.profiler`
+  does by itself: the loader's work, lines, the step without a profiler. Others get the same
+  files, and do not read that.
+"""
+
+
+def page(found: Mapping[str, Any]) -> str:
+    """The scores as Markdown."""
+    cases = [case for case in found["cases"] if case["failed"] is None]
+    failed = [case for case in found["cases"] if case["failed"] is not None]
+    tools = sorted({t for c in cases for t in c["answers"]}, key=lambda tool: (tool != OURS, tool))
+    parts = [PAGE, _short(cases, tools), _machines(found, cases, failed)]
+    for split in SPLITS:
+        own = [case for case in cases if case["split"] == split]
+        if own:
+            parts += [f"## {split.capitalize()} cases\n", *_split(own, tools)]
+    parts += [_misses(cases), _words(cases), RUN, LIMITS]
+    return "\n".join(parts)
+
+
+def _short(cases: Sequence[Case], tools: Sequence[str]) -> str:
+    lines = ["## In short\n"]
+    for split in SPLITS:
+        own = [case for case in cases if case["split"] == split]
+        for tool in tools if own else ():
+            each = tables.marks(tables.slow(own), tool)
+            alarmed = tables.quiet(tables.marks(tables.healthy(own), tool))
+            lines.append(
+                f"- {split}, {tool}: class {tables.of(each, 'cls')}; cause first "
+                f"{tables.within(each, 'place', 1)}, in three {tables.within(each, 'place', 3)}; "
+                f"healthy runs with an alarm {alarmed}."
+            )
+    return "\n".join([*lines, ""])
+
+
+def _machines(found: Mapping[str, Any], cases: Sequence[Case], failed: Sequence[Case]) -> str:
+    lines = ["## What was run\n"]
+    for machine in found["machines"]:
+        said = [f"{key}: {_flat(value)}" for key, value in sorted(machine.items()) if value]
+        lines.append(f"- Recorded on: {'; '.join(said)}.")
+    lines.append(f"- Scored on: {found['scored_on']}. Tools: {', '.join(_versions(found))}.")
+    causes = {cause["id"] for case in cases for cause in case["causes"]}
+    lines.append(
+        f"- {len(cases)} recordings of {len({case['program'] for case in cases})} programs: "
+        f"{len(tables.slow(cases))} with causes that are felt, {len(tables.unfelt(cases))} with "
+        f"causes that are not, {len(tables.healthy(cases))} healthy; {len(causes)} causes; "
+        f"{sum(len(case['causes']) > 1 for case in cases)} have two."
+        + (f" {len(failed)} more were not recorded." if failed else "")
+    )
+    return "\n".join([*lines, ""])
+
+
+def _flat(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {value[key]}" for key in sorted(value))
+    if isinstance(value, list):
+        return ", ".join(dict.fromkeys(map(str, value)))
+    return str(value)
+
+
+def _versions(found: Mapping[str, Any]) -> list[str]:
+    return [told for _, told in sorted(found["versions"].items())]
+
+
+def _split(cases: Sequence[Case], tools: Sequence[str]) -> list[str]:
+    """All tables of the open cases, or of the sealed ones."""
+    many = {case["id"] for case in cases if len(case["causes"]) > 1}
+    pairs = [case for case in tables.slow(cases) if case["id"] in many]
+    told = [f"- {tool}: {tables.of(tables.marks(pairs, tool), 'all_in_three')}" for tool in tools]
+    alarmed = tables.quiet(tables.marks(tables.unfelt(cases), OURS))
+    silence = tables.silence_table(cases, tools)
+    return [
+        tables.tools_table(cases, tools) + "\n",
+        tables.verdicts_table(cases, tools) + "\n",
+        "The class right / the cause first / in three:\n",
+        *(
+            tables.groups_table(title, cases, tools, key) + "\n"
+            for title, key in (
+                ("class", lambda case: [case["class"]]),
+                ("backend", lambda case: [case["backend"]]),
+                ("cause", lambda case: [f"`{cause}`" for cause in case["felt_causes"]]),
+            )
+        ),
+        *(["Both of two causes in the first three:\n", *told, ""] if pairs else []),
+        f"Of {len(tables.unfelt(cases))} runs whose cause is not felt, traceprobe asks for a look "
+        f"at something: {alarmed}.\n",
+        "How often the class is right, by the confidence that is stated:\n",
+        tables.confidence_table(cases, [tool for tool in tools if tool in (OURS, "nsys-ai")])
+        + "\n",
+        "What traceprobe predicts for the cause, against what it costs:\n",
+        tables.savings_table(cases) + "\n",
+        "What an answer takes:\n",
+        tables.costs_table(cases, tools) + "\n",
+        *(["Where there is no answer at all:\n", silence + "\n"] if silence else []),
+    ]
+
+
+def _misses(cases: Iterable[Case]) -> str:
+    """Each case that traceprobe gets wrong, with the reason where somebody wrote it."""
+    reasons = json.loads(EXPLANATIONS.read_text(encoding="utf-8"))
+    lines = ["## What traceprobe gets wrong\n"]
+    for case in cases:
+        wrong = _wrong(case)
+        if wrong:
+            answer = case["answers"][OURS]
+            causes = " and ".join(
+                f"{cause['id']}, {cause['ms']:.1f} of {case['slow_ms']:.1f} ms"
+                for cause in case["causes"]
+            )
+            said = ", ".join(answer["said"][:3]) or "nothing"
+            lines.append(
+                f"- `{case['id']}` ({case['split']}; {causes or 'healthy'}): {wrong}. It says "
+                f"{answer['verdict'] or answer['failed']}: {said}. "
+                + reasons.get(case["id"], "*Not explained yet.*")
+            )
+    return "\n".join([*(lines if len(lines) > 1 else [*lines, "Nothing."]), ""])
+
+
+def _wrong(case: Case) -> str:
+    """What is wrong in an answer of traceprobe, in words; empty where nothing is."""
+    answer = case["answers"].get(OURS)
+    if answer is None or (case["causes"] and not case["felt"]):
+        return ""
+    if answer["failed"] is not None:
+        return "no answer"
+    marks = answer["marks"]
+    found = []
+    if case["causes"]:
+        found += ["the class"] if marks["cls"] is not True else []
+        found += ["not in the first three"] if not 0 < (marks["place"] or 0) <= 3 else []
+    elif marks["alarms"]:
+        found.append(f"a false alarm ({', '.join(answer['alarms'])})")
+    return ", ".join(found)
+
+
+def _words(cases: Iterable[Case]) -> str:
+    """The published table."""
+    causes = {cause["id"] for case in cases for cause in case["causes"]} or set(BY_ID)
+    parts = ["## Words\n", ABOUT, "What the verdicts of each tool stand for:\n"]
+    for tool, bounds in BOUNDS.items():
+        said = [f"`{word}` {' or '.join(classes)}" for word, classes in bounds.items()]
+        parts.append(f"- **{tool}**: {', '.join(said)}.")
+    for tool in WORDS:
+        without = ", ".join(tables.unclaimed(tool, causes)) or "none"
+        parts += [f"\n### Words of {tool}\n", tables.words_table(tool)]
+        parts.append(f"\nCauses of this page without a word: {without}.")
+    return "\n".join([*parts, ""])

@@ -1,0 +1,78 @@
+"""Programs that train on two ranks, and what makes these wait for each other."""
+
+from __future__ import annotations
+
+from benchmarks.slowbench.program import Program
+from benchmarks.slowbench.ways import Range, Way
+
+LAST = 1
+"""The rank that is slower."""
+RANKS = (
+    Program(
+        "documents",
+        {
+            "batch": Range(32, 64, 8),
+            "length": 256,
+            "width": Range(768, 1280, 256),
+            "layers": 2,
+            "workers": 4,
+        },
+        {
+            "batch": 8,
+            "length": 32,
+            "width": 128,
+            "heads": 4,
+            "layers": 1,
+            "vocabulary": 512,
+            "workers": 1,
+            "bf16": False,
+        },
+        ("scores = network(part)", "core(part[: int({share} * len(part))])"),
+        (
+            Way(
+                "small-buckets",
+                {"bucket_mb": Range(0.05, 0.5)},
+                small={"bucket_mb": 0.001},
+                on_cpu=True,
+            ),
+            Way("one-big-bucket", {"bucket_mb": 100_000}),
+            Way("slow-wire", {"channels": Range(1, 2)}),
+            Way(
+                "straggler-compute",
+                lines=(("{forward}", "again = [{pass} for _ in range({level} * rank)]"),),
+                level=Range(1, 2),
+                on_cpu=True,
+                rank=LAST,
+            ),
+            Way(
+                "straggler-host",
+                lines=(("loss.backward()", "weighed = sum(i * i for i in range({level} * rank))"),),
+                level=Range(100_000, 320_000),
+                on_cpu=True,
+                rank=LAST,
+            ),
+            Way(
+                "straggler-loader",
+                lines=(("words = self.words[index", "_ = sum(range({level} * self.rank))"),),
+                level=Range(150_000, 400_000),
+                on_cpu=True,
+                rank=LAST,
+            ),
+            Way(
+                "uneven-batches",
+                {"more_on_last": Range(0.4, 1.0)},
+                small={"more_on_last": 1.0},
+                on_cpu=True,
+                rank=LAST,
+            ),
+            Way(
+                "no-accumulation-no-sync",
+                {"sync_each_part": True},
+                both={"parts": 4},
+                small={"sync_each_part": True},
+                on_cpu=True,
+            ),
+        ),
+        ranks=2,
+    ),
+)

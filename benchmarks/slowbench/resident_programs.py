@@ -1,0 +1,106 @@
+"""Programs that train on pictures and graphs, which lie on the device."""
+
+from __future__ import annotations
+
+from benchmarks.slowbench.program import Program
+from benchmarks.slowbench.ways import PIECEWISE, RETRIES, Range, Way, option
+
+RESIDENT = (
+    Program(
+        "gradient_norms",
+        {
+            "batch": Range(256, 448, 32),
+            "size": 128,
+            "model": "resnet18",
+            "norms_on_host": False,
+            "fused": True,
+            "channels_last": True,
+        },
+        {"batch": 4, "size": 48, "bf16": False},
+        ("scores = network(batch)", "network(batch[: int({share} * len(batch))])"),
+        (
+            option("item-each-step", norms_on_host=True),
+            option("contiguous-layout", channels_last=False),
+            option("no-autocast", bf16=False),
+            PIECEWISE,
+        ),
+        needs=("torchvision",),
+    ),
+    Program(
+        "diffusion",
+        {
+            "batch": Range(24, 48, 8),
+            "size": 64,
+            "width": 96,
+            "noise_on_host": False,
+            "average_one_by_one": False,
+            "bf16": True,
+            "channels_last": True,
+            "fused": True,
+        },
+        {"batch": 1, "size": 8, "width": 8, "bf16": False},
+        (
+            "taken = network(mixed, t)",
+            "network(*(part[: max(1, int({share} * o.batch))] for part in (mixed, t)))",
+        ),
+        (
+            Way(
+                "many-tiny-kernels",
+                {"average_one_by_one": True},
+                small={"average_one_by_one": True},
+                on_cpu=True,
+            ),
+            option("contiguous-layout", channels_last=False),
+            option("no-autocast", bf16=False),
+            PIECEWISE,
+            RETRIES,
+        ),
+    ),
+    Program(
+        "neighbours",
+        {
+            "nodes": 100_000,
+            "features": 256,
+            "batch": Range(512, 1536, 128),
+            "fanout": 12,
+            "width": 1024,
+            "features_on_gpu": True,
+            "resident": True,
+            "log_each_step": False,
+            "tf32": True,
+            "fused": True,
+        },
+        {"nodes": 2000, "features": 32, "batch": 64, "fanout": 6, "width": 64},
+        ("scores = second(top", "second(relu(first(x, x[:, None])))"),
+        (option("fp32-matmul", tf32=False),),
+        without=("needless-work", "periodic-evaluation"),
+    ),
+    Program(
+        "patches",
+        {
+            "batch": Range(64, 128, 16),
+            "size": 224,
+            "width": 384,
+            "heads": 6,
+            "layers": 5,
+            "tf32": True,
+            "bf16": True,
+            "by_hand": False,
+            "sdpa": True,
+            "fused": True,
+        },
+        {"batch": 4, "size": 64, "width": 64, "heads": 2, "layers": 2, "bf16": False},
+        (
+            "scores = network(images[chosen])",
+            "network(images[chosen[: int({share} * len(chosen))]])",
+        ),
+        (
+            Way("unfused-pointwise", {"by_hand": True}, small={"by_hand": True}, on_cpu=True),
+            Way("unfused-attention", {"sdpa": False}),
+            Way("recomputation", {"checkpointed": True}, small={"checkpointed": True}, on_cpu=True),
+            option("no-autocast", bf16=False),
+            option("fp32-matmul", bf16=False, tf32=False),
+            PIECEWISE,
+        ),
+    ),
+)

@@ -1,0 +1,145 @@
+"""Programs that train on words, which lie on the device."""
+
+from __future__ import annotations
+
+from benchmarks.slowbench.program import Program
+from benchmarks.slowbench.ways import PIECEWISE, RETRIES, Range, Way, option
+
+TEXT = (
+    Program(
+        "gpt",
+        {
+            "batch": Range(8, 16, 2),
+            "length": 1024,
+            "width": Range(768, 1024, 128),
+            "heads": 8,
+            "layers": 3,
+            "vocabulary": 16384,
+            "sdpa": True,
+            "fused": True,
+            "log_each_step": False,
+            "tf32": True,
+        },
+        {
+            "batch": 4,
+            "length": 64,
+            "width": 64,
+            "heads": 4,
+            "layers": 2,
+            "vocabulary": 512,
+            "bf16": False,
+        },
+        (
+            "loss = network(tokens, targets)",
+            "network(*(part[: max(1, int({share} * o.batch))] for part in (tokens, targets)))",
+        ),
+        (
+            Way("unfused-attention", {"sdpa": False}),
+            Way("unfused-pointwise", {"gelu_by_hand": True}),
+            Way("recomputation", {"checkpointed": True}, small={"checkpointed": True}, on_cpu=True),
+            Way("double-precision-loss", {"double_loss": True}),
+            option("unaligned-shapes", vocabulary=16383),
+            option("no-autocast", bf16=False),
+            option("fp32-matmul", bf16=False, tf32=False),
+            PIECEWISE,
+            Way("graph-breaks", {"graph_breaks": True}, {"compiled": True}),
+            Way(
+                "recompiles",
+                {"warmth_as_number": True},
+                {"warmed": True},
+                small={"warmth_as_number": True},
+                on_cpu=True,
+            ),
+        ),
+    ),
+    Program(
+        "masked_words",
+        {
+            "batch": Range(32, 64, 8),
+            "length": 256,
+            "width": 768,
+            "layers": 3,
+            "vocabulary": 8192,
+            "tf32": True,
+            "bf16": True,
+            "checkpointed": False,
+            "log_each_step": False,
+            "fused": True,
+        },
+        {
+            "batch": 4,
+            "length": 32,
+            "width": 128,
+            "layers": 2,
+            "vocabulary": 512,
+            "bf16": False,
+        },
+        (
+            "scores = network(words",
+            "network(words[: int({share} * len(words))])",
+        ),
+        (
+            Way("recomputation", {"checkpointed": True}, small={"checkpointed": True}, on_cpu=True),
+            Way("double-precision-loss", {"double_loss": True}),
+            option("unaligned-shapes", vocabulary=8191),
+            option("no-autocast", bf16=False),
+            option("fp32-matmul", bf16=False, tf32=False),
+            PIECEWISE,
+        ),
+    ),
+    Program(
+        "cells",
+        {
+            "batch": Range(512, 1024, 64),
+            "length": 12,
+            "width": 1024,
+            "vocabulary": 8192,
+            "cells": False,
+            "log_each_step": False,
+            "clip_by_hand": False,
+            "fused": True,
+            "tf32": True,
+        },
+        {"batch": 8, "length": 12, "width": 64, "vocabulary": 200},
+        ("scores = network(tokens)", "network(tokens[: int({share} * len(tokens))])"),
+        (
+            Way("many-tiny-kernels", {"cells": True}, small={"cells": True}, on_cpu=True),
+            option("fp32-matmul", tf32=False),
+            RETRIES,
+        ),
+    ),
+    Program(
+        "translator",
+        {
+            "batch": Range(48, 96, 8),
+            "length": 128,
+            "width": 512,
+            "layers": 2,
+            "vocabulary": 16384,
+            "checkpointed": False,
+            "smoothed_by_hand": False,
+            "clip_by_hand": False,
+            "fused": True,
+            "log_each_step": False,
+            "tf32": True,
+        },
+        {"batch": 4, "length": 16, "width": 64, "layers": 1, "vocabulary": 128, "bf16": False},
+        (
+            "scores = network(source, target)",
+            "network(*(part[: max(1, int({share} * o.batch))] for part in (source, target)))",
+        ),
+        (
+            Way("recomputation", {"checkpointed": True}, small={"checkpointed": True}, on_cpu=True),
+            Way(
+                "unfused-pointwise",
+                {"smoothed_by_hand": True},
+                small={"smoothed_by_hand": True},
+                on_cpu=True,
+            ),
+            option("unaligned-shapes", vocabulary=16383),
+            option("no-autocast", bf16=False),
+            option("fp32-matmul", bf16=False, tf32=False),
+            PIECEWISE,
+        ),
+    ),
+)
