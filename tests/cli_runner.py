@@ -13,7 +13,7 @@ import pytest
 
 from tests.builders import kineto, nsight
 from tests.builders.loop import Loop
-from tests.conftest import CHANGES_OUTPUT, LATE_COMPILER, ROOT
+from tests.conftest import CHANGES_OUTPUT, ROOT
 from traceprobe.cli import main
 
 MODULE = (sys.executable, "-m", "traceprobe")
@@ -48,7 +48,7 @@ class Done:
 def environment(**changes: str) -> dict[str, str]:
     """That of the tests, in which the package is found from any folder."""
     clean = {k: v for k, v in os.environ.items() if k not in CHANGES_OUTPUT}
-    return clean | {"PYTHONPATH": os.pathsep.join(map(str, (LATE_COMPILER, ROOT)))} | changes
+    return clean | {"PYTHONPATH": str(ROOT)} | changes
 
 
 def interruptible() -> None:

@@ -21,8 +21,6 @@ ROOT = Path(__file__).resolve().parents[1]
 CORPUS = Path(os.environ.get("TRACEPROBE_CORPUS") or ROOT.parent / "shared" / "corpus")
 REQUIRED = os.environ.get("TRACEPROBE_REQUIRE_CORPUS") == "1"
 TORCH_REQUIRED = os.environ.get("TRACEPROBE_REQUIRE_TORCH") == "1"
-LATE_COMPILER = ROOT / "tests" / "late_compiler"
-"""On the path of all that tests start: programs that compile nothing do without the compiler."""
 ABSENT = f"no corpus at {CORPUS}; TRACEPROBE_CORPUS names another place"
 
 CHANGES_OUTPUT = (
@@ -143,14 +141,6 @@ def own_state(tmp_path_factory):
     """What traceprobe keeps of its user is not that of the developer."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def light_programs():
-    """Programs load no compiler that they do not use, see `LATE_COMPILER`."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(LATE_COMPILER), prepend=os.pathsep)
         yield
 
 
