@@ -128,6 +128,12 @@ def _short(cases: Sequence[Case], tools: Sequence[str]) -> str:
     return "\n".join([*lines, ""])
 
 
+_NO_GPU = (
+    "- No recording of a GPU is among them yet, and on CPU cores that other programs share the times "
+    "of both forms of a program wander: these numbers try the test out, and say little of tools."
+)
+
+
 def _machines(found: Mapping[str, Any], cases: Sequence[Case], failed: Sequence[Case]) -> str:
     lines = ["## What was run\n"]
     for machine in found["machines"]:
@@ -142,6 +148,8 @@ def _machines(found: Mapping[str, Any], cases: Sequence[Case], failed: Sequence[
         f"{sum(len(case['causes']) > 1 for case in cases)} have two."
         + (f" {len(failed)} more were not recorded." if failed else "")
     )
+    if not any(machine.get("gpus") for machine in found["machines"]):
+        lines.append(_NO_GPU)
     return "\n".join([*lines, ""])
 
 
