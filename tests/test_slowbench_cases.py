@@ -10,11 +10,11 @@ import tarfile
 
 import pytest
 
+from benchmarks.saving.catalog import PROGRAMS
 from benchmarks.slowbench.cases import cases, line_of, source_of
 from benchmarks.slowbench.catalog import CATALOG
 from benchmarks.slowbench.causes import BY_ID, CAUSES
 from benchmarks.slowbench.cut import MOST_BYTES
-from benchmarks.slowbench.program import PROGRAMS
 from tests.conftest import ROOT
 
 
