@@ -41,6 +41,7 @@ RANKS = (
                 "straggler-compute",
                 lines=(("{forward}", "again = [{pass} for _ in range({level} * rank)]"),),
                 level=Range(1, 2),
+                small_level=Range(4, 8),
                 on_cpu=True,
                 rank=LAST,
             ),
