@@ -69,7 +69,7 @@ RANKS = (
             Way(
                 "no-accumulation-no-sync",
                 {"sync_each_part": True},
-                both={"parts": 4},
+                both={"parts": 2},
                 small={"sync_each_part": True},
                 on_cpu=True,
             ),
