@@ -10,11 +10,11 @@ import tarfile
 
 import pytest
 
+from benchmarks.saving.catalog import PROGRAMS
 from benchmarks.slowbench.cases import cases, line_of, source_of
 from benchmarks.slowbench.catalog import CATALOG
 from benchmarks.slowbench.causes import BY_ID, CAUSES
 from benchmarks.slowbench.cut import MOST_BYTES
-from benchmarks.slowbench.program import PROGRAMS
 from tests.conftest import ROOT
 
 
@@ -89,10 +89,10 @@ def test_options_of_a_case_are_options_of_its_program():
 @pytest.mark.parametrize(("ranks", "name"), [(1, "many-tiny-kernels"), (2, "straggler-host")])
 def test_cases_are_recorded_timed_and_found_again(tmp_path, ranks, name):
     pytest.importorskip("torch")
-    drawn = made(count=12, cpu=True, nsys=False, ranks=ranks)
+    drawn = made(count=40, cpu=True, nsys=False, ranks=ranks)
     case = next(case for case in drawn if [placed.cause for placed in case.causes] == [name])
     command = [sys.executable, "-m", "benchmarks.slowbench", "record", "--cpu", "--seed", "1"]
-    command += ["--split", "open", "--cases", "12", "--only", case.id, "--ranks", str(ranks)]
+    command += ["--split", "open", "--cases", "40", "--only", case.id, "--ranks", str(ranks)]
     command += ["--out", str(tmp_path), "--seconds", "280", "--limit", "240", "--turn-limit", "200"]
     command += ["--rounds", "2"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
@@ -109,4 +109,4 @@ def test_cases_are_recorded_timed_and_found_again(tmp_path, ranks, name):
     }
     assert sum(sizes.values()) <= MOST_BYTES
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert "0 of 12 cases" in again.stdout
+    assert "0 of 40 cases" in again.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from math import log
 
@@ -73,3 +74,24 @@ def test_a_case_of_nsight_systems_has_the_times_of_its_twin():
     twin = costs(case, {"healthy": blocks(*[10] * 5), "slow": blocks(*[15] * 5)})
     timed = with_times({**row, "failed": UNTIMED}, twin)
     assert (timed["causes"][0]["ms"], timed["healthy_ms"], timed["felt"]) == (5, 10, True)
+
+
+def test_a_case_that_waits_for_its_twin_gets_its_times_in_a_later_call(tmp_path):
+    pytest.importorskip("torch")
+    from benchmarks.slowbench.sessions import Plan, Session
+
+    drawn = cases("open", 1, 20, cpu=False, nsys=True)
+    case = next(case for case in drawn if case.backend == "nsys" and len(case.causes) == 1)
+    waiting = row_of(case, {"failed": UNTIMED, "blocks": {}}, {})
+    times = {"healthy": blocks(*[10] * 5), "slow": blocks(*[15] * 5)}
+    twin = next(each for each in drawn if each.id == case.twin)
+    timed = row_of(twin, {"failed": None, "blocks": times}, {})
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps(waiting) + "\n")
+    plan = Plan(tmp_path, "open", 1, 20, 0, 1, 1, 0, 0, 0, 5, 1, nsys=False, only=(case.id,))
+    Session(plan, tmp_path).run()
+    assert len(rows.read_text().splitlines()) == 1
+    rows.write_text(json.dumps(waiting) + "\n" + json.dumps(timed) + "\n")
+    Session(plan, tmp_path).run()
+    last = json.loads(rows.read_text().splitlines()[-1])
+    assert (last["id"], last["failed"], last["slow_ms"]) == (case.id, None, 15)

@@ -13,6 +13,8 @@ from benchmarks.slowbench.ways import Way, drawn
 
 Backend = Literal["torch", "nsys"]
 Split = Literal["open", "sealed"]
+ACTIVE = 6
+"""Steps of a recording, before it is cut."""
 HEALTHY_EVERY = 6
 """One case of so many has no cause."""
 PAIRS = 6

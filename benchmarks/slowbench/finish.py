@@ -8,9 +8,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from benchmarks.slowbench.cases import Case
+from benchmarks.slowbench.cases import ACTIVE, Case
 from benchmarks.slowbench.cut import cut, public_sidecar
-from benchmarks.slowbench.worker import ACTIVE, LAST_CHARACTERS, RESULT
+from benchmarks.slowbench.worker import LAST_CHARACTERS, RESULT
 from traceprobe.capture import nsys_tool
 from traceprobe.capture.blame.embed import embed_names
 from traceprobe.capture.recording_plan import sidecar_name, trace_name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -99,7 +100,10 @@ def write_form(case: Case, name: str, folder: Path) -> tuple[Path, dict[str, Any
     if name != "slow":
         path = folder / name.replace(" ", "-") / path.name
         path.parent.mkdir(exist_ok=True)
-    path.write_text(source_of(case, left_out, healthy=name == "healthy"), encoding="utf-8")
+    text = source_of(case, left_out, healthy=name == "healthy")
+    own = path.with_suffix(f".{os.getpid()}")  # another rank may be reading the same one
+    own.write_text(text, encoding="utf-8")
+    own.replace(path)
     options = dict(case.options)
     for placed in case.causes if name != "healthy" else ():
         if placed.cause != left_out:

@@ -61,6 +61,8 @@ LOADING = (
         {"batch": 2, "size": 32, "width": 4, "workers": 1, "bf16": False},
         ("scores = network(pictures)", "network(pictures[: int({share} * len(pictures))])"),
         (
+            Way("slow-decode", {"packed": Range(2, 4)}, small={"packed": 14}, on_cpu=True),
+            Way("small-files", {"pieces": Range(40, 120)}, small={"pieces": 200}, on_cpu=True),
             Way("few-workers", {"workers": Range(1, 3)}),
             Way("no-workers", {"workers": 0}, small={"workers": 0}, on_cpu=True),
             option("pageable-copies", pin=False),

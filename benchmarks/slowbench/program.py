@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from benchmarks.saving.catalog import PROGRAMS
 from benchmarks.slowbench.anywhere import ANYWHERE
 from benchmarks.slowbench.ways import Way
-
-PROGRAMS = Path(__file__).parents[1] / "training_programs"
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ RANKS = (
                 "straggler-compute",
                 lines=(("{forward}", "again = [{pass} for _ in range({level} * rank)]"),),
                 level=Range(1, 2),
+                small_level=Range(4, 8),
                 on_cpu=True,
                 rank=LAST,
             ),
@@ -68,7 +69,7 @@ RANKS = (
             Way(
                 "no-accumulation-no-sync",
                 {"sync_each_part": True},
-                both={"parts": 4},
+                both={"parts": 2},
                 small={"sync_each_part": True},
                 on_cpu=True,
             ),

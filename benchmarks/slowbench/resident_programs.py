@@ -44,17 +44,13 @@ RESIDENT = (
             "network(*(part[: max(1, int({share} * o.batch))] for part in (mixed, t)))",
         ),
         (
-            Way(
-                "many-tiny-kernels",
-                {"average_one_by_one": True},
-                small={"average_one_by_one": True},
-                on_cpu=True,
-            ),
             option("contiguous-layout", channels_last=False),
             option("no-autocast", bf16=False),
             PIECEWISE,
             RETRIES,
         ),
+        # Its steps are the longest: what makes them longer is too much for a case.
+        without=("many-tiny-kernels", "periodic-checkpoint", "periodic-evaluation"),
     ),
     Program(
         "neighbours",

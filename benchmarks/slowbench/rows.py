@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.slowbench.cases import Case, line_of
+from benchmarks.slowbench.cases import ACTIVE, Case, line_of
 from benchmarks.slowbench.causes import BY_ID
 from benchmarks.slowbench.costs import costs
-from benchmarks.slowbench.worker import ACTIVE
 
 UNTIMED = "its twin was not timed"
 """Why a case of Nsight Systems has no times, until the one that it shares them with is recorded."""

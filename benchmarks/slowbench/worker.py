@@ -23,14 +23,13 @@ from typing import Any
 
 import torch
 
-from benchmarks.slowbench.cases import Case, Placed
+from benchmarks.slowbench.cases import ACTIVE, Case, Placed
 from benchmarks.slowbench.forms import Form, names_of_forms, wait, write_form
 from benchmarks.slowbench.neighbour import Neighbour
 from benchmarks.slowbench.ranks import agreed, fork_ranks
 from benchmarks.slowbench.turns import Place, State
 from traceprobe.capture.recording_plan import RecordingPlan, sidecar_name
 
-ACTIVE = 6
 PLAN = {"warmup": 8, "most_warmup": 24, "calibrate": 8, "active": ACTIVE, "repeats": 1}
 ON_CPU = {"warmup": 4, "most_warmup": 4, "calibrate": 4, "repeats": 0}
 """A shorter recording than the usual one: it is made while others wait for the device."""

@@ -1,5 +1,7 @@
 """Segments pictures of streets with a 2-D U-Net in bf16; the confusion matrix is kept in NumPy."""
 
+import bz2
+import tempfile
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +25,8 @@ class Options:
     compiled: bool = False
     copies_waited_for: bool = False
     bf16: bool = True
+    packed: int = 0
+    pieces: int = 0
 
 
 SMALL = {"batch": 2, "size": 32, "width": 4, "workers": 1}
@@ -30,18 +34,43 @@ CLASSES = 19
 
 
 class Streets(Dataset):
-    def __init__(self, size):
-        self.size = size
+    def __init__(self, o):
+        self.size = o.size
         generator = np.random.default_rng(0)
-        side = size * 5 // 4
+        self.side = side = o.size * 5 // 4
         self.pictures = generator.integers(0, 256, (16, side, side, 3), dtype=np.uint8)
+        self.packed = self.paths = None
+        if o.packed:
+            large = (np.tile(picture, (o.packed, o.packed, 1)) for picture in self.pictures)
+            self.packed = [bz2.compress(picture.tobytes()) for picture in large]
+            self.wide = side * o.packed
+        if o.pieces:
+            self.folder = tempfile.TemporaryDirectory()
+            self.paths = [self.written(number, o.pieces) for number in range(16)]
         self.labels = generator.integers(0, CLASSES, (16, side, side), dtype=np.uint8)
 
     def __len__(self):
         return 1_000_000
 
+    def written(self, number, pieces):
+        paths = [f"{self.folder.name}/{number}-{piece}.npy" for piece in range(pieces)]
+        parts = np.array_split(self.pictures[number], pieces)
+        for path, part in zip(paths, parts, strict=True):
+            np.save(path, part)
+        return paths
+
+    def picture(self, number):
+        if self.packed is not None:
+            pixels = bz2.decompress(self.packed[number])  # slow: slow-decode
+            large = np.frombuffer(pixels, np.uint8).reshape(self.wide, self.wide, 3)
+            return large[: self.side, : self.side]
+        if self.paths is not None:
+            pieces = [np.load(path) for path in self.paths[number]]  # slow: small-files
+            return np.concatenate(pieces)
+        return self.pictures[number]
+
     def __getitem__(self, index):
-        picture, label = self.pictures[index % 16], self.labels[index % 16]
+        picture, label = self.picture(index % 16), self.labels[index % 16]
         x, y = np.random.randint(0, self.size // 4, 2)
         picture = picture[x : x + self.size, y : y + self.size].astype(np.float32)
         label = label[x : x + self.size, y : y + self.size]
@@ -90,7 +119,7 @@ def train(o):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=o.fused or None)
     network = torch.compile(model) if o.compiled else model
     workers = 0 if o.resident else o.workers
-    loader = DataLoader(Streets(o.size), o.batch, num_workers=workers, pin_memory=o.pin)
+    loader = DataLoader(Streets(o), o.batch, num_workers=workers, pin_memory=o.pin)
     if o.resident:
         batch = [part.to(device) for part in next(iter(loader))]
         loader = (batch for _ in range(10**9))
