@@ -129,8 +129,8 @@ def _short(cases: Sequence[Case], tools: Sequence[str]) -> str:
 
 
 _NO_GPU = (
-    "- No recording of a GPU is among them yet, and on CPU cores that other programs share the times "
-    "of both forms of a program wander: these numbers try the test out, and say little of tools."
+    "- No recording of a GPU is among them yet, and on cores that other programs share the times "
+    "of both forms of a program wander: these numbers try the test, and say little of tools."
 )
 
 
