@@ -9,7 +9,7 @@ import pytest
 from benchmarks.slowbench import subset
 from benchmarks.slowbench.captures import rows_of
 
-MOST_BYTES = 2_500_000
+MOST_BYTES = 3_000_000
 
 
 def rows():
