@@ -34,7 +34,7 @@ FORMATS = ("trace.json.gz", "trace.sqlite")
 PAIR = [ROOT / "sample_traces" / f"h200_collectives.rank{n}.json.gz" for n in (0, 1)]
 FRAMES = (
     *("gpu_ops", "host_calls", "host_ranges", "host_operators", "host_modules", "host_frames"),
-    *("host_work", "host_waits", "stream_events", "gpu_samples"),
+    *("host_work", "host_waits", "stream_events", "gpu_samples", "kernel_counters"),
 )
 
 

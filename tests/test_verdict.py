@@ -246,12 +246,14 @@ def test_unexplained_time_may_be_any_cause(parts, margin):
     assert found["margin"] == pytest.approx(margin)
 
 
-@pytest.mark.parametrize("steps", [1, 2])
-def test_one_or_two_iterations_are_judged_as_a_whole_capture_is(steps):
+@pytest.mark.parametrize(
+    ("steps", "said"), [(1, "is only 1 usable iteration,"), (2, "are only 2 usable iterations,")]
+)
+def test_one_or_two_iterations_are_judged_as_a_whole_capture_is(steps, said):
     assert decide(records.rank(step(501), steps=steps)).bound == "io"
     assert decide(records.rank(step(), steps=steps)).bound == "compute"
     missing = decide(records.rank(step(499, 251), steps=steps)).missing
-    assert f"there are only {steps} usable iterations" in missing[0]
+    assert f"there {said}" in missing[0]
 
 
 @pytest.mark.parametrize(("steps", "most"), [(1, 0.5), (2, 0.5), (3, 0.9)])
