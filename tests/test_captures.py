@@ -11,7 +11,7 @@ import pytest
 
 from tests.builders import kineto, nsight
 from tests.builders.loop import training_loop
-from tests.builders.scenario import PID, Range, Script
+from tests.builders.scenario import PID, Process, Range, Script
 from tests.rendering import terminal_of
 from traceprobe import analyze
 from traceprobe.errors import EmptyTrace, UnsupportedInput
@@ -210,12 +210,19 @@ def test_a_compilation_is_a_cold_start(tmp_path, name):
 
 
 @pytest.mark.parametrize(("head_ms", "bound"), [(30, "inconclusive"), (5, "compute")])
-def test_what_precedes_the_work_of_a_single_step_may_be_its_bound(tmp_path, head_ms, bound):
+@pytest.mark.parametrize("another", [False, True])
+def test_what_precedes_the_work_of_a_single_step_may_be_its_bound(
+    tmp_path, head_ms, bound, another
+):
     script, at = Script(), head_ms * MS
     script.range("step 7", 0, at + 110 * 500_000)
     for k in range(110):
         t0 = at + k * 500_000
         script.op("kernel", t0, t0 + 498_000, (t0 - 9_000, t0 - 4_000), name=f"gemm_{k % 37}")
+    if another:  # which is cut off, and shows that there is no such head before each step
+        t0, bound = at + 110 * 500_000 + 100_000, "compute"
+        script.range("step 8", t0 - 50_000, t0 + 400_000)
+        script.op("kernel", t0, t0 + 300_000, (t0 - 9_000, t0 - 4_000), name="gemm_0")
     report = report_of(script.build(), tmp_path)
     assert report.verdict.bound == bound
     assert ("before its first work" in report.verdict.headline) is (bound == "inconclusive")
@@ -371,14 +378,19 @@ def test_summing_gradients_is_backward_work(tmp_path):
     assert parts["backward"] == pytest.approx(5 * MS * rank.summary.iterations_used, rel=0.01)
 
 
-def test_a_training_on_a_cpu_needs_no_annotation(tmp_path):
-    script = Script()
+@pytest.mark.parametrize("gpus", [(), ("NVIDIA H200",)])
+def test_a_training_on_a_cpu_needs_no_annotation(tmp_path, gpus):
+    script = Script(Process(1000, devices=gpus))
     for k in range(60):
         at = k * 10 * MS
         script.operator("aten::addmm", at, at + 3 * MS, sequence=k)
         node = "autograd::engine::evaluate_function: AddmmBackward0"
         script.operator(node, at + 3 * MS, at + 9 * MS)
         script.operator("aten::mm", at + 3 * MS, at + 8 * MS)
+    if gpus:  # where the operators may have run, and nothing was recorded
+        with pytest.raises(EmptyTrace, match="no GPU work"):
+            report_of(script.build(), tmp_path)
+        return
     report = report_of(script.build(), tmp_path)
     assert report.verdict.bound == "compute"
     assert any(warning.code == "cpu-run" for warning in report.quality.warnings)

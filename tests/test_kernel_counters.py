@@ -7,7 +7,9 @@ import json
 import pytest
 
 import traceprobe
+from traceprobe.anonymise.anonymise_trace import anonymise_trace
 from traceprobe.ingest.read_trace import read_trace
+from traceprobe.slicing.slice_trace import slice_trace
 
 FMA, READ = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum", "dram__bytes_read.sum"
 PID = 100
@@ -62,6 +64,32 @@ def test_nothing_tells_the_launch_where_there_are_not_as_many(tmp_path):
     assert rows["count"].to_list() == [2, 2, 1, 1]
 
 
+def test_nothing_tells_the_launch_where_several_gpus_were_counted(tmp_path):
+    launch = row("cuda_runtime", "cudaLaunchKernel", 420, 5, {"correlation": 4})
+    other = counted("gemm", 5060, **{FMA: 1}) | {"pid": 1}
+    rows = frame_of(write(tmp_path / "run.json", launch, other))
+    assert rows["operator"].to_list() == [None] * 4
+    assert rows.filter(kernel="gemm", metric=FMA)["value"].to_list() == [71.0]
+
+
+def test_a_file_has_so_many_counters(tmp_path):
+    many = [counted("odd", 6000 + n, **{f"counter{n}": n, FMA: 1}) for n in range(100)]
+    rows = frame_of(write(tmp_path / "run.json", *many))
+    assert rows["metric"].n_unique() == 64
+    assert rows.filter(kernel="odd", metric=FMA)["value"].to_list() == [100.0]
+
+
+def test_a_copy_has_no_counters_and_no_shells_of_them(tmp_path):
+    sample = {"ph": "C", "cat": "hardware_counters", "name": "sm", "pid": "GPU 0 Counters"}
+    path = write(tmp_path / "run.json", {**sample, "tid": 0, "ts": 300, "args": {"": 5}})
+    anonymise_trace(path, tmp_path / "copy.json")
+    slice_trace(path, tmp_path / "cut.json", (0, 1))
+    for copy in ("copy.json", "cut.json"):
+        events = json.loads((tmp_path / copy).read_text())["traceEvents"]
+        assert {event.get("cat") for event in events} >= {"cpu_op"}
+        assert not [e for e in events if e.get("cat", "")[:8] in ("hardware", "cuda_pro")]
+
+
 def test_the_report_says_that_there_are_no_times_and_what_to_leave_out(tmp_path):
     report = traceprobe.analyze(traceprobe.load(write(tmp_path / "run.json")))
     assert report.verdict.bound == "inconclusive"
@@ -82,6 +110,8 @@ def test_the_report_says_that_there_are_no_times_and_what_to_leave_out(tmp_path)
         {"args": {FMA: float("nan")}},
         {"args": {FMA: True, READ: None}},
         {"args": {FMA: {"deep": [1]}}},
+        {"args": {FMA: 10**400}},
+        {"args": {FMA: 1e308}},
         {"args": [1]},
         {"args": None},
         {"name": 7},

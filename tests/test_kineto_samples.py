@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -11,8 +12,9 @@ import traceprobe
 from tests.builders import kineto
 from tests.builders.loop import Loop
 from tests.builders.scenario import Script
+from traceprobe.ingest.kineto.gpu_samples import gpu_samples
 from traceprobe.ingest.read_trace import read_trace
-from traceprobe.model.events import GPU_SAMPLES
+from traceprobe.model.events import GPU_SAMPLES, Quality
 from traceprobe.model.taxonomy import GPU_METRICS
 
 US = 1000
@@ -113,6 +115,17 @@ def test_of_two_counters_of_one_unit_the_first_counts(busy):
     other = TENSOR.replace("_realtime", "")
     path = with_samples(busy, {TENSOR: [(0, 5), (100, 5)], other: [(0, 90), (50, 90), (100, 90)]})
     assert [row[2] for row in rows_of(path, "tensor_active")] == [5, 5]
+
+
+@pytest.mark.parametrize("code", ["clock-offset", "clocks-disagree"])
+def test_nobody_knows_what_was_sampled_where_the_clocks_differ(code):
+    rows = {name: np.zeros(2, np.int64) for name in ("gpu", "metric", "counter")}
+    rows |= {"t0": np.array([0, 10]), "percent": np.array([5, 5])}
+    ops = {"pid": np.array([1]), "device": np.array([0]), "t0": np.array([0]), "t1": np.array([20])}
+    quality = Quality()
+    assert len(gpu_samples(rows, ops, quality)["t0"]) == 2
+    quality.warn(code, "The clocks differ.")
+    assert len(gpu_samples(rows, ops, quality)["t0"]) == 0
 
 
 def test_a_report_has_the_counters(tmp_path):

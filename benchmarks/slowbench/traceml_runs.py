@@ -49,7 +49,8 @@ def run(folder: Path, venv: Path, seconds: float, deadline_s: float) -> None:
 
 def recorded(folder: Path) -> Sequence[Case]:
     """The cases of the rows of a folder, drawn again from their seeds."""
-    rows = [row for row in rows_of(folder) if row.get("failed") is None]
+    of_one = (row for row in rows_of(folder) if row["ranks"] == 1)
+    rows = [row for row in of_one if row.get("failed") is None]
     wanted = {row["id"] for row in rows}
     found: dict[str, Case] = {}
     for split, seed, cpu in {(r["split"], r["seed"], not r["machine"]["gpus"]) for r in rows}:

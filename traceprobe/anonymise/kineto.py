@@ -12,9 +12,13 @@ import msgspec
 from traceprobe.anonymise.names import public_name
 from traceprobe.ingest.foreign_traces import FOREIGN_PROCESSES
 from traceprobe.ingest.kineto.values import LONGEST_US
-from traceprobe.model.annotation import ADDED
 from traceprobe.slicing.kineto_events import read_metadata, readable_events, write_trace
-from traceprobe.slicing.kineto_fields import METADATA_EVENTS, public_event, public_metadata
+from traceprobe.slicing.kineto_fields import (
+    LEFT_OUT,
+    METADATA_EVENTS,
+    public_event,
+    public_metadata,
+)
 from traceprobe.version import __version__
 
 _BEGIN_NS = 1_000
@@ -38,7 +42,7 @@ def write_kineto_copy(source: Path, target: Path) -> None:
     kept = (
         event
         for event, _ in readable_events(source, _DECODE)
-        if event.get("cat") != ADDED
+        if event.get("cat") not in LEFT_OUT
         and (event.get("ph") != "M" or event.get("name") in METADATA_EVENTS)
     )
     write_trace(target, metadata, (_event(event, first) for event in kept))

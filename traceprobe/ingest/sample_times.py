@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from traceprobe.model.events import Int64s
+from traceprobe.model.events import Int64s, Quality
 
 MOST_PERCENT = 110
 """Counters of one sample are not read at one instant, so that a busy unit shows a bit above 100."""
 _GAP = 1.5
 """Intervals between two samples from which on samples are missing between them."""
+
+_MOVED = frozenset({"clocks-disagree", "clock-offset"})
+
+
+def on_clock_of_ops(quality: Quality) -> bool:
+    """Whether samples and GPU ops have one clock: they need not where that of the ops was off."""
+    return _MOVED.isdisjoint(quality.warnings)
 
 
 def sample_starts(ends: Int64s) -> Int64s:

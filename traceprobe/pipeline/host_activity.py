@@ -73,10 +73,11 @@ def host_activity(
 def _head(account: DeviceTimeline) -> dict[str, int]:
     """How long the device idles at the head of the only used iteration.
 
-    Among several the window of each holds the head of the next; that of a single one is in none.
+    The window of each holds the head of the next. That of a single one holds none, unless another
+    follows that is not used.
     """
     marker, at = account.process.marker, np.flatnonzero(account.used)
-    if marker is None or len(at) != 1:
+    if marker is None or len(at) != 1 or at[0] + 2 < len(account.edges):
         return {}
     head = np.array([marker.starts[account.index[at[0]]], account.edges[at[0]]])
     busy = union(account.ops["t0"].to_numpy(), account.ops["t1"].to_numpy())

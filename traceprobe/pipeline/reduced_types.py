@@ -18,13 +18,15 @@ _REDUCED = re.compile(
     r"(?:reduce_?scatter|reduce)\w*?_(?:(f32|float)|(f16|half)|(\w*bf(?:loat)?16)|(f64|double))(?:_|$)",
     re.IGNORECASE,
 )
+_LONGEST = 256
+"""Of NCCL's names, which say the type early; to search a name of any length takes too long."""
 REDUCED_TYPES = ("float32", "float16", "bfloat16", "float64")
 """In the order of the alternatives of `_REDUCED`."""
 
 
 def reduced_type(name: str) -> int:
     """Index into `REDUCED_TYPES` by the name of a kernel; UNKNOWN where it tells none of them."""
-    found = _REDUCED.search(own_name(name))
+    found = _REDUCED.search(own_name(name)[:_LONGEST])
     return UNKNOWN if found is None or found.lastindex is None else found.lastindex - 1
 
 

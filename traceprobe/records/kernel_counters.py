@@ -37,6 +37,8 @@ class KernelCounters(msgspec.Struct, frozen=True, kw_only=True):
 
     def problems(self) -> Iterator[str]:
         """What it contradicts itself in."""
+        if not self.metrics:
+            yield "summary: kernels were counted without a counter"
         if any(len(each.values) != len(self.metrics) for each in self.kernels):
             yield "summary: a kernel has no value of a counter"
         if not all(math.isfinite(value) for each in self.kernels for value in each.values):

@@ -15,10 +15,14 @@ import polars as pl
 from traceprobe.ingest.kineto.columns import GPU, base_ns
 from traceprobe.ingest.kineto.sync_notes import RECORDS, SYNC_NOTES
 from traceprobe.ingest.kineto.values import floats, nanoseconds
-from traceprobe.model.annotation import ADDED
 from traceprobe.model.events import UNKNOWN
 from traceprobe.slicing.kineto_events import read_metadata, readable_events, write_trace
-from traceprobe.slicing.kineto_fields import METADATA_EVENTS, public_event, public_metadata
+from traceprobe.slicing.kineto_fields import (
+    LEFT_OUT,
+    METADATA_EVENTS,
+    public_event,
+    public_metadata,
+)
 
 if TYPE_CHECKING:
     from traceprobe.slicing.window import SlicePlan, Window
@@ -77,7 +81,7 @@ class _Chooser:
         self._window, self._base, self._linked, self._known = window, base, linked, known
 
     def __call__(self, row: _Row) -> bool:
-        if row.cat == ADDED:
+        if row.cat in LEFT_OUT:
             return False
         if row.ph == "M":
             return row.name in METADATA_EVENTS

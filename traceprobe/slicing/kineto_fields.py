@@ -11,12 +11,18 @@ from typing import Any
 
 from traceprobe.ingest.foreign_traces import FOREIGN_PROCESSES
 from traceprobe.ingest.kineto.columns import CALLS, GPU, OPERATORS, OVERHEAD, RANGES, STACKS
+from traceprobe.ingest.kineto.gpu_samples import CATEGORY as SAMPLED
+from traceprobe.ingest.kineto.kernel_counters import CATEGORY as COUNTED
 from traceprobe.ingest.kineto.sync_notes import SYNC_NOTES
 from traceprobe.ingest.untrusted_values import tool_version
+from traceprobe.model.annotation import ADDED
 from traceprobe.slicing.public_values import is_public_thread, public_record
 from traceprobe.vocabulary import digest, told
 
 EVENT_FIELDS = ("ph", "cat", "name", "ts", "dur", "pid", "tid", "id", "bp", "s")
+LEFT_OUT = (ADDED, SAMPLED, COUNTED)
+"""Categories of events that are no part of a copy: what was added, and counters of the hardware,
+whose names are arguments."""
 METADATA_EVENTS = (
     *("process_name", "process_labels", "process_sort_index"),
     *("thread_name", "thread_sort_index"),

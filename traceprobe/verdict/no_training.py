@@ -52,7 +52,8 @@ def why_no_training(ranks: Sequence[Rank], quality: Quality) -> list[str]:
 
 def unrecorded_ranks(ranks: Sequence[Rank], quality: Quality) -> list[Rank]:
     """The ranks whose kernels were not recorded, by their launches or by what ingest noticed."""
-    noticed = any(warning.code == "gpu-rows-missing" for warning in quality.warnings)
+    codes = {warning.code for warning in quality.warnings}
+    noticed = not codes.isdisjoint({"gpu-rows-missing", "kernels-counted"})
     return [r for r in ranks if gpu_rows_missing(r) or (noticed and r.device.kind == "cpu")]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from traceprobe.ingest.joins import Table
-from traceprobe.ingest.sample_times import MOST_PERCENT, sample_ends
+from traceprobe.ingest.sample_times import MOST_PERCENT, on_clock_of_ops, sample_ends
 from traceprobe.ingest.untrusted_values import bounded_text, digits
 from traceprobe.model.events import GPU_SAMPLES, UNKNOWN, Int64s, Quality
 from traceprobe.model.taxonomy import GPU_METRICS
@@ -57,14 +57,14 @@ def gpu_number(process: object) -> int:
 def gpu_samples(rows: Table | None, ops: Mapping[str, Any], quality: Quality) -> dict[str, Any]:
     """Columns of GPU_SAMPLES, of what lies between the first GPU op and the last.
 
-    None where the clocks of GPU and host disagree, so that the ops were moved: nothing says which
-    of the two clocks the samples follow. Of several counters that mean the same the first counts.
+    None where the clocks of GPU and host differ: nothing says which of the two the samples follow.
+    Of several counters that mean the same the first counts.
 
     Args:
         rows: t0, gpu, metric, counter, percent. ops: columns of GPU_OPS.
     """
     none = {c: np.empty(0, dtype=np.int64) for c in GPU_SAMPLES}
-    if rows is None or "clocks-disagree" in quality.warnings:
+    if rows is None or not on_clock_of_ops(quality):
         return none
     low, high = ops["t0"].min(), ops["t1"].max()
     parts = []

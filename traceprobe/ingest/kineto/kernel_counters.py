@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -16,15 +17,16 @@ import numpy as np
 from traceprobe.ingest.joins import Table
 from traceprobe.ingest.kineto.event import Number
 from traceprobe.ingest.kineto.values import floats
-from traceprobe.ingest.untrusted_values import JSON_ERRORS, NAME_LENGTH, bounded_text
+from traceprobe.ingest.untrusted_values import JSON_ERRORS, NAME_LENGTH, bounded_text, real
 from traceprobe.model.events import KERNEL_COUNTERS, UNKNOWN, Call, Int64s
 
 CATEGORY = "cuda_profiler_range"
 UNNAMED = "__missing__"
-MOST_METRICS = 64
-"""Counters of a kernel: more take more passes over it than anybody waits for."""
-MOST_KERNELS, MOST_VALUES = 100_000, 1_000_000
-"""Kept of a file: minutes of a training that runs a hundred times slower for it."""
+MOST_METRICS, MOST_KERNELS, MOST_VALUES = 64, 100_000, 1_000_000
+"""Kept of a file: each counter more takes a pass over a kernel, of which nobody waits for many."""
+MOST = 1e30
+"""A value; sums of so many stay numbers."""
+_TS = attrgetter("ts")
 _VALUES = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -34,8 +36,16 @@ class CounterEvent(msgspec.Struct, gc=False):
     ph: str = ""
     cat: str | None = None
     name: Number = ""
+    pid: Number = None
     ts: Number = None
     args: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Counted(NamedTuple):
+    name: Number
+    gpu: Number
+    ts: Number
+    values: dict[str, float]
 
 
 def kernel_counters(
@@ -52,25 +62,42 @@ def kernel_counters(
         operators: t0, t1, thread and name of each; None without any.
         names: of the trace.
     """
-    all_ranges = (e for chunk in chunks for e in chunk if e.cat == CATEGORY and e.ph == "X")
-    ranges = list(islice(all_ranges, MOST_KERNELS))
-    order = np.argsort(floats(ranges, lambda event: event.ts), kind="stable")
+    # Without the event, which would keep the whole chunk that its arguments are a part of.
+    found = (
+        _Counted(event.name, event.pid, event.ts, dict(_counted(event.args)))
+        for chunk in chunks
+        for event in chunk
+        if event.cat == CATEGORY and event.ph == "X"
+    )
+    ranges = list(_first(found))
+    ranges = [ranges[n] for n in np.argsort(floats(ranges, _TS), kind="stable").tolist()]
     launching = _operators_of_launches(calls, operators, names)
-    if len(launching) != len(ranges):
+    if len(launching) != len(ranges) or len({each.gpu for each in ranges}) > 1:
         launching = np.full(len(ranges), UNKNOWN)
     number = _Numbers(names)
-    all_rows = (
-        (place, kernel, int(launching[place]), number[metric], value)
-        for place, row in enumerate(order.tolist())
-        for kernel in [_kernel(ranges[row], number)]
-        for metric, value in _counted(ranges[row].args)
-    )
-    rows = list(islice(all_rows, MOST_VALUES))
+    metrics = dict.fromkeys(name for each in ranges for name in each.values)
+    kept = set(islice(metrics, MOST_METRICS))
+    rows = [
+        (place, _kernel(each.name, number), int(launching[place]), number[metric], value)
+        for place, each in enumerate(ranges)
+        for metric, value in each.values.items()
+        if metric in kept
+    ]
     columns = zip(*rows, strict=True) if rows else [[] for _ in KERNEL_COUNTERS]
     return {
         name: np.array(column, dtype=np.float64 if name == "value" else np.int64)
         for name, column in zip(KERNEL_COUNTERS, columns, strict=True)
     }
+
+
+def _first(found: Iterable[_Counted]) -> Iterator[_Counted]:
+    """As many as are kept."""
+    values = 0
+    for each in islice(found, MOST_KERNELS):
+        values += len(each.values)
+        if values > MOST_VALUES:
+            return
+        yield each
 
 
 class _Numbers(dict[str, int]):
@@ -86,8 +113,8 @@ class _Numbers(dict[str, int]):
         return number
 
 
-def _kernel(event: CounterEvent, number: _Numbers) -> int:
-    name = bounded_text(event.name, NAME_LENGTH)
+def _kernel(said: Number, number: _Numbers) -> int:
+    name = bounded_text(said, NAME_LENGTH)
     return UNKNOWN if name in ("", UNNAMED) else number[name]
 
 
@@ -96,9 +123,10 @@ def _counted(arguments: msgspec.Raw) -> Iterator[tuple[str, float]]:
         values = _VALUES.decode(arguments)
     except JSON_ERRORS:
         return
-    for name, value in list(values.items())[:MOST_METRICS]:
-        if isinstance(value, int | float) and np.isfinite(np.float64(value)) and name:
-            yield bounded_text(name, NAME_LENGTH), float(value)
+    for name, said in islice(values.items(), MOST_METRICS):
+        value = real(said)
+        if name and abs(value) <= MOST:
+            yield bounded_text(name, NAME_LENGTH), value
 
 
 def _operators_of_launches(

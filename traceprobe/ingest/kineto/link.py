@@ -143,7 +143,7 @@ def build_trace(
     elif (
         operators is not None
         and annotation is not None
-        and (len(ranges["t0"]) or launches or _trains(operators, names))
+        and (len(ranges["t0"]) or launches or _trains_on_cpu(operators, names, metadata))
     ):
         own = {c: v[annotation < 0] for c, v in operators.items()}
         gpu, kind = cpu_work(own, ranges, names, role), "cpu"
@@ -229,9 +229,14 @@ def _frames(frames: Table, names: list[str]) -> pl.DataFrame:
     return frame(HOST_FRAMES, dict(frames))
 
 
-def _trains(operators: Table, names: list[str]) -> bool:
-    """Whether a backward pass was recorded: then nobody need annotate that there is a training."""
-    return any(names[i].startswith(_NODES) for i in np.unique(operators["name"]).tolist())
+def _trains_on_cpu(operators: Table, names: list[str], metadata: Mapping[str, Any]) -> bool:
+    """Whether a backward pass was recorded: then nobody need annotate that there is a training.
+
+    Of a machine with a GPU that tells nothing: its operators may have run there, unrecorded.
+    """
+    return not metadata.get("deviceProperties") and any(
+        names[i].startswith(_NODES) for i in np.unique(operators["name"]).tolist()
+    )
 
 
 def _roles(operators: Table | None, names: list[str]) -> Callable[[Ints, Ints], Ints]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from traceprobe.ingest.joins import Table, keep_rows
 from traceprobe.ingest.nsight.tables import MISSING, Database
-from traceprobe.ingest.sample_times import MOST_PERCENT, sample_starts
+from traceprobe.ingest.sample_times import MOST_PERCENT, on_clock_of_ops, sample_starts
 from traceprobe.ingest.untrusted_values import bounded_text
 from traceprobe.model.events import GPU_SAMPLES, UNKNOWN, Quality
 from traceprobe.model.taxonomy import GPU_METRICS
@@ -58,8 +58,8 @@ _NAMED: Mapping[str, str] = {
 def gpu_samples(db: Database, ops: Mapping[str, Any], quality: Quality) -> dict[str, Any]:
     """Columns of GPU_SAMPLES, from the first GPU op to the last; none without the tables.
 
-    None either where the clocks of GPU and host disagree, so that the ops were moved: nothing says
-    which of the two clocks the samples follow.
+    None either where the clocks of GPU and host differ: nothing says which of the two the samples
+    follow.
 
     A sample is the mean of its counter since the one before.
 
@@ -69,7 +69,7 @@ def gpu_samples(db: Database, ops: Mapping[str, Any], quality: Quality) -> dict[
     none = {c: np.empty(0, dtype=np.int64) for c in GPU_SAMPLES}
     columns = db.columns.get(_TABLE, set())
     metrics = _metrics(db)
-    if "clocks-disagree" in quality.warnings:
+    if not on_clock_of_ops(quality):
         return none
     if not metrics or not {"timestamp", "typeId", "metricId", "value"} <= columns:
         return none

@@ -19,7 +19,8 @@ from traceprobe.model.events import HOST_WORK, UNKNOWN, Bools, Int64s
 NVTX_OPERATORS = (*HOST_WORK, "name", "sequence")
 """Columns of operators as they are read."""
 NOTED_SEQUENCE = (
-    "CASE WHEN instr(text, ', seq = ') THEN "
+    "CASE WHEN instr(text, ', seq = ') "
+    "AND substr(text, instr(text, ', seq = ') + 8, 1) GLOB '[0-9]' THEN "
     "CAST(substr(text, instr(text, ', seq = ') + 8, 18) AS INTEGER) ELSE -1 END"
 )
 """The sequence number in a text, in SQL."""
